@@ -1,0 +1,296 @@
+//! A real Kubernetes control plane: etcd and the API server, with the controller-manager and the
+//! scheduler on request.
+
+mod arguments;
+mod kubeconfig;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{Client, config::Kubeconfig};
+use snafu::ResultExt;
+use tokio::net::TcpStream;
+
+pub use self::kubeconfig::User;
+use crate::{
+    authority::{Authority, Identity},
+    error::{Error, KubernetesSnafu, must},
+    install_tls_provider,
+    ports::Port,
+    process::Process,
+    workdir::Workdir,
+};
+
+/// How long a peer may take to become ready. Far more than it needs on an idle machine: a timeout
+/// here means broken, not slow.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A running control plane with its own authority and RBAC on. Gone when dropped.
+///
+/// The fields are in the order in which things stop: what talks to the API server before the API
+/// server, and that before etcd.
+pub struct ControlPlane {
+    scheduler: Option<Process>,
+    controller_manager: Option<Process>,
+    api_server: Mutex<Option<Process>>,
+    etcd: Process,
+    authority: Authority,
+    admin: Identity,
+    ports: Vec<Port>,
+    options: ControlPlaneBuilder,
+    workdir: Workdir,
+}
+
+/// What to start beside etcd and the API server.
+#[derive(Clone, Debug, Default)]
+pub struct ControlPlaneBuilder {
+    controllers: bool,
+    audit: bool,
+}
+
+impl ControlPlaneBuilder {
+    /// Also starts the controller-manager and the scheduler, so that Deployments get Pods, Pods get
+    /// nodes, and namespaces and owned objects really go away.
+    #[must_use]
+    pub fn with_controllers(mut self) -> Self {
+        self.controllers = true;
+        self
+    }
+
+    /// Also writes an audit log of every request: see [`ControlPlane::audit`].
+    #[must_use]
+    pub fn with_audit(mut self) -> Self {
+        self.audit = true;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If a program cannot be built or does not become ready, with its last log lines.
+    pub async fn start(self) -> ControlPlane {
+        must(self.launch().await)
+    }
+
+    /// Starts it, or says why not.
+    pub async fn launch(self) -> Result<ControlPlane, Error> {
+        install_tls_provider();
+        let workdir = Workdir::new("control-plane")?;
+        let authority = Authority::new("vdo-tests")?;
+        let admin = authority.client("admin", "system:masters")?;
+        let ports = (0..5)
+            .map(|_| Port::reserve())
+            .collect::<Result<Vec<_>, _>>()?;
+        arguments::write_files(&authority, &workdir)?;
+        let etcd = Process::spawn_peer(
+            "etcd",
+            "etcd",
+            arguments::etcd(&workdir, ports[0].number, ports[1].number),
+            &workdir,
+        )?;
+        let etcd_address = loopback(ports[0].number);
+        etcd.ready(PATIENCE, async || {
+            TcpStream::connect(etcd_address).await.map(drop)
+        })
+        .await?;
+        let mut plane = ControlPlane {
+            scheduler: None,
+            controller_manager: None,
+            api_server: Mutex::new(None),
+            etcd,
+            authority,
+            admin,
+            ports,
+            options: self,
+            workdir,
+        };
+        plane.launch_api_server().await?;
+        if plane.options.controllers {
+            plane.launch_controllers()?;
+        }
+        Ok(plane)
+    }
+}
+
+impl ControlPlane {
+    /// etcd and the API server, nothing else.
+    ///
+    /// # Panics
+    /// If a program cannot be built or does not become ready, with its last log lines.
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// A control plane with more parts.
+    pub fn builder() -> ControlPlaneBuilder {
+        ControlPlaneBuilder::default()
+    }
+
+    /// A client that may do everything.
+    pub fn client(&self) -> Client {
+        must(self.client_of(&User::admin(), self.address()))
+    }
+
+    /// A client with the identity of `user`, bound by RBAC.
+    pub fn client_as(&self, user: &User) -> Client {
+        must(self.client_of(user, self.address()))
+    }
+
+    /// A client of `user` that reaches the API server through a proxy at `address`.
+    pub fn client_via(&self, user: &User, address: SocketAddr) -> Client {
+        must(self.client_of(user, address))
+    }
+
+    /// The path of a kubeconfig that may do everything.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig_via(&User::admin(), self.address())
+    }
+
+    /// The path of a kubeconfig with the identity of `user`.
+    pub fn kubeconfig_as(&self, user: &User) -> PathBuf {
+        self.kubeconfig_via(user, self.address())
+    }
+
+    /// The path of a kubeconfig of `user` that reaches the API server through a proxy at `address`.
+    pub fn kubeconfig_via(&self, user: &User, address: SocketAddr) -> PathBuf {
+        must(self.write_kubeconfig(user, address))
+    }
+
+    /// Where the API server listens.
+    pub fn address(&self) -> SocketAddr {
+        loopback(self.ports[2].number)
+    }
+
+    /// The authority that signed the API server's certificate, PEM.
+    pub fn ca_pem(&self) -> String {
+        self.authority.certificate()
+    }
+
+    /// The audit log so far, one JSON object per request that ended.
+    ///
+    /// # Panics
+    /// If it was not asked for with [`ControlPlaneBuilder::with_audit`].
+    pub fn audit(&self) -> Vec<serde_json::Value> {
+        assert!(
+            self.options.audit,
+            "start the control plane with `with_audit()`"
+        );
+        let log = std::fs::read_to_string(self.workdir.path().join("audit.log"));
+        let lines = log.unwrap_or_default();
+        lines
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    /// Kills the API server at once, as a crashed control-plane node would.
+    pub fn kill_api_server(&self) {
+        self.api_server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+    }
+
+    /// Starts the API server again on the same data and address.
+    pub async fn restart_api_server(&self) {
+        self.kill_api_server();
+        must(self.launch_api_server().await);
+    }
+
+    /// The peers that run, by name.
+    pub fn processes(&self) -> Vec<(&'static str, u32)> {
+        let mut all = vec![("etcd", self.etcd.pid())];
+        let api_server = self
+            .api_server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.extend(api_server.as_ref().map(|p| ("kube-apiserver", p.pid())));
+        all.extend(
+            self.controller_manager
+                .as_ref()
+                .map(|p| ("kube-controller-manager", p.pid())),
+        );
+        all.extend(self.scheduler.as_ref().map(|p| ("kube-scheduler", p.pid())));
+        all
+    }
+
+    /// The folder that holds its files and the logs of its peers.
+    pub fn folder(&self) -> &Path {
+        self.workdir.path()
+    }
+
+    async fn launch_api_server(&self) -> Result<(), Error> {
+        let arguments = arguments::api_server(
+            &self.workdir,
+            self.ports[2].number,
+            self.ports[0].number,
+            self.options.controllers,
+            self.options.audit,
+        );
+        let process =
+            Process::spawn_peer("kube-apiserver", "kube-apiserver", arguments, &self.workdir)?;
+        let client = self.client_of(&User::admin(), self.address())?;
+        process
+            .ready(PATIENCE, async || {
+                let request = http_get("/readyz");
+                client.request_text(request).await.map(drop)
+            })
+            .await?;
+        *self
+            .api_server
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(process);
+        Ok(())
+    }
+
+    fn launch_controllers(&mut self) -> Result<(), Error> {
+        let config_of = |name: &str| self.write_kubeconfig(&User::named(name), self.address());
+        let manager = arguments::controller_manager(
+            &self.workdir,
+            &config_of("system:kube-controller-manager")?,
+            self.ports[3].number,
+        );
+        let scheduler =
+            arguments::scheduler(&config_of("system:kube-scheduler")?, self.ports[4].number);
+        let spawn = |name, arguments| Process::spawn_peer(name, name, arguments, &self.workdir);
+        let (manager, scheduler) = (
+            spawn("kube-controller-manager", manager)?,
+            spawn("kube-scheduler", scheduler)?,
+        );
+        (self.controller_manager, self.scheduler) = (Some(manager), Some(scheduler));
+        Ok(())
+    }
+
+    fn describe(&self, user: &User, address: SocketAddr) -> Kubeconfig {
+        kubeconfig::render(user, address, &self.authority.certificate(), &self.admin)
+    }
+
+    fn write_kubeconfig(&self, user: &User, address: SocketAddr) -> Result<PathBuf, Error> {
+        let config = self.describe(user, address);
+        let text = serde_json::to_vec_pretty(&config).expect("a kubeconfig is plain data");
+        self.workdir.write(
+            &format!("{}-{}.kubeconfig", user.file_name(), address.port()),
+            text,
+        )
+    }
+
+    fn client_of(&self, user: &User, address: SocketAddr) -> Result<Client, Error> {
+        kubeconfig::client(self.describe(user, address)).context(KubernetesSnafu {
+            what: "making a client",
+        })
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn http_get(path: &str) -> http::Request<Vec<u8>> {
+    http::Request::get(path)
+        .body(Vec::new())
+        .expect("a constant path")
+}

@@ -1,0 +1,124 @@
+//! The files and arguments the control plane's programs start with.
+
+use std::path::Path;
+
+use rcgen::KeyPair;
+use snafu::ResultExt;
+
+use crate::{
+    authority::Authority,
+    error::{CertificateSnafu, Error},
+    workdir::Workdir,
+};
+
+const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}"#;
+
+/// Writes certificates, the service-account key and the audit policy into `workdir`.
+pub(super) fn write_files(authority: &Authority, workdir: &Workdir) -> Result<(), Error> {
+    let names = [
+        "localhost",
+        "127.0.0.1",
+        "10.96.0.1",
+        "kubernetes",
+        "kubernetes.default.svc",
+    ];
+    let server = authority.server(&names)?;
+    let service_accounts = KeyPair::generate().context(CertificateSnafu {
+        name: "service accounts",
+    })?;
+    workdir.write("ca.crt", authority.certificate())?;
+    workdir.write("server.crt", &server.certificate)?;
+    workdir.write("server.key", &server.key)?;
+    workdir.write("service-accounts.key", service_accounts.serialize_pem())?;
+    workdir.write("service-accounts.pub", service_accounts.public_key_pem())?;
+    workdir.write("audit-policy.json", AUDIT_POLICY)?;
+    Ok(())
+}
+
+pub(super) fn etcd(workdir: &Workdir, client_port: u16, peer_port: u16) -> Vec<String> {
+    vec![
+        flag_path("--data-dir", &workdir.path().join("etcd")),
+        format!("--listen-client-urls=http://127.0.0.1:{client_port}"),
+        format!("--advertise-client-urls=http://127.0.0.1:{client_port}"),
+        format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
+        // Nothing here has to survive a power cut.
+        "--unsafe-no-fsync=true".into(),
+        "--log-level=warn".into(),
+    ]
+}
+
+pub(super) fn api_server(
+    workdir: &Workdir,
+    port: u16,
+    etcd_port: u16,
+    controllers: bool,
+    audit: bool,
+) -> Vec<String> {
+    let file = |name: &str| workdir.path().join(name);
+    let mut arguments = vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        flag_path("--cert-dir", workdir.path()),
+        flag_path("--tls-cert-file", &file("server.crt")),
+        flag_path("--tls-private-key-file", &file("server.key")),
+        flag_path("--client-ca-file", &file("ca.crt")),
+        format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1".into(),
+        "--service-cluster-ip-range=10.96.0.0/16".into(),
+        "--authorization-mode=RBAC".into(),
+        "--allow-privileged=true".into(),
+        format!("--service-account-issuer=https://127.0.0.1:{port}/"),
+        flag_path("--service-account-key-file", &file("service-accounts.pub")),
+        flag_path(
+            "--service-account-signing-key-file",
+            &file("service-accounts.key"),
+        ),
+    ];
+    if !controllers {
+        // Nobody makes the default service accounts that this plugin demands of every Pod.
+        arguments.push("--disable-admission-plugins=ServiceAccount".into());
+    }
+    if audit {
+        arguments.push(flag_path("--audit-policy-file", &file("audit-policy.json")));
+        arguments.push(flag_path("--audit-log-path", &file("audit.log")));
+    }
+    arguments
+}
+
+pub(super) fn controller_manager(workdir: &Workdir, kubeconfig: &Path, port: u16) -> Vec<String> {
+    vec![
+        flag_path("--kubeconfig", kubeconfig),
+        flag_path("--authentication-kubeconfig", kubeconfig),
+        flag_path("--authorization-kubeconfig", kubeconfig),
+        "--leader-elect=false".into(),
+        flag_path(
+            "--service-account-private-key-file",
+            &workdir.path().join("service-accounts.key"),
+        ),
+        flag_path("--root-ca-file", &workdir.path().join("ca.crt")),
+        "--use-service-account-credentials=true".into(),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={port}"),
+        // The defaults are for clusters that must last; these keep a thousand nodes quick.
+        "--kube-api-qps=500".into(),
+        "--kube-api-burst=1000".into(),
+        "--concurrent-deployment-syncs=10".into(),
+        "--concurrent-daemonset-syncs=10".into(),
+    ]
+}
+
+pub(super) fn scheduler(kubeconfig: &Path, port: u16) -> Vec<String> {
+    vec![
+        flag_path("--kubeconfig", kubeconfig),
+        flag_path("--authentication-kubeconfig", kubeconfig),
+        flag_path("--authorization-kubeconfig", kubeconfig),
+        "--leader-elect=false".into(),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={port}"),
+        "--kube-api-qps=500".into(),
+        "--kube-api-burst=1000".into(),
+    ]
+}
+
+fn flag_path(name: &str, path: &Path) -> String {
+    format!("{name}={}", path.display())
+}

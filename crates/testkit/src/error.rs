@@ -1,0 +1,95 @@
+//! Why a peer could not be had.
+#![allow(missing_docs, reason = "a field is named as in the text it stands in")]
+
+use std::path::PathBuf;
+
+use snafu::Snafu;
+
+/// Why a peer could not be built, started or reached. Each text names the program and the remedy.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+pub enum Error {
+    /// `peers/build` failed; its own text says why.
+    #[snafu(display("{program} cannot be built:\n{text}"))]
+    Build { program: String, text: String },
+
+    /// The program file is there, but the kernel would not start it.
+    #[snafu(display("{program} could not be started from {}", path.display()))]
+    Spawn {
+        program: String,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+
+    /// The program ended before it was ready.
+    #[snafu(display("{program} ended before it was ready ({status}). {remedy}\nIts last log lines ({}):\n{tail}", log.display()))]
+    Died {
+        program: String,
+        status: String,
+        remedy: String,
+        log: PathBuf,
+        tail: String,
+    },
+
+    /// The program runs but did not become ready in time.
+    #[snafu(display("{program} was not ready within {seconds} s ({last}). If the machine is overloaded, run fewer tests at once.\nIts last log lines ({}):\n{tail}", log.display()))]
+    NotReady {
+        program: String,
+        seconds: u64,
+        last: String,
+        log: PathBuf,
+        tail: String,
+    },
+
+    /// A file or folder of the run could not be written.
+    #[snafu(display("cannot write {}: is the disk full, or VDO_CACHE not writable?", path.display()))]
+    Files {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+
+    /// No port was free.
+    #[snafu(display(
+        "no free TCP port between {from} and {to} on 127.0.0.1: another program holds them; stop it and run again"
+    ))]
+    Ports { from: u16, to: u16 },
+
+    /// A certificate could not be made.
+    #[snafu(display("cannot make a certificate for {name}"))]
+    Certificate { name: String, source: rcgen::Error },
+
+    /// A Kubernetes client could not be made or used.
+    #[snafu(display("the API server did not do as asked: {what}"))]
+    Kubernetes {
+        what: String,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+
+    /// The simulator's control port refused a lever.
+    #[snafu(display("the simulator refused {what}: {text}"))]
+    Lever { what: String, text: String },
+}
+
+impl Error {
+    /// The whole chain in one text, as a person wants to read it.
+    pub fn full_text(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str("\n  caused by: ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// Fails the test with the whole text of the error.
+#[track_caller]
+pub(crate) fn must<T>(result: Result<T, Error>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{}", error.full_text()),
+    }
+}

@@ -1,0 +1,65 @@
+//! Real peers for tests, pleasant enough that a test reads as a story.
+//!
+//! ```text
+//!                    your test
+//!    ┌──────────┬───────┴──────┬───────────────┐
+//!    ▼          ▼              ▼               ▼
+//!  Nodes    ControlPlane    Vcenter        FaultProxy      eventually()
+//!  (KWOK,   (etcd, API      (our simulator,  (TCP, in
+//!  kubelet   server,         inventory and    front of
+//!  hand)     kcm, scheduler) levers)          any peer)
+//!    └──────────┴───────┬──────┘
+//!                       ▼
+//!      Process  (own log, dies with the test run)
+//!       ├── peer()    where the program is, built on first use
+//!       ├── Ports     ports nobody else in this run will take
+//!       ├── Authority certificates for every server and user
+//!       └── Workdir   files, removed when the run ends however it ends
+//! ```
+//!
+//! # Guarantees
+//! - What is started here is gone when its value is dropped, when the test panics, and when the test
+//!   run is killed, `kill -9` included: the kernel kills each peer with the run, and a janitor
+//!   process removes the files.
+//! - A peer that cannot start or dies tells why: the panic names the program and the remedy, and
+//!   carries the last lines of its log.
+//!
+//! `start()` functions panic, because a test has nothing better to do with the error; each has a
+//! `launch()` beside it that returns it, for the sandbox.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test helper fails by panicking, with a text that says what went wrong"
+)]
+
+mod authority;
+mod control_plane;
+mod error;
+mod eventually;
+mod fault_proxy;
+mod nodes;
+mod peers;
+mod ports;
+mod process;
+mod vcenter;
+mod workdir;
+
+pub use authority::{Authority, Identity};
+pub use control_plane::{ControlPlane, ControlPlaneBuilder, User};
+pub use error::Error;
+pub use eventually::{Deadline, eventually};
+pub use fault_proxy::FaultProxy;
+pub use nodes::{Fate, Node, Nodes};
+pub use peers::{peer, repository};
+pub use process::{Process, processes_started_by};
+pub use vcenter::{
+    Calls, Category, Cluster, Datacenter, Datastore, Fault, Host, Inventory, Nic, Permission, Role,
+    SessionCalls, Tag, Vcenter, VcenterBuilder, VcenterUser, Vm,
+};
+pub use workdir::Workdir;
+
+/// Makes the process's TLS provider known to rustls; harmless when called again.
+pub fn install_tls_provider() {
+    // An error means somebody installed one already, which is what we want.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}

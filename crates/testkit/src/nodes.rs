@@ -1,0 +1,301 @@
+//! Nodes and pods that come alive without machines: KWOK with stages of ours, and a hand that does
+//! what the kubelet does and KWOK does not.
+
+mod kubelet;
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        core::v1::{Node as KubeNode, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint},
+        storage::v1::{CSINode, CSINodeSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use snafu::ResultExt;
+use tokio::{net::TcpStream, task::JoinSet};
+
+pub use self::kubelet::Fate;
+use self::kubelet::Fates;
+use crate::{
+    control_plane::ControlPlane,
+    error::{Error, KubernetesSnafu, must},
+    ports::Port,
+    process::Process,
+    workdir::Workdir,
+};
+
+const STAGES: &str = include_str!("nodes/stages.yaml");
+
+/// The nodes of a control plane. Stops caring for them when dropped.
+pub struct Nodes {
+    client: Client,
+    fates: Fates,
+    kwok: Process,
+    _kubelet: JoinSet<()>,
+    _port: Port,
+    _workdir: Workdir,
+}
+
+/// A node to be added.
+#[derive(Clone, Debug)]
+pub struct Node {
+    name: String,
+    system_uuid: String,
+    uninitialized: bool,
+    kubelet_version: String,
+    operating_system: String,
+    provider_id: Option<String>,
+    internal_ip: Option<String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    taints: Vec<Taint>,
+}
+
+impl Node {
+    /// A Linux worker, initialised, with no provider id.
+    pub fn named(name: &str) -> Self {
+        let hostname = ("kubernetes.io/hostname".to_owned(), name.to_owned());
+        Self {
+            name: name.into(),
+            system_uuid: String::new(),
+            uninitialized: false,
+            kubelet_version: "v1.36.4".into(),
+            operating_system: "linux".into(),
+            provider_id: None,
+            internal_ip: None,
+            labels: BTreeMap::from([hostname]),
+            annotations: BTreeMap::new(),
+            taints: Vec::new(),
+        }
+    }
+
+    /// The uuid its firmware shows, which is that of its virtual machine.
+    #[must_use]
+    pub fn system_uuid(mut self, uuid: &str) -> Self {
+        uuid.clone_into(&mut self.system_uuid);
+        self
+    }
+
+    /// Carries the taint of a node that waits for its cloud controller.
+    #[must_use]
+    pub fn uninitialized(mut self) -> Self {
+        self.uninitialized = true;
+        self
+    }
+
+    /// The kubelet's version, as `v1.33.3`.
+    #[must_use]
+    pub fn kubelet(mut self, version: &str) -> Self {
+        version.clone_into(&mut self.kubelet_version);
+        self
+    }
+
+    /// A Windows node.
+    #[must_use]
+    pub fn windows(mut self) -> Self {
+        self.operating_system = "windows".into();
+        self
+    }
+
+    /// A control-plane node, with the label and the taint kubeadm gives it.
+    #[must_use]
+    pub fn control_plane(self) -> Self {
+        let key = "node-role.kubernetes.io/control-plane";
+        let taint = Taint {
+            key: key.into(),
+            effect: "NoSchedule".into(),
+            ..Taint::default()
+        };
+        self.label(key, "").taint(taint)
+    }
+
+    /// With this label.
+    #[must_use]
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// With this annotation.
+    #[must_use]
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.into(), value.into());
+        self
+    }
+
+    /// With this taint.
+    #[must_use]
+    pub fn taint(mut self, taint: Taint) -> Self {
+        self.taints.push(taint);
+        self
+    }
+
+    /// With this provider id.
+    #[must_use]
+    pub fn provider_id(mut self, id: &str) -> Self {
+        self.provider_id = Some(id.into());
+        self
+    }
+
+    /// With this internal address.
+    #[must_use]
+    pub fn internal_ip(mut self, address: &str) -> Self {
+        self.internal_ip = Some(address.into());
+        self
+    }
+
+    fn build(mut self) -> KubeNode {
+        if self.uninitialized {
+            self.taints.push(Taint {
+                key: "node.cloudprovider.kubernetes.io/uninitialized".into(),
+                value: Some("true".into()),
+                effect: "NoSchedule".into(),
+                ..Taint::default()
+            });
+        }
+        self.labels
+            .insert("kubernetes.io/os".into(), self.operating_system.clone());
+        self.labels
+            .insert("kubernetes.io/arch".into(), "amd64".into());
+        let address = |kind: &str, value: &str| NodeAddress {
+            type_: kind.into(),
+            address: value.into(),
+        };
+        let mut addresses = vec![address("Hostname", &self.name)];
+        addresses.extend(
+            self.internal_ip
+                .as_deref()
+                .map(|ip| address("InternalIP", ip)),
+        );
+        KubeNode {
+            metadata: ObjectMeta {
+                name: Some(self.name),
+                labels: Some(self.labels),
+                annotations: Some(self.annotations),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec {
+                provider_id: self.provider_id,
+                taints: (!self.taints.is_empty()).then_some(self.taints),
+                ..NodeSpec::default()
+            }),
+            status: Some(NodeStatus {
+                addresses: Some(addresses),
+                node_info: Some(NodeSystemInfo {
+                    architecture: "amd64".into(),
+                    container_runtime_version: "containerd://2.1.4".into(),
+                    kernel_version: "6.8.0".into(),
+                    kube_proxy_version: String::new(),
+                    kubelet_version: self.kubelet_version,
+                    operating_system: self.operating_system,
+                    os_image: "Simulated".into(),
+                    system_uuid: self.system_uuid,
+                    ..NodeSystemInfo::default()
+                }),
+                ..NodeStatus::default()
+            }),
+        }
+    }
+}
+
+impl Nodes {
+    /// Starts to care for all nodes and pods of a control plane.
+    ///
+    /// # Panics
+    /// If KWOK cannot be built or does not start, with its last log lines.
+    pub async fn start(plane: &ControlPlane) -> Self {
+        must(Self::launch(plane).await)
+    }
+
+    /// Starts to care for all nodes and pods of a control plane, or says why not.
+    pub async fn launch(plane: &ControlPlane) -> Result<Self, Error> {
+        let workdir = Workdir::new("nodes")?;
+        let port = Port::reserve()?;
+        let stages = workdir.write("stages.yaml", STAGES)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], port.number));
+        let arguments = [
+            format!("--kubeconfig={}", plane.kubeconfig().display()),
+            format!("--config={}", stages.display()),
+            "--manage-all-nodes=true".into(),
+            "--cidr=10.244.0.0/16".into(),
+            "--node-lease-duration-seconds=40".into(),
+            format!("--server-address={address}"),
+        ];
+        let kwok = Process::spawn_peer("kwok", "kwok", arguments, &workdir)?;
+        let open = async || TcpStream::connect(address).await.map(drop);
+        kwok.ready(Duration::from_mins(1), open).await?;
+        let (client, fates) = (plane.client(), Fates::default());
+        let mut kubelet = JoinSet::new();
+        kubelet.spawn(kubelet::serve(client.clone(), fates.clone()));
+        Ok(Self {
+            client,
+            fates,
+            kwok,
+            _kubelet: kubelet,
+            _port: port,
+            _workdir: workdir,
+        })
+    }
+
+    /// Adds a node, and the CSINode its kubelet would make.
+    ///
+    /// # Panics
+    /// If the API server refuses it.
+    pub async fn add(&self, node: Node) {
+        must(self.try_add(node).await);
+    }
+
+    async fn try_add(&self, node: Node) -> Result<(), Error> {
+        let what = format!("adding the node {}", node.name);
+        let name = node.name.clone();
+        let csi_node = CSINode {
+            metadata: ObjectMeta {
+                name: Some(name),
+                ..ObjectMeta::default()
+            },
+            spec: CSINodeSpec {
+                drivers: Vec::new(),
+            },
+        };
+        let parameters = PostParams::default();
+        Api::all(self.client.clone())
+            .create(&parameters, &node.build())
+            .await
+            .context(KubernetesSnafu { what: what.clone() })?;
+        Api::all(self.client.clone())
+            .create(&parameters, &csi_node)
+            .await
+            .context(KubernetesSnafu { what })?;
+        Ok(())
+    }
+
+    /// Makes a node Ready or not.
+    pub async fn set_ready(&self, name: &str, ready: bool) {
+        let value = (!ready).then_some("false");
+        let patch = json!({"metadata": {"annotations": {"testkit.vdo/ready": value}}});
+        let nodes = Api::<KubeNode>::all(self.client.clone());
+        let patched = nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        must(patched.context(KubernetesSnafu {
+            what: format!("patching the node {name}"),
+        }));
+    }
+
+    /// From now on, this becomes of pods whose name or one of whose images contains `text`; of those
+    /// that are there too. The rule made last wins.
+    pub fn pods(&self, text: &str, fate: Fate) {
+        self.fates.decide(text, fate);
+    }
+
+    /// KWOK's process.
+    pub fn process(&self) -> &Process {
+        &self.kwok
+    }
+}

@@ -1,0 +1,196 @@
+//! What a kubelet does for pods and CSI drivers beyond what KWOK does.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    storage::v1::{CSINode, CSINodeDriver},
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    runtime::{reflector, reflector::Store, watcher},
+};
+use serde_json::json;
+use tokio::{sync::watch, time::sleep};
+
+const FATE: &str = "testkit.vdo/fate";
+
+/// What becomes of a pod once it is scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It runs and is Ready.
+    Ready,
+    /// Its image cannot be pulled.
+    ImagePullFails,
+    /// Its containers crash again and again.
+    Crashes,
+    /// Nothing happens to it.
+    Pending,
+}
+
+impl Fate {
+    fn annotation(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::ImagePullFails => "image-pull",
+            Self::Crashes => "crash",
+            Self::Pending => "pending",
+        }
+    }
+}
+
+/// The rules of [`super::Nodes::pods`], latest last.
+#[derive(Clone)]
+pub(super) struct Fates(Arc<watch::Sender<Vec<(String, Fate)>>>);
+
+impl Default for Fates {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Vec::new())))
+    }
+}
+
+impl Fates {
+    pub(super) fn decide(&self, text: &str, fate: Fate) {
+        self.0.send_modify(|rules| rules.push((text.into(), fate)));
+    }
+
+    fn of(&self, pod: &Pod) -> Fate {
+        let names = || {
+            let spec = pod.spec.iter();
+            let images = spec
+                .flat_map(|s| &s.containers)
+                .filter_map(|c| c.image.as_deref());
+            images.chain(pod.metadata.name.as_deref())
+        };
+        let rules = self.0.borrow();
+        let rule = rules
+            .iter()
+            .rev()
+            .find(|(text, _)| names().any(|name| name.contains(text)));
+        rule.map_or(Fate::Ready, |(_, fate)| *fate)
+    }
+}
+
+/// Serves all pods until dropped: writes their fates where KWOK reads them, and registers the CSI
+/// drivers of those that run.
+pub(super) async fn serve(client: Client, fates: Fates) {
+    let pods = Api::<Pod>::all(client.clone());
+    let (store, writer) = reflector::store();
+    let stream = reflector(writer, watcher(pods, watcher::Config::default()));
+    let mut events = std::pin::pin!(stream.boxed());
+    let mut rules = fates.0.subscribe();
+    loop {
+        tokio::select! {
+            event = events.try_next() => match event {
+                Ok(Some(event)) => on_event(&client, &fates, event).await,
+                Ok(None) => return,
+                // The API server is away or restarting: the watcher starts over by itself.
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            },
+            Ok(()) = rules.changed() => settle(&client, &fates, &store).await,
+        }
+    }
+}
+
+async fn on_event(client: &Client, fates: &Fates, event: watcher::Event<Pod>) {
+    match event {
+        watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => {
+            write_fate(client, fates, &pod).await;
+            if is_ready(&pod) {
+                register_driver(client, &pod, true).await;
+            }
+        }
+        watcher::Event::Delete(pod) => register_driver(client, &pod, false).await,
+        watcher::Event::Init | watcher::Event::InitDone => {}
+    }
+}
+
+async fn settle(client: &Client, fates: &Fates, store: &Store<Pod>) {
+    for pod in store.state() {
+        write_fate(client, fates, &pod).await;
+    }
+}
+
+async fn write_fate(client: &Client, fates: &Fates, pod: &Pod) {
+    let fate = fates.of(pod).annotation();
+    if pod.annotations().get(FATE).is_some_and(|now| now == fate) {
+        return;
+    }
+    let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let patch = json!({"metadata": {"annotations": {FATE: fate}}});
+    // A pod that is gone meanwhile needs no fate; any other failure comes round with the next event.
+    let _ = pods
+        .patch(
+            &pod.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await;
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// The CSI driver a pod brings: named by the socket its registrar tells the kubelet.
+fn driver_of(pod: &Pod) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let mut arguments = spec.containers.iter().flat_map(|c| c.args.iter().flatten());
+    let path = arguments.find_map(|a| a.strip_prefix("--kubelet-registration-path="))?;
+    path.rsplit('/').nth(1).map(str::to_owned)
+}
+
+/// Adds or removes the driver of a pod in the CSINode of its node, as the kubelet does when the
+/// registrar's socket comes or goes.
+async fn register_driver(client: &Client, pod: &Pod, there: bool) {
+    let (Some(driver), Some(node)) = (
+        driver_of(pod),
+        pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+    ) else {
+        return;
+    };
+    let csi_nodes = Api::<CSINode>::all(client.clone());
+    for _ in 0..10 {
+        let Ok(mut csi_node) = csi_nodes.get(&node).await else {
+            return;
+        };
+        let drivers = &mut csi_node.spec.drivers;
+        let registered = drivers.iter().any(|d| d.name == driver);
+        if registered == there {
+            return;
+        }
+        if there {
+            let node_id = system_uuid(client, &node)
+                .await
+                .unwrap_or_else(|| node.clone());
+            drivers.push(CSINodeDriver {
+                name: driver.clone(),
+                node_id,
+                ..Default::default()
+            });
+        } else {
+            drivers.retain(|d| d.name != driver);
+        }
+        if csi_nodes
+            .replace(&node, &PostParams::default(), &csi_node)
+            .await
+            .is_ok()
+        {
+            return;
+        }
+    }
+}
+
+async fn system_uuid(client: &Client, node: &str) -> Option<String> {
+    let node = Api::<Node>::all(client.clone()).get(node).await.ok()?;
+    let uuid = node.status?.node_info?.system_uuid;
+    (!uuid.is_empty()).then_some(uuid)
+}

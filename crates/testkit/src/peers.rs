@@ -1,0 +1,74 @@
+//! Where the real programs are.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{LazyLock, Mutex},
+};
+
+use crate::error::{BuildSnafu, Error, must};
+
+static FOUND: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
+
+/// The root of the checkout.
+pub fn repository() -> &'static Path {
+    static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .expect("crates/testkit")
+            .into()
+    });
+    &ROOT
+}
+
+/// The path of a real program, built into the cache first if it is not there yet.
+///
+/// # Panics
+/// If it cannot be built; the text is that of `peers/build`, which names the remedy.
+#[track_caller]
+pub fn peer(name: &str) -> PathBuf {
+    must(locate(name))
+}
+
+pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
+    // Held while building: two tests of one process must not build the same program twice.
+    let mut found = FOUND
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(path) = found.get(name) {
+        return Ok(path.clone());
+    }
+    let script = repository().join("peers/build");
+    let fail = |text: String| {
+        BuildSnafu {
+            program: name,
+            text,
+        }
+        .fail()
+    };
+    let output = match Command::new(&script).args(["path", name]).output() {
+        Ok(output) => output,
+        Err(error) => return fail(format!("{} does not run: {error}", script.display())),
+    };
+    if !output.status.success() {
+        return fail(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    found.insert(name.to_owned(), path.clone());
+    Ok(path)
+}
+
+/// The folder outside the checkout where programs, ports and running tests keep their files.
+pub(crate) fn cache() -> PathBuf {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    set("VDO_CACHE")
+        .or_else(|| set("XDG_CACHE_HOME").map(|c| c.join("vdo")))
+        .or_else(|| set("HOME").map(|h| h.join(".cache/vdo")))
+        .unwrap_or_else(|| std::env::temp_dir().join("vdo"))
+}

@@ -1,0 +1,317 @@
+//! A peer as a child process: its own log, and never outliving the test run.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{LazyLock, Mutex, PoisonError, mpsc},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use snafu::ResultExt;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    error::{DiedSnafu, Error, FilesSnafu, NotReadySnafu, SpawnSnafu},
+    peers::locate,
+    workdir::Workdir,
+};
+
+/// A running program, killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Mutex<Child>,
+    log: PathBuf,
+    output: PathBuf,
+}
+
+impl Process {
+    /// Starts a real program from the cache. Its standard error goes to `<label>.log` in `workdir`,
+    /// its standard output to `<label>.out`.
+    pub(crate) fn spawn_peer<I, A>(
+        name: &str,
+        label: &str,
+        arguments: I,
+        workdir: &Workdir,
+    ) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = A>,
+        A: Into<OsString>,
+    {
+        Self::spawn(&locate(name)?, label, arguments, &[], workdir)
+    }
+
+    /// Starts any program the same way: one of ours under test, for instance.
+    pub fn spawn<I, A>(
+        program: &Path,
+        label: &str,
+        arguments: I,
+        environment: &[(&str, &str)],
+        workdir: &Workdir,
+    ) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = A>,
+        A: Into<OsString>,
+    {
+        let (log, output) = (
+            workdir.path().join(format!("{label}.log")),
+            workdir.path().join(format!("{label}.out")),
+        );
+        let open = |path: &Path| {
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .context(FilesSnafu { path })
+        };
+        let mut command = Command::new(program);
+        command
+            .args(arguments.into_iter().map(Into::into))
+            .envs(environment.iter().copied())
+            .env("TMPDIR", workdir.path())
+            .stdin(Stdio::null())
+            .stdout(open(&output)?)
+            .stderr(open(&log)?);
+        let child = spawn_tied_to_us(command).context(SpawnSnafu {
+            program: label,
+            path: program,
+        })?;
+        Ok(Self {
+            name: label.to_owned(),
+            child: Mutex::new(child),
+            log,
+            output,
+        })
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn log(&self) -> String {
+        read(&self.log)
+    }
+
+    /// What it wrote to standard output so far.
+    pub fn output(&self) -> String {
+        read(&self.output)
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Option<ExitStatus> {
+        self.child().try_wait().ok().flatten()
+    }
+
+    /// Kills it at once (`SIGKILL`) and reaps it.
+    pub fn kill(&self) {
+        let mut child = self.child();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        if self.ended().is_none() {
+            #[expect(clippy::cast_possible_wrap, reason = "a pid is a positive i32")]
+            let pid = Pid::from_raw(self.pid() as i32);
+            if let Some(pid) = pid {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+
+    /// Resident memory in bytes, now and at its highest.
+    pub fn memory(&self) -> (u64, u64) {
+        let status = read(Path::new(&format!("/proc/{}/status", self.pid())));
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+                .unwrap_or(0)
+                * 1024
+        };
+        (field("VmRSS:"), field("VmHWM:"))
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn wait(&self, within: Duration) -> Option<ExitStatus> {
+        let end = Instant::now() + within;
+        loop {
+            if let Some(status) = self.ended() {
+                return Some(status);
+            }
+            if Instant::now() > end {
+                return None;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until `probe` finds it ready. Ends early, with its last log lines, if it dies.
+    pub(crate) async fn ready<T, E: std::fmt::Display>(
+        &self,
+        within: Duration,
+        mut probe: impl AsyncFnMut() -> Result<T, E>,
+    ) -> Result<T, Error> {
+        let end = Instant::now() + within;
+        loop {
+            let last = match tokio::time::timeout_at(end, probe()).await {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(seen)) => seen.to_string(),
+                Err(_) => "no answer".to_owned(),
+            };
+            if let Some(status) = self.ended() {
+                let tail = self.tail();
+                let remedy = remedy(&tail);
+                return DiedSnafu {
+                    program: &self.name,
+                    status: status.to_string(),
+                    remedy,
+                    log: &self.log,
+                    tail,
+                }
+                .fail();
+            }
+            if Instant::now() > end {
+                return NotReadySnafu {
+                    program: &self.name,
+                    seconds: within.as_secs(),
+                    last,
+                    log: &self.log,
+                    tail: self.tail(),
+                }
+                .fail();
+            }
+            sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    /// The last lines of its log, for a failure text.
+    pub fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(15)..]
+            .iter()
+            .map(|l| format!("  | {l}\n"))
+            .collect()
+    }
+
+    fn child(&self) -> std::sync::MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read(path)
+        .map(|b| String::from_utf8_lossy(&b).into_owned())
+        .unwrap_or_default()
+}
+
+/// What the last words of a dead peer mean for the person who runs the tests.
+fn remedy(tail: &str) -> &'static str {
+    const KNOWN: [(&str, &str); 4] = [
+        (
+            "address already in use",
+            "Another program took its port: run again, or stop that program.",
+        ),
+        (
+            "no space left on device",
+            "The disk is full: free some space or point VDO_CACHE elsewhere.",
+        ),
+        (
+            "too many open files",
+            "Raise the limit of open files: `ulimit -n 8192`.",
+        ),
+        (
+            "cannot allocate memory",
+            "The machine is out of memory: run fewer tests at once.",
+        ),
+    ];
+    KNOWN
+        .iter()
+        .find(|(sign, _)| tail.contains(sign))
+        .map_or("Its log says why.", |(_, text)| text)
+}
+
+/// The process ids of the living children that `parent` started, for tests that check none is left.
+pub fn processes_started_by(parent: u32) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| {
+            let stat = read(Path::new(&format!("/proc/{pid}/stat")));
+            // "pid (name) state ppid ...", where the name may hold anything but ends at the last ')'.
+            let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
+            let (state, ppid) = (fields.next(), fields.next());
+            state != Some("Z") && ppid == Some(parent.to_string().as_str())
+        })
+        .collect()
+}
+
+type Request = (Command, mpsc::SyncSender<std::io::Result<Child>>);
+
+/// One thread that lives as long as this process starts all peers: the kernel's parent-death signal
+/// is tied to the *thread* that forked, and test threads come and go.
+static SPAWNER: LazyLock<Mutex<mpsc::Sender<Request>>> = LazyLock::new(|| {
+    let (sender, requests) = mpsc::channel::<Request>();
+    let serve = move || {
+        for (mut command, answer) in requests {
+            die_with_parent(&mut command);
+            let _ = answer.send(command.spawn());
+        }
+    };
+    std::thread::Builder::new()
+        .name("peer-spawner".into())
+        .spawn(serve)
+        .expect("a thread");
+    Mutex::new(sender)
+});
+
+fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
+    let (answer, answered) = mpsc::sync_channel(1);
+    SPAWNER
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .send((command, answer))
+        .expect("the spawner thread lives as long as the process");
+    answered
+        .recv()
+        .expect("the spawner thread answers every request")
+}
+
+#[expect(
+    unsafe_code,
+    reason = "pre_exec is the only way to set the parent-death signal"
+)]
+fn die_with_parent(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    let parent = rustix::process::getpid();
+    // SAFETY: between fork and exec only async-signal-safe system calls are made, and nothing is
+    // allocated.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The parent may have died before the line above took effect.
+            if rustix::process::getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(std::io::Error::from_raw_os_error(3))
+            }
+        });
+    }
+}

@@ -1,0 +1,201 @@
+//! A vCenter: our simulator with an inventory, levers and counters.
+
+mod inventory;
+mod levers;
+
+use std::{net::SocketAddr, path::Path, time::Duration};
+
+use serde::Deserialize;
+
+pub use self::{
+    inventory::{
+        Category, Cluster, Datacenter, Datastore, Host, Inventory, Nic, Permission, Role, Tag,
+        VcenterUser, Vm,
+    },
+    levers::{Calls, Fault, SessionCalls},
+};
+use crate::{
+    authority::{Authority, Identity},
+    error::{Error, must},
+    install_tls_provider,
+    process::Process,
+    workdir::Workdir,
+};
+
+/// A running simulator with a certificate of its own. Gone when dropped.
+pub struct Vcenter {
+    process: Process,
+    address: SocketAddr,
+    control: String,
+    http: reqwest::Client,
+    authority: Authority,
+    identity: Identity,
+    user: VcenterUser,
+    workdir: Workdir,
+}
+
+/// How a simulator is to be started.
+#[derive(Debug)]
+pub struct VcenterBuilder {
+    inventory: Inventory,
+    listen: String,
+    names: Vec<String>,
+    expired: bool,
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    url: String,
+    control: String,
+}
+
+impl VcenterBuilder {
+    /// Listens on this loopback address (`[::1]:0`, say) instead of a free port of 127.0.0.1.
+    #[must_use]
+    pub fn listen(mut self, address: &str) -> Self {
+        address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// Shows a certificate for these names instead of its address and `localhost`.
+    #[must_use]
+    pub fn certificate_for(mut self, names: &[&str]) -> Self {
+        self.names = names.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Shows a certificate that expired yesterday.
+    #[must_use]
+    pub fn with_expired_certificate(mut self) -> Self {
+        self.expired = true;
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If it cannot be built or refuses the inventory, with its last log lines.
+    pub async fn start(self) -> Vcenter {
+        must(self.launch().await)
+    }
+
+    /// Starts it, or says why not.
+    pub async fn launch(self) -> Result<Vcenter, Error> {
+        install_tls_provider();
+        let workdir = Workdir::new("vcenter")?;
+        let authority = Authority::new("vcenter-authority")?;
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let identity = if self.expired {
+            authority.expired_server(&names)
+        } else {
+            authority.server(&names)
+        }?;
+        let inventory = serde_json::to_vec(&self.inventory).expect("an inventory is plain data");
+        let arguments = [
+            format!("-listen={}", self.listen),
+            "-control=127.0.0.1:0".into(),
+            format!(
+                "-inventory={}",
+                workdir.write("inventory.json", inventory)?.display()
+            ),
+            format!(
+                "-cert={}",
+                workdir
+                    .write("server.crt", &identity.certificate)?
+                    .display()
+            ),
+            format!(
+                "-key={}",
+                workdir.write("server.key", &identity.key)?.display()
+            ),
+        ];
+        let process = Process::spawn_peer("vcsim", "vcsim", arguments, &workdir)?;
+        let ready: Ready = process
+            .ready(Duration::from_mins(1), async || {
+                let output = process.output();
+                let line = output.lines().next().unwrap_or_default();
+                serde_json::from_str(line).map_err(|_| "it has not said that it is ready")
+            })
+            .await?;
+        let host = ready
+            .url
+            .trim_start_matches("https://")
+            .trim_end_matches("/sdk");
+        let user = self.inventory.users.first().cloned().unwrap_or_default();
+        Ok(Vcenter {
+            process,
+            address: host.parse().expect("the simulator says its address"),
+            control: ready.control,
+            http: reqwest::Client::new(),
+            authority,
+            identity,
+            user,
+            workdir,
+        })
+    }
+}
+
+impl Vcenter {
+    /// A vCenter with this inventory.
+    ///
+    /// # Panics
+    /// If it cannot be built or refuses the inventory, with its last log lines.
+    pub async fn start(inventory: Inventory) -> Self {
+        Self::builder(inventory).start().await
+    }
+
+    /// A vCenter with this inventory and more to say about how it listens.
+    pub fn builder(inventory: Inventory) -> VcenterBuilder {
+        VcenterBuilder {
+            inventory,
+            listen: "127.0.0.1:0".into(),
+            names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into()],
+            expired: false,
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The authority that signed its certificate, PEM.
+    pub fn ca_pem(&self) -> String {
+        self.authority.certificate()
+    }
+
+    /// The SHA-1 thumbprint of its certificate, as vSphere shows it.
+    pub fn thumbprint_sha1(&self) -> String {
+        self.identity.thumbprint_sha1()
+    }
+
+    /// The SHA-256 thumbprint of its certificate.
+    pub fn thumbprint_sha256(&self) -> String {
+        self.identity.thumbprint_sha256()
+    }
+
+    /// The name of the first user of its inventory (of anybody, where it has none).
+    pub fn user(&self) -> &str {
+        &self.user.name
+    }
+
+    /// The password of [`Vcenter::user`].
+    pub fn password(&self) -> &str {
+        &self.user.password
+    }
+
+    /// The simulator's process, to kill it or look at its memory.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The folder that holds its files.
+    pub fn folder(&self) -> &Path {
+        self.workdir.path()
+    }
+
+    /// The base address of the control port.
+    pub fn control_url(&self) -> &str {
+        &self.control
+    }
+}
