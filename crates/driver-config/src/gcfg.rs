@@ -1,0 +1,539 @@
+//! The syntax of `csi-vsphere.conf` and of the old `vsphere.conf`: git-config, as Go's `gcfg` reads it.
+//!
+//! It looks like INI and is not. A password written as INI would write it reaches the driver
+//! changed, or not at all, so reader and writer follow that library's scanner to the letter:
+//!
+//! - `#` and `;` start a comment anywhere outside double quotes;
+//! - inside quotes a backslash escapes only `\`, `"`, `n` (new line) and `t` (tab);
+//! - outside quotes a backslash may stand only before a new line (the line goes on) or a quote;
+//! - carriage returns vanish from values, NUL is an error, so neither can be written;
+//! - a subsection name is always quoted, is never empty, and knows no `\n` or `\t`;
+//! - section and key names are letters, digits and `-`, begin with a letter, and ignore case;
+//! - a key without `=` is `true`; a key or section that repeats continues the earlier one.
+
+use std::fmt::Write as _;
+
+use snafu::Snafu;
+use zeroize::Zeroizing;
+
+use crate::secret::SecretText;
+
+/// Why a text is not gcfg.
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+#[snafu(display("line {line}: {what}"))]
+pub struct SyntaxError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong there and what to write instead.
+    pub what: Fault,
+}
+
+/// What can be wrong with a line. The text of the line is never repeated: it may be a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Snafu)]
+pub enum Fault {
+    /// A key stands before the first section.
+    #[snafu(display("a key stands before the first section: begin with a line such as [Global]"))]
+    NoSection,
+    /// `[` is not followed by a name.
+    #[snafu(display("a section name is expected after `[`: write for example [Global]"))]
+    SectionName,
+    /// The header of a section does not end where it should.
+    #[snafu(display(
+        "the section header is not closed: write [Name] or [Name \"subsection\"], the subsection in double quotes"
+    ))]
+    SectionEnd,
+    /// `[Name ""]`
+    #[snafu(display("the subsection is empty: write its name between the quotes"))]
+    EmptySubsection,
+    /// Something follows on the same line.
+    #[snafu(display("the line goes on after the section header or value: start a new line"))]
+    Trailing,
+    /// A key is followed by something that is not `=`.
+    #[snafu(display("`=` is expected after the key"))]
+    Assign,
+    /// A double quote is opened and not closed on the same line.
+    #[snafu(display(
+        "a double quote is not closed on its line: close it, or write \\\" for a quote inside the value"
+    ))]
+    Unterminated,
+    /// A backslash inside quotes is followed by a character that means nothing.
+    #[snafu(display(
+        "unknown escape: inside double quotes only \\\\ \\\" \\n \\t are known; write \\\\ for one backslash"
+    ))]
+    Escape,
+    /// A backslash outside quotes.
+    #[snafu(display(
+        "a backslash stands outside double quotes: put the value in quotes and write \\\\ for one backslash"
+    ))]
+    BareBackslash,
+    /// The file begins with U+FEFF.
+    #[snafu(display(
+        "the file begins with a byte-order mark, which the drivers refuse: save it as UTF-8 without one"
+    ))]
+    ByteOrderMark,
+    /// NUL.
+    #[snafu(display("the text holds a NUL character, which cannot be part of it"))]
+    Nul,
+    /// Any other character that starts no key, section or comment.
+    #[snafu(display("a key, a section or a comment is expected here: a key begins with a letter"))]
+    Illegal,
+}
+
+/// Why a value cannot be written so that the driver reads it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Snafu)]
+#[snafu(module)]
+pub enum Unwritable {
+    /// The driver drops carriage returns without a word.
+    #[snafu(display(
+        "holds a carriage return, which the driver would drop: remove it (often a file saved on Windows)"
+    ))]
+    CarriageReturn,
+    /// The driver refuses NUL.
+    #[snafu(display("holds a NUL character, which the driver refuses: remove it"))]
+    Nul,
+    /// A name between the quotes of a section header cannot hold a line break.
+    #[snafu(display("is a section name and holds a line break: remove it"))]
+    LineBreakInName,
+    /// `[Section ""]` is refused.
+    #[snafu(display("is a section name and is empty: give it a name"))]
+    EmptyName,
+}
+
+/// One `key = value` of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key as written; compare without case.
+    pub key: String,
+    /// The value, unquoted; `None` for a key without `=`, which means `true`.
+    pub value: Option<SecretText>,
+    /// The line it stands on, counted from 1.
+    pub line: usize,
+}
+
+/// One section header with the entries below it, in the order of the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section {
+    /// The name as written; compare without case.
+    pub name: String,
+    /// What stands in quotes after the name; compare with case.
+    pub subsection: Option<String>,
+    /// The line of the header, counted from 1.
+    pub line: usize,
+    /// The keys below it.
+    pub entries: Vec<Entry>,
+}
+
+/// Reads a text into its sections.
+///
+/// Accepts and refuses exactly what the drivers' own reader does. Sections that repeat are returned
+/// as often as they stand there; the caller merges them.
+pub fn parse(text: &str) -> Result<Vec<Section>, SyntaxError> {
+    if text.starts_with('\u{feff}') {
+        return Err(SyntaxError {
+            line: 1,
+            what: Fault::ByteOrderMark,
+        });
+    }
+    if let Some(at) = text.find('\0') {
+        let line = 1 + text[..at].matches('\n').count();
+        return Err(SyntaxError {
+            line,
+            what: Fault::Nul,
+        });
+    }
+    Scanner {
+        rest: text,
+        line: 1,
+    }
+    .document()
+}
+
+/// The place in the text.
+struct Scanner<'a> {
+    rest: &'a str,
+    line: usize,
+}
+
+impl<'a> Scanner<'a> {
+    fn document(mut self) -> Result<Vec<Section>, SyntaxError> {
+        let mut sections: Vec<Section> = Vec::new();
+        loop {
+            self.blank();
+            let line = self.line;
+            match self.peek() {
+                None => return Ok(sections),
+                Some('\n') => {
+                    self.bump();
+                }
+                Some('[') => {
+                    self.bump();
+                    let (name, subsection) = self.header()?;
+                    sections.push(Section {
+                        name,
+                        subsection,
+                        line,
+                        entries: Vec::new(),
+                    });
+                }
+                Some(c) if is_letter(c) => {
+                    let key = self.identifier().to_owned();
+                    let value = self.assigned()?;
+                    let Some(section) = sections.last_mut() else {
+                        return Err(self.at(line, Fault::NoSection));
+                    };
+                    section.entries.push(Entry { key, value, line });
+                }
+                Some(_) if sections.is_empty() => return Err(self.fault(Fault::NoSection)),
+                Some(_) => return Err(self.fault(Fault::Illegal)),
+            }
+        }
+    }
+
+    /// What follows `[`, up to the end of the line.
+    fn header(&mut self) -> Result<(String, Option<String>), SyntaxError> {
+        self.spaces();
+        if !self.peek().is_some_and(is_letter) {
+            return Err(self.fault(Fault::SectionName));
+        }
+        let name = self.identifier().to_owned();
+        self.spaces();
+        let subsection = if self.eat('"') {
+            Some(self.quoted_name()?)
+        } else {
+            None
+        };
+        self.spaces();
+        if !self.eat(']') {
+            return Err(self.fault(Fault::SectionEnd));
+        }
+        self.end_of_line()?;
+        Ok((name, subsection))
+    }
+
+    /// The rest of a subsection name, its opening quote already taken.
+    fn quoted_name(&mut self) -> Result<String, SyntaxError> {
+        let mut name = String::new();
+        loop {
+            match self.bump() {
+                None | Some('\n') => return Err(self.fault(Fault::Unterminated)),
+                Some('"') if name.is_empty() => return Err(self.fault(Fault::EmptySubsection)),
+                Some('"') => return Ok(name),
+                Some('\\') => match self.bump() {
+                    Some(c @ ('\\' | '"')) => name.push(c),
+                    _ => return Err(self.fault(Fault::Escape)),
+                },
+                Some(c) => name.push(c),
+            }
+        }
+    }
+
+    /// What follows a key: nothing, or `=` and a value.
+    fn assigned(&mut self) -> Result<Option<SecretText>, SyntaxError> {
+        self.blank();
+        match self.peek() {
+            None | Some('\n') => Ok(None),
+            Some('=') => {
+                self.bump();
+                self.spaces();
+                let value = self.value()?;
+                self.end_of_line()?;
+                Ok(Some(value))
+            }
+            Some(_) => Err(self.fault(Fault::Assign)),
+        }
+    }
+
+    /// A value up to a comment or the end of the line, trailing blanks cut off.
+    fn value(&mut self) -> Result<SecretText, SyntaxError> {
+        let mut text = Zeroizing::new(String::with_capacity(64));
+        // How much of `text` stays when the line ends: blanks outside quotes do not count.
+        let mut kept = 0;
+        let mut quoted = false;
+        let line = self.line;
+        loop {
+            match self.peek() {
+                None | Some('\n') if quoted => return Err(self.at(line, Fault::Unterminated)),
+                None | Some('\n') => break,
+                Some('#' | ';') if !quoted => break,
+                _ => {}
+            }
+            match self.bump() {
+                Some('\\') if quoted => {
+                    text.push(match self.bump() {
+                        Some(c @ ('\\' | '"')) => c,
+                        Some('n') => '\n',
+                        Some('t') => '\t',
+                        _ => return Err(self.at(line, Fault::Escape)),
+                    });
+                    kept = text.len();
+                }
+                Some('\\') => {
+                    self.eat('\r');
+                    match self.bump() {
+                        Some('\n') => {}
+                        Some('"') => text.push('"'),
+                        _ => return Err(self.at(line, Fault::BareBackslash)),
+                    }
+                    kept = text.len();
+                }
+                Some('"') => {
+                    quoted = !quoted;
+                    kept = text.len();
+                }
+                Some('\r') | None => {}
+                Some(c) => {
+                    text.push(c);
+                    if quoted || !matches!(c, ' ' | '\t') {
+                        kept = text.len();
+                    }
+                }
+            }
+        }
+        Ok(SecretText::from(&text[..kept]))
+    }
+
+    /// Nothing but blanks and a comment may follow; the line break itself is left.
+    fn end_of_line(&mut self) -> Result<(), SyntaxError> {
+        self.blank();
+        match self.peek() {
+            None | Some('\n') => Ok(()),
+            Some(_) => Err(self.fault(Fault::Trailing)),
+        }
+    }
+
+    /// Skips blanks and a comment.
+    fn blank(&mut self) {
+        self.spaces();
+        if matches!(self.peek(), Some('#' | ';')) {
+            let end = self.rest.find('\n').unwrap_or(self.rest.len());
+            self.rest = &self.rest[end..];
+        }
+    }
+
+    fn spaces(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\r']);
+    }
+
+    fn identifier(&mut self) -> &'a str {
+        let inside = |c: char| is_letter(c) || c.is_numeric() || c == '-';
+        let end = self.rest.find(|c| !inside(c)).unwrap_or(self.rest.len());
+        let (name, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        name
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest.chars().next()
+    }
+
+    fn bump(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.rest = &self.rest[c.len_utf8()..];
+        if c == '\n' {
+            self.line += 1;
+        }
+        Some(c)
+    }
+
+    fn eat(&mut self, wanted: char) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.bump();
+        }
+        found
+    }
+
+    fn fault(&self, what: Fault) -> SyntaxError {
+        self.at(self.line, what)
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as the place it is about")]
+    fn at(&self, line: usize, what: Fault) -> SyntaxError {
+        SyntaxError { line, what }
+    }
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphabetic()
+}
+
+/// Writes a text section by section.
+#[derive(Default)]
+pub struct Writer {
+    text: Zeroizing<String>,
+}
+
+impl Writer {
+    /// Starts a section.
+    pub fn section(&mut self, name: &str, subsection: Option<&str>) -> Result<(), Unwritable> {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        match subsection {
+            None => {
+                let _ = writeln!(self.text, "[{name}]");
+            }
+            Some(subsection) => {
+                let quoted = quote_name(subsection)?;
+                let _ = writeln!(self.text, "[{name} {quoted}]");
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one key of the current section; the value is always quoted.
+    pub fn entry(&mut self, key: &str, value: &str) -> Result<(), Unwritable> {
+        let quoted = quote_value(value)?;
+        // Growing would leave a copy of a password behind in freed memory.
+        let needed = key.len() + quoted.len() + 4;
+        if self.text.capacity() - self.text.len() < needed {
+            let mut grown = Zeroizing::new(String::with_capacity((self.text.len() + needed) * 2));
+            grown.push_str(&self.text);
+            self.text = grown;
+        }
+        let _ = writeln!(self.text, "{key} = {}", quoted.as_str());
+        Ok(())
+    }
+
+    /// The whole text.
+    pub fn finish(self) -> SecretText {
+        SecretText::from(self.text.as_str())
+    }
+}
+
+fn quote_value(value: &str) -> Result<Zeroizing<String>, Unwritable> {
+    let mut quoted = Zeroizing::new(String::with_capacity(value.len() * 2 + 2));
+    quoted.push('"');
+    for c in value.chars() {
+        match c {
+            '\\' => quoted.push_str("\\\\"),
+            '"' => quoted.push_str("\\\""),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => return Err(Unwritable::CarriageReturn),
+            '\0' => return Err(Unwritable::Nul),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    Ok(quoted)
+}
+
+fn quote_name(name: &str) -> Result<String, Unwritable> {
+    if name.is_empty() {
+        return Err(Unwritable::EmptyName);
+    }
+    let mut quoted = String::with_capacity(name.len() + 2);
+    quoted.push('"');
+    for c in name.chars() {
+        match c {
+            '\\' => quoted.push_str("\\\\"),
+            '"' => quoted.push_str("\\\""),
+            '\n' | '\r' => return Err(Unwritable::LineBreakInName),
+            '\0' => return Err(Unwritable::Nul),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    Ok(quoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn value_of(line: &str) -> Result<String, Fault> {
+        let sections = parse(&format!("[S]\n{line}\n")).map_err(|e| e.what)?;
+        let value = sections[0].entries[0].value.clone().unwrap();
+        Ok(value.expose().to_owned())
+    }
+
+    #[test]
+    fn values_read_as_the_drivers_read_them() {
+        let cases = [
+            ("k = plain", "plain"),
+            ("k=plain", "plain"),
+            ("k =", ""),
+            ("k = \"\"", ""),
+            ("k = two words  ", "two words"),
+            ("k = \" kept \"", " kept "),
+            ("k = a#comment", "a"),
+            ("k = a ; comment", "a"),
+            ("k = \"a#b;c\" # comment", "a#b;c"),
+            (r#"k = "a\\b\"c""#, "a\\b\"c"),
+            (r#"k = "tab\tline\nend""#, "tab\tline\nend"),
+            ("k = say \\\"hi\\\"", "say \"hi\""),
+            ("k = one \\\n two", "one  two"),
+            ("k = \"joined\"together", "joinedtogether"),
+            ("k = carriage\r", "carriage"),
+            ("k = `a`", "`a`"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(value_of(line).as_deref(), Ok(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        let cases = [
+            ("k = 1", 1, Fault::NoSection),
+            ("=", 1, Fault::NoSection),
+            ("[]", 1, Fault::SectionName),
+            ("[A", 1, Fault::SectionEnd),
+            ("[A b]", 1, Fault::SectionEnd),
+            ("[A \"\"]", 1, Fault::EmptySubsection),
+            ("[A \"b]\nk = 1", 2, Fault::Unterminated),
+            ("[A \"b\\n\"]", 1, Fault::Escape),
+            ("[A] k = 1", 1, Fault::Trailing),
+            ("[A]\nk v", 2, Fault::Assign),
+            ("[A]\n\nk = \"open", 3, Fault::Unterminated),
+            ("[A]\nk = \"a\\x\"", 2, Fault::Escape),
+            ("[A]\nk = a\\b", 2, Fault::BareBackslash),
+            ("[A]\n1k = a", 2, Fault::Illegal),
+            ("[A]\n# \0", 2, Fault::Nul),
+            ("\u{feff}[A]", 1, Fault::ByteOrderMark),
+        ];
+        for (text, line, what) in cases {
+            assert_eq!(parse(text), Err(SyntaxError { line, what }), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_alone_has_no_value_and_sections_keep_their_order() {
+        let sections = parse("[Global]\nflag\n[VirtualCenter \"a\\\"b\\\\c\"] # x\n").unwrap();
+        assert_eq!(sections[0].entries[0].value, None);
+        assert_eq!(sections[1].subsection.as_deref(), Some("a\"b\\c"));
+        assert_eq!((sections[0].line, sections[1].line), (1, 3));
+    }
+
+    #[test]
+    fn what_the_driver_would_change_is_not_written() {
+        let mut writer = Writer::default();
+        assert_eq!(writer.section("A", Some("")), Err(Unwritable::EmptyName));
+        assert_eq!(
+            writer.section("A", Some("b\nc")),
+            Err(Unwritable::LineBreakInName)
+        );
+        assert_eq!(writer.entry("k", "a\rb"), Err(Unwritable::CarriageReturn));
+        assert_eq!(writer.entry("k", "a\0b"), Err(Unwritable::Nul));
+    }
+
+    proptest! {
+        #[test]
+        fn every_writable_text_comes_back(name in "[^\0\r\n]{1,12}", value in "[^\0\r]{0,40}") {
+            let mut writer = Writer::default();
+            writer.section("Section", Some(&name)).unwrap();
+            writer.entry("key", &value).unwrap();
+            let sections = parse(writer.finish().expose()).unwrap();
+            prop_assert_eq!(sections[0].subsection.as_deref(), Some(name.as_str()));
+            prop_assert_eq!(sections[0].entries[0].value.as_ref().unwrap().expose(), value);
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(\\PC|[\\[\\]\"\\\\=#;\n\r\t a]){0,60}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The tables of keys: one row per key gives its name in either format, its kind and its field.
+//!
+//! Reading, writing, "did you mean" and the reference all walk the same rows, so a key that is
+//! added to a table is added everywhere.
+
+use std::collections::BTreeMap;
+
+use snafu::Snafu;
+
+use crate::gcfg::{self, Entry, Section, SyntaxError, Unwritable};
+use crate::secret::SecretText;
+
+/// A key the driver does not know. Drivers ignore such keys without a word, so a misspelt
+/// `datacenters` silently means "all datacenters".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownKey {
+    /// Where it stands, as an admin would point at it: `[Global] datacenter`, `vcenter.a.ca-file`.
+    pub path: String,
+    /// The key that was probably meant.
+    pub nearest: Option<String>,
+}
+
+impl std::fmt::Display for UnknownKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.nearest {
+            Some(nearest) => write!(f, "`{}` (did you mean `{nearest}`?)", self.path),
+            None => write!(f, "`{}`", self.path),
+        }
+    }
+}
+
+/// What was read, and what in it the driver would ignore.
+///
+/// An installed driver runs with such a file, so adopting it must not fail; a file someone has just
+/// written deserves [`Read::strict`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Read<T> {
+    /// The configuration as the driver understands it.
+    pub config: T,
+    /// Keys and sections the driver does not know.
+    pub unknown: Vec<UnknownKey>,
+}
+
+impl<T> Read<T> {
+    /// The configuration, if every key is known.
+    pub fn strict(self) -> Result<T, ReadError> {
+        if self.unknown.is_empty() {
+            Ok(self.config)
+        } else {
+            Err(ReadError::Unknown { keys: self.unknown })
+        }
+    }
+}
+
+/// Why a configuration cannot be read. No variant repeats a value: it may be a password.
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+#[snafu(visibility(pub(crate)))]
+pub enum ReadError {
+    /// There is nothing in it.
+    #[snafu(display("the configuration is empty: at least one vCenter must be named"))]
+    Empty,
+    /// The text is not gcfg.
+    #[snafu(display("the configuration is not in the git-config syntax the driver reads"))]
+    Gcfg {
+        /// The line and what is wrong with it.
+        source: SyntaxError,
+    },
+    /// The text is not YAML.
+    #[snafu(display(
+        "the configuration is not valid YAML at line {line}, column {column}: check indentation, colons and quotes there"
+    ))]
+    Yaml {
+        /// The line, counted from 1; 0 if it is not known.
+        line: u64,
+        /// The column, counted from 1.
+        column: u64,
+    },
+    /// A value has the wrong form.
+    #[snafu(display("`{path}` must be {expected}"))]
+    Value {
+        /// The key, as an admin would point at it.
+        path: String,
+        /// What must stand there.
+        expected: &'static str,
+    },
+    /// Keys no driver knows; only [`Read::strict`] says so.
+    #[snafu(display(
+        "the driver does not know {}; it would ignore them silently",
+        listed(keys)
+    ))]
+    Unknown {
+        /// All of them.
+        keys: Vec<UnknownKey>,
+    },
+}
+
+fn listed(keys: &[UnknownKey]) -> String {
+    keys.iter()
+        .map(UnknownKey::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Why a configuration cannot be written so that the driver reads back the same.
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+#[snafu(visibility(pub(crate)))]
+pub enum WriteError {
+    /// A value holds characters the format cannot carry.
+    #[snafu(display("`{path}` cannot be written"))]
+    Unwritable {
+        /// The key, as an admin would point at it.
+        path: String,
+        /// What is wrong with it.
+        source: Unwritable,
+    },
+    /// An item of a comma-separated list would be read as something else.
+    #[snafu(display(
+        "`{path}` has an item that is empty, holds a comma, or begins or ends with a blank: \
+         the driver separates the items by commas, so it would read something else"
+    ))]
+    ListItem {
+        /// The key, as an admin would point at it.
+        path: String,
+    },
+}
+
+/// One key: its names and the field behind it.
+pub(crate) struct Key<T: 'static> {
+    /// The name in YAML; empty if the format has none.
+    pub(crate) yaml: &'static str,
+    /// The name in gcfg.
+    pub(crate) ini: &'static str,
+    pub(crate) slot: Slot<T>,
+}
+
+type Get<T, F> = fn(&T) -> &F;
+type Set<T, F> = fn(&mut T) -> &mut F;
+
+/// The field of a key, by kind. An empty text, list or map is a key that is not set.
+pub(crate) enum Slot<T: 'static> {
+    Text(Get<T, String>, Set<T, String>),
+    Secret(Get<T, SecretText>, Set<T, SecretText>),
+    Flag(Get<T, bool>, Set<T, bool>),
+    Number(Get<T, Option<u32>>, Set<T, Option<u32>>),
+    Port(Get<T, Option<u16>>, Set<T, Option<u16>>),
+    /// A list in YAML, comma-separated in gcfg.
+    List(Get<T, Vec<String>>, Set<T, Vec<String>>),
+    /// Comma-separated text in both formats.
+    Commas(Get<T, Vec<String>>, Set<T, Vec<String>>),
+    /// A map in YAML, a JSON object in gcfg.
+    Map(
+        Get<T, BTreeMap<String, String>>,
+        Set<T, BTreeMap<String, String>>,
+    ),
+}
+
+/// `key!(Text user = "user", "user")`: kind, field, YAML name, gcfg name.
+macro_rules! key {
+    ($kind:ident $($field:ident).+ = $yaml:literal, $ini:literal) => {
+        $crate::keys::Key {
+            yaml: $yaml,
+            ini: $ini,
+            slot: $crate::keys::Slot::$kind(|t| &t.$($field).+, |t| &mut t.$($field).+),
+        }
+    };
+}
+pub(crate) use key;
+
+impl<T> Key<T> {
+    /// The value as the text of a gcfg entry; `None` if the key is not set.
+    pub(crate) fn ini_text(
+        &self,
+        from: &T,
+        path: impl Fn() -> String,
+    ) -> Result<Option<SecretText>, WriteError> {
+        Ok(match &self.slot {
+            Slot::Text(get, _) => (!get(from).is_empty()).then(|| get(from).as_str().into()),
+            Slot::Secret(get, _) => (!get(from).is_empty()).then(|| get(from).clone()),
+            Slot::Flag(get, _) => get(from).then(|| "true".into()),
+            Slot::Number(get, _) => get(from).map(|n| n.to_string().into()),
+            Slot::Port(get, _) => get(from).map(|n| n.to_string().into()),
+            Slot::List(get, _) | Slot::Commas(get, _) => joined(get(from), path)?.map(Into::into),
+            Slot::Map(get, _) => {
+                (!get(from).is_empty()).then(|| serde_json::json!(get(from)).to_string().into())
+            }
+        })
+    }
+
+    /// Takes the text of a gcfg entry; `None` is a key without `=`.
+    pub(crate) fn set_ini(
+        &self,
+        into: &mut T,
+        value: Option<&str>,
+        path: impl Fn() -> String,
+    ) -> Result<(), ReadError> {
+        let wrong = |expected| ReadError::Value {
+            path: path(),
+            expected,
+        };
+        if let (Slot::Flag(_, set), None) = (&self.slot, value) {
+            *set(into) = true;
+            return Ok(());
+        }
+        let value = value.ok_or_else(|| wrong("followed by `=` and a value"))?;
+        match &self.slot {
+            Slot::Text(_, set) => value.clone_into(set(into)),
+            Slot::Secret(_, set) => *set(into) = value.into(),
+            Slot::Flag(_, set) => {
+                *set(into) = gcfg_bool(value).ok_or_else(|| wrong("true or false"))?;
+            }
+            Slot::Number(..) | Slot::Port(..) => self.set_number(into, value, path)?,
+            Slot::List(_, set) | Slot::Commas(_, set) => *set(into) = split(value),
+            Slot::Map(_, set) => {
+                *set(into) = serde_json::from_str(value)
+                    .map_err(|_| wrong("a JSON object of texts, such as {\"team\":\"a\"}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a number in decimal or `0x` notation; empty text is "not set".
+    pub(crate) fn set_number(
+        &self,
+        into: &mut T,
+        value: &str,
+        path: impl Fn() -> String,
+    ) -> Result<(), ReadError> {
+        let wrong = |expected| ReadError::Value {
+            path: path(),
+            expected,
+        };
+        let digits = value.trim();
+        let parsed = match digits.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16).ok(),
+            None => digits.parse::<u32>().ok(),
+        };
+        match &self.slot {
+            Slot::Number(_, set) => {
+                *set(into) = Some(parsed.ok_or_else(|| wrong("a whole number"))?);
+            }
+            Slot::Port(_, set) if digits.is_empty() => *set(into) = None,
+            Slot::Port(_, set) => {
+                let port = parsed.and_then(|n| u16::try_from(n).ok());
+                *set(into) = Some(port.ok_or_else(|| wrong("a port from 1 to 65535"))?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Joins the items of a list, refusing items the driver would read differently.
+pub(crate) fn joined(
+    items: &[String],
+    path: impl Fn() -> String,
+) -> Result<Option<String>, WriteError> {
+    if items.is_empty() {
+        return Ok(None);
+    }
+    check_items(items, path)?;
+    Ok(Some(items.join(",")))
+}
+
+pub(crate) fn check_items(items: &[String], path: impl Fn() -> String) -> Result<(), WriteError> {
+    let bad = |item: &String| item.is_empty() || item.contains(',') || item.trim() != item;
+    if items.iter().any(bad) {
+        return Err(WriteError::ListItem { path: path() });
+    }
+    Ok(())
+}
+
+pub(crate) fn split(value: &str) -> Vec<String> {
+    let items = value.split(',').map(str::trim);
+    items
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn gcfg_bool(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Some(true),
+        "false" | "no" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// Writes the keys of one section that are set.
+pub(crate) fn write_section<T>(
+    writer: &mut gcfg::Writer,
+    name: &str,
+    subsection: Option<&str>,
+    keys: &'static [Key<T>],
+    from: &T,
+) -> Result<(), WriteError> {
+    let mut entries = Vec::new();
+    for key in keys {
+        let path = || place(name, subsection, key.ini);
+        if let Some(text) = key.ini_text(from, path)? {
+            entries.push((key.ini, text));
+        }
+    }
+    // A plain section without keys says nothing; a named one says that the name exists.
+    if entries.is_empty() && subsection.is_none() {
+        return Ok(());
+    }
+    writer
+        .section(name, subsection)
+        .map_err(|source| WriteError::Unwritable {
+            path: format!("[{name}]"),
+            source,
+        })?;
+    for (key, text) in entries {
+        writer
+            .entry(key, text.expose())
+            .map_err(|source| WriteError::Unwritable {
+                path: place(name, subsection, key),
+                source,
+            })?;
+    }
+    Ok(())
+}
+
+/// Reads the entries of one section into its fields.
+pub(crate) fn read_section<T>(
+    section: &Section,
+    keys: &'static [Key<T>],
+    into: &mut T,
+    unknown: &mut Vec<UnknownKey>,
+) -> Result<(), ReadError> {
+    for Entry { key, value, .. } in &section.entries {
+        let path = || place(&section.name, section.subsection.as_deref(), key);
+        if let Some(known) = keys.iter().find(|known| same(known.ini, key)) {
+            known.set_ini(into, value.as_ref().map(SecretText::expose), path)?;
+        } else {
+            let nearest = nearest(key, keys.iter().map(|known| known.ini));
+            unknown.push(UnknownKey {
+                path: path(),
+                nearest,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// gcfg compares names without case.
+pub(crate) fn same(known: &str, written: &str) -> bool {
+    known.eq_ignore_ascii_case(written)
+}
+
+fn place(section: &str, subsection: Option<&str>, key: &str) -> String {
+    match subsection {
+        Some(subsection) => format!("[{section} \"{subsection}\"] {key}"),
+        None => format!("[{section}] {key}"),
+    }
+}
+
+/// The known name a written one was probably meant to be: spelling of the other format first
+/// (`ca-file` for `caFile`), then the fewest changed letters, up to a third of them.
+pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let folded = fold(written);
+    known
+        .filter(|name| !name.is_empty())
+        .map(|name| (distance(&folded, &fold(name)), name))
+        .min()
+        .filter(|(changes, _)| changes * 3 <= folded.len())
+        .map(|(_, name)| name.to_owned())
+}
+
+fn fold(name: &str) -> Vec<char> {
+    name.chars()
+        .filter(|c| !matches!(c, '-' | '_'))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+/// How many letters must be added, removed or changed to turn one word into the other.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_key_is_answered_with_the_right_one() {
+        let known = ["datacenters", "caFile", "insecureFlag", "thumbprint"];
+        let cases = [
+            ("datacenter", Some("datacenters")),
+            ("ca-file", Some("caFile")),
+            ("insecure", None),
+            ("insecure-flag", Some("insecureFlag")),
+            ("thumprint", Some("thumbprint")),
+            ("colour", None),
+        ];
+        for (written, expected) in cases {
+            assert_eq!(
+                nearest(written, known.into_iter()).as_deref(),
+                expected,
+                "{written}"
+            );
+        }
+    }
+}
