@@ -1,0 +1,271 @@
+//! The compatibility matrix of the Go VDO as a source of releases, so that whoever kept one keeps it.
+//!
+//! It is a JSON object with `CSI` and `CPI`, each a map from version to ranges and the addresses of the
+//! manifests. It has no serial, no signature and no images; the releases read from it carry the
+//! addresses, and whoever renders them fetches what is there. Two of its habits are not kept: versions
+//! are ordered as versions, and a maximum of `8.0` includes the updates of 8.0.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use semver::Version;
+use serde::Deserialize;
+use serde_json::Value;
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
+
+use crate::{
+    model::{
+        Catalog, Channel, Driver, Implementation, KubernetesRange, Manifest, Release, Support,
+        VsphereRange,
+    },
+    version::{KubernetesMinor, VersionError, VsphereBound},
+};
+
+/// Why a matrix cannot be used.
+#[derive(Debug, Snafu)]
+pub enum MatrixError {
+    /// It has `CSI` or `CPI`, but not of the known form.
+    #[snafu(display("the matrix does not have the form of the Go VDO's"))]
+    Form {
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The key of an entry.
+    #[snafu(display("{driver} {text:?} in the matrix is no driver version"))]
+    DriverVersion {
+        /// Which driver.
+        driver: Driver,
+        /// The key.
+        text: String,
+        /// Why.
+        source: semver::Error,
+    },
+    /// A bound of an entry.
+    #[snafu(display("{driver} {version} in the matrix has a bound that is no version"))]
+    Bound {
+        /// Which driver.
+        driver: Driver,
+        /// Which release.
+        version: Version,
+        /// Why.
+        source: VersionError,
+    },
+    /// Neither a range nor a skew version.
+    #[snafu(display("{driver} {version} in the matrix names no Kubernetes version"))]
+    NoKubernetes {
+        /// Which driver.
+        driver: Driver,
+        /// Which release.
+        version: Version,
+    },
+    /// No manifest.
+    #[snafu(display("{driver} {version} in the matrix has no deploymentPath"))]
+    NoPath {
+        /// Which driver.
+        driver: Driver,
+        /// Which release.
+        version: Version,
+    },
+    /// Nothing in it.
+    #[snafu(display("the matrix is empty"))]
+    Empty,
+}
+
+#[derive(Deserialize)]
+struct Matrix {
+    #[serde(default, rename = "CSI")]
+    csi: BTreeMap<String, Entry>,
+    #[serde(default, rename = "CPI")]
+    cpi: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "vSphere")]
+    vsphere: Range,
+    k8s: Range,
+    #[serde(default, rename = "deploymentPath")]
+    paths: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Range {
+    min: String,
+    max: String,
+    #[serde(rename = "skewVersion")]
+    skew: String,
+}
+
+/// Whether a document is such a matrix rather than a catalog.
+pub fn is_matrix(document: &Value) -> bool {
+    document.get("schema").is_none()
+        && (document.get("CSI").is_some() || document.get("CPI").is_some())
+}
+
+/// Reads a matrix. It has no serial, so it gets 0: any catalog is newer, and a matrix never counts as
+/// a step back because serials are only compared between signed catalogs.
+pub fn read(document: Value) -> Result<Catalog, MatrixError> {
+    let matrix: Matrix = serde_json::from_value(document).context(FormSnafu)?;
+    let mut releases = Vec::new();
+    for (driver, entries) in [(Driver::Cpi, matrix.cpi), (Driver::Csi, matrix.csi)] {
+        for (text, entry) in entries {
+            releases.push(release(driver, &text, entry)?);
+        }
+    }
+    ensure!(!releases.is_empty(), EmptySnafu);
+    let newest = releases
+        .iter()
+        .filter_map(|release| release.vsphere.max)
+        .max_by_key(|max| max.version());
+    let mut catalog = Catalog {
+        serial: 0,
+        issued: Timestamp::UNIX_EPOCH,
+        expires: None,
+        newest_vsphere: newest.unwrap_or(VsphereBound::of_major(8)),
+        unavailable: Vec::new(),
+        releases,
+    };
+    crate::read::sort(&mut catalog);
+    Ok(catalog)
+}
+
+fn release(driver: Driver, text: &str, entry: Entry) -> Result<Release, MatrixError> {
+    let version = Version::parse(text.trim_start_matches('v'))
+        .with_context(|_| DriverVersionSnafu { driver, text })?;
+    let bound = || BoundSnafu {
+        driver,
+        version: version.clone(),
+    };
+    let Range { min, max, skew } = entry.k8s;
+    let (min, max) = if skew.is_empty() {
+        (min, max)
+    } else {
+        (skew.clone(), skew)
+    };
+    ensure!(
+        !min.is_empty() && !max.is_empty(),
+        NoKubernetesSnafu { driver, version }
+    );
+    let kubernetes = KubernetesRange {
+        min: min.parse::<KubernetesMinor>().with_context(|_| bound())?,
+        max: max.parse::<KubernetesMinor>().with_context(|_| bound())?,
+        tolerates: None,
+    };
+    let vsphere = VsphereRange {
+        min: entry.vsphere.min.parse().with_context(|_| bound())?,
+        max: Some(entry.vsphere.max.parse().with_context(|_| bound())?),
+        tested: None,
+        hosts: None,
+        because: String::new(),
+    };
+    entry.paths.first().with_context(|| NoPathSnafu {
+        driver,
+        version: version.clone(),
+    })?;
+    Ok(Release {
+        driver,
+        implementation: Implementation::Upstream,
+        version,
+        released: None,
+        channel: Channel::Stable,
+        support: Support::Unstated,
+        end_of_support: None,
+        kubernetes,
+        vsphere,
+        images: BTreeMap::new(),
+        features: BTreeMap::new(),
+        manifest: Manifest {
+            urls: entry.paths,
+            ..Manifest::default()
+        },
+        before: Vec::new(),
+        after: Vec::new(),
+        known_bad: Vec::new(),
+        upgrade_from: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn sample() -> Value {
+        json!({
+            "CSI": {
+                "3.10.0": { "vSphere": {"min": "6.7.1", "max": "8.0"}, "k8s": {"min": "1.25", "max": "1.27"},
+                            "isCPIRequired": false, "deploymentPath": ["https://example.com/driver.yaml"] },
+                "3.2.0": { "vSphere": {"min": "6.7.1", "max": "8.0.1"}, "k8s": {"min": "1.23", "max": "1.25"},
+                           "isCPIRequired": false, "deploymentPath": ["https://example.com/a.yaml", "file:///b.yaml"] }
+            },
+            "CPI": {
+                "1.26.0": { "vSphere": {"min": "6.7.1", "max": "8.0.1"}, "k8s": {"skewVersion": "1.26"},
+                            "deploymentPath": ["https://example.com/cpi.yaml"] }
+            }
+        })
+    }
+
+    #[test]
+    fn a_matrix_becomes_releases_in_the_order_of_versions() {
+        let catalog = crate::read(sample().to_string().as_bytes()).unwrap();
+        let csi: Vec<_> = catalog.of(Driver::Csi, Implementation::Upstream).collect();
+        assert_eq!(csi[0].version, Version::new(3, 2, 0));
+        assert_eq!(
+            csi[1].version,
+            Version::new(3, 10, 0),
+            "3.10 is newer than 3.2"
+        );
+        assert_eq!(
+            csi[0].manifest.urls,
+            ["https://example.com/a.yaml", "file:///b.yaml"]
+        );
+        let cpi = catalog
+            .of(Driver::Cpi, Implementation::Upstream)
+            .next()
+            .unwrap();
+        assert_eq!(cpi.kubernetes.to_string(), "1.26");
+    }
+
+    #[test]
+    fn each_mistake_in_a_matrix_has_its_own_sentence() {
+        let refused = |path: &str, value: Value| {
+            let mut matrix = sample();
+            *matrix.pointer_mut(path).unwrap() = value;
+            snafu::Report::from_error(crate::read(matrix.to_string().as_bytes()).unwrap_err())
+                .to_string()
+        };
+        for (path, value, sentence) in [
+            (
+                "/CPI/1.26.0/k8s",
+                json!({}),
+                "CPI 1.26.0 in the matrix names no Kubernetes version",
+            ),
+            (
+                "/CSI/3.2.0/deploymentPath",
+                json!([]),
+                "CSI 3.2.0 in the matrix has no deploymentPath",
+            ),
+            (
+                "/CSI/3.2.0/vSphere/min",
+                json!("old"),
+                "\"old\" is not a vSphere version",
+            ),
+            (
+                "/CSI",
+                json!({"three": sample()["CSI"]["3.2.0"]}),
+                "CSI \"three\" in the matrix is no driver version",
+            ),
+            ("/CSI", json!(7), "does not have the form of the Go VDO's"),
+        ] {
+            let text = refused(path, value);
+            assert!(text.contains(sentence), "{text}");
+        }
+        let empty = crate::read(br#"{"CSI": {}, "CPI": {}}"#).unwrap_err();
+        assert!(
+            snafu::Report::from_error(empty)
+                .to_string()
+                .contains("the matrix is empty")
+        );
+    }
+}

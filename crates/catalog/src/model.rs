@@ -1,0 +1,473 @@
+//! What a catalog says, once it has been read: plain data, no behaviour beyond looking things up.
+//!
+//! Everything here tolerates fields it does not know, so that an older operator can use a newer
+//! catalog; values of an enumeration it does not know fall on the careful side (see each type).
+
+use std::{cmp::Ordering, collections::BTreeMap, fmt};
+
+use jiff::{Timestamp, civil::Date};
+use semver::Version;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    image::Image,
+    version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
+};
+
+/// The two drivers VDO installs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// The cloud controller: names nodes after their VMs and removes the uninitialised taint.
+    Cpi,
+    /// The storage driver.
+    Csi,
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpi => "CPI",
+            Self::Csi => "CSI",
+        })
+    }
+}
+
+/// Who wrote the driver.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Implementation {
+    /// The Go drivers of the Kubernetes project.
+    #[default]
+    Upstream,
+    /// The drivers of this project.
+    Rust,
+    /// One a newer catalog knows and this operator does not: never chosen.
+    #[serde(other)]
+    Unknown,
+}
+
+/// How far a release has proved itself.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Channel {
+    /// In the field for a while: what the policy `stable` prefers.
+    #[default]
+    Stable,
+    /// Released, young: what the policy `latest` also takes.
+    Latest,
+    /// Not for production. Only a pin reaches it. A channel of a newer catalog counts as this.
+    #[serde(other)]
+    Candidate,
+}
+
+/// Whether somebody still mends the release.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Support {
+    /// Fixes are still made.
+    Maintained,
+    /// No more fixes; it is chosen only where nothing newer fits, with a warning.
+    Ended,
+    /// Nobody has said.
+    #[default]
+    #[serde(other)]
+    Unstated,
+}
+
+/// The Kubernetes minors a release supports, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KubernetesRange {
+    /// The oldest minor.
+    pub min: KubernetesMinor,
+    /// The newest minor.
+    pub max: KubernetesMinor,
+    /// A minor newer than `max` with which the release may run while the cluster is being upgraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerates: Option<KubernetesMinor>,
+}
+
+impl KubernetesRange {
+    /// Where a cluster stands to the range: before it, in it or after it.
+    pub fn place(&self, version: KubernetesVersion) -> Ordering {
+        let minor = version.as_minor();
+        if minor < self.min {
+            Ordering::Less
+        } else if minor > self.max {
+            Ordering::Greater
+        } else {
+            Ordering::Equal
+        }
+    }
+}
+
+impl fmt::Display for KubernetesRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.min == self.max {
+            self.min.fmt(f)
+        } else {
+            write!(f, "{} to {}", self.min, self.max)
+        }
+    }
+}
+
+/// The vSphere versions a release supports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VsphereRange {
+    /// The oldest vCenter.
+    pub min: VsphereBound,
+    /// The newest vCenter it works with. Absent where no upper end is known, which is the rule:
+    /// closed ranges are how a matrix dies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<VsphereBound>,
+    /// The newest vCenter it was tried with. A newer one is a warning, not a refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tested: Option<VsphereBound>,
+    /// The oldest ESXi host. Absent: hosts are not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<VsphereBound>,
+    /// What goes wrong below `min`, for the sentence that refuses it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub because: String,
+}
+
+/// When a known fault or a step applies. Every field that is set must hold; none set = always.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// Any vCenter at or above this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vsphere_min: Option<VsphereBound>,
+    /// Any vCenter at or below this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vsphere_max: Option<VsphereBound>,
+    /// The cluster at or above this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes_min: Option<KubernetesMinor>,
+    /// The cluster at or below this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes_max: Option<KubernetesMinor>,
+    /// One of these distributions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub distributions: Vec<String>,
+    /// Whether the cluster has Windows nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub windows: Option<bool>,
+    /// Whether zones are used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<bool>,
+    /// Whether there is more than one vCenter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub several_vcenters: Option<bool>,
+}
+
+/// What a known fault does to the choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The release may be chosen; the reason is shown.
+    Warn,
+    /// The release is not chosen. A severity of a newer catalog counts as this.
+    #[serde(other)]
+    Refuse,
+}
+
+/// A fault of a release that somebody has met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownBad {
+    /// A name that stays the same from catalog to catalog.
+    pub id: String,
+    /// What it does to the choice.
+    pub severity: Severity,
+    /// Where it strikes.
+    #[serde(default)]
+    pub when: Condition,
+    /// What goes wrong, in one sentence.
+    pub reason: String,
+    /// What the admin can do, in one sentence.
+    pub remedy: String,
+}
+
+/// Something to do, or to make sure of, when a cluster moves onto a release from an older one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// A name the operator may know how to carry out; unknown ones are shown to the admin.
+    pub id: String,
+    /// Where it is needed.
+    #[serde(default)]
+    pub when: Condition,
+    /// What and why, in one sentence.
+    pub text: String,
+}
+
+/// Timings of one leader election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Election {
+    /// Seconds a lease lasts.
+    pub lease: u32,
+    /// Seconds the leader tries to renew it.
+    pub renew: u32,
+    /// Seconds between two tries.
+    pub retry: u32,
+}
+
+/// Timings of a liveness probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeTiming {
+    /// Seconds before the first look.
+    pub delay: u32,
+    /// Seconds an answer may take.
+    pub timeout: u32,
+    /// Seconds between two looks.
+    pub period: u32,
+}
+
+/// How the driver reaches disks on a Windows node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WindowsMode {
+    /// Through csi-proxy, which the admin installs on each node.
+    CsiProxy,
+    /// Through a HostProcess container.
+    HostProcess,
+}
+
+/// `GODEBUG` of the three programs, where a release sets it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Godebug {
+    /// For the controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+    /// For the syncer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub syncer: Option<String>,
+    /// For the node driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// In what one CSI release's manifest differs from another's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CsiTemplate {
+    /// Lease timings of the sidecars; the sidecars' own defaults when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sidecar_election: Option<Election>,
+    /// Lease timings of the syncer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syncer_election: Option<Election>,
+    /// The controller's liveness probe.
+    pub controller_probe: ProbeTiming,
+    /// `--worker-threads` of the attacher; its default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attacher_workers: Option<u32>,
+    /// `--feature-gates` of the resizer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resizer_gates: Vec<String>,
+    /// The provisioner has the Topology gate on unless told otherwise (5.0 and newer), so it is told.
+    #[serde(default)]
+    pub topology_gate_on_by_default: bool,
+    /// The snapshotter passes `--extra-create-metadata`.
+    #[serde(default)]
+    pub snapshotter_metadata: bool,
+    /// The programs know `--enable-profile-server`, which is then switched off.
+    #[serde(default)]
+    pub profile_server_flag: bool,
+    /// The user the controller's containers run as; root when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as_user: Option<i64>,
+    /// `GODEBUG` where set.
+    #[serde(default)]
+    pub godebug: Godebug,
+    /// The volumes-per-node limit is read from the environment (else it is a feature switch).
+    #[serde(default)]
+    pub max_volumes_env: bool,
+    /// How Windows nodes are served; not at all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<WindowsMode>,
+    /// The controller keeps a generated cluster id in a ConfigMap and so must be allowed to make one.
+    #[serde(default)]
+    pub generates_cluster_id: bool,
+    /// The controller keeps CNSVolumeInfo objects.
+    #[serde(default)]
+    pub volume_infos: bool,
+    /// The webhook also looks at new PersistentVolumes.
+    #[serde(default)]
+    pub webhook_checks_volumes: bool,
+}
+
+/// In what one CPI release's manifest differs from another's.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CpiTemplate {
+    /// The release knows `--node-labels`.
+    pub node_labels: bool,
+    /// The service controller watches EndpointSlices.
+    pub endpoint_slices: bool,
+}
+
+/// Where a release's objects come from. Exactly one is set; none set means that the catalog was
+/// made for a newer operator, and the release is not chosen.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// Our CSI template with these differences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub csi: Option<CsiTemplate>,
+    /// Our CPI template with these differences.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpi: Option<CpiTemplate>,
+    /// A published manifest, carried in the catalog.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<Value>,
+    /// A published manifest, to be fetched by whoever renders it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub urls: Vec<String>,
+}
+
+/// One release of one driver: everything needed to judge it and to install it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// Which driver.
+    pub driver: Driver,
+    /// Whose.
+    #[serde(default)]
+    pub implementation: Implementation,
+    /// Its version.
+    pub version: Version,
+    /// When it was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<Date>,
+    /// How far it has proved itself.
+    #[serde(default)]
+    pub channel: Channel,
+    /// Whether it is still mended.
+    #[serde(default)]
+    pub support: Support,
+    /// The day after which it no longer is, where one was announced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_of_support: Option<Date>,
+    /// The Kubernetes minors it supports.
+    pub kubernetes: KubernetesRange,
+    /// The vSphere versions it supports.
+    pub vsphere: VsphereRange,
+    /// Its images by the part they play: `driver`, `syncer`, `attacher`, ...
+    #[serde(default)]
+    pub images: BTreeMap<String, Image>,
+    /// Its feature switches and their defaults.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub features: BTreeMap<String, bool>,
+    /// Where its objects come from.
+    #[serde(default)]
+    pub manifest: Manifest,
+    /// To be done before a cluster moves onto this line from an older one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<Step>,
+    /// To be done afterwards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<Step>,
+    /// Faults somebody has met.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_bad: Vec<KnownBad>,
+    /// The oldest version that may be upgraded straight to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_from: Option<Version>,
+}
+
+impl Release {
+    /// `3.7`, the line the release belongs to.
+    pub fn line(&self) -> (u64, u64) {
+        (self.version.major, self.version.minor)
+    }
+}
+
+/// Images that can no longer, or never could, be pulled from where they are named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unavailable {
+    /// Every image whose name (with its tag) begins so.
+    pub prefix: String,
+    /// What became of them, in one sentence.
+    pub reason: String,
+}
+
+/// Every release somebody vouches for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Catalog {
+    /// Grows with every catalog published; never goes back.
+    pub serial: u64,
+    /// When it was made.
+    pub issued: Timestamp,
+    /// When it should have been followed by a newer one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+    /// The newest vSphere its makers knew of.
+    pub newest_vsphere: VsphereBound,
+    /// Images that cannot be pulled.
+    #[serde(default)]
+    pub unavailable: Vec<Unavailable>,
+    /// The releases, each driver's from oldest to newest.
+    pub releases: Vec<Release>,
+}
+
+impl Catalog {
+    /// The releases of one driver by one hand, from oldest to newest.
+    pub fn of(
+        &self,
+        driver: Driver,
+        whose: Implementation,
+    ) -> impl DoubleEndedIterator<Item = &Release> {
+        self.releases
+            .iter()
+            .filter(move |release| release.driver == driver && release.implementation == whose)
+    }
+
+    /// One release, if the catalog has it.
+    pub fn find(
+        &self,
+        driver: Driver,
+        whose: Implementation,
+        version: &Version,
+    ) -> Option<&Release> {
+        self.of(driver, whose)
+            .find(|release| release.version == *version)
+    }
+
+    /// The newest Kubernetes any release of the driver supports.
+    pub fn newest_kubernetes(
+        &self,
+        driver: Driver,
+        whose: Implementation,
+    ) -> Option<KubernetesMinor> {
+        self.of(driver, whose)
+            .map(|release| release.kubernetes.max)
+            .max()
+    }
+
+    /// Why an image cannot be pulled, if it cannot.
+    pub fn why_unavailable(&self, image: &Image) -> Option<&str> {
+        let name = image.tagged();
+        self.unavailable
+            .iter()
+            .find(|gone| name.starts_with(&gone.prefix))
+            .map(|gone| gone.reason.as_str())
+    }
+}
+
+/// One vCenter as it was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vcenter {
+    /// What the admin calls it.
+    pub name: String,
+    /// What it says it is.
+    pub version: VsphereVersion,
+    /// The oldest ESXi host that carries a node, where hosts were looked at.
+    pub oldest_host: Option<VsphereVersion>,
+}

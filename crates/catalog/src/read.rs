@@ -1,0 +1,488 @@
+//! From bytes somebody wrote to a catalog that makes sense, or a sentence that says why not.
+//!
+//! ```text
+//!   bytes ─► text ─► document ─► schema known? ─► lines folded out ─► releases ─► sensible? ─► Catalog
+//! ```
+//!
+//! A catalog is written in *lines*: what 3.7 has in common is said once, each line says what differs
+//! from the one it extends, each release what differs from its line (JSON merge patch, `null` removes).
+//! Releases, steps and known faults are never inherited. A line's steps belong to its first release:
+//! whoever crosses that release crosses the line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use semver::Version;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
+
+use crate::{
+    image::is_digest,
+    matrix,
+    model::{Catalog, Driver, Release},
+};
+
+/// The schema this operator reads. A catalog with a newer minor may say more than is understood here;
+/// one with another major means something else by the same words.
+pub const SCHEMA_MAJOR: u64 = 1;
+
+/// No catalog is larger: the embedded one is a hundred times smaller.
+pub const MAX_BYTES: usize = 4 << 20;
+
+/// More releases than this and something is wrong with whoever wrote it.
+const MAX_RELEASES: usize = 5_000;
+
+/// Why bytes are not a catalog.
+#[derive(Debug, Snafu)]
+pub enum ReadError {
+    /// Larger than any catalog.
+    #[snafu(display("the catalog is larger than {} MiB; nothing of it is used", MAX_BYTES >> 20))]
+    TooLarge,
+    /// Not text.
+    #[snafu(display("the catalog is not UTF-8 text; was it compressed or cut?"))]
+    NotText {
+        /// Where.
+        source: std::str::Utf8Error,
+    },
+    /// Not YAML or JSON.
+    #[snafu(display("the catalog is neither YAML nor JSON; was it cut short?"))]
+    NotADocument {
+        /// Where and what.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// No `schema`, and not a Go VDO matrix either.
+    #[snafu(display("the document has no `schema`, so it is no catalog"))]
+    NoSchema,
+    /// Made for another operator.
+    #[snafu(display(
+        "the catalog has schema {found}; this operator reads {SCHEMA_MAJOR}.x. Upgrade the operator, or use a catalog made for it"
+    ))]
+    OtherSchema {
+        /// What it says.
+        found: String,
+    },
+    /// A field is missing or has the wrong form.
+    #[snafu(display("the catalog cannot be understood at {at}"))]
+    Malformed {
+        /// The line or release.
+        at: String,
+        /// The field and what is wrong with it.
+        source: serde_json::Error,
+    },
+    /// Every field can be read, but together they cannot be right.
+    #[snafu(display("the catalog makes no sense: {what}"))]
+    Senseless {
+        /// What contradicts what.
+        what: String,
+    },
+    /// The Go VDO's JSON matrix could not be read.
+    #[snafu(display("the compatibility matrix cannot be used"))]
+    Matrix {
+        /// Why.
+        source: matrix::MatrixError,
+    },
+}
+
+/// Reads a catalog, or a compatibility matrix of the Go VDO, from YAML or JSON.
+pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
+    ensure!(bytes.len() <= MAX_BYTES, TooLargeSnafu);
+    let text = std::str::from_utf8(bytes).context(NotTextSnafu)?;
+    let document: Value = serde_saphyr::from_str(text)
+        .map_err(Box::new)
+        .context(NotADocumentSnafu)?;
+    if matrix::is_matrix(&document) {
+        return matrix::read(document).context(MatrixSnafu);
+    }
+    check_schema(&document)?;
+    let head = Head::deserialize(&document).context(MalformedSnafu { at: "its head" })?;
+    let mut releases = Vec::new();
+    for (driver, lines) in [(Driver::Cpi, head.cpi), (Driver::Csi, head.csi)] {
+        fold_out(driver, lines, &mut releases)?;
+    }
+    let found = releases.len();
+    if let Some(said) = head.release_count {
+        ensure!(
+            found == said,
+            SenselessSnafu {
+                what: format!("it says it has {said} releases and has {found}; was it cut short?")
+            }
+        );
+    }
+    pin(&mut releases, &head.digests)?;
+    let mut catalog = Catalog {
+        releases,
+        ..head.rest
+    };
+    sort(&mut catalog);
+    check_sense(&catalog)?;
+    Ok(catalog)
+}
+
+/// Each driver's releases from oldest to newest, the order every reader relies on.
+pub(crate) fn sort(catalog: &mut Catalog) {
+    catalog.releases.sort_by(|a, b| {
+        (a.driver, a.implementation, &a.version).cmp(&(b.driver, b.implementation, &b.version))
+    });
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head {
+    #[serde(flatten, deserialize_with = "without_releases")]
+    rest: Catalog,
+    #[serde(default)]
+    cpi: Vec<Map<String, Value>>,
+    #[serde(default)]
+    csi: Vec<Map<String, Value>>,
+    #[serde(default)]
+    digests: BTreeMap<String, String>,
+    release_count: Option<usize>,
+}
+
+/// The part of a catalog that is not written in lines.
+fn without_releases<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Catalog, D::Error> {
+    let mut fields = Map::deserialize(from)?;
+    fields.insert("releases".to_owned(), Value::Array(Vec::new()));
+    Catalog::deserialize(Value::Object(fields)).map_err(serde::de::Error::custom)
+}
+
+fn check_schema(document: &Value) -> Result<(), ReadError> {
+    let schema = document.get("schema").context(NoSchemaSnafu)?;
+    let found = schema
+        .as_str()
+        .map_or_else(|| schema.to_string(), str::to_owned);
+    let major = found
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u64>().ok());
+    ensure!(major == Some(SCHEMA_MAJOR), OtherSchemaSnafu { found });
+    Ok(())
+}
+
+/// What a line never takes over from the one it extends.
+const NOT_INHERITED: [&str; 6] = ["line", "extends", "releases", "before", "after", "knownBad"];
+
+fn fold_out(
+    driver: Driver,
+    lines: Vec<Map<String, Value>>,
+    releases: &mut Vec<Release>,
+) -> Result<(), ReadError> {
+    let mut known: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for line in lines {
+        let name = line
+            .get("line")
+            .and_then(Value::as_str)
+            .with_context(|| SenselessSnafu {
+                what: format!("a line of {driver} has no name in `line`"),
+            })?
+            .to_owned();
+        let at = format!("{driver} {name}");
+        let mut whole = match line.get("extends").and_then(Value::as_str) {
+            None => Map::new(),
+            // Only lines above can be extended, which also rules out circles.
+            Some(other) => known.get(other).cloned().with_context(|| SenselessSnafu {
+                what: format!("{at} extends {other}, which does not stand above it"),
+            })?,
+        };
+        merge(&mut whole, &line);
+        let own: Vec<_> = ["before", "after", "knownBad"]
+            .iter()
+            .filter_map(|&key| line.get(key).map(|value| (key, value.clone())))
+            .collect();
+        for key in NOT_INHERITED {
+            whole.remove(key);
+        }
+        let entries = line.get("releases").and_then(Value::as_array);
+        for (n, entry) in entries.into_iter().flatten().enumerate() {
+            let mut fields = whole.clone();
+            fields.insert(
+                "driver".to_owned(),
+                serde_json::to_value(driver).unwrap_or_default(),
+            );
+            for (key, value) in &own {
+                if n == 0 || *key == "knownBad" {
+                    fields.insert((*key).to_owned(), value.clone());
+                }
+            }
+            let entry = entry.as_object().with_context(|| SenselessSnafu {
+                what: format!("release {} of {at} is not an object", n + 1),
+            })?;
+            merge(&mut fields, entry);
+            releases.push(release(&at, fields)?);
+            ensure!(
+                releases.len() <= MAX_RELEASES,
+                SenselessSnafu {
+                    what: format!("it has more than {MAX_RELEASES} releases")
+                }
+            );
+        }
+        known.insert(name, whole);
+    }
+    Ok(())
+}
+
+/// One release from its folded-out fields; `{version}` in image names becomes its version.
+fn release(at: &str, mut fields: Map<String, Value>) -> Result<Release, ReadError> {
+    let version = fields
+        .get("version")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if let Some(Value::Object(images)) = fields.get_mut("images") {
+        for image in images.values_mut() {
+            if let Value::String(name) = image {
+                *name = name.replace("{version}", &version);
+            }
+        }
+    }
+    let at = format!("{at}, release {version}");
+    Release::deserialize(Value::Object(fields)).context(MalformedSnafu { at })
+}
+
+/// RFC 7386: objects are merged, `null` removes, anything else replaces.
+fn merge(onto: &mut Map<String, Value>, patch: &Map<String, Value>) {
+    for (key, value) in patch {
+        match value {
+            Value::Null => drop(onto.remove(key)),
+            Value::Object(patch) => {
+                let inner = onto
+                    .entry(key.clone())
+                    .or_insert_with(|| Value::Object(Map::new()));
+                if !inner.is_object() {
+                    *inner = Value::Object(Map::new());
+                }
+                if let Value::Object(inner) = inner {
+                    merge(inner, patch);
+                }
+            }
+            other => drop(onto.insert(key.clone(), other.clone())),
+        }
+    }
+}
+
+/// Gives every image the digest its tag stood for.
+fn pin(releases: &mut [Release], digests: &BTreeMap<String, String>) -> Result<(), ReadError> {
+    for (name, digest) in digests {
+        ensure!(
+            is_digest(digest),
+            SenselessSnafu {
+                what: format!("the digest of {name} is not sha256 and 64 hex digits")
+            }
+        );
+    }
+    for image in releases
+        .iter_mut()
+        .flat_map(|release| release.images.values_mut())
+    {
+        if image.digest.is_none() {
+            image.digest = digests.get(&image.tagged()).cloned();
+        }
+    }
+    Ok(())
+}
+
+/// Contradictions that no field shows by itself.
+pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
+    let fail = |what: String| SenselessSnafu { what }.fail();
+    if catalog.releases.is_empty() {
+        return fail("it has no releases".to_owned());
+    }
+    if catalog
+        .expires
+        .is_some_and(|expires| expires <= catalog.issued)
+    {
+        return fail("it expires before it was issued".to_owned());
+    }
+    let mut seen: BTreeSet<(Driver, crate::model::Implementation, &Version)> = BTreeSet::new();
+    for release in &catalog.releases {
+        let name = format!("{} {}", release.driver, release.version);
+        if !seen.insert((release.driver, release.implementation, &release.version)) {
+            return fail(format!("{name} is in it twice"));
+        }
+        if release.kubernetes.min > release.kubernetes.max {
+            return fail(format!(
+                "{name} supports Kubernetes {}, which is no range",
+                release.kubernetes
+            ));
+        }
+        if let Some(max) = release.vsphere.max
+            && max.version() < release.vsphere.min.version()
+        {
+            return fail(format!(
+                "{name} supports vSphere {} to {max}, which is no range",
+                release.vsphere.min
+            ));
+        }
+        if release
+            .upgrade_from
+            .as_ref()
+            .is_some_and(|from| *from > release.version)
+        {
+            return fail(format!("{name} can only be upgraded from a newer version"));
+        }
+        let manifest = &release.manifest;
+        let wrong = match release.driver {
+            Driver::Cpi => manifest.csi.is_some(),
+            Driver::Csi => manifest.cpi.is_some(),
+        };
+        if wrong {
+            return fail(format!("{name} carries the template of the other driver"));
+        }
+        let sources = [
+            manifest.csi.is_some() || manifest.cpi.is_some(),
+            !manifest.objects.is_empty(),
+            !manifest.urls.is_empty(),
+        ];
+        if sources.into_iter().filter(|set| *set).count() > 1 {
+            return fail(format!(
+                "{name} says more than one thing about where its objects come from"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write as _;
+
+    const SMALL: &str = r#"
+schema: "1.7"
+serial: 3
+issued: 2026-01-01T00:00:00Z
+newestVsphere: "9.1"
+colour: green
+csi:
+  - line: "3.6"
+    kubernetes: { min: "1.32", max: "1.34" }
+    vsphere: { min: "7.0" }
+    images: { driver: "example.com/driver:v{version}", old: "example.com/old:1" }
+    before: [{ id: mind, text: Mind this. }]
+    manifest: { csi: { controllerProbe: { delay: 1, timeout: 1, period: 1 }, smell: none } }
+    releases:
+      - { version: 3.6.0 }
+      - { version: 3.6.1, images: { driver: "example.com/patched:v{version}" } }
+  - line: "3.10"
+    extends: "3.6"
+    kubernetes: { max: "1.38" }
+    images: { old: null }
+    releases: [{ version: 3.10.0, channel: weekly }]
+digests:
+  example.com/driver:v3.6.0: sha256:86f7673fd46484b456c16eed0d4f6c4372fdf1b66c8c513b85c76c54ee3af966
+"#;
+
+    fn refused(text: &str) -> String {
+        let error = read(text.as_bytes()).unwrap_err();
+        snafu::Report::from_error(error).to_string()
+    }
+
+    #[test]
+    fn lines_fold_out_into_releases() {
+        let catalog = read(SMALL.as_bytes()).unwrap();
+        let versions: Vec<_> = catalog
+            .releases
+            .iter()
+            .map(|r| r.version.to_string())
+            .collect();
+        assert_eq!(
+            versions,
+            ["3.6.0", "3.6.1", "3.10.0"],
+            "oldest first, by number"
+        );
+        let [a, b, c] = &catalog.releases[..] else {
+            panic!()
+        };
+        assert!(a.images["driver"].digest.is_some());
+        assert_eq!(b.images["driver"].to_string(), "example.com/patched:v3.6.1");
+        assert_eq!(c.images["driver"].to_string(), "example.com/driver:v3.10.0");
+        assert!(!c.images.contains_key("old"), "null removes");
+        assert_eq!(
+            (a.before.len(), b.before.len(), c.before.len()),
+            (1, 0, 0),
+            "steps are not inherited"
+        );
+        assert_eq!(c.kubernetes.to_string(), "1.32 to 1.38");
+    }
+
+    #[test]
+    fn a_newer_minor_with_unknown_fields_and_values_is_understood() {
+        let catalog = read(SMALL.as_bytes()).unwrap();
+        assert_eq!(
+            catalog.releases[2].channel,
+            crate::model::Channel::Candidate
+        );
+    }
+
+    #[test]
+    fn a_newer_major_is_refused_with_what_to_do() {
+        let text = refused(&SMALL.replace("\"1.7\"", "\"2.0\""));
+        assert!(
+            text.contains("schema 2.0; this operator reads 1.x. Upgrade the operator"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_version_without_quotes_is_refused_and_not_read_as_a_number() {
+        let text = refused(&SMALL.replace("min: \"1.32\"", "min: 1.30"));
+        assert!(text.contains("CSI 3.6, release 3.6.0"), "{text}");
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        for (from, to, sentence) in [
+            ("min: \"1.32\"", "min: \"1.35\"", "which is no range"),
+            (
+                "version: 3.6.1",
+                "version: 3.6.0",
+                "CSI 3.6.0 is in it twice",
+            ),
+            (
+                "extends: \"3.6\"",
+                "extends: \"4.0\"",
+                "does not stand above it",
+            ),
+            (
+                "sha256:86f7",
+                "sha256:86f",
+                "is not sha256 and 64 hex digits",
+            ),
+            ("line: \"3.10\"", "name: x", "has no name in `line`"),
+            (
+                "manifest: { csi",
+                "manifest: { urls: [x], csi",
+                "more than one thing",
+            ),
+        ] {
+            let text = refused(&SMALL.replacen(from, to, 1));
+            assert!(text.contains(sentence), "{from} -> {to}: {text}");
+        }
+    }
+
+    #[test]
+    fn no_catalog_cut_short_is_taken_for_a_whole_one() {
+        let whole = crate::embedded::TEXT;
+        for cut in (0..whole.len()).step_by(257).chain([whole.len() / 2]) {
+            let Some(text) = whole.get(..cut) else {
+                continue;
+            };
+            // Only what follows the last release may be missing, and that is a newline.
+            assert!(
+                read(text.as_bytes()).is_err() || text.trim_end() == whole.trim_end(),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn endless_aliases_do_not_eat_the_memory() {
+        let mut bomb = String::from("schema: \"1.0\"\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for n in 1..12 {
+            let last = n - 1;
+            let refs = vec![format!("*a{last}"); 10].join(", ");
+            writeln!(bomb, "a{n}: &a{n} [{refs}]").unwrap();
+        }
+        assert!(read(bomb.as_bytes()).is_err());
+    }
+}
