@@ -1,0 +1,387 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// locked runs f while no call of a client works on the object.
+func (s *Sim) locked(o mo.Reference, f func()) { s.reg().WithLock(s.ctx(), o, f) }
+
+// at is the object of one kind at an inventory path.
+func at[T mo.Entity](s *Sim, path string) (found T, err error) {
+	e, err := s.find(path)
+	if err != nil {
+		return found, err
+	}
+	found, ok := e.(T)
+	if !ok {
+		return found, fmt.Errorf("%s is a %s", path, e.Reference().Type)
+	}
+	return found, nil
+}
+
+// datacenterOf is the datacenter an entity is in.
+func (s *Sim) datacenterOf(e mo.Entity) *simulator.Datacenter {
+	for e != nil {
+		if dc, ok := e.(*simulator.Datacenter); ok {
+			return dc
+		}
+		if e.Entity().Parent == nil {
+			return nil
+		}
+		e, _ = s.reg().Get(*e.Entity().Parent).(mo.Entity)
+	}
+	return nil
+}
+
+// addVM adds a machine to a running simulator.
+func (s *Sim) addVM(v VM) (VM, error) {
+	dc, err := s.datacenter(v.Datacenter)
+	if err != nil {
+		return v, err
+	}
+	shape := s.describeDatacenter(dc)
+	v.withDefaults(&shape, len(shape.VMs))
+	if v.Name == "" {
+		return v, fmt.Errorf("vm: name is empty")
+	}
+	if err := v.check("vm", shape.Networks); err != nil {
+		return v, err
+	}
+	for _, had := range shape.VMs {
+		if had.Name == v.Name && had.Folder == strings.Trim(v.Folder, "/") {
+			return v, fmt.Errorf("vm: %s is already there", had.Path)
+		}
+	}
+	p, err := s.places(dc)
+	if err != nil {
+		return v, err
+	}
+	vm, err := s.addMachine(p, v)
+	if err != nil {
+		return v, err
+	}
+	s.journal.restructure(vm.Self, *vm.Parent)
+	return s.describeVM(vm), nil
+}
+
+// patchVM changes a machine to what the given fields say; those not given stay. The change is made in
+// one step: a client never sees half of it.
+func (s *Sim) patchVM(path string, patch []byte) (VM, error) {
+	vm, err := at[*simulator.VirtualMachine](s, path)
+	if err != nil {
+		return VM{}, err
+	}
+	dc := s.datacenterOf(vm)
+	p, err := s.places(dc)
+	if err != nil {
+		return VM{}, err
+	}
+	var after VM
+	s.locked(vm, func() {
+		before := s.describeVM(vm)
+		after = clone(before)
+		after.NICs, after.SCSI = clone(before.NICs), clone(before.SCSI)
+		if err = decodeStrict(patch, &after); err != nil {
+			return
+		}
+		if err = s.checkPatch(p, &before, &after, patch); err != nil {
+			return
+		}
+		err = s.changeVM(p, vm, before, after)
+		after = s.describeVM(vm)
+	})
+	if err != nil {
+		return VM{}, err
+	}
+	if err := s.setSnapshots(vm, after.Snapshots); err != nil {
+		return VM{}, err
+	}
+	return s.describeVM(vm), nil
+}
+
+func (s *Sim) checkPatch(p *places, before, after *VM, patch []byte) error {
+	shape := Datacenter{Name: p.dc.Name}
+	for name := range p.nets {
+		shape.Networks = append(shape.Networks, name)
+	}
+	if after.Host != before.Host || after.Cluster != before.Cluster {
+		if p.hosts[after.Host] == nil {
+			return fmt.Errorf("vm.host: no host named %q", after.Host)
+		}
+		var given map[string]any
+		if decodeLoose(patch, &given); given["resourcePool"] == nil {
+			if s.computeResource(*p.hosts[after.Host].Parent) != s.computeResource(*p.hosts[before.Host].Parent) {
+				after.ResourcePool = ""
+			}
+		}
+	}
+	for i := range *after.NICs {
+		nic := &(*after.NICs)[i]
+		if nic.Network == "" && len(shape.Networks) > 0 {
+			nic.Network = shape.Networks[0]
+		}
+		or(&nic.MAC, stableMAC(after.UUID, i))
+		orNew(&nic.Connected, true)
+	}
+	after.UUID, after.InstanceUUID = strings.ToLower(after.UUID), strings.ToLower(after.InstanceUUID)
+	if *after.DiskUUID == *before.DiskUUID { // an extraConfig patch may say it too
+		for k, x := range after.ExtraConfig {
+			if strings.EqualFold(k, diskUUIDKey) && x != before.ExtraConfig[k] {
+				after.DiskUUID = types.NewBool(strings.EqualFold(x, "true"))
+			}
+		}
+	}
+	return after.check("vm", shape.Networks)
+}
+
+func (s *Sim) changeVM(p *places, vm *simulator.VirtualMachine, before, after VM) error {
+	host := p.hosts[after.Host]
+	pool, err := s.poolOf(p, host, after.ResourcePool)
+	if err != nil {
+		return err
+	}
+	if folder := strings.Trim(after.Folder, "/"); folder != before.Folder {
+		f, err := s.folderIn(p, folder)
+		if err != nil {
+			return err
+		}
+		s.moveTo(vm, f)
+	}
+	if after.Datastore != before.Datastore {
+		if err := s.moveStorage(vm, p.stores[before.Datastore], p.stores[after.Datastore]); err != nil {
+			return err
+		}
+	}
+	if !reflect.DeepEqual(before.SCSI, after.SCSI) {
+		s.setControllers(vm, *after.SCSI)
+	}
+	if !reflect.DeepEqual(before.NICs, after.NICs) {
+		s.setNICs(vm, p, *after.NICs)
+	}
+	s.setMachine(vm, after)
+	s.place(vm, host, pool)
+	s.guests.put(vm.Self, after)
+	s.setGuest(vm, after)
+	s.journal.touch(vm.Self)
+	return nil
+}
+
+// moveTo puts an entity into another folder.
+func (s *Sim) moveTo(e mo.Entity, to *simulator.Folder) {
+	if from, ok := s.reg().Get(*e.Entity().Parent).(*simulator.Folder); ok {
+		setMember(&from.ChildEntity, e.Reference(), false)
+		s.journal.restructure(from.Self)
+	}
+	parent := to.Self
+	e.Entity().Parent = &parent
+	setMember(&to.ChildEntity, e.Reference(), true)
+	s.journal.restructure(to.Self, e.Reference())
+}
+
+func (s *Sim) moveStorage(vm *simulator.VirtualMachine, from, to *simulator.Datastore) error {
+	if to == nil {
+		return fmt.Errorf("vm.datastore: there is no such datastore")
+	}
+	if from != nil {
+		setMember(&from.Vm, vm.Self, false)
+		s.journal.touch(from.Self)
+	}
+	setMember(&to.Vm, vm.Self, true)
+	vm.Datastore = []ref{to.Self}
+	vm.Config.DatastoreUrl = []types.VirtualMachineConfigInfoDatastoreUrlPair{{Name: to.Name, Url: to.Summary.Url}}
+	s.journal.touch(to.Self, vm.Self)
+	return nil
+}
+
+// destroyVM takes a machine away whatever its state: from here on its reference answers ManagedObjectNotFound.
+func (s *Sim) destroyVM(path string) error {
+	vm, err := at[*simulator.VirtualMachine](s, path)
+	if err != nil {
+		return err
+	}
+	s.locked(vm, func() { s.unlink(vm) })
+	return nil
+}
+
+func (s *Sim) unlink(vm *simulator.VirtualMachine) {
+	drop := func(list *[]ref, owner ref) {
+		setMember(list, vm.Self, false)
+		s.journal.touch(owner)
+	}
+	if vm.Runtime.Host != nil {
+		if h, ok := s.reg().Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
+			drop(&h.Vm, h.Self)
+		}
+	}
+	if vm.ResourcePool != nil {
+		if p, ok := s.reg().Get(*vm.ResourcePool).(*simulator.ResourcePool); ok {
+			drop(&p.Vm, p.Self)
+		}
+	}
+	for _, r := range vm.Datastore {
+		if d, ok := s.reg().Get(r).(*simulator.Datastore); ok {
+			drop(&d.Vm, d.Self)
+		}
+	}
+	if f, ok := s.reg().Get(*vm.Parent).(*simulator.Folder); ok {
+		drop(&f.ChildEntity, f.Self)
+	}
+	s.guests.drop(vm.Self)
+	s.reg().Remove(s.ctx(), vm.Self)
+	s.journal.restructure(vm.Self)
+}
+
+// reregister is what removing a VM from the inventory and registering it again does: everything
+// about it stays but its reference.
+func (s *Sim) reregister(path string) (VM, error) {
+	vm, err := at[*simulator.VirtualMachine](s, path)
+	if err != nil {
+		return VM{}, err
+	}
+	guest, _ := s.guests.get(vm.Self)
+	again := &simulator.VirtualMachine{DataSets: vm.DataSets}
+	s.locked(vm, func() {
+		again.VirtualMachine = clone(vm.VirtualMachine)
+		s.unlink(vm)
+	})
+	s.reg().NewEntity(again)
+	again.Summary.Vm = &again.Self
+	host := s.reg().Get(*again.Runtime.Host).(*simulator.HostSystem)
+	pool := s.reg().Get(*again.ResourcePool).(*simulator.ResourcePool)
+	s.place(again, host, pool)
+	for _, r := range again.Datastore {
+		if d, ok := s.reg().Get(r).(*simulator.Datastore); ok {
+			setMember(&d.Vm, again.Self, true)
+			s.journal.touch(d.Self)
+		}
+	}
+	folder := s.reg().Get(*again.Parent).(*simulator.Folder)
+	setMember(&folder.ChildEntity, again.Self, true)
+	s.guests.put(again.Self, guest)
+	s.reg().PutEntity(folder, again)
+	s.journal.restructure(folder.Self, again.Self)
+	return s.describeVM(again), nil
+}
+
+func (s *Sim) patchHost(path string, patch []byte) (Host, error) {
+	h, err := at[*simulator.HostSystem](s, path)
+	if err != nil {
+		return Host{}, err
+	}
+	s.locked(h, func() {
+		spec := describeHost(h)
+		name := spec.Name
+		if err = decodeStrict(patch, &spec); err != nil {
+			return
+		}
+		if spec.Name != name {
+			err = fmt.Errorf("host.name cannot be changed")
+			return
+		}
+		if err = spec.check("host", map[string]bool{}); err == nil {
+			s.setHost(h, spec)
+		}
+	})
+	s.journal.touch(h.Self, *h.Parent)
+	return describeHost(h), err
+}
+
+func (s *Sim) patchDatastore(path string, patch []byte) (Datastore, error) {
+	ds, err := at[*simulator.Datastore](s, path)
+	if err != nil {
+		return Datastore{}, err
+	}
+	dc := s.datacenterOf(ds)
+	s.locked(ds, func() {
+		spec := s.describeDatastore(ds)
+		if err = decodeStrict(patch, &spec); err != nil {
+			return
+		}
+		if spec.Name != ds.Name || spec.Type != ds.Summary.Type || spec.URL != ds.Summary.Url {
+			err = fmt.Errorf("datastore: name, type and url cannot be changed")
+			return
+		}
+		for _, name := range *spec.Hosts {
+			if p, _ := s.places(dc); p.hosts[name] == nil {
+				err = fmt.Errorf("datastore.hosts: no host named %q", name)
+				return
+			}
+		}
+		s.setDatastore(dc, ds, spec)
+	})
+	s.journal.touch(ds.Self)
+	for _, h := range s.hostsOf(dc) {
+		s.journal.touch(h.Self)
+	}
+	return s.describeDatastore(ds), err
+}
+
+// removeHost takes a host out of the inventory; it must carry no VM.
+func (s *Sim) removeHost(path string) error {
+	h, err := at[*simulator.HostSystem](s, path)
+	if err != nil {
+		return err
+	}
+	if len(h.Vm) > 0 {
+		return fmt.Errorf("%s still runs %d VMs: move them first", path, len(h.Vm))
+	}
+	for _, r := range h.Datastore {
+		if ds, ok := s.reg().Get(r).(*simulator.Datastore); ok {
+			s.locked(ds, func() {
+				kept := []types.DatastoreHostMount{}
+				for _, m := range ds.Host {
+					if m.Key != h.Self {
+						kept = append(kept, m)
+					}
+				}
+				ds.Host = kept
+			})
+			s.journal.touch(r)
+		}
+	}
+	if c := s.computeResource(*h.Parent); c != nil {
+		setMember(&c.Host, h.Self, false)
+		s.journal.restructure(c.Self)
+		if c.Self.Type == "ComputeResource" { // a standalone host's resource goes with it
+			if f, ok := s.reg().Get(*c.Parent).(*simulator.Folder); ok {
+				setMember(&f.ChildEntity, c.Self, false)
+			}
+			s.reg().Remove(s.ctx(), *c.ResourcePool)
+			s.reg().Remove(s.ctx(), c.Self)
+		}
+	}
+	s.reg().Remove(s.ctx(), h.Self)
+	s.journal.restructure(h.Self)
+	return nil
+}
+
+func (s *Sim) removeDatastore(path string) error {
+	ds, err := at[*simulator.Datastore](s, path)
+	if err != nil {
+		return err
+	}
+	if len(ds.Vm) > 0 {
+		return fmt.Errorf("%s still holds %d VMs: move them first", path, len(ds.Vm))
+	}
+	dc, none := s.datacenterOf(ds), []string{}
+	spec := s.describeDatastore(ds)
+	spec.Hosts = &none
+	s.locked(ds, func() { s.setDatastore(dc, ds, spec) })
+	setMember(&dc.Datastore, ds.Self, false)
+	if f, ok := s.reg().Get(*ds.Parent).(*simulator.Folder); ok {
+		setMember(&f.ChildEntity, ds.Self, false)
+	}
+	s.reg().Remove(s.ctx(), ds.Self)
+	s.journal.restructure(ds.Self, dc.Self)
+	for _, h := range s.hostsOf(dc) {
+		s.journal.touch(h.Self)
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+const pciController, firstSCSI, firstDisk, firstNIC = 100, 1000, 2000, 4000
+
+func device[T any](vm *simulator.VirtualMachine) (found []T) {
+	for _, d := range vm.Config.Hardware.Device {
+		if t, ok := d.(T); ok {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// setControllers gives the VM SCSI controllers of these kinds. One that carries disks is never taken away.
+func (s *Sim) setControllers(vm *simulator.VirtualMachine, kinds []string) {
+	devices := slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(d types.BaseVirtualDevice) bool {
+		c, ok := d.(types.BaseVirtualSCSIController)
+		return ok && len(c.GetVirtualSCSIController().Device) == 0
+	})
+	vm.Config.Hardware.Device = devices
+	taken := map[int32]bool{}
+	for _, c := range device[types.BaseVirtualSCSIController](vm) {
+		taken[c.GetVirtualSCSIController().BusNumber] = true
+	}
+	for bus, kind := range kinds {
+		if taken[int32(bus)] {
+			continue
+		}
+		base := types.VirtualSCSIController{SharedBus: types.VirtualSCSISharingNoSharing, ScsiCtlrUnitNumber: 7,
+			HotAddRemove: types.NewBool(true)}
+		base.Key, base.ControllerKey, base.UnitNumber = firstSCSI+int32(bus), pciController, types.NewInt32(int32(3+bus))
+		base.BusNumber = int32(bus)
+		base.DeviceInfo = &types.Description{Label: fmt.Sprintf("SCSI controller %d", bus), Summary: kind}
+		var c types.BaseVirtualDevice
+		switch kind {
+		case "lsilogic":
+			c = &types.VirtualLsiLogicController{VirtualSCSIController: base}
+		case "lsilogic-sas":
+			c = &types.VirtualLsiLogicSASController{VirtualSCSIController: base}
+		case "buslogic":
+			c = &types.VirtualBusLogicController{VirtualSCSIController: base}
+		default:
+			c = &types.ParaVirtualSCSIController{VirtualSCSIController: base}
+		}
+		vm.Config.Hardware.Device = append(vm.Config.Hardware.Device, c)
+	}
+}
+
+func controllerKinds(vm *simulator.VirtualMachine) (kinds []string) {
+	for _, d := range vm.Config.Hardware.Device {
+		switch d.(type) {
+		case *types.ParaVirtualSCSIController:
+			kinds = append(kinds, "pvscsi")
+		case *types.VirtualLsiLogicController:
+			kinds = append(kinds, "lsilogic")
+		case *types.VirtualLsiLogicSASController:
+			kinds = append(kinds, "lsilogic-sas")
+		case *types.VirtualBusLogicController:
+			kinds = append(kinds, "buslogic")
+		}
+	}
+	return kinds
+}
+
+// addSystemDisk gives the VM the disk it boots from, on its first SCSI controller, else on IDE.
+func (s *Sim) addSystemDisk(vm *simulator.VirtualMachine, ds *simulator.Datastore, dir string) {
+	disk := &types.VirtualDisk{CapacityInKB: 20 << 20, CapacityInBytes: 20 * gib}
+	disk.Key, disk.UnitNumber = firstDisk, types.NewInt32(0)
+	disk.DeviceInfo = &types.Description{Label: "Hard disk 1", Summary: "20,971,520 KB"}
+	backing := &types.VirtualDiskFlatVer2BackingInfo{DiskMode: string(types.VirtualDiskModePersistent),
+		ThinProvisioned: types.NewBool(true), Uuid: diskUUID(ds.Summary.Url + dir)}
+	backing.FileName, backing.Datastore = dir+"/disk.vmdk", &ds.Self
+	disk.Backing = backing
+	disk.ControllerKey = 200
+	if c := device[types.BaseVirtualSCSIController](vm); len(c) > 0 {
+		base := c[0].GetVirtualSCSIController()
+		disk.ControllerKey, base.Device = base.Key, append(base.Device, disk.Key)
+	}
+	vm.Config.Hardware.Device = append(vm.Config.Hardware.Device, disk)
+	vm.Summary.Config.NumVirtualDisks = 1
+}
+
+// setNICs replaces the VM's network cards.
+func (s *Sim) setNICs(vm *simulator.VirtualMachine, p *places, nics []NIC) {
+	devices := slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(d types.BaseVirtualDevice) bool {
+		_, is := d.(types.BaseVirtualEthernetCard)
+		return is
+	})
+	vm.Network = nil
+	for i, nic := range nics {
+		network := p.nets[nic.Network]
+		card := &types.VirtualVmxnet3{}
+		card.Key, card.ControllerKey, card.UnitNumber = firstNIC+int32(i), pciController, types.NewInt32(int32(7+i))
+		card.DeviceInfo = &types.Description{Label: fmt.Sprintf("Network adapter %d", i+1), Summary: nic.Network}
+		card.AddressType, card.MacAddress = string(types.VirtualEthernetCardMacTypeManual), nic.MAC
+		card.Backing = &types.VirtualEthernetCardNetworkBackingInfo{Network: &network,
+			VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: nic.Network}}
+		card.Connectable = &types.VirtualDeviceConnectInfo{Connected: *nic.Connected, StartConnected: *nic.Connected, AllowGuestControl: true, Status: "ok"}
+		devices = append(devices, card)
+		setMember(&vm.Network, network, true)
+	}
+	vm.Config.Hardware.Device = devices
+	vm.Summary.Config.NumEthernetCards = int32(len(nics))
+}
+
+// guests remembers what the tools of each VM would report, also while it is off.
+type guests struct {
+	sync.Mutex
+	known map[ref]VM
+}
+
+func (g *guests) put(r ref, v VM) {
+	g.Lock()
+	defer g.Unlock()
+	g.known[r] = v
+}
+
+func (g *guests) get(r ref) (VM, bool) {
+	g.Lock()
+	defer g.Unlock()
+	v, ok := g.known[r]
+	return v, ok
+}
+
+func (g *guests) drop(r ref) {
+	g.Lock()
+	defer g.Unlock()
+	delete(g.known, r)
+}
+
+// setGuest writes what VMware Tools report: everything while they run, nothing but their state otherwise.
+func (s *Sim) setGuest(vm *simulator.VirtualMachine, v VM) {
+	on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
+	g := &types.GuestInfo{ToolsVersion: "12389", GuestState: string(types.VirtualMachineGuestStateNotRunning),
+		ToolsStatus: types.VirtualMachineToolsStatusToolsNotRunning, ToolsVersionStatus: "guestToolsUnmanaged",
+		ToolsVersionStatus2: "guestToolsUnmanaged", ToolsRunningStatus: string(types.VirtualMachineToolsRunningStatusGuestToolsNotRunning),
+		GuestOperationsReady: types.NewBool(false), InteractiveGuestOperationsReady: types.NewBool(false)}
+	switch {
+	case v.Tools == "notInstalled":
+		g.ToolsVersion, g.ToolsStatus = "0", types.VirtualMachineToolsStatusToolsNotInstalled
+		g.ToolsVersionStatus, g.ToolsVersionStatus2 = "guestToolsNotInstalled", "guestToolsNotInstalled"
+	case on && v.Tools == "running":
+		g.ToolsStatus, g.ToolsRunningStatus = types.VirtualMachineToolsStatusToolsOk, string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
+		g.GuestState, g.GuestOperationsReady = string(types.VirtualMachineGuestStateRunning), types.NewBool(true)
+		g.GuestId, g.GuestFullName, g.GuestFamily = v.GuestID, guestName(v.GuestID), "linuxGuest"
+		if strings.HasPrefix(v.GuestID, "windows") {
+			g.GuestFamily = "windowsGuest"
+		}
+		g.HostName = *v.HostName
+		g.Net, g.IpAddress = guestNetwork(v)
+	}
+	vm.Guest = g
+	vm.Summary.Guest = &types.VirtualMachineGuestSummary{GuestId: g.GuestId, GuestFullName: g.GuestFullName, ToolsStatus: g.ToolsStatus,
+		ToolsVersionStatus: g.ToolsVersionStatus, ToolsVersionStatus2: g.ToolsVersionStatus2, ToolsRunningStatus: g.ToolsRunningStatus,
+		HostName: g.HostName, IpAddress: g.IpAddress}
+}
+
+// guestNetwork answers the guest's cards and its primary address: the first IPv4 one, else the first.
+func guestNetwork(v VM) (cards []types.GuestNicInfo, primary string) {
+	for i, nic := range *v.NICs {
+		info := types.GuestNicInfo{Network: nic.Network, MacAddress: nic.MAC, Connected: *nic.Connected,
+			DeviceConfigId: firstNIC + int32(i), IpConfig: &types.NetIpConfigInfo{}}
+		for _, a := range nic.Addresses {
+			ip, prefix, err := net.ParseCIDR(a)
+			if err != nil {
+				continue
+			}
+			length, _ := prefix.Mask.Size()
+			info.IpAddress = append(info.IpAddress, ip.String())
+			info.IpConfig.IpAddress = append(info.IpConfig.IpAddress, types.NetIpConfigInfoIpAddress{
+				IpAddress: ip.String(), PrefixLength: int32(length), State: string(types.NetIpConfigInfoIpAddressStatusPreferred)})
+			if *nic.Connected && (primary == "" || (ip.To4() != nil && strings.Contains(primary, ":"))) {
+				primary = ip.String()
+			}
+		}
+		cards = append(cards, info)
+	}
+	return cards, primary
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vim25/xml"
+)
+
+var cnsTasks = []string{"CnsCreateVolume", "CnsDeleteVolume", "CnsAttachVolume", "CnsDetachVolume", "CnsExtendVolume",
+	"CnsUpdateVolumeMetadata", "CnsQueryVolumeInfo", "CnsQueryAsync", "CnsCreateSnapshots", "CnsDeleteSnapshots", "CnsQuerySnapshots"}
+
+func answersWithTask(method string) bool {
+	return strings.HasSuffix(method, "_Task") || slices.Contains(cnsTasks, method)
+}
+
+// pull works a task lever: the call is answered with a task of ours, which fails, or crawls and then
+// does what was asked, or never ends. Calls without a session are left to be refused as always.
+func (g *gate) pull(w http.ResponseWriter, r *http.Request, c *call, f *Fault) bool {
+	s := g.sim
+	if !s.sessionAlive(c.session) {
+		return false
+	}
+	name := strings.TrimSuffix(c.method, "_Task")
+	task := simulator.CreateTask(c.this, strings.ToLower(name[:1])+name[1:], nil)
+	s.reg().Put(task)
+	s.setTask(task, types.PropertyChange{Name: "info.key", Val: task.Self.Value}, types.PropertyChange{Name: "info.task", Val: task.Self},
+		types.PropertyChange{Name: "info.cancelable", Val: false}, types.PropertyChange{Name: "info.startTime", Val: time.Now()},
+		types.PropertyChange{Name: "info.state", Val: types.TaskInfoStateRunning})
+
+	delay := time.Duration(f.TaskDelayMs) * time.Millisecond
+	switch f.Task {
+	case "fail":
+		go func() {
+			s.crawl(task, delay)
+			or(&f.TaskFault, "InvalidState")
+			s.endTask(task, nil, makeFault(f.TaskFault, c.this), f.Message)
+		}()
+	case "slow":
+		replay := r.Clone(context.Background())
+		go func() {
+			s.crawl(task, delay)
+			replay.Body = io.NopCloser(bytes.NewReader(c.body))
+			g.settle(task, g.record(replay, c).Body.Bytes())
+		}()
+	}
+	namespace := "urn:vim25"
+	if strings.HasPrefix(c.method, "Cns") {
+		namespace = "urn:vsan"
+	}
+	writeEnvelope(w, http.StatusOK, fmt.Sprintf(`<%sResponse xmlns="%s"><returnval type="Task">%s</returnval></%sResponse>`,
+		c.method, namespace, task.Self.Value, c.method))
+	return true
+}
+
+func (s *Sim) setTask(t *simulator.Task, changes ...types.PropertyChange) {
+	ctx := s.ctx()
+	ctx.Map.AtomicUpdate(ctx, t, changes)
+}
+
+// crawl lets time pass in ten steps of progress.
+func (s *Sim) crawl(t *simulator.Task, d time.Duration) {
+	for step := int32(1); step <= 10 && d > 0; step++ {
+		time.Sleep(d / 10)
+		s.setTask(t, types.PropertyChange{Name: "info.progress", Val: step * 9})
+	}
+}
+
+func (s *Sim) endTask(t *simulator.Task, result any, fault types.BaseMethodFault, message string) {
+	changes := []types.PropertyChange{{Name: "info.completeTime", Val: time.Now()}}
+	if fault != nil {
+		or(&message, fmt.Sprintf("%T", fault))
+		changes = append(changes, types.PropertyChange{Name: "info.error", Val: &types.LocalizedMethodFault{Fault: fault, LocalizedMessage: message}},
+			types.PropertyChange{Name: "info.state", Val: types.TaskInfoStateError})
+	} else {
+		if result != nil {
+			changes = append(changes, types.PropertyChange{Name: "info.result", Val: result})
+		}
+		changes = append(changes, types.PropertyChange{Name: "info.state", Val: types.TaskInfoStateSuccess})
+	}
+	s.setTask(t, changes...)
+}
+
+var taskReference = regexp.MustCompile(`type="Task"[^>]*>(task-[0-9]+)<`)
+
+// settle ends our task as the one that the real call answered with ends.
+func (g *gate) settle(t *simulator.Task, answer []byte) {
+	if m := taskReference.FindSubmatch(answer); m != nil {
+		if real, ok := g.sim.reg().Get(ref{Type: "Task", Value: string(m[1])}).(*simulator.Task); ok {
+			real.Wait()
+			if real.Info.Error != nil {
+				g.sim.endTask(t, nil, real.Info.Error.Fault, real.Info.Error.LocalizedMessage)
+			} else {
+				g.sim.endTask(t, real.Info.Result, nil, "")
+			}
+			return
+		}
+	}
+	var env struct {
+		Body struct {
+			Fault *soap.Fault `xml:"Fault"`
+		} `xml:"Body"`
+	}
+	d := xml.NewDecoder(bytes.NewReader(answer))
+	d.TypeFunc = types.TypeFunc()
+	fault := types.BaseMethodFault(&types.SystemError{Reason: "the call was refused"})
+	if err := d.Decode(&env); err == nil && env.Body.Fault != nil {
+		if vim, ok := env.Body.Fault.VimFault().(types.BaseMethodFault); ok {
+			fault = vim
+		}
+	}
+	g.sim.endTask(t, nil, fault, "")
+}
