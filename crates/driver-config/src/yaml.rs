@@ -174,16 +174,19 @@ impl Context {
     ) -> Result<R, ReadError> {
         // Snippets would put lines of the file, and so passwords, into the error.
         let options = serde_saphyr::options! { with_snippet: false };
+        let broken = |error: serde_saphyr::Error| {
+            let place = error.location();
+            ReadError::Yaml {
+                line: place.as_ref().map_or(0, serde_saphyr::Location::line),
+                column: place.as_ref().map_or(0, serde_saphyr::Location::column),
+            }
+        };
+        // Looked at as a whole first, so that broken syntax is not taken for a wrong value.
+        serde_saphyr::from_str_with_options::<IgnoredAny>(text, options.clone()).map_err(broken)?;
         serde_saphyr::with_deserializer_from_str_with_options(text, options, |de| {
             root.deserialize(de)
         })
-        .map_err(|error| {
-            let place = error.location();
-            self.failure.take().unwrap_or(ReadError::Yaml {
-                line: place.as_ref().map_or(0, serde_saphyr::Location::line),
-                column: place.as_ref().map_or(0, serde_saphyr::Location::column),
-            })
-        })
+        .map_err(|error| self.failure.take().unwrap_or_else(|| broken(error)))
     }
 
     pub(crate) fn unknown(&self) -> Vec<UnknownKey> {

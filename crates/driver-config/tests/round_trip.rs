@@ -1,4 +1,9 @@
 //! What is written reads back equal, for any value.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 

@@ -32,13 +32,14 @@ pub(super) fn of(config: &CpiConfig) -> Vec<Problem> {
             &mut problems,
         );
     }
-    if !config.global.server.is_empty() && !config.vcenters.contains_key(&config.global.server) {
-        credentials(
-            "global",
-            &config.global,
-            &VirtualCenter::default(),
-            &mut problems,
-        );
+    let global = &config.global;
+    if !global.server.is_empty() && !config.vcenters.contains_key(&global.server) {
+        let implicit = VirtualCenter {
+            secret_name: global.secret_name.clone(),
+            secret_namespace: global.secret_namespace.clone(),
+            ..VirtualCenter::default()
+        };
+        credentials("global", global, &implicit, &mut problems);
     }
     families("global.ipFamily", &config.global.ip_family, &mut problems);
     labels(config, &mut problems);
