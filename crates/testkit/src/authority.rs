@@ -75,7 +75,7 @@ impl Authority {
             let day = std::time::Duration::from_hours(24);
             params.not_before = (now - 30 * day).into();
             params.not_after = if until_days < 0 { now - day } else { now + day }.into();
-            self.issue(params)
+            self.issue(&params)
         };
         make().context(CertificateSnafu { name })
     }
@@ -89,12 +89,12 @@ impl Authority {
                 .distinguished_name
                 .push(DnType::OrganizationName, group);
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-            self.issue(params)
+            self.issue(&params)
         };
         make().context(CertificateSnafu { name })
     }
 
-    fn issue(&self, params: CertificateParams) -> Result<Identity, rcgen::Error> {
+    fn issue(&self, params: &CertificateParams) -> Result<Identity, rcgen::Error> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Identity {

@@ -59,9 +59,10 @@ pub fn eventually<T, E: Display>(
                 Ok(Err(seen)) => seen.to_string(),
                 Err(_) => "the question itself was not answered in time".to_owned(),
             };
-            if Instant::now() + pause > end {
-                panic!("{caller}: not so within {within:?}: {what}\n  last seen: {seen}");
-            }
+            assert!(
+                Instant::now() + pause <= end,
+                "{caller}: not so within {within:?}: {what}\n  last seen: {seen}"
+            );
             sleep(pause).await;
             pause = (pause * 3 / 2).min(Duration::from_millis(250));
         }

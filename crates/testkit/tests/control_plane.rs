@@ -1,4 +1,5 @@
 //! The control plane is real: RBAC refuses, controllers act, a killed API server comes back.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{

@@ -1,0 +1,51 @@
+//! The smallest binary on this runtime: what `tests/daemon.rs` starts, asks and ends.
+//!
+//! `daemon [idle|panic|stubborn]`
+#![allow(clippy::panic, reason = "it is told to, to show what a panic does")]
+
+use std::time::Duration;
+
+use runtime::{
+    build::BuildInfo,
+    checks::Checks,
+    metrics::Metrics,
+    process,
+    server::{Server, Shown},
+    tasks::Tasks,
+    telemetry::{Format, Logs},
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mode = std::env::args().nth(1).unwrap_or_default();
+    let logs = Logs::start(Format::Json, "info")?;
+    process::exit_on_panic();
+    let stop = process::shutdown_on_signal(Duration::from_millis(500))?;
+    let build = BuildInfo::of("daemon");
+    let server = Server::bind("127.0.0.1:0".parse()?).await?;
+    tracing::info!(address = %server.address(), version = %build, "listening");
+
+    let (live, ready) = (Checks::default(), Checks::default());
+    let metrics = Metrics::new("daemon", build);
+    let warm = ready.register("warm", "not warm yet");
+    let mut tasks = Tasks::default();
+    let shown = Shown {
+        build,
+        live,
+        ready,
+        metrics,
+        logs: Some(logs),
+    };
+    tasks.spawn("server", server.serve(shown, stop.clone()));
+    warm.pass();
+
+    match mode.as_str() {
+        "panic" => tasks.spawn("work", async { panic!("out of cheese") }),
+        "stubborn" => tasks.spawn("work", std::future::pending()),
+        _ => {}
+    }
+    stop.cancelled().await;
+    tasks.all_to_end().await;
+    tracing::info!("stopped");
+    Ok(())
+}

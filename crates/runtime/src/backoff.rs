@@ -1,0 +1,84 @@
+//! Delays between two tries on the same object: growing, bounded, with jitter.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use rand::RngExt;
+
+/// Per-object back-off. An object that is fine has no entry: memory grows with trouble, not with
+/// the cluster.
+#[derive(Debug)]
+pub struct Backoff<K> {
+    first: Duration,
+    most: Duration,
+    failures: Mutex<HashMap<K, u32>>,
+}
+
+impl<K: Eq + Hash> Backoff<K> {
+    /// The first delay, doubled with each further failure up to `most`.
+    pub fn new(first: Duration, most: Duration) -> Self {
+        Self {
+            first,
+            most,
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Notes a failure of `key` and says how long to wait before the next try: a random time
+    /// between half and the whole of the present step, so that a thousand objects that failed
+    /// together do not come back together.
+    pub fn failed(&self, key: K) -> Duration {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(key).or_insert(0);
+        let step = self
+            .first
+            .saturating_mul(1 << (*count).min(30))
+            .min(self.most);
+        *count = count.saturating_add(1);
+        step.mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+
+    /// Forgets the failures of `key`.
+    pub fn succeeded(&self, key: &K) {
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_limit_and_start_over_after_success() {
+        let backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+        for step in [1, 2, 4, 8, 16, 32, 60, 60, 60_u32] {
+            let delay = backoff.failed("node-1");
+            let whole = Duration::from_secs(step.into());
+            assert!(
+                delay >= whole / 2 && delay <= whole,
+                "{delay:?} for a step of {whole:?}"
+            );
+        }
+        assert!(
+            backoff.failed("node-2") <= Duration::from_secs(1),
+            "objects do not share delays"
+        );
+        backoff.succeeded(&"node-1");
+        assert!(backoff.failed("node-1") <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn an_object_that_fails_for_ever_never_overflows() {
+        let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(5));
+        for _ in 0..10_000 {
+            assert!(backoff.failed(()) <= Duration::from_mins(5));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Leader election on a `coordination.k8s.io` Lease.
+//!
+//! # Flow
+//! A contender watches the Lease. When the Lease is free, released, or has not been renewed for its
+//! whole duration, the contender writes itself into it and is the leader. The leader renews; when it
+//! cannot, its [`Leadership`] ends by itself before anybody else can take over.
+//!
+//! # Guarantees
+//! - **At most one leader at any instant**, provided clocks *tick* at about the same rate; what the
+//!   clocks *show* does not matter. Every write is a replace that carries the `resourceVersion` it
+//!   was decided on, so of two contenders one fails. A leader counts its time from *before* it sent
+//!   the renewal, a contender from *after* it saw it, and the leader's time
+//!   ([`Terms::renew_deadline`]) is the shorter one.
+//! - **A released Lease is taken at once**: contenders watch, they do not poll.
+//! - A Lease written by client-go is understood, and the other way round: a rolling swap with a Go
+//!   program never has two leaders.
+//!
+//! # What the caller owes
+//! Every write to the outside happens under the token of the [`Leadership`] and stops when it is
+//! cancelled. A process that lost its leadership should exit: another instance leads.
+
+mod contest;
+mod record;
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::PostParams};
+use snafu::Snafu;
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+pub use self::contest::{Observed, Step, decide};
+
+/// The times of an election.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// How long a Lease that is not renewed still belongs to its holder. Whole seconds.
+    pub lease_duration: Duration,
+    /// How long a leader leads without a successful renewal. Shorter than `lease_duration`.
+    pub renew_deadline: Duration,
+    /// The pause between two renewals, or two tries.
+    pub retry_period: Duration,
+}
+
+impl Default for Terms {
+    /// The times client-go uses.
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why an election cannot be held.
+#[derive(Debug, Snafu)]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum Error {
+    #[snafu(display(
+        "the election's times do not fit: the retry period ({retry:?}) must be shorter than the renew \
+         deadline ({renew:?}), and that shorter than the lease duration ({lease:?}), which is in whole seconds"
+    ))]
+    Terms {
+        lease: Duration,
+        renew: Duration,
+        retry: Duration,
+    },
+}
+
+/// One who wants to lead.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    leases: Api<Lease>,
+    namespace: String,
+    name: String,
+    identity: String,
+    terms: Terms,
+}
+
+/// The right to act, until [`Leadership::lost`]. Renewed in the background while this value lives.
+#[derive(Debug)]
+pub struct Leadership {
+    contender: Contender,
+    /// Until when it holds without another renewal.
+    valid_until: watch::Receiver<Instant>,
+    /// The Lease as we last wrote it; what a release is decided on.
+    latest: watch::Receiver<Arc<Lease>>,
+    token: CancellationToken,
+    renewal: AbortHandle,
+    _tasks: JoinSet<()>,
+}
+
+impl Contender {
+    /// A contender for the Lease `name`.
+    ///
+    /// `identity` must be unique to this run of the process (pod name and a random part): after a
+    /// restart, a Lease held under the old identity belongs to somebody else.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        identity: &str,
+        terms: Terms,
+    ) -> Result<Self, Error> {
+        let Terms {
+            lease_duration: lease,
+            renew_deadline: renew,
+            retry_period: retry,
+        } = terms;
+        if !(retry < renew && renew < lease && lease.subsec_nanos() == 0) {
+            return TermsSnafu {
+                lease,
+                renew,
+                retry,
+            }
+            .fail();
+        }
+        Ok(Self {
+            leases: Api::namespaced(client, namespace),
+            namespace: namespace.into(),
+            name: name.into(),
+            identity: identity.into(),
+            terms,
+        })
+    }
+
+    /// An identity nobody else has: the host name and a random part.
+    pub fn unique_identity() -> String {
+        let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
+        let host = host.unwrap_or_else(|_| "vdo".into());
+        format!("{host}_{:016x}", rand::random::<u64>())
+    }
+
+    /// Waits until this contender leads. Troubles on the way are logged and retried.
+    pub async fn lead(&self) -> Leadership {
+        let (lease, valid_until) = contest::win(self).await;
+        tracing::info!(lease = self.name, identity = self.identity, "leading");
+        let (valid_sender, valid_until) = watch::channel(valid_until);
+        let (lease_sender, latest) = watch::channel(Arc::new(lease));
+        let token = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let renewal = tasks.spawn(contest::renew(
+            self.clone(),
+            lease_sender,
+            valid_sender,
+            token.clone(),
+        ));
+        tasks.spawn(end_in_time(valid_until.clone(), token.clone()));
+        Leadership {
+            contender: self.clone(),
+            valid_until,
+            latest,
+            token,
+            renewal,
+            _tasks: tasks,
+        }
+    }
+}
+
+/// Cancels the token at the very moment the leadership runs out, whatever a request under way does.
+async fn end_in_time(mut valid_until: watch::Receiver<Instant>, token: CancellationToken) {
+    loop {
+        let until = *valid_until.borrow_and_update();
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => return token.cancel(),
+            changed = valid_until.changed() => if changed.is_err() {
+                tokio::time::sleep_until(until).await;
+                return token.cancel();
+            },
+        }
+    }
+}
+
+impl Leadership {
+    /// The token under which every writer works: cancelled when the leadership is lost.
+    pub fn token(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// Whether this instance leads at this instant.
+    pub fn is_held(&self) -> bool {
+        !self.token.is_cancelled() && Instant::now() < *self.valid_until.borrow()
+    }
+
+    /// Waits until the leadership is lost.
+    pub async fn lost(&self) {
+        self.token.cancelled().await;
+    }
+
+    /// Gives the leadership up, so that another instance leads at once. Call it after the last
+    /// write; the token is cancelled first.
+    pub async fn release(self) {
+        self.token.cancel();
+        self.renewal.abort();
+        let lease = self.latest.borrow().clone();
+        let released = record::released(&lease);
+        let Contender {
+            leases,
+            name,
+            terms,
+            ..
+        } = &self.contender;
+        let parameters = PostParams::default();
+        let write = leases.replace(name, &parameters, &released);
+        match timeout(terms.renew_deadline, write).await {
+            Ok(Ok(_)) => tracing::info!(lease = name, "leadership released"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = name, %error, "could not release; it will expire");
+            }
+            Err(_) => tracing::warn!(lease = name, "could not release in time; it will expire"),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Winning and keeping a Lease.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{api::PostParams, runtime::watcher};
+use rand::RngExt;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Contender, record};
+
+/// A Lease as a contender last saw it, and when: on the contender's own monotonic clock, never by
+/// the times written in the Lease, which are another machine's.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The Lease.
+    pub lease: Lease,
+    /// When this state of it was first seen.
+    pub since: Instant,
+}
+
+/// What a contender does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There is no Lease: create it.
+    Create,
+    /// The Lease is nobody's any more, or ours: write ourselves into it.
+    Take,
+    /// It is somebody's: wait until then, or until it changes.
+    WaitUntil(Instant),
+}
+
+/// What a contender does, given what it saw. Pure.
+pub fn decide(observed: Option<&Observed>, identity: &str, now: Instant) -> Step {
+    let Some(Observed { lease, since }) = observed else {
+        return Step::Create;
+    };
+    let spec = lease.spec.as_ref();
+    let holder = spec
+        .and_then(|s| s.holder_identity.as_deref())
+        .unwrap_or("");
+    // A Lease under our own identity is ours: an answer got lost on the way to us.
+    if holder.is_empty() || holder == identity {
+        return Step::Take;
+    }
+    let seconds = spec.and_then(|s| s.lease_duration_seconds).unwrap_or(0);
+    let expires = *since + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    if now >= expires {
+        Step::Take
+    } else {
+        Step::WaitUntil(expires)
+    }
+}
+
+/// Waits until the contender has won; returns the Lease as written and until when it is ours.
+pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
+    let mut observed = None;
+    loop {
+        let watching = watcher::watch_object(contender.leases.clone(), &contender.name);
+        let mut changes = std::pin::pin!(watching.boxed());
+        let mut known = false;
+        loop {
+            let step = if known {
+                decide(observed.as_ref(), &contender.identity, Instant::now())
+            } else {
+                // Before the first answer nothing is known, not even that there is no Lease.
+                Step::WaitUntil(Instant::now() + contender.terms.lease_duration)
+            };
+            match step {
+                Step::Create | Step::Take => {
+                    let before = observed.as_ref().map(|o: &Observed| &o.lease);
+                    if let Some(won) = write(contender, before).await {
+                        return won;
+                    }
+                    pause(contender).await;
+                    // Whatever stood in the way, the next decision is made on a fresh look.
+                    break;
+                }
+                Step::WaitUntil(until) => match timeout_at(until, changes.try_next()).await {
+                    Ok(Ok(Some(lease))) => {
+                        known = true;
+                        observed = observe(observed, lease);
+                    }
+                    Ok(Err(error)) => {
+                        tracing::warn!(lease = contender.name, %error, "cannot watch the lease");
+                        pause(contender).await;
+                        if !known {
+                            break;
+                        }
+                    }
+                    Err(_) if known => {}
+                    Ok(Ok(None)) | Err(_) => break,
+                },
+            }
+        }
+    }
+}
+
+/// Keeps the time of the first sight unless the Lease really changed: a watch that starts over shows
+/// the same state again, which is no sign of life of its holder.
+fn observe(before: Option<Observed>, lease: Option<Lease>) -> Option<Observed> {
+    let lease = lease?;
+    let same = before
+        .as_ref()
+        .is_some_and(|b| b.lease.metadata.resource_version == lease.metadata.resource_version);
+    let since = match before {
+        Some(before) if same => before.since,
+        _ => Instant::now(),
+    };
+    Some(Observed { lease, since })
+}
+
+async fn pause(contender: &Contender) {
+    let factor = rand::rng().random_range(0.5..=1.0);
+    sleep(contender.terms.retry_period.mul_f64(factor)).await;
+}
+
+/// Writes the contender into the Lease it decided on. `None` if another was quicker or the API
+/// server did not answer; then the write may or may not have happened, and the next look tells.
+async fn write(contender: &Contender, before: Option<&Lease>) -> Option<(Lease, Instant)> {
+    let Contender {
+        leases,
+        name,
+        terms,
+        ..
+    } = contender;
+    let lease = record::held_by(contender, before);
+    let until = Instant::now() + terms.renew_deadline;
+    let parameters = PostParams::default();
+    let request = async {
+        match before {
+            None => leases.create(&parameters, &lease).await,
+            Some(_) => leases.replace(name, &parameters, &lease).await,
+        }
+    };
+    match timeout_at(until, request).await {
+        Ok(Ok(lease)) => Some((lease, until)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => None,
+        Ok(Err(error)) => {
+            tracing::warn!(lease = name, %error, "cannot write the lease");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(lease = name, "no answer to a write of the lease");
+            None
+        }
+    }
+}
+
+/// Renews until the leadership is lost, then cancels the token.
+pub(super) async fn renew(
+    contender: Contender,
+    latest: watch::Sender<Arc<Lease>>,
+    valid_until: watch::Sender<Instant>,
+    token: CancellationToken,
+) {
+    let Contender { name, terms, .. } = &contender;
+    loop {
+        sleep(terms.retry_period).await;
+        let before = latest.borrow().clone();
+        let until = *valid_until.borrow();
+        // In this order: an answer that comes when the time is up comes too late.
+        tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            () = sleep_until(until) => {
+                tracing::warn!(lease = name, "leadership lost: the lease could not be renewed in time");
+                return token.cancel();
+            }
+            written = write(&contender, Some(&before)) => match written {
+                Some((lease, until)) => {
+                    latest.send_replace(Arc::new(lease));
+                    valid_until.send_replace(until);
+                }
+                None => match look(&contender).await {
+                    Look::Ours(lease) => { latest.send_replace(Arc::from(lease)); }
+                    Look::Somebodys(holder) => {
+                        tracing::warn!(lease = name, holder, "another instance leads");
+                        return token.cancel();
+                    }
+                    Look::Unknown => {}
+                },
+            },
+        }
+    }
+}
+
+enum Look {
+    Ours(Box<Lease>),
+    Somebodys(String),
+    Unknown,
+}
+
+/// After a write that failed: whose is the Lease now? Somebody may merely have labelled it.
+async fn look(contender: &Contender) -> Look {
+    let read = contender.leases.get_opt(&contender.name);
+    let Ok(Ok(Some(lease))) = timeout(contender.terms.retry_period, read).await else {
+        return Look::Unknown;
+    };
+    match lease.spec.as_ref().and_then(|s| s.holder_identity.clone()) {
+        Some(holder) if holder == contender.identity => Look::Ours(Box::new(lease)),
+        Some(holder) => Look::Somebodys(holder),
+        None => Look::Somebodys(String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seen(holder: &str, seconds: i32, since: Instant) -> Observed {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_duration_seconds: Some(seconds),
+            ..LeaseSpec::default()
+        };
+        Observed {
+            lease: Lease {
+                spec: Some(spec),
+                ..Lease::default()
+            },
+            since,
+        }
+    }
+
+    #[test]
+    fn no_lease_is_created_a_released_one_taken() {
+        let now = Instant::now();
+        assert_eq!(decide(None, "me", now), Step::Create);
+        assert_eq!(decide(Some(&seen("", 1, now)), "me", now), Step::Take);
+        assert_eq!(decide(Some(&seen("me", 15, now)), "me", now), Step::Take);
+    }
+
+    #[test]
+    fn a_state_seen_again_is_no_sign_of_life() {
+        let since = Instant::now();
+        let mut first = seen("other", 15, since);
+        first.lease.metadata.resource_version = Some("7".into());
+        let again = observe(Some(first.clone()), Some(first.lease.clone())).map(|o| o.since);
+        assert_eq!(again, Some(since));
+    }
+
+    proptest! {
+        /// Whatever the lease says, it is never taken from a living holder, and always from one
+        /// that was silent for the whole duration.
+        #[test]
+        fn a_lease_is_taken_only_after_its_whole_duration(
+            seconds in 0..=3600_i32,
+            waited_ms in 0..=4_000_000_u64,
+        ) {
+            let since = Instant::now();
+            let now = since + Duration::from_millis(waited_ms);
+            let lease = seen("other", seconds, since);
+            let expires = since + Duration::from_secs(u64::try_from(seconds).unwrap());
+            let expected = if now >= expires { Step::Take } else { Step::WaitUntil(expires) };
+            prop_assert_eq!(decide(Some(&lease), "me", now), expected);
+        }
+    }
+}

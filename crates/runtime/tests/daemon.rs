@@ -1,0 +1,149 @@
+//! A binary on this runtime, seen from outside: probes, metrics, log level, and each way to end.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use std::{path::PathBuf, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::{Process, Workdir, eventually};
+
+struct Daemon {
+    process: Process,
+    url: String,
+    _workdir: Workdir,
+}
+
+/// The example binary that cargo builds beside this test.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test
+        .parent()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .join("examples/daemon");
+    assert!(
+        program.exists(),
+        "build it first: cargo build -p runtime --examples"
+    );
+    program
+}
+
+fn lines(log: &str) -> Vec<Value> {
+    log.lines()
+        .map(|line| serde_json::from_str(line).expect("every log line is JSON"))
+        .collect()
+}
+
+async fn start(mode: &str) -> Daemon {
+    testkit::install_tls_provider();
+    let workdir = Workdir::new("daemon").unwrap();
+    let process = Process::spawn(&program(), "daemon", [mode], &[], &workdir).unwrap();
+    let url = eventually("it listens", 20, async || {
+        let log = process.log();
+        let line = log.lines().next().ok_or("no line yet")?;
+        let line: Value = serde_json::from_str(line).map_err(|_| "half a line")?;
+        line["address"]
+            .as_str()
+            .map(|a| format!("http://{a}"))
+            .ok_or("no address")
+    })
+    .await;
+    Daemon {
+        process,
+        url,
+        _workdir: workdir,
+    }
+}
+
+impl Daemon {
+    async fn get(&self, path: &str) -> (u16, String) {
+        let answer = reqwest::get(format!("{}{path}", self.url)).await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    async fn exit_code(&self) -> Option<i32> {
+        self.process
+            .wait(Duration::from_secs(20))
+            .await
+            .expect("it ends")
+            .code()
+    }
+}
+
+#[tokio::test]
+async fn probes_metrics_and_version_are_served() {
+    let daemon = start("idle").await;
+    eventually("it is ready", 10, async || {
+        match daemon.get("/readyz").await {
+            (200, _) => Ok(()),
+            (code, page) => Err(format!("{code} {page}")),
+        }
+    })
+    .await;
+    assert_eq!(daemon.get("/livez").await.0, 200);
+    assert!(daemon.get("/readyz").await.1.contains("[+] warm ok"));
+    let (_, version) = daemon.get("/version").await;
+    let version: Value = serde_json::from_str(&version).unwrap();
+    assert_eq!(version["name"], "daemon");
+    assert!(version["commit"].as_str().unwrap().len() >= 7, "{version}");
+    let (_, metrics) = daemon.get("/metrics").await;
+    assert!(metrics.contains("daemon_build_info{version="), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn the_log_level_changes_while_it_runs_and_nonsense_changes_nothing() {
+    let daemon = start("idle").await;
+    let put = async |filter: &str| {
+        let request = reqwest::Client::new().put(format!("{}/log-level", daemon.url));
+        let answer = request.body(filter.to_owned()).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    assert_eq!(put("debug").await.0, 200);
+    let (code, text) = put("a=b=c").await;
+    assert_eq!(code, 400);
+    assert!(text.contains("is no log level: write `info`"), "{text}");
+    let log = daemon.process.log();
+    assert!(
+        lines(&log)
+            .iter()
+            .any(|line| line["message"] == "log level changed"),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn it_ends_in_good_order_when_asked() {
+    let daemon = start("idle").await;
+    daemon.process.signal(Signal::TERM);
+    assert_eq!(daemon.exit_code().await, Some(0));
+    assert!(daemon.process.log().contains("stopped"));
+}
+
+#[tokio::test]
+async fn it_is_ended_when_it_does_not_stop_in_time() {
+    let daemon = start("stubborn").await;
+    daemon.process.signal(Signal::TERM);
+    assert_eq!(
+        daemon.exit_code().await,
+        Some(runtime::process::EXIT_TOO_SLOW)
+    );
+    assert!(daemon.process.log().contains("did not stop in time"));
+}
+
+#[tokio::test]
+async fn a_panic_is_logged_and_ends_the_process() {
+    let daemon = start("panic").await;
+    assert_eq!(daemon.exit_code().await, Some(runtime::process::EXIT_PANIC));
+    let log = daemon.process.log();
+    let panic = lines(&log)
+        .into_iter()
+        .find(|line| line["level"] == "ERROR")
+        .expect("an error line");
+    assert_eq!(panic["message"], "panic: out of cheese");
+    assert!(
+        panic["place"].as_str().unwrap().contains("daemon.rs"),
+        "{panic}"
+    );
+}
