@@ -29,13 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let metrics = Metrics::new("daemon", build);
     let warm = ready.register("warm", "not warm yet");
     let mut tasks = Tasks::default();
-    let shown = Shown {
-        build,
-        live,
-        ready,
-        metrics,
-        logs: Some(logs),
-    };
+    let shown = Shown { build, live, ready, metrics, logs: Some(logs) };
     tasks.spawn("server", server.serve(shown, stop.clone()));
     warm.pass();
 

@@ -21,11 +21,7 @@ pub struct Backoff<K> {
 impl<K: Eq + Hash> Backoff<K> {
     /// The first delay, doubled with each further failure up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
-        Self {
-            first,
-            most,
-            failures: Mutex::default(),
-        }
+        Self { first, most, failures: Mutex::default() }
     }
 
     /// Notes a failure of `key` and says how long to wait before the next try: a random time
@@ -34,20 +30,14 @@ impl<K: Eq + Hash> Backoff<K> {
     pub fn failed(&self, key: K) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key).or_insert(0);
-        let step = self
-            .first
-            .saturating_mul(1 << (*count).min(30))
-            .min(self.most);
+        let step = self.first.saturating_mul(1 << (*count).min(30)).min(self.most);
         *count = count.saturating_add(1);
         step.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
     /// Forgets the failures of `key`.
     pub fn succeeded(&self, key: &K) {
-        self.failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
 
@@ -61,15 +51,9 @@ mod tests {
         for step in [1, 2, 4, 8, 16, 32, 60, 60, 60_u32] {
             let delay = backoff.failed("node-1");
             let whole = Duration::from_secs(step.into());
-            assert!(
-                delay >= whole / 2 && delay <= whole,
-                "{delay:?} for a step of {whole:?}"
-            );
+            assert!(delay >= whole / 2 && delay <= whole, "{delay:?} for a step of {whole:?}");
         }
-        assert!(
-            backoff.failed("node-2") <= Duration::from_secs(1),
-            "objects do not share delays"
-        );
+        assert!(backoff.failed("node-2") <= Duration::from_secs(1), "objects do not share delays");
         backoff.succeeded(&"node-1");
         assert!(backoff.failed("node-1") <= Duration::from_secs(1));
     }

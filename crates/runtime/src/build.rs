@@ -16,11 +16,7 @@ pub struct BuildInfo {
 impl BuildInfo {
     /// The build of the binary called `name`.
     pub const fn of(name: &'static str) -> Self {
-        Self {
-            name,
-            version: env!("CARGO_PKG_VERSION"),
-            commit: env!("VDO_COMMIT"),
-        }
+        Self { name, version: env!("CARGO_PKG_VERSION"), commit: env!("VDO_COMMIT") }
     }
 
     /// As a user agent: `vdo/0.7.0 (3f2a91c)`.

@@ -28,10 +28,7 @@ impl Checks {
         self.states.send_modify(|states| {
             states.insert(name, Err(not_yet.to_owned()));
         });
-        Check {
-            name,
-            states: self.states.clone(),
-        }
+        Check { name, states: self.states.clone() }
     }
 
     /// Every check with its state, by name.
@@ -75,10 +72,7 @@ mod tests {
         assert!(checks.pass(), "nothing registered, nothing wrong");
         let check = checks.register("cache", "the cache is not filled yet");
         assert!(!checks.pass());
-        assert_eq!(
-            checks.states()["cache"],
-            Err("the cache is not filled yet".into())
-        );
+        assert_eq!(checks.states()["cache"], Err("the cache is not filled yet".into()));
         check.pass();
         assert!(checks.pass());
         check.fail("vCenter is away");

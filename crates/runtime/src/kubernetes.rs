@@ -25,10 +25,7 @@ pub struct ClusterOptions {
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
     #[snafu(display("the kubeconfig {} cannot be used", path.display()))]
-    Read {
-        path: PathBuf,
-        source: KubeconfigError,
-    },
+    Read { path: PathBuf, source: KubeconfigError },
 
     #[snafu(display("the kubeconfig cannot be used: does the context exist?"))]
     Context { source: KubeconfigError },
@@ -69,16 +66,12 @@ pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client
 }
 
 async fn configuration(options: &ClusterOptions) -> Result<Config, Error> {
-    let choice = KubeConfigOptions {
-        context: options.context.clone(),
-        ..KubeConfigOptions::default()
-    };
+    let choice =
+        KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
     match &options.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).context(ReadSnafu { path })?;
-            Config::from_custom_kubeconfig(file, &choice)
-                .await
-                .context(ReadSnafu { path })
+            Config::from_custom_kubeconfig(file, &choice).await.context(ReadSnafu { path })
         }
         None if options.context.is_some() => {
             Config::from_kubeconfig(&choice).await.context(ContextSnafu)

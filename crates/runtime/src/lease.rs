@@ -66,11 +66,7 @@ pub enum Error {
         "the election's times do not fit: the retry period ({retry:?}) must be shorter than the renew \
          deadline ({renew:?}), and that shorter than the lease duration ({lease:?}), which is in whole seconds"
     ))]
-    Terms {
-        lease: Duration,
-        renew: Duration,
-        retry: Duration,
-    },
+    Terms { lease: Duration, renew: Duration, retry: Duration },
 }
 
 /// One who wants to lead.
@@ -108,18 +104,9 @@ impl Contender {
         identity: &str,
         terms: Terms,
     ) -> Result<Self, Error> {
-        let Terms {
-            lease_duration: lease,
-            renew_deadline: renew,
-            retry_period: retry,
-        } = terms;
+        let Terms { lease_duration: lease, renew_deadline: renew, retry_period: retry } = terms;
         if !(retry < renew && renew < lease && lease.subsec_nanos() == 0) {
-            return TermsSnafu {
-                lease,
-                renew,
-                retry,
-            }
-            .fail();
+            return TermsSnafu { lease, renew, retry }.fail();
         }
         Ok(Self {
             leases: Api::namespaced(client, namespace),
@@ -145,21 +132,10 @@ impl Contender {
         let (lease_sender, latest) = watch::channel(Arc::new(lease));
         let token = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        let renewal = tasks.spawn(contest::renew(
-            self.clone(),
-            lease_sender,
-            valid_sender,
-            token.clone(),
-        ));
+        let renewal =
+            tasks.spawn(contest::renew(self.clone(), lease_sender, valid_sender, token.clone()));
         tasks.spawn(end_in_time(valid_until.clone(), token.clone()));
-        Leadership {
-            contender: self.clone(),
-            valid_until,
-            latest,
-            token,
-            renewal,
-            _tasks: tasks,
-        }
+        Leadership { contender: self.clone(), valid_until, latest, token, renewal, _tasks: tasks }
     }
 }
 
@@ -200,12 +176,7 @@ impl Leadership {
         self.renewal.abort();
         let lease = self.latest.borrow().clone();
         let released = record::released(&lease);
-        let Contender {
-            leases,
-            name,
-            terms,
-            ..
-        } = &self.contender;
+        let Contender { leases, name, terms, .. } = &self.contender;
         let parameters = PostParams::default();
         let write = leases.replace(name, &parameters, &released);
         match timeout(terms.renew_deadline, write).await {

@@ -18,9 +18,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix(prefix);
         let labels = vec![("version", build.version), ("commit", build.commit)];
         registry.register("build", "What is running", Info::new(labels));
-        Self {
-            registry: Arc::new(Mutex::new(registry)),
-        }
+        Self { registry: Arc::new(Mutex::new(registry)) }
     }
 
     /// Registers metrics.

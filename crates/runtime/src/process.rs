@@ -17,16 +17,9 @@ pub const EXIT_PANIC: i32 = 101;
 pub fn exit_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
-        let place = panic
-            .location()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let text = panic.payload_as_str().unwrap_or("(no text)");
-        tracing::error!(
-            thread = thread.name().unwrap_or("?"),
-            place,
-            "panic: {text}"
-        );
+        tracing::error!(thread = thread.name().unwrap_or("?"), place, "panic: {text}");
         std::process::exit(EXIT_PANIC);
     }));
 }
@@ -36,16 +29,11 @@ pub fn exit_on_panic() {
 /// From then on the process has `grace` to end by itself; after that it is ended, with
 /// [`EXIT_TOO_SLOW`]. A second signal ends it at once.
 pub fn shutdown_on_signal(grace: Duration) -> std::io::Result<CancellationToken> {
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let token = CancellationToken::new();
     let stopping = token.clone();
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "lives as long as the process and owns its end"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "lives as long as the process and owns its end")]
     tokio::spawn(async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         tracing::info!(grace = ?grace, "asked to stop");

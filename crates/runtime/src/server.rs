@@ -38,10 +38,7 @@ pub enum Error {
     #[snafu(display(
         "cannot listen on {address}: if another program holds the port, choose another one"
     ))]
-    Listen {
-        address: SocketAddr,
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
 }
 
 /// A server that listens but does not answer yet.
@@ -54,9 +51,7 @@ pub struct Server {
 impl Server {
     /// Takes the port, so that a port in use is told before anything else starts.
     pub async fn bind(address: SocketAddr) -> Result<Self, Error> {
-        let listener = TcpListener::bind(address)
-            .await
-            .context(ListenSnafu { address })?;
+        let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
         let address = listener.local_addr().context(ListenSnafu { address })?;
         Ok(Self { listener, address })
     }
@@ -69,9 +64,8 @@ impl Server {
     /// Answers until told to stop; requests under way are finished.
     pub async fn serve(self, shown: Shown, stop: CancellationToken) {
         let app = routes(shown);
-        let served = axum::serve(self.listener, app)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await;
+        let served =
+            axum::serve(self.listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
             tracing::error!(%error, "the probe server ended");
         }
@@ -81,18 +75,9 @@ impl Server {
 fn routes(shown: Shown) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
-        .route(
-            "/livez",
-            get(async |State(shown): State<Shown>| probe(&shown.live)),
-        )
-        .route(
-            "/readyz",
-            get(async |State(shown): State<Shown>| probe(&shown.ready)),
-        )
-        .route(
-            "/version",
-            get(async |State(shown): State<Shown>| Json(shown.build)),
-        )
+        .route("/livez", get(async |State(shown): State<Shown>| probe(&shown.live)))
+        .route("/readyz", get(async |State(shown): State<Shown>| probe(&shown.ready)))
+        .route("/version", get(async |State(shown): State<Shown>| Json(shown.build)))
         .route("/log-level", put(set_log_level))
         .with_state(shown)
 }
@@ -120,10 +105,7 @@ fn probe(checks: &Checks) -> (StatusCode, String) {
 
 async fn set_log_level(State(shown): State<Shown>, filter: String) -> (StatusCode, String) {
     let Some(logs) = &shown.logs else {
-        return (
-            StatusCode::NOT_FOUND,
-            "the log level cannot be changed here\n".into(),
-        );
+        return (StatusCode::NOT_FOUND, "the log level cannot be changed here\n".into());
     };
     match logs.set(filter.trim()) {
         Ok(()) => (StatusCode::OK, format!("logging {}\n", filter.trim())),

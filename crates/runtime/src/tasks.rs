@@ -17,10 +17,7 @@ pub struct Tasks {
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Ended {
     #[snafu(display("the task {name} panicked: this is a bug, please report it with the log"))]
-    Panicked {
-        name: &'static str,
-        source: JoinError,
-    },
+    Panicked { name: &'static str, source: JoinError },
     #[snafu(display("the task {name} ended although it should run as long as the process"))]
     Early { name: &'static str },
 }
@@ -38,10 +35,7 @@ impl Tasks {
         let name = |id: &Id| self.names.get(id).copied().unwrap_or("(unnamed)");
         Some(match joined {
             Ok((id, ())) => Ended::Early { name: name(&id) },
-            Err(source) => Ended::Panicked {
-                name: name(&source.id()),
-                source,
-            },
+            Err(source) => Ended::Panicked { name: name(&source.id()), source },
         })
     }
 
@@ -72,9 +66,6 @@ mod tests {
         let mut tasks = Tasks::default();
         tasks.spawn("act", async { panic!("out of cheese") });
         let ended = tasks.first_to_end().await;
-        assert!(
-            matches!(ended, Some(Ended::Panicked { name: "act", .. })),
-            "{ended:?}"
-        );
+        assert!(matches!(ended, Some(Ended::Panicked { name: "act", .. })), "{ended:?}");
     }
 }

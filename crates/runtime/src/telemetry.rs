@@ -22,11 +22,7 @@ pub enum Format {
 impl Format {
     /// Text on a terminal, JSON otherwise.
     pub fn by_terminal() -> Self {
-        if std::io::stderr().is_terminal() {
-            Self::Human
-        } else {
-            Self::Json
-        }
+        if std::io::stderr().is_terminal() { Self::Human } else { Self::Json }
     }
 }
 
@@ -52,15 +48,10 @@ pub enum Error {
     #[snafu(display(
         "`{filter}` is no log level: write `info`, or levels by module as in `info,vsphere=debug`"
     ))]
-    Filter {
-        filter: String,
-        source: tracing_subscriber::filter::ParseError,
-    },
+    Filter { filter: String, source: tracing_subscriber::filter::ParseError },
 
     #[snafu(display("logging was set up already in this process"))]
-    Twice {
-        source: tracing_subscriber::util::TryInitError,
-    },
+    Twice { source: tracing_subscriber::util::TryInitError },
 }
 
 /// The handle that changes the level of a running process.
@@ -75,11 +66,9 @@ impl Logs {
     pub fn start(format: Format, filter: &str) -> Result<Self, Error> {
         let (filter, handle) = reload::Layer::new(parse(filter)?);
         let lines = match format {
-            Format::Json => fmt::layer()
-                .json()
-                .flatten_event(true)
-                .with_writer(std::io::stderr)
-                .boxed(),
+            Format::Json => {
+                fmt::layer().json().flatten_event(true).with_writer(std::io::stderr).boxed()
+            }
             Format::Human => fmt::layer()
                 .with_ansi(
                     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
@@ -87,11 +76,7 @@ impl Logs {
                 .with_writer(std::io::stderr)
                 .boxed(),
         };
-        tracing_subscriber::registry()
-            .with(filter)
-            .with(lines)
-            .try_init()
-            .context(TwiceSnafu)?;
+        tracing_subscriber::registry().with(filter).with(lines).try_init().context(TwiceSnafu)?;
         Ok(Self { handle })
     }
 
@@ -106,7 +91,5 @@ impl Logs {
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, Error> {
-    EnvFilter::builder()
-        .parse(filter)
-        .context(FilterSnafu { filter })
+    EnvFilter::builder().parse(filter).context(FilterSnafu { filter })
 }

@@ -16,23 +16,13 @@ struct Daemon {
 /// The example binary that cargo builds beside this test.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let program = test
-        .parent()
-        .unwrap()
-        .parent()
-        .unwrap()
-        .join("examples/daemon");
-    assert!(
-        program.exists(),
-        "build it first: cargo build -p runtime --examples"
-    );
+    let program = test.parent().unwrap().parent().unwrap().join("examples/daemon");
+    assert!(program.exists(), "build it first: cargo build -p runtime --examples");
     program
 }
 
 fn lines(log: &str) -> Vec<Value> {
-    log.lines()
-        .map(|line| serde_json::from_str(line).expect("every log line is JSON"))
-        .collect()
+    log.lines().map(|line| serde_json::from_str(line).expect("every log line is JSON")).collect()
 }
 
 async fn start(mode: &str) -> Daemon {
@@ -43,17 +33,10 @@ async fn start(mode: &str) -> Daemon {
         let log = process.log();
         let line = log.lines().next().ok_or("no line yet")?;
         let line: Value = serde_json::from_str(line).map_err(|_| "half a line")?;
-        line["address"]
-            .as_str()
-            .map(|a| format!("http://{a}"))
-            .ok_or("no address")
+        line["address"].as_str().map(|a| format!("http://{a}")).ok_or("no address")
     })
     .await;
-    Daemon {
-        process,
-        url,
-        _workdir: workdir,
-    }
+    Daemon { process, url, _workdir: workdir }
 }
 
 impl Daemon {
@@ -63,22 +46,16 @@ impl Daemon {
     }
 
     async fn exit_code(&self) -> Option<i32> {
-        self.process
-            .wait(Duration::from_secs(20))
-            .await
-            .expect("it ends")
-            .code()
+        self.process.wait(Duration::from_secs(20)).await.expect("it ends").code()
     }
 }
 
 #[tokio::test]
 async fn probes_metrics_and_version_are_served() {
     let daemon = start("idle").await;
-    eventually("it is ready", 10, async || {
-        match daemon.get("/readyz").await {
-            (200, _) => Ok(()),
-            (code, page) => Err(format!("{code} {page}")),
-        }
+    eventually("it is ready", 10, async || match daemon.get("/readyz").await {
+        (200, _) => Ok(()),
+        (code, page) => Err(format!("{code} {page}")),
     })
     .await;
     assert_eq!(daemon.get("/livez").await.0, 200);
@@ -105,12 +82,7 @@ async fn the_log_level_changes_while_it_runs_and_nonsense_changes_nothing() {
     assert_eq!(code, 400);
     assert!(text.contains("is no log level: write `info`"), "{text}");
     let log = daemon.process.log();
-    assert!(
-        lines(&log)
-            .iter()
-            .any(|line| line["message"] == "log level changed"),
-        "{log}"
-    );
+    assert!(lines(&log).iter().any(|line| line["message"] == "log level changed"), "{log}");
 }
 
 #[tokio::test]
@@ -125,10 +97,7 @@ async fn it_ends_in_good_order_when_asked() {
 async fn it_is_ended_when_it_does_not_stop_in_time() {
     let daemon = start("stubborn").await;
     daemon.process.signal(Signal::TERM);
-    assert_eq!(
-        daemon.exit_code().await,
-        Some(runtime::process::EXIT_TOO_SLOW)
-    );
+    assert_eq!(daemon.exit_code().await, Some(runtime::process::EXIT_TOO_SLOW));
     assert!(daemon.process.log().contains("did not stop in time"));
 }
 
@@ -137,13 +106,8 @@ async fn a_panic_is_logged_and_ends_the_process() {
     let daemon = start("panic").await;
     assert_eq!(daemon.exit_code().await, Some(runtime::process::EXIT_PANIC));
     let log = daemon.process.log();
-    let panic = lines(&log)
-        .into_iter()
-        .find(|line| line["level"] == "ERROR")
-        .expect("an error line");
+    let panic =
+        lines(&log).into_iter().find(|line| line["level"] == "ERROR").expect("an error line");
     assert_eq!(panic["message"], "panic: out of cheese");
-    assert!(
-        panic["place"].as_str().unwrap().contains("daemon.rs"),
-        "{panic}"
-    );
+    assert!(panic["place"].as_str().unwrap().contains("daemon.rs"), "{panic}");
 }

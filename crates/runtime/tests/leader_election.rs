@@ -65,11 +65,7 @@ async fn a_duel(plane: &ControlPlane, number: usize, handovers: usize) -> Vec<Te
     let leases = Api::<Lease>::namespaced(plane.client(), "default");
     let holder = async || -> Result<usize, String> {
         let lease = leases.get(&lease).await.map_err(|e| e.to_string())?;
-        let holder = lease
-            .spec
-            .unwrap_or_default()
-            .holder_identity
-            .unwrap_or_default();
+        let holder = lease.spec.unwrap_or_default().holder_identity.unwrap_or_default();
         let number = holder.strip_prefix("contender-").ok_or(holder.clone())?;
         number.parse().map_err(|_| holder.clone())
     };
@@ -91,11 +87,7 @@ async fn a_duel(plane: &ControlPlane, number: usize, handovers: usize) -> Vec<Te
     proxies.iter().for_each(FaultProxy::black_hole);
     eventually("every term has ended", 30, async || {
         let ended = finished.lock().unwrap().len();
-        if ended > handovers {
-            Ok(())
-        } else {
-            Err(format!("{ended} of {}", handovers + 1))
-        }
+        if ended > handovers { Ok(()) } else { Err(format!("{ended} of {}", handovers + 1)) }
     })
     .await;
     finished.lock().unwrap().clone()
@@ -125,9 +117,7 @@ async fn a_released_lease_is_taken_at_once_and_not_after_its_duration() {
         renew_deadline: Duration::from_mins(9),
         retry_period: Duration::from_mins(1),
     };
-    let first = contender(plane.client(), "released", "first", terms)
-        .lead()
-        .await;
+    let first = contender(plane.client(), "released", "first", terms).lead().await;
     let second = contender(plane.client(), "released", "second", terms);
     let mut waiting = Box::pin(second.lead());
     tokio::select! {
@@ -136,101 +126,53 @@ async fn a_released_lease_is_taken_at_once_and_not_after_its_duration() {
     }
     let token = first.token();
     first.release().await;
-    assert!(
-        token.is_cancelled(),
-        "writers must have been stopped before the release"
-    );
+    assert!(token.is_cancelled(), "writers must have been stopped before the release");
     let next = tokio::time::timeout(Duration::from_secs(2), waiting).await;
-    assert!(
-        next.expect("a released lease is taken in under two seconds")
-            .is_held()
-    );
+    assert!(next.expect("a released lease is taken in under two seconds").is_held());
 }
 
 #[tokio::test]
 async fn writers_are_stopped_when_somebody_else_takes_the_lease_by_force() {
     let plane = ControlPlane::start().await;
-    let leadership: Leadership = contender(plane.client(), "forced", "me", QUICK)
-        .lead()
-        .await;
+    let leadership: Leadership = contender(plane.client(), "forced", "me", QUICK).lead().await;
     let token: CancellationToken = leadership.token();
     let leases = Api::<Lease>::namespaced(plane.client(), "default");
     let patch = serde_json::json!({"spec": {"holderIdentity": "somebody-else"}});
     let by_force = kube::api::Patch::Merge(patch);
-    leases
-        .patch("forced", &kube::api::PatchParams::default(), &by_force)
-        .await
-        .unwrap();
+    leases.patch("forced", &kube::api::PatchParams::default(), &by_force).await.unwrap();
 
-    tokio::time::timeout(Duration::from_secs(10), token.cancelled())
-        .await
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(10), token.cancelled()).await.unwrap();
     assert!(!leadership.is_held());
 }
 
 #[tokio::test]
 async fn a_leader_stays_leader_when_somebody_labels_its_lease() {
     let plane = ControlPlane::start().await;
-    let leadership = contender(plane.client(), "labelled", "me", QUICK)
-        .lead()
-        .await;
+    let leadership = contender(plane.client(), "labelled", "me", QUICK).lead().await;
     let leases = Api::<Lease>::namespaced(plane.client(), "default");
     let patch = serde_json::json!({"metadata": {"labels": {"seen": "yes"}}});
     let patch = kube::api::Patch::Merge(patch);
-    leases
-        .patch("labelled", &kube::api::PatchParams::default(), &patch)
-        .await
-        .unwrap();
-    let renewed = leases
-        .get("labelled")
-        .await
-        .unwrap()
-        .spec
-        .unwrap()
-        .renew_time;
+    leases.patch("labelled", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let renewed = leases.get("labelled").await.unwrap().spec.unwrap().renew_time;
     eventually("it renews twice more", 10, async || {
         let lease = leases.get("labelled").await.map_err(|e| e.to_string())?;
         let now = lease.spec.unwrap_or_default().renew_time;
-        if now > renewed {
-            Ok(())
-        } else {
-            Err(format!("{now:?}"))
-        }
+        if now > renewed { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
     assert!(leadership.is_held());
-    assert!(
-        leases
-            .get("labelled")
-            .await
-            .unwrap()
-            .metadata
-            .labels
-            .unwrap()
-            .contains_key("seen")
-    );
+    assert!(leases.get("labelled").await.unwrap().metadata.labels.unwrap().contains_key("seen"));
 }
 
 #[test]
 fn times_that_cannot_keep_two_leaders_apart_are_refused() {
-    let bad = Terms {
-        renew_deadline: Duration::from_secs(15),
-        ..Terms::default()
-    };
+    let bad = Terms { renew_deadline: Duration::from_secs(15), ..Terms::default() };
     let client = {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _entered = runtime.enter();
         testkit::install_tls_provider();
         Client::try_from(kube::Config::new("https://127.0.0.1:1".parse().unwrap())).unwrap()
     };
     let refused = Contender::new(client, "default", "x", "me", bad).unwrap_err();
-    assert!(
-        refused
-            .to_string()
-            .contains("shorter than the lease duration"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("shorter than the lease duration"), "{refused}");
 }

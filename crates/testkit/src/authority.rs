@@ -36,9 +36,7 @@ impl Authority {
             params.distinguished_name.push(DnType::CommonName, name);
             CertifiedIssuer::self_signed(params, KeyPair::generate()?)
         };
-        Ok(Self {
-            issuer: make().context(CertificateSnafu { name })?,
-        })
+        Ok(Self { issuer: make().context(CertificateSnafu { name })? })
     }
 
     /// The authority's own certificate, PEM.
@@ -61,10 +59,8 @@ impl Authority {
         let make = || {
             let mut params = CertificateParams::default();
             params.distinguished_name.push(DnType::CommonName, name);
-            params.extended_key_usages = vec![
-                ExtendedKeyUsagePurpose::ServerAuth,
-                ExtendedKeyUsagePurpose::ClientAuth,
-            ];
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
             for name in names {
                 params.subject_alt_names.push(match name.parse::<IpAddr>() {
                     Ok(address) => SanType::IpAddress(address),
@@ -85,9 +81,7 @@ impl Authority {
         let make = || {
             let mut params = CertificateParams::default();
             params.distinguished_name.push(DnType::CommonName, name);
-            params
-                .distinguished_name
-                .push(DnType::OrganizationName, group);
+            params.distinguished_name.push(DnType::OrganizationName, group);
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             self.issue(&params)
         };
@@ -119,10 +113,5 @@ impl Identity {
 
 fn thumbprint(algorithm: &'static aws_lc_rs::digest::Algorithm, der: &[u8]) -> String {
     let digest = aws_lc_rs::digest::digest(algorithm, der);
-    digest
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02X}"))
-        .collect::<Vec<_>>()
-        .join(":")
+    digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":")
 }

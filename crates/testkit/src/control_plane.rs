@@ -82,9 +82,7 @@ impl ControlPlaneBuilder {
         let workdir = Workdir::new("control-plane")?;
         let authority = Authority::new("vdo-tests")?;
         let admin = authority.client("admin", "system:masters")?;
-        let ports = (0..5)
-            .map(|_| Port::reserve())
-            .collect::<Result<Vec<_>, _>>()?;
+        let ports = (0..5).map(|_| Port::reserve()).collect::<Result<Vec<_>, _>>()?;
         arguments::write_files(&authority, &workdir)?;
         let etcd = Process::spawn_peer(
             "etcd",
@@ -93,10 +91,7 @@ impl ControlPlaneBuilder {
             &workdir,
         )?;
         let etcd_address = loopback(ports[0].number);
-        etcd.ready(PATIENCE, async || {
-            TcpStream::connect(etcd_address).await.map(drop)
-        })
-        .await?;
+        etcd.ready(PATIENCE, async || TcpStream::connect(etcd_address).await.map(drop)).await?;
         let mut plane = ControlPlane {
             scheduler: None,
             controller_manager: None,
@@ -175,24 +170,15 @@ impl ControlPlane {
     /// # Panics
     /// If it was not asked for with [`ControlPlaneBuilder::with_audit`].
     pub fn audit(&self) -> Vec<serde_json::Value> {
-        assert!(
-            self.options.audit,
-            "start the control plane with `with_audit()`"
-        );
+        assert!(self.options.audit, "start the control plane with `with_audit()`");
         let log = std::fs::read_to_string(self.workdir.path().join("audit.log"));
         let lines = log.unwrap_or_default();
-        lines
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
+        lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// Kills the API server at once, as a crashed control-plane node would.
     pub fn kill_api_server(&self) {
-        self.api_server
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        self.api_server.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Starts the API server again on the same data and address.
@@ -204,16 +190,9 @@ impl ControlPlane {
     /// The peers that run, by name.
     pub fn processes(&self) -> Vec<(&'static str, u32)> {
         let mut all = vec![("etcd", self.etcd.pid())];
-        let api_server = self
-            .api_server
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let api_server = self.api_server.lock().unwrap_or_else(PoisonError::into_inner);
         all.extend(api_server.as_ref().map(|p| ("kube-apiserver", p.pid())));
-        all.extend(
-            self.controller_manager
-                .as_ref()
-                .map(|p| ("kube-controller-manager", p.pid())),
-        );
+        all.extend(self.controller_manager.as_ref().map(|p| ("kube-controller-manager", p.pid())));
         all.extend(self.scheduler.as_ref().map(|p| ("kube-scheduler", p.pid())));
         all
     }
@@ -240,10 +219,7 @@ impl ControlPlane {
                 client.request_text(request).await.map(drop)
             })
             .await?;
-        *self
-            .api_server
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(process);
+        *self.api_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())
     }
 
@@ -257,10 +233,8 @@ impl ControlPlane {
         let scheduler =
             arguments::scheduler(&config_of("system:kube-scheduler")?, self.ports[4].number);
         let spawn = |name, arguments| Process::spawn_peer(name, name, arguments, &self.workdir);
-        let (manager, scheduler) = (
-            spawn("kube-controller-manager", manager)?,
-            spawn("kube-scheduler", scheduler)?,
-        );
+        let (manager, scheduler) =
+            (spawn("kube-controller-manager", manager)?, spawn("kube-scheduler", scheduler)?);
         (self.controller_manager, self.scheduler) = (Some(manager), Some(scheduler));
         Ok(())
     }
@@ -272,16 +246,12 @@ impl ControlPlane {
     fn write_kubeconfig(&self, user: &User, address: SocketAddr) -> Result<PathBuf, Error> {
         let config = self.describe(user, address);
         let text = serde_json::to_vec_pretty(&config).expect("a kubeconfig is plain data");
-        self.workdir.write(
-            &format!("{}-{}.kubeconfig", user.file_name(), address.port()),
-            text,
-        )
+        self.workdir.write(&format!("{}-{}.kubeconfig", user.file_name(), address.port()), text)
     }
 
     fn client_of(&self, user: &User, address: SocketAddr) -> Result<Client, Error> {
-        kubeconfig::client(self.describe(user, address)).context(KubernetesSnafu {
-            what: "making a client",
-        })
+        kubeconfig::client(self.describe(user, address))
+            .context(KubernetesSnafu { what: "making a client" })
     }
 }
 
@@ -290,7 +260,5 @@ fn loopback(port: u16) -> SocketAddr {
 }
 
 fn http_get(path: &str) -> http::Request<Vec<u8>> {
-    http::Request::get(path)
-        .body(Vec::new())
-        .expect("a constant path")
+    http::Request::get(path).body(Vec::new()).expect("a constant path")
 }

@@ -15,38 +15,19 @@ pub enum Error {
 
     /// The program file is there, but the kernel would not start it.
     #[snafu(display("{program} could not be started from {}", path.display()))]
-    Spawn {
-        program: String,
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Spawn { program: String, path: PathBuf, source: std::io::Error },
 
     /// The program ended before it was ready.
     #[snafu(display("{program} ended before it was ready ({status}). {remedy}\nIts last log lines ({}):\n{tail}", log.display()))]
-    Died {
-        program: String,
-        status: String,
-        remedy: String,
-        log: PathBuf,
-        tail: String,
-    },
+    Died { program: String, status: String, remedy: String, log: PathBuf, tail: String },
 
     /// The program runs but did not become ready in time.
     #[snafu(display("{program} was not ready within {seconds} s ({last}). If the machine is overloaded, run fewer tests at once.\nIts last log lines ({}):\n{tail}", log.display()))]
-    NotReady {
-        program: String,
-        seconds: u64,
-        last: String,
-        log: PathBuf,
-        tail: String,
-    },
+    NotReady { program: String, seconds: u64, last: String, log: PathBuf, tail: String },
 
     /// A file or folder of the run could not be written.
     #[snafu(display("cannot write {}: is the disk full, or VDO_CACHE not writable?", path.display()))]
-    Files {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Files { path: PathBuf, source: std::io::Error },
 
     /// No port was free.
     #[snafu(display(

@@ -78,11 +78,7 @@ mod tests {
         let mut asked = 0;
         let answer = eventually("asked five times", 10, async || {
             asked += 1;
-            if asked < 5 {
-                Err(format!("asked {asked} times"))
-            } else {
-                Ok(asked)
-            }
+            if asked < 5 { Err(format!("asked {asked} times")) } else { Ok(asked) }
         })
         .await;
         assert_eq!(answer, 5);
@@ -97,9 +93,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "not answered in time")]
     async fn a_question_that_hangs_is_cut_off_at_the_deadline() {
-        eventually("an answer", 1, async || {
-            std::future::pending::<Result<(), &str>>().await
-        })
-        .await;
+        eventually("an answer", 1, async || std::future::pending::<Result<(), &str>>().await).await;
     }
 }

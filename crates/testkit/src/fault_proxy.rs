@@ -43,20 +43,12 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// A proxy in front of `upstream`, letting everything pass.
     pub async fn before(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .expect("a loopback port");
-        let address = listener
-            .local_addr()
-            .expect("a bound socket has an address");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a loopback port");
+        let address = listener.local_addr().expect("a bound socket has an address");
         let (weather, watching) = watch::channel(Weather::Fair);
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, upstream, watching));
-        Self {
-            address,
-            weather,
-            _tasks: tasks,
-        }
+        Self { address, weather, _tasks: tasks }
     }
 
     /// Where clients connect.
@@ -143,11 +135,7 @@ async fn pump(
     let mut passed = 0;
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         // What was read before the hole opened does not pass either, until it closes.
-        if weather
-            .wait_for(|now| *now != Weather::BlackHole)
-            .await
-            .is_err()
-        {
+        if weather.wait_for(|now| *now != Weather::BlackHole).await.is_err() {
             return;
         }
         let now = *weather.borrow();

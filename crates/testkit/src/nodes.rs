@@ -107,11 +107,7 @@ impl Node {
     #[must_use]
     pub fn control_plane(self) -> Self {
         let key = "node-role.kubernetes.io/control-plane";
-        let taint = Taint {
-            key: key.into(),
-            effect: "NoSchedule".into(),
-            ..Taint::default()
-        };
+        let taint = Taint { key: key.into(), effect: "NoSchedule".into(), ..Taint::default() };
         self.label(key, "").taint(taint)
     }
 
@@ -159,20 +155,12 @@ impl Node {
                 ..Taint::default()
             });
         }
-        self.labels
-            .insert("kubernetes.io/os".into(), self.operating_system.clone());
-        self.labels
-            .insert("kubernetes.io/arch".into(), "amd64".into());
-        let address = |kind: &str, value: &str| NodeAddress {
-            type_: kind.into(),
-            address: value.into(),
-        };
+        self.labels.insert("kubernetes.io/os".into(), self.operating_system.clone());
+        self.labels.insert("kubernetes.io/arch".into(), "amd64".into());
+        let address =
+            |kind: &str, value: &str| NodeAddress { type_: kind.into(), address: value.into() };
         let mut addresses = vec![address("Hostname", &self.name)];
-        addresses.extend(
-            self.internal_ip
-                .as_deref()
-                .map(|ip| address("InternalIP", ip)),
-        );
+        addresses.extend(self.internal_ip.as_deref().map(|ip| address("InternalIP", ip)));
         KubeNode {
             metadata: ObjectMeta {
                 name: Some(self.name),
@@ -233,14 +221,7 @@ impl Nodes {
         let (client, fates) = (plane.client(), Fates::default());
         let mut kubelet = JoinSet::new();
         kubelet.spawn(kubelet::serve(client.clone(), fates.clone()));
-        Ok(Self {
-            client,
-            fates,
-            kwok,
-            _kubelet: kubelet,
-            _port: port,
-            _workdir: workdir,
-        })
+        Ok(Self { client, fates, kwok, _kubelet: kubelet, _port: port, _workdir: workdir })
     }
 
     /// Adds a node, and the CSINode its kubelet would make.
@@ -255,13 +236,8 @@ impl Nodes {
         let what = format!("adding the node {}", node.name);
         let name = node.name.clone();
         let csi_node = CSINode {
-            metadata: ObjectMeta {
-                name: Some(name),
-                ..ObjectMeta::default()
-            },
-            spec: CSINodeSpec {
-                drivers: Vec::new(),
-            },
+            metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() },
+            spec: CSINodeSpec { drivers: Vec::new() },
         };
         let parameters = PostParams::default();
         Api::all(self.client.clone())
@@ -280,12 +256,8 @@ impl Nodes {
         let value = (!ready).then_some("false");
         let patch = json!({"metadata": {"annotations": {"testkit.vdo/ready": value}}});
         let nodes = Api::<KubeNode>::all(self.client.clone());
-        let patched = nodes
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await;
-        must(patched.context(KubernetesSnafu {
-            what: format!("patching the node {name}"),
-        }));
+        let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        must(patched.context(KubernetesSnafu { what: format!("patching the node {name}") }));
     }
 
     /// From now on, this becomes of pods whose name or one of whose images contains `text`; of those

@@ -14,11 +14,7 @@ static FOUND: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::d
 /// The root of the checkout.
 pub fn repository() -> &'static Path {
     static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .ancestors()
-            .nth(2)
-            .expect("crates/testkit")
-            .into()
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/testkit").into()
     });
     &ROOT
 }
@@ -34,20 +30,12 @@ pub fn peer(name: &str) -> PathBuf {
 
 pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
     // Held while building: two tests of one process must not build the same program twice.
-    let mut found = FOUND
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut found = FOUND.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(path) = found.get(name) {
         return Ok(path.clone());
     }
     let script = repository().join("peers/build");
-    let fail = |text: String| {
-        BuildSnafu {
-            program: name,
-            text,
-        }
-        .fail()
-    };
+    let fail = |text: String| BuildSnafu { program: name, text }.fail();
     let output = match Command::new(&script).args(["path", name]).output() {
         Ok(output) => output,
         Err(error) => return fail(format!("{} does not run: {error}", script.display())),
@@ -62,11 +50,7 @@ pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
 
 /// The folder outside the checkout where programs, ports and running tests keep their files.
 pub(crate) fn cache() -> PathBuf {
-    let set = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     set("VDO_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|c| c.join("vdo")))
         .or_else(|| set("HOME").map(|h| h.join(".cache/vdo")))

@@ -40,16 +40,9 @@ impl Port {
             let free = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && TcpListener::bind((Ipv4Addr::LOCALHOST, number)).is_ok();
             if free {
-                return Ok(Self {
-                    number,
-                    _lock: lock,
-                });
+                return Ok(Self { number, _lock: lock });
             }
         }
-        PortsSnafu {
-            from: FIRST,
-            to: LAST,
-        }
-        .fail()
+        PortsSnafu { from: FIRST, to: LAST }.fail()
     }
 }

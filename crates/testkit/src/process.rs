@@ -61,11 +61,7 @@ impl Process {
             workdir.path().join(format!("{label}.out")),
         );
         let open = |path: &Path| {
-            File::options()
-                .create(true)
-                .append(true)
-                .open(path)
-                .context(FilesSnafu { path })
+            File::options().create(true).append(true).open(path).context(FilesSnafu { path })
         };
         let mut command = Command::new(program);
         command
@@ -75,16 +71,9 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(open(&output)?)
             .stderr(open(&log)?);
-        let child = spawn_tied_to_us(command).context(SpawnSnafu {
-            program: label,
-            path: program,
-        })?;
-        Ok(Self {
-            name: label.to_owned(),
-            child: Mutex::new(child),
-            log,
-            output,
-        })
+        let child =
+            spawn_tied_to_us(command).context(SpawnSnafu { program: label, path: program })?;
+        Ok(Self { name: label.to_owned(), child: Mutex::new(child), log, output })
     }
 
     /// Its process id.
@@ -196,10 +185,7 @@ impl Process {
     pub fn tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(15)..]
-            .iter()
-            .map(|l| format!("  | {l}\n"))
-            .collect()
+        lines[lines.len().saturating_sub(15)..].iter().map(|l| format!("  | {l}\n")).collect()
     }
 
     fn child(&self) -> std::sync::MutexGuard<'_, Child> {
@@ -214,9 +200,7 @@ impl Drop for Process {
 }
 
 fn read(path: &Path) -> String {
-    std::fs::read(path)
-        .map(|b| String::from_utf8_lossy(&b).into_owned())
-        .unwrap_or_default()
+    std::fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
 }
 
 /// What the last words of a dead peer mean for the person who runs the tests.
@@ -230,19 +214,10 @@ fn remedy(tail: &str) -> &'static str {
             "no space left on device",
             "The disk is full: free some space or point VDO_CACHE elsewhere.",
         ),
-        (
-            "too many open files",
-            "Raise the limit of open files: `ulimit -n 8192`.",
-        ),
-        (
-            "cannot allocate memory",
-            "The machine is out of memory: run fewer tests at once.",
-        ),
+        ("too many open files", "Raise the limit of open files: `ulimit -n 8192`."),
+        ("cannot allocate memory", "The machine is out of memory: run fewer tests at once."),
     ];
-    KNOWN
-        .iter()
-        .find(|(sign, _)| tail.contains(sign))
-        .map_or("Its log says why.", |(_, text)| text)
+    KNOWN.iter().find(|(sign, _)| tail.contains(sign)).map_or("Its log says why.", |(_, text)| text)
 }
 
 /// The process ids of the living children that `parent` started, for tests that check none is left.
@@ -275,10 +250,7 @@ static SPAWNER: LazyLock<Mutex<mpsc::Sender<Request>>> = LazyLock::new(|| {
             let _ = answer.send(command.spawn());
         }
     };
-    std::thread::Builder::new()
-        .name("peer-spawner".into())
-        .spawn(serve)
-        .expect("a thread");
+    std::thread::Builder::new().name("peer-spawner".into()).spawn(serve).expect("a thread");
     Mutex::new(sender)
 });
 
@@ -289,15 +261,10 @@ fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
         .unwrap_or_else(PoisonError::into_inner)
         .send((command, answer))
         .expect("the spawner thread lives as long as the process");
-    answered
-        .recv()
-        .expect("the spawner thread answers every request")
+    answered.recv().expect("the spawner thread answers every request")
 }
 
-#[expect(
-    unsafe_code,
-    reason = "pre_exec is the only way to set the parent-death signal"
-)]
+#[expect(unsafe_code, reason = "pre_exec is the only way to set the parent-death signal")]
 fn die_with_parent(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     let parent = rustix::process::getpid();

@@ -85,29 +85,15 @@ impl VcenterBuilder {
         let workdir = Workdir::new("vcenter")?;
         let authority = Authority::new("vcenter-authority")?;
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let identity = if self.expired {
-            authority.expired_server(&names)
-        } else {
-            authority.server(&names)
-        }?;
+        let identity =
+            if self.expired { authority.expired_server(&names) } else { authority.server(&names) }?;
         let inventory = serde_json::to_vec(&self.inventory).expect("an inventory is plain data");
         let arguments = [
             format!("-listen={}", self.listen),
             "-control=127.0.0.1:0".into(),
-            format!(
-                "-inventory={}",
-                workdir.write("inventory.json", inventory)?.display()
-            ),
-            format!(
-                "-cert={}",
-                workdir
-                    .write("server.crt", &identity.certificate)?
-                    .display()
-            ),
-            format!(
-                "-key={}",
-                workdir.write("server.key", &identity.key)?.display()
-            ),
+            format!("-inventory={}", workdir.write("inventory.json", inventory)?.display()),
+            format!("-cert={}", workdir.write("server.crt", &identity.certificate)?.display()),
+            format!("-key={}", workdir.write("server.key", &identity.key)?.display()),
         ];
         let process = Process::spawn_peer("vcsim", "vcsim", arguments, &workdir)?;
         let ready: Ready = process
@@ -117,10 +103,7 @@ impl VcenterBuilder {
                 serde_json::from_str(line).map_err(|_| "it has not said that it is ready")
             })
             .await?;
-        let host = ready
-            .url
-            .trim_start_matches("https://")
-            .trim_end_matches("/sdk");
+        let host = ready.url.trim_start_matches("https://").trim_end_matches("/sdk");
         let user = self.inventory.users.first().cloned().unwrap_or_default();
         Ok(Vcenter {
             process,

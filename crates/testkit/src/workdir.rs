@@ -35,9 +35,7 @@ for _ in 1 2 3 4 5; do rm -rf "$1" 2>/dev/null && exit 0; sleep 1; done"#;
 
 fn run_folder() -> Result<PathBuf, Error> {
     use std::os::unix::process::CommandExt;
-    let mut run = RUN
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut run = RUN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some((path, _)) = &*run {
         return Ok(path.clone());
     }

@@ -16,27 +16,17 @@ async fn an_identity_may_do_only_what_rbac_grants_it() {
     let maps = Api::<ConfigMap>::namespaced(plane.client_as(&nobody), "default");
 
     let refused = maps.list(&ListParams::default()).await.unwrap_err();
-    assert!(
-        refused.to_string().contains("\"somebody\" cannot list"),
-        "{refused}"
-    );
+    assert!(refused.to_string().contains("\"somebody\" cannot list"), "{refused}");
 
     grant_reading_to_group(&plane, "nobodies").await;
-    eventually("the group may read", 10, async || {
-        maps.list(&ListParams::default()).await
-    })
-    .await;
+    eventually("the group may read", 10, async || maps.list(&ListParams::default()).await).await;
 
     eventually("the refusal stands in the audit log", 10, async || {
         let refused = plane.audit().into_iter().any(|event| {
             event["responseStatus"]["code"] == 403
                 && event["impersonatedUser"]["username"] == "somebody"
         });
-        if refused {
-            Ok(())
-        } else {
-            Err("no such event")
-        }
+        if refused { Ok(()) } else { Err("no such event") }
     })
     .await;
 }
@@ -55,14 +45,8 @@ async fn grant_reading_to_group(plane: &ControlPlane, group: &str) {
     }))
     .unwrap();
     let create = PostParams::default();
-    Api::namespaced(plane.client(), "default")
-        .create(&create, &role)
-        .await
-        .unwrap();
-    Api::namespaced(plane.client(), "default")
-        .create(&create, &binding)
-        .await
-        .unwrap();
+    Api::namespaced(plane.client(), "default").create(&create, &role).await.unwrap();
+    Api::namespaced(plane.client(), "default").create(&create, &binding).await.unwrap();
 }
 
 #[tokio::test]
@@ -70,16 +54,10 @@ async fn what_was_written_survives_the_death_of_the_api_server() {
     let plane = ControlPlane::start().await;
     let namespaces = Api::<Namespace>::all(plane.client());
     let namespace = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
-    namespaces
-        .create(&PostParams::default(), &namespace)
-        .await
-        .unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
 
     plane.kill_api_server();
-    assert!(
-        namespaces.get("kept").await.is_err(),
-        "nobody should answer"
-    );
+    assert!(namespaces.get("kept").await.is_err(), "nobody should answer");
     plane.restart_api_server().await;
 
     namespaces.get("kept").await.unwrap();
@@ -92,26 +70,17 @@ async fn pods_of_a_daemon_set_run_on_every_node_and_fail_on_demand() {
     let client = plane.client();
     for number in 1..=2 {
         let name = format!("worker-{number}");
-        nodes
-            .add(Node::named(&name).system_uuid(&format!("uuid-{number}")))
-            .await;
+        nodes.add(Node::named(&name).system_uuid(&format!("uuid-{number}"))).await;
     }
     nodes.add(Node::named("fresh").uninitialized()).await;
 
     let daemons =
         Api::<k8s_openapi::api::apps::v1::DaemonSet>::namespaced(client.clone(), "default");
-    daemons
-        .create(&PostParams::default(), &csi_node_daemon_set())
-        .await
-        .unwrap();
+    daemons.create(&PostParams::default(), &csi_node_daemon_set()).await.unwrap();
 
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
     let ready = async |wanted: usize| {
-        let all = pods
-            .list(&ListParams::default())
-            .await
-            .map_err(|e| e.to_string())?
-            .items;
+        let all = pods.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
         let ready: Vec<_> = all.iter().filter(|pod| is_ready(pod)).collect();
         if ready.len() == wanted {
             Ok(())
@@ -119,17 +88,13 @@ async fn pods_of_a_daemon_set_run_on_every_node_and_fail_on_demand() {
             Err(format!("{} of {} ready", ready.len(), all.len()))
         }
     };
-    eventually(
-        "a pod runs on both initialised nodes and not on the fresh one",
-        60,
-        async || ready(2).await,
-    )
+    eventually("a pod runs on both initialised nodes and not on the fresh one", 60, async || {
+        ready(2).await
+    })
     .await;
-    eventually(
-        "the driver is registered as a kubelet would",
-        20,
-        async || registered(&client, "worker-1").await,
-    )
+    eventually("the driver is registered as a kubelet would", 20, async || {
+        registered(&client, "worker-1").await
+    })
     .await;
 
     nodes.pods("csi-node", Fate::Crashes);
@@ -157,21 +122,14 @@ fn csi_node_daemon_set() -> k8s_openapi::api::apps::v1::DaemonSet {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|c| c.type_ == "Ready" && c.status == "True")
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 async fn registered(client: &kube::Client, node: &str) -> Result<(), String> {
     use k8s_openapi::api::storage::v1::CSINode;
-    let csi_node = Api::<CSINode>::all(client.clone())
-        .get(node)
-        .await
-        .map_err(|e| e.to_string())?;
+    let csi_node =
+        Api::<CSINode>::all(client.clone()).get(node).await.map_err(|e| e.to_string())?;
     match &csi_node.spec.drivers[..] {
         [driver] if driver.name == "csi.example.com" && driver.node_id == "uuid-1" => Ok(()),
         other => Err(format!("{other:?}")),

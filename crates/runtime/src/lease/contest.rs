@@ -41,20 +41,14 @@ pub fn decide(observed: Option<&Observed>, identity: &str, now: Instant) -> Step
         return Step::Create;
     };
     let spec = lease.spec.as_ref();
-    let holder = spec
-        .and_then(|s| s.holder_identity.as_deref())
-        .unwrap_or("");
+    let holder = spec.and_then(|s| s.holder_identity.as_deref()).unwrap_or("");
     // A Lease under our own identity is ours: an answer got lost on the way to us.
     if holder.is_empty() || holder == identity {
         return Step::Take;
     }
     let seconds = spec.and_then(|s| s.lease_duration_seconds).unwrap_or(0);
     let expires = *since + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    if now >= expires {
-        Step::Take
-    } else {
-        Step::WaitUntil(expires)
-    }
+    if now >= expires { Step::Take } else { Step::WaitUntil(expires) }
 }
 
 /// Waits until the contender has won; returns the Lease as written and until when it is ours.
@@ -123,12 +117,7 @@ async fn pause(contender: &Contender) {
 /// Writes the contender into the Lease it decided on. `None` if another was quicker or the API
 /// server did not answer; then the write may or may not have happened, and the next look tells.
 async fn write(contender: &Contender, before: Option<&Lease>) -> Option<(Lease, Instant)> {
-    let Contender {
-        leases,
-        name,
-        terms,
-        ..
-    } = contender;
+    let Contender { leases, name, terms, .. } = contender;
     let lease = record::held_by(contender, before);
     let until = Instant::now() + terms.renew_deadline;
     let parameters = PostParams::default();
@@ -222,13 +211,7 @@ mod tests {
             lease_duration_seconds: Some(seconds),
             ..LeaseSpec::default()
         };
-        Observed {
-            lease: Lease {
-                spec: Some(spec),
-                ..Lease::default()
-            },
-            since,
-        }
+        Observed { lease: Lease { spec: Some(spec), ..Lease::default() }, since }
     }
 
     #[test]

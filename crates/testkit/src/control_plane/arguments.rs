@@ -15,17 +15,10 @@ const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","o
 
 /// Writes certificates, the service-account key and the audit policy into `workdir`.
 pub(super) fn write_files(authority: &Authority, workdir: &Workdir) -> Result<(), Error> {
-    let names = [
-        "localhost",
-        "127.0.0.1",
-        "10.96.0.1",
-        "kubernetes",
-        "kubernetes.default.svc",
-    ];
+    let names = ["localhost", "127.0.0.1", "10.96.0.1", "kubernetes", "kubernetes.default.svc"];
     let server = authority.server(&names)?;
-    let service_accounts = KeyPair::generate().context(CertificateSnafu {
-        name: "service accounts",
-    })?;
+    let service_accounts =
+        KeyPair::generate().context(CertificateSnafu { name: "service accounts" })?;
     workdir.write("ca.crt", authority.certificate())?;
     workdir.write("server.crt", &server.certificate)?;
     workdir.write("server.key", &server.key)?;
@@ -68,10 +61,7 @@ pub(super) fn api_server(
         "--allow-privileged=true".into(),
         format!("--service-account-issuer=https://127.0.0.1:{port}/"),
         flag_path("--service-account-key-file", &file("service-accounts.pub")),
-        flag_path(
-            "--service-account-signing-key-file",
-            &file("service-accounts.key"),
-        ),
+        flag_path("--service-account-signing-key-file", &file("service-accounts.key")),
     ];
     if !controllers {
         // Nobody makes the default service accounts that this plugin demands of every Pod.

@@ -24,10 +24,7 @@ impl User {
 
     /// A user of this name, in no group of ours.
     pub fn named(name: &str) -> Self {
-        Self {
-            name: Some(name.into()),
-            groups: Vec::new(),
-        }
+        Self { name: Some(name.into()), groups: Vec::new() }
     }
 
     /// The service account `name` of `namespace`, in the groups the API server gives it.
@@ -46,10 +43,7 @@ impl User {
     }
 
     pub(super) fn file_name(&self) -> String {
-        self.name
-            .as_deref()
-            .unwrap_or("admin")
-            .replace([':', '/'], "-")
+        self.name.as_deref().unwrap_or("admin").replace([':', '/'], "-")
     }
 }
 

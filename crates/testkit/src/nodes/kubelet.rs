@@ -59,16 +59,11 @@ impl Fates {
     fn of(&self, pod: &Pod) -> Fate {
         let names = || {
             let spec = pod.spec.iter();
-            let images = spec
-                .flat_map(|s| &s.containers)
-                .filter_map(|c| c.image.as_deref());
+            let images = spec.flat_map(|s| &s.containers).filter_map(|c| c.image.as_deref());
             images.chain(pod.metadata.name.as_deref())
         };
         let rules = self.0.borrow();
-        let rule = rules
-            .iter()
-            .rev()
-            .find(|(text, _)| names().any(|name| name.contains(text)));
+        let rule = rules.iter().rev().find(|(text, _)| names().any(|name| name.contains(text)));
         rule.map_or(Fate::Ready, |(_, fate)| *fate)
     }
 }
@@ -121,23 +116,12 @@ async fn write_fate(client: &Client, fates: &Fates, pod: &Pod) {
     let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let patch = json!({"metadata": {"annotations": {FATE: fate}}});
     // A pod that is gone meanwhile needs no fate; any other failure comes round with the next event.
-    let _ = pods
-        .patch(
-            &pod.name_any(),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await;
+    let _ = pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|c| c.type_ == "Ready" && c.status == "True")
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 /// The CSI driver a pod brings: named by the socket its registrar tells the kubelet.
@@ -151,10 +135,9 @@ fn driver_of(pod: &Pod) -> Option<String> {
 /// Adds or removes the driver of a pod in the CSINode of its node, as the kubelet does when the
 /// registrar's socket comes or goes.
 async fn register_driver(client: &Client, pod: &Pod, there: bool) {
-    let (Some(driver), Some(node)) = (
-        driver_of(pod),
-        pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
-    ) else {
+    let (Some(driver), Some(node)) =
+        (driver_of(pod), pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
+    else {
         return;
     };
     let csi_nodes = Api::<CSINode>::all(client.clone());
@@ -168,22 +151,12 @@ async fn register_driver(client: &Client, pod: &Pod, there: bool) {
             return;
         }
         if there {
-            let node_id = system_uuid(client, &node)
-                .await
-                .unwrap_or_else(|| node.clone());
-            drivers.push(CSINodeDriver {
-                name: driver.clone(),
-                node_id,
-                ..Default::default()
-            });
+            let node_id = system_uuid(client, &node).await.unwrap_or_else(|| node.clone());
+            drivers.push(CSINodeDriver { name: driver.clone(), node_id, ..Default::default() });
         } else {
             drivers.retain(|d| d.name != driver);
         }
-        if csi_nodes
-            .replace(&node, &PostParams::default(), &csi_node)
-            .await
-            .is_ok()
-        {
+        if csi_nodes.replace(&node, &PostParams::default(), &csi_node).await.is_ok() {
             return;
         }
     }

@@ -204,10 +204,7 @@ pub struct Permission {
     pub propagate: bool,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the shape serde asks for"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape serde asks for")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -219,10 +216,7 @@ impl Inventory {
         let cluster = |letter: char| Cluster {
             name: format!("cluster-{letter}"),
             hosts: (1..=3)
-                .map(|n| Host {
-                    name: format!("esx-{letter}{n}"),
-                    ..Host::default()
-                })
+                .map(|n| Host { name: format!("esx-{letter}{n}"), ..Host::default() })
                 .collect(),
             ..Cluster::default()
         };
@@ -268,14 +262,9 @@ impl Inventory {
             "8.0.3" => "24022515",
             _ => "24755230",
         };
-        let api = if version == "6.7.3" {
-            "6.7.3".to_owned()
-        } else {
-            format!("{version}.0")
-        };
+        let api = if version == "6.7.3" { "6.7.3".to_owned() } else { format!("{version}.0") };
         let about = [("version", version), ("apiVersion", &api), ("build", build)];
-        self.about
-            .extend(about.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        self.about.extend(about.map(|(key, value)| (key.to_owned(), value.to_owned())));
         self
     }
 
@@ -289,9 +278,7 @@ impl Inventory {
     /// Adds a user, with the given role at the given places (propagating).
     #[must_use]
     pub fn user(mut self, user: VcenterUser, role: &Role, at: &[&str]) -> Self {
-        let grants = at
-            .iter()
-            .map(|entity| Permission::new(&user.name, &role.name, entity));
+        let grants = at.iter().map(|entity| Permission::new(&user.name, &role.name, entity));
         self.permissions.extend(grants);
         self.users.push(user);
         self.roles.push(role.clone());
@@ -306,11 +293,7 @@ impl Inventory {
             attached: paths.iter().map(ToString::to_string).collect(),
         });
         let (name, cardinality) = (name.into(), "SINGLE".into());
-        self.categories.push(Category {
-            name,
-            cardinality,
-            tags: tags.collect(),
-        });
+        self.categories.push(Category { name, cardinality, tags: tags.collect() });
         self
     }
 }
@@ -319,11 +302,7 @@ impl Vm {
     /// A powered-on Linux machine with tools, one network card and a uuid derived from its name.
     pub fn named(name: &str) -> Self {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, name.as_bytes());
-        let hex: String = digest
-            .as_ref()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         let uuid = |from: usize| {
             let part = |a: usize, b: usize| &hex[from + a..from + b];
             format!(
@@ -348,12 +327,7 @@ impl Vm {
             disk_uuid: true,
             tools: "running".into(),
             power: "on".into(),
-            nics: vec![Nic::with_address(&format!(
-                "10.{}.{}.{}/8",
-                octet(0),
-                octet(2),
-                octet(4)
-            ))],
+            nics: vec![Nic::with_address(&format!("10.{}.{}.{}/8", octet(0), octet(2), octet(4)))],
             snapshots: Vec::new(),
             extra_config: BTreeMap::new(),
         }
@@ -361,12 +335,7 @@ impl Vm {
 
     /// `<prefix>-<number>` with an address made from the number.
     pub fn numbered(prefix: &str, number: usize) -> Self {
-        let address = format!(
-            "10.{}.{}.{}/8",
-            number >> 16 & 255,
-            number >> 8 & 255,
-            number & 255
-        );
+        let address = format!("10.{}.{}.{}/8", number >> 16 & 255, number >> 8 & 255, number & 255);
         Self {
             nics: vec![Nic::with_address(&address)],
             ..Self::named(&format!("{prefix}-{number}"))
@@ -377,11 +346,7 @@ impl Vm {
 impl Nic {
     /// A connected card on the default network with one address.
     pub fn with_address(address: &str) -> Self {
-        Self {
-            network: "VM Network".into(),
-            connected: true,
-            addresses: vec![address.into()],
-        }
+        Self { network: "VM Network".into(), connected: true, addresses: vec![address.into()] }
     }
 }
 
@@ -389,13 +354,7 @@ impl Permission {
     /// A propagating permission of a user.
     pub fn new(principal: &str, role: &str, entity: &str) -> Self {
         let (principal, role, entity) = (principal.into(), role.into(), entity.into());
-        Self {
-            principal,
-            group: false,
-            role,
-            entity,
-            propagate: true,
-        }
+        Self { principal, group: false, role, entity, propagate: true }
     }
 }
 
@@ -403,22 +362,14 @@ impl Role {
     /// A role with these privileges.
     pub fn new(name: &str, privileges: &[&str]) -> Self {
         let privileges = privileges.iter().map(ToString::to_string).collect();
-        Self {
-            name: name.into(),
-            privileges,
-        }
+        Self { name: name.into(), privileges }
     }
 }
 
 impl VcenterUser {
     /// A user with a password.
     pub fn new(name: &str, password: &str) -> Self {
-        Self {
-            name: name.into(),
-            password: password.into(),
-            groups: Vec::new(),
-            lock_after: 0,
-        }
+        Self { name: name.into(), password: password.into(), groups: Vec::new(), lock_after: 0 }
     }
 }
 

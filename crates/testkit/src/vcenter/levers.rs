@@ -111,10 +111,8 @@ impl Fault {
     /// The task the call starts takes this long, reporting progress.
     #[must_use]
     pub fn task_takes(self, time: Duration) -> Self {
-        self.with("task", "slow").with(
-            "taskDelayMs",
-            u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-        )
+        self.with("task", "slow")
+            .with("taskDelayMs", u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// The task the call starts never ends.
@@ -157,8 +155,7 @@ impl Fault {
 impl Vcenter {
     /// From now on, this fault. Several can be set; the first that matches a call takes it.
     pub async fn fault(&self, fault: Fault) {
-        self.lever(Method::POST, "/faults", Some(json!([fault])))
-            .await;
+        self.lever(Method::POST, "/faults", Some(json!([fault]))).await;
     }
 
     /// No faults any more.
@@ -198,67 +195,44 @@ impl Vcenter {
 
     /// Changes fields of a virtual machine (`host` is a vMotion, `power`, `nics`, `uuid`, ...).
     pub async fn patch_vm(&self, path: &str, change: Value) {
-        self.lever(
-            Method::PATCH,
-            &format!("/vms?path={}", escape(path)),
-            Some(change),
-        )
-        .await;
+        self.lever(Method::PATCH, &format!("/vms?path={}", escape(path)), Some(change)).await;
     }
 
     /// Destroys a virtual machine.
     pub async fn destroy_vm(&self, path: &str) {
-        self.lever(Method::DELETE, &format!("/vms?path={}", escape(path)), None)
-            .await;
+        self.lever(Method::DELETE, &format!("/vms?path={}", escape(path)), None).await;
     }
 
     /// Unregisters and registers a virtual machine: same uuids, new reference.
     pub async fn reregister_vm(&self, path: &str) {
-        self.lever(
-            Method::POST,
-            &format!("/vms/reregister?path={}", escape(path)),
-            None,
-        )
-        .await;
+        self.lever(Method::POST, &format!("/vms/reregister?path={}", escape(path)), None).await;
     }
 
     /// Changes fields of a host (`maintenance`, `connection`, `version`).
     pub async fn patch_host(&self, path: &str, change: Value) {
-        self.lever(
-            Method::PATCH,
-            &format!("/hosts?path={}", escape(path)),
-            Some(change),
-        )
-        .await;
+        self.lever(Method::PATCH, &format!("/hosts?path={}", escape(path)), Some(change)).await;
     }
 
     /// Changes fields of a datastore (`accessible`, `maintenance`, `freeGiB`, `hosts`).
     pub async fn patch_datastore(&self, path: &str, change: Value) {
-        self.lever(
-            Method::PATCH,
-            &format!("/datastores?path={}", escape(path)),
-            Some(change),
-        )
-        .await;
+        self.lever(Method::PATCH, &format!("/datastores?path={}", escape(path)), Some(change))
+            .await;
     }
 
     /// Gives a role to somebody somewhere.
     pub async fn permit(&self, permission: &Permission) {
-        self.lever(Method::POST, "/permissions", Some(json!([permission])))
-            .await;
+        self.lever(Method::POST, "/permissions", Some(json!([permission]))).await;
     }
 
     /// Takes the permission of `principal` at `entity` away.
     pub async fn forbid(&self, entity: &str, principal: &str) {
         let query = format!("entity={}&principal={}", escape(entity), escape(principal));
-        self.lever(Method::DELETE, &format!("/permissions?{query}"), None)
-            .await;
+        self.lever(Method::DELETE, &format!("/permissions?{query}"), None).await;
     }
 
     /// Creates a role or replaces its privileges.
     pub async fn set_role(&self, role: &Role) {
-        self.lever(Method::POST, "/roles", Some(json!([role])))
-            .await;
+        self.lever(Method::POST, "/roles", Some(json!([role]))).await;
     }
 
     /// Attaches a tag to these paths, making category and tag where they are missing.
@@ -276,12 +250,7 @@ impl Vcenter {
     /// Ends all sessions of a user (of everybody, if empty): the next call on them is
     /// `NotAuthenticated`.
     pub async fn expire_sessions(&self, user: &str) {
-        self.lever(
-            Method::DELETE,
-            &format!("/sessions?user={}", escape(user)),
-            None,
-        )
-        .await;
+        self.lever(Method::DELETE, &format!("/sessions?user={}", escape(user)), None).await;
     }
 
     /// The sessions that are open.
@@ -291,8 +260,7 @@ impl Vcenter {
 
     /// Adds a user or replaces one: a changed password, an unlocked account.
     pub async fn set_user(&self, user: &VcenterUser) {
-        self.lever(Method::POST, "/users", Some(json!([user])))
-            .await;
+        self.lever(Method::POST, "/users", Some(json!([user]))).await;
     }
 
     /// Users with their failed logins and whether they are locked.
@@ -304,8 +272,7 @@ impl Vcenter {
     /// filters and views are gone.
     pub async fn restart(&self, down: Duration) {
         let down = u64::try_from(down.as_millis()).unwrap_or(u64::MAX);
-        self.lever(Method::POST, "/restart", Some(json!({ "downMs": down })))
-            .await;
+        self.lever(Method::POST, "/restart", Some(json!({ "downMs": down }))).await;
     }
 
     /// Any lever of the control port.
@@ -323,13 +290,7 @@ impl Vcenter {
         body: Option<Value>,
     ) -> Result<Value, Error> {
         let what = format!("{method} {path}");
-        let fail = |text: String| {
-            LeverSnafu {
-                what: what.clone(),
-                text,
-            }
-            .fail()
-        };
+        let fail = |text: String| LeverSnafu { what: what.clone(), text }.fail();
         let mut request = self.http.request(method, format!("{}{path}", self.control));
         if let Some(body) = body {
             request = request.json(&body);
@@ -351,12 +312,6 @@ impl Vcenter {
 fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/@".contains(&byte);
     text.bytes()
-        .map(|b| {
-            if plain(b) {
-                char::from(b).to_string()
-            } else {
-                format!("%{b:02X}")
-            }
-        })
+        .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
         .collect()
 }

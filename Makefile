@@ -1,0 +1,56 @@
+# The one entry for people and CI. `make` lists what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VDO_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vdo
+export VDO_CACHE
+
+CARGO := cargo --locked
+ARGS ?=
+
+.PHONY: help build test test-fast lint generate generate-check bench soak fuzz sandbox peers peers-status prerequisites clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: prerequisites ## Build every binary, optimised
+	$(CARGO) build --release --workspace
+
+test: prerequisites peers ## Run all tests, on the real programs
+	@scripts/test
+
+test-fast: ## Run the tests that need no other program
+	$(CARGO) test --workspace --lib
+
+lint: prerequisites ## Check format, lints, documentation, dependencies and wording
+	@scripts/lint
+
+generate: ## Write CRDs, samples and references anew
+	@scripts/generate .
+
+generate-check: ## Fail if a generated file differs from what `make generate` writes
+	@scripts/generate --check
+
+bench: prerequisites peers ## Measure, beside the programs we replace
+	@scripts/bench $(ARGS)
+
+soak: prerequisites peers ## Run the long seeded campaigns
+	VDO_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --profile soak --workspace --test '*campaign*' -- --nocapture
+
+fuzz: ## Fuzz the decoder of what vCenter sends (needs nightly Rust and cargo-fuzz)
+	@scripts/fuzz $(ARGS)
+
+sandbox: prerequisites peers ## Bring up a cluster and a vCenter to play with; Ctrl-C ends it
+	@$(CARGO) run --quiet --package testkit --bin sandbox -- $(ARGS)
+
+peers: prerequisites ## Build the real programs the tests run on, once
+	@peers/build
+
+peers-status: ## Say which of them are there and which would be built
+	@peers/build status
+
+prerequisites:
+	@scripts/prerequisites
+
+clean: ## Remove what was built in this checkout
+	cargo clean

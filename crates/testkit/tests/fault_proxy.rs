@@ -1,0 +1,100 @@
+//! Each kind of bad weather, as a client meets it.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use std::{io::ErrorKind, time::Duration};
+
+use testkit::FaultProxy;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+/// A server that answers everything with itself.
+async fn echo() -> (std::net::SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            connections.spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    (address, tasks)
+}
+
+async fn say(stream: &mut TcpStream, text: &str) -> std::io::Result<String> {
+    stream.write_all(text.as_bytes()).await?;
+    let mut answer = vec![0; text.len()];
+    stream.read_exact(&mut answer).await?;
+    Ok(String::from_utf8(answer).unwrap())
+}
+
+#[tokio::test]
+async fn fair_weather_passes_everything_and_delay_holds_it_back() {
+    let (server, _tasks) = echo().await;
+    let proxy = FaultProxy::before(server).await;
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut stream, "hello").await.unwrap(), "hello");
+
+    proxy.delay(Duration::from_millis(200));
+    let began = Instant::now();
+    assert_eq!(say(&mut stream, "later").await.unwrap(), "later");
+    // There and back: what is asserted is the delay asked for, not how quick the machine is.
+    assert!(began.elapsed() >= Duration::from_millis(400));
+}
+
+#[tokio::test]
+async fn a_black_hole_swallows_until_it_heals() {
+    let (server, _tasks) = echo().await;
+    let proxy = FaultProxy::before(server).await;
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut stream, "hello").await.unwrap(), "hello");
+
+    proxy.black_hole();
+    stream.write_all(b"anybody?").await.unwrap();
+    let mut answer = [0; 8];
+    let silence = timeout(Duration::from_millis(300), stream.read_exact(&mut answer)).await;
+    assert!(silence.is_err(), "nothing must pass");
+
+    proxy.heal();
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"anybody?");
+}
+
+#[tokio::test]
+async fn a_cut_closes_old_and_new_connections_and_a_reset_says_so() {
+    let (server, _tasks) = echo().await;
+    let proxy = FaultProxy::before(server).await;
+    let mut old = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut old, "hello").await.unwrap(), "hello");
+
+    proxy.cut();
+    assert_eq!(old.read(&mut [0; 1]).await.unwrap(), 0, "an orderly end");
+    let mut new = TcpStream::connect(proxy.address()).await.unwrap();
+    assert!(say(&mut new, "hello").await.is_err());
+
+    proxy.heal();
+    let mut open = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut open, "hello").await.unwrap(), "hello");
+    proxy.reset();
+    let reset = open.read(&mut [0; 1]).await.unwrap_err();
+    assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn half_an_answer_is_exactly_that() {
+    let (server, _tasks) = echo().await;
+    let proxy = FaultProxy::before(server).await;
+    proxy.half_an_answer(3);
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    stream.write_all(b"hello").await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, b"hel");
+}

@@ -1,0 +1,96 @@
+//! Whatever way a test run ends, nothing of it stays: checked by process id and by folder.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use std::{
+    panic::AssertUnwindSafe,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use futures::FutureExt;
+use rustix::process::Signal;
+use serde::Deserialize;
+use testkit::{ControlPlane, Process, Workdir, eventually};
+
+#[derive(Deserialize)]
+struct Started {
+    pids: Vec<u32>,
+    folder: PathBuf,
+}
+
+/// The example that stands for a test run, built by cargo beside this test.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().parent().unwrap().join("examples/long_test");
+    assert!(program.exists(), "build it first: cargo build -p testkit --examples");
+    program
+}
+
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    !matches!(state, None | Some("Z" | "X"))
+}
+
+async fn a_run_killed_by(signal: Signal) {
+    let workdir = Workdir::new("killed-run").unwrap();
+    let run = Process::spawn(&program(), "run", [""; 0], &[], &workdir).unwrap();
+    let started: Started = eventually("the run has started everything", 60, async || {
+        assert!(run.ended().is_none(), "{}", run.log());
+        serde_json::from_str(&run.output()).map_err(|e| e.to_string())
+    })
+    .await;
+    assert_eq!(started.pids.len(), 5);
+    assert!(started.pids.iter().all(|pid| lives(*pid)), "they run before the kill");
+
+    run.signal(signal);
+
+    eventually("every process of the run is gone", 20, async || {
+        let left: Vec<&u32> = started.pids.iter().filter(|pid| lives(**pid)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("left: {left:?}")) }
+    })
+    .await;
+    eventually("its files are gone", 20, async || {
+        if started.folder.exists() { Err(started.folder.display().to_string()) } else { Ok(()) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_killed_with_sigkill_leaves_nothing() {
+    a_run_killed_by(Signal::KILL).await;
+}
+
+#[tokio::test]
+async fn a_run_interrupted_from_the_keyboard_leaves_nothing() {
+    a_run_killed_by(Signal::INT).await;
+}
+
+#[tokio::test]
+async fn a_test_that_panics_leaves_nothing() {
+    let started = Mutex::default();
+    let test = async {
+        let plane = ControlPlane::start().await;
+        let pids: Vec<u32> = plane.processes().into_iter().map(|(_, pid)| pid).collect();
+        *started.lock().unwrap() = (pids, plane.folder().to_owned());
+        panic!("this panic is part of the test");
+    };
+    let outcome: Result<(), _> = AssertUnwindSafe(test).catch_unwind().await;
+    assert!(outcome.is_err(), "it panicked");
+    let (pids, folder): (Vec<u32>, PathBuf) = started.into_inner().unwrap();
+    assert_eq!(pids.len(), 2);
+    assert!(pids.iter().all(|pid| !lives(*pid)), "a panic drops what the test held");
+    assert!(!Path::new(&folder).exists());
+}
+
+#[tokio::test]
+async fn a_peer_that_cannot_start_says_why_and_what_to_do() {
+    let workdir = Workdir::new("bad-inventory").unwrap();
+    let bad = serde_json::json!({"datacentres": []}).to_string();
+    let file = workdir.write("inventory.json", bad).unwrap();
+    let arguments = [format!("-inventory={}", file.display())];
+    let vcsim = Process::spawn(&testkit::peer("vcsim"), "vcsim", arguments, &[], &workdir).unwrap();
+    let status = vcsim.wait(std::time::Duration::from_secs(20)).await.expect("it ends");
+    assert_eq!(status.code(), Some(2));
+    assert!(vcsim.log().contains("datacentres"), "{}", vcsim.log());
+}
