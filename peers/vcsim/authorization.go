@@ -60,7 +60,7 @@ func (a *authorization) setRole(r Role) error {
 	} else {
 		a.addRole(r.Name, privileges)
 	}
-	a.sim.journal.restructure()
+	a.sim.journal.reauthorize()
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (a *authorization) merge(e ref, p types.Permission) {
 	p.Entity = &e
 	a.revokeLocked(e, p.Principal, p.Group)
 	a.permissions[e] = append(a.permissions[e], p)
-	a.sim.journal.restructure()
+	a.sim.journal.reauthorize()
 }
 
 func (a *authorization) revokeLocked(e ref, principal string, group bool) bool {
@@ -119,7 +119,7 @@ func (a *authorization) revokeLocked(e ref, principal string, group bool) bool {
 	})
 	had := len(kept) != len(a.permissions[e])
 	a.permissions[e] = kept
-	a.sim.journal.restructure()
+	a.sim.journal.reauthorize()
 	return had
 }
 

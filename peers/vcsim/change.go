@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/vmware/govmomi/simulator"
@@ -95,7 +96,6 @@ func (s *Sim) patchVM(path string, patch []byte) (VM, error) {
 			return
 		}
 		err = s.changeVM(p, vm, before, after)
-		after = s.describeVM(vm)
 	})
 	if err != nil {
 		return VM{}, err
@@ -384,4 +384,36 @@ func (s *Sim) removeDatastore(path string) error {
 		s.journal.touch(h.Self)
 	}
 	return nil
+}
+
+// follow makes the rest of the world agree with what govmomi changed in a VM, whose lock is held: the
+// guest speaks while the power is on, and hosts, pools and datastores list what is on them.
+func (s *Sim) follow(r ref, changed map[string]bool) {
+	vm, ok := s.reg().Get(r).(*simulator.VirtualMachine)
+	if !ok {
+		return
+	}
+	if changed["runtime.powerState"] {
+		vm.Summary.Runtime.PowerState = vm.Runtime.PowerState
+		if guest, known := s.guests.get(r); known {
+			s.setGuest(vm, guest)
+		}
+		s.journal.touch(r)
+	}
+	if changed["runtime.host"] || changed["resourcePool"] || changed["datastore"] {
+		for _, e := range s.reg().All("") {
+			switch o := e.(type) {
+			case *simulator.HostSystem:
+				setMember(&o.Vm, r, vm.Runtime.Host != nil && *vm.Runtime.Host == o.Self)
+			case *simulator.ResourcePool:
+				setMember(&o.Vm, r, vm.ResourcePool != nil && *vm.ResourcePool == o.Self)
+			case *simulator.Datastore:
+				setMember(&o.Vm, r, slices.Contains(vm.Datastore, o.Self))
+			default:
+				continue
+			}
+			s.journal.touch(e.Reference())
+		}
+		s.journal.restructure(r)
+	}
 }

@@ -76,6 +76,15 @@ func cloneValue(v reflect.Value) reflect.Value {
 			out.Index(i).Set(cloneValue(v.Index(i)))
 		}
 		return out
+	case reflect.Map:
+		if v.IsNil() {
+			return reflect.Zero(t)
+		}
+		out := reflect.MakeMapWithSize(t, v.Len())
+		for each := v.MapRange(); each.Next(); {
+			out.SetMapIndex(each.Key(), cloneValue(each.Value()))
+		}
+		return out
 	case reflect.Struct:
 		out := reflect.New(t).Elem()
 		out.Set(v)

@@ -104,9 +104,21 @@ func (g *gate) pass(w http.ResponseWriter, r *http.Request, c *call) {
 		done := g.sim.watching(r.Context(), c)
 		defer done()
 		g.inner.ServeHTTP(w, r)
+		if !reads(c.method) {
+			g.sim.journal.touch(c.this) // not all of govmomi's methods say what they changed
+		}
 		return
 	}
 	g.sim.rest.serve(w, r, c)
+}
+
+func reads(method string) bool {
+	for _, prefix := range []string{"Retrieve", "Wait", "Check", "Query", "Find", "Continue", "Has", "Fetch", "Current", "Log", "Cns", "Pbm", "Create"} {
+		if strings.HasPrefix(method, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // record runs the request and keeps the answer.

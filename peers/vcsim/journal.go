@@ -8,24 +8,157 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// journal hears of every object that is put, updated or removed, and of what we change ourselves.
+// journal notes which objects may have changed. govmomi tells it of each object put, updated or
+// removed; our own levers tell it what they touched. A note says "look again", not what changed:
+// whoever reads it compares, so one note too many costs a glance and nothing else.
 type journal struct {
 	Self ref
-	sync.Mutex
+	mu   sync.Mutex
+	base uint64 // position of notes[0]
+	log  []note
+	gone map[ref]bool  // removed objects: references are never used again
+	wake chan struct{} // closed at the next note
+
+	// follow is told that govmomi changed a VM, while the VM is still locked.
+	follow func(vm ref, changed map[string]bool)
 }
 
+type note struct {
+	object    ref
+	structure bool // objects came, went or moved
+	rights    bool // someone's rights changed: anything may have come or gone for someone
+}
+
+// A reader further behind than this looks at everything again.
+const keptNotes = 1 << 16
+
 func newJournal() *journal {
-	return &journal{Self: ref{Type: "Journal", Value: "journal"}}
+	return &journal{Self: ref{Type: "Journal", Value: "journal"}, gone: map[ref]bool{}, wake: make(chan struct{})}
 }
 
 func (j *journal) Reference() ref { return j.Self }
 
-func (j *journal) touch(...ref) {}
+func (j *journal) add(kind note, objects ...ref) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(objects) == 0 {
+		objects = []ref{{}}
+	}
+	for _, o := range objects {
+		kind.object = o
+		j.log = append(j.log, kind)
+	}
+	if len(j.log) > keptNotes {
+		drop := len(j.log) / 2
+		j.base += uint64(drop)
+		j.log = append([]note(nil), j.log[drop:]...)
+	}
+	close(j.wake)
+	j.wake = make(chan struct{})
+}
 
-func (j *journal) PutObject(*simulator.Context, mo.Reference) {}
+// touch notes that objects changed.
+func (j *journal) touch(objects ...ref) { j.add(note{}, objects...) }
 
-func (j *journal) UpdateObject(_ *simulator.Context, _ mo.Reference, _ []types.PropertyChange) {}
+// restructure notes that what there is to see changed, and these objects with it.
+func (j *journal) restructure(objects ...ref) { j.add(note{structure: true}, objects...) }
 
-func (j *journal) RemoveObject(*simulator.Context, ref) {}
+// reauthorize notes that someone may see or do more, or less, than before.
+func (j *journal) reauthorize() { j.add(note{structure: true, rights: true}) }
 
-func (j *journal) restructure(...ref) {}
+// changes is what a reader at a position has to look at.
+type changes struct {
+	everything bool // the reader is too far behind, or new
+	structure  bool
+	rights     bool
+	objects    map[ref]bool
+	next       uint64
+}
+
+func (j *journal) since(position uint64) changes {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := changes{next: j.base + uint64(len(j.log)), objects: map[ref]bool{}}
+	if position < j.base {
+		c.everything, c.structure, c.rights = true, true, true
+		return c
+	}
+	for _, n := range j.log[position-j.base:] {
+		c.structure = c.structure || n.structure
+		c.rights = c.rights || n.rights
+		c.objects[n.object] = true
+	}
+	return c
+}
+
+// end is the position of a reader who knows everything, and the channel that closes at the next note.
+func (j *journal) end() (uint64, <-chan struct{}) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.base + uint64(len(j.log)), j.wake
+}
+
+func (j *journal) isGone(r ref) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.gone[r]
+}
+
+// PutObject is called by govmomi with the object's lock held, also when an entity moves.
+func (j *journal) PutObject(_ *simulator.Context, o mo.Reference) {
+	e, entity := o.(mo.Entity)
+	if !entity {
+		j.touch(o.Reference())
+		return
+	}
+	about := []ref{o.Reference()}
+	if p := e.Entity().Parent; p != nil {
+		about = append(about, *p)
+	}
+	j.restructure(about...)
+}
+
+// UpdateObject is called after the change was made. A task that ends may have changed what it worked
+// on without saying so.
+func (j *journal) UpdateObject(_ *simulator.Context, o mo.Reference, set []types.PropertyChange) {
+	j.touch(o.Reference())
+	switch x := o.(type) {
+	case *mo.Task:
+		if x.Info.Entity != nil {
+			j.touch(*x.Info.Entity)
+		}
+	case *mo.VirtualMachine:
+		changed := map[string]bool{}
+		for _, c := range set {
+			changed[c.Name] = true
+		}
+		if j.follow != nil {
+			j.follow(x.Self, changed)
+		}
+	}
+}
+
+// RemoveObject is called before the object is taken away.
+func (j *journal) RemoveObject(ctx *simulator.Context, r ref) {
+	j.mu.Lock()
+	j.gone[r] = true
+	j.mu.Unlock()
+	about := []ref{r}
+	if e, ok := ctx.Map.Get(r).(mo.Entity); ok {
+		if p := e.Entity().Parent; p != nil {
+			about = append(about, *p)
+		}
+		if vm, ok := e.(*simulator.VirtualMachine); ok {
+			about = append(about, vm.Datastore...)
+			if vm.Runtime.Host != nil {
+				about = append(about, *vm.Runtime.Host)
+			}
+			if vm.ResourcePool != nil {
+				about = append(about, *vm.ResourcePool)
+			}
+		}
+		j.restructure(about...)
+		return
+	}
+	j.touch(about...)
+}

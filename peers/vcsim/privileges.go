@@ -98,6 +98,9 @@ func (s *Sim) enforce(ctx *simulator.Context, m *simulator.Method) (mo.Reference
 		return nil, &types.NotSupported{} // govmomi panics on the versions our hosts have
 	}
 	s.prepare(m)
+	if m.This == *s.model.ServiceContent.SearchIndex && ctx.Session != nil {
+		m.This = searchRef // govmomi's own parts insist on its own index
+	}
 	return nil, nil
 }
 

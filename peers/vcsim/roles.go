@@ -51,7 +51,7 @@ func (a *authorization) UpdateAuthorizationRole(r *types.UpdateAuthorizationRole
 	list := slices.Clone(a.RoleList)
 	list[at].Name, list[at].Privilege = r.NewName, privileges
 	a.RoleList = list
-	a.sim.journal.restructure()
+	a.sim.journal.reauthorize()
 	body.Res = &types.UpdateAuthorizationRoleResponse{}
 	return body
 }
@@ -74,7 +74,7 @@ func (a *authorization) RemoveAuthorizationRole(r *types.RemoveAuthorizationRole
 		a.permissions[e] = slices.DeleteFunc(slices.Clone(set), func(p types.Permission) bool { return p.RoleId == r.RoleId })
 	}
 	a.RoleList = slices.Delete(slices.Clone(a.RoleList), at, at+1)
-	a.sim.journal.restructure()
+	a.sim.journal.reauthorize()
 	body.Res = &types.RemoveAuthorizationRoleResponse{}
 	return body
 }
@@ -107,7 +107,7 @@ func (a *authorization) ResetEntityPermissions(r *types.ResetEntityPermissions) 
 	for _, p := range r.Permission {
 		a.merge(r.Entity, p)
 	}
-	a.sim.journal.restructure()
+	a.sim.journal.reauthorize()
 	return &methods.ResetEntityPermissionsBody{Res: &types.ResetEntityPermissionsResponse{}}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/vmware/govmomi/simulator"
@@ -50,7 +51,7 @@ func (s *Sim) expire(user string) int {
 		}
 	}
 	n += s.rest.expire(user)
-	s.journal.restructure()
+	s.journal.touch()
 	return n
 }
 
@@ -60,5 +61,42 @@ func (s *Sim) restart(down time.Duration) {
 	s.expire("")
 }
 
-// watching notes the client behind a call that waits, so that the wait ends with the client.
-func (s *Sim) watching(context.Context, *call) (done func()) { return func() {} }
+// waits knows the client behind each call that waits for updates, so that the wait ends with it.
+// govmomi does not hand the request down to its objects.
+type waits struct {
+	sync.Mutex
+	clients map[waitKey]context.Context
+}
+
+type waitKey struct {
+	session string
+	object  ref
+}
+
+func (w *waits) context(session string, object ref) context.Context {
+	w.Lock()
+	defer w.Unlock()
+	if c := w.clients[waitKey{session, object}]; c != nil {
+		return c
+	}
+	return context.Background()
+}
+
+// watching notes the client of a call; the latest one counts.
+func (s *Sim) watching(ctx context.Context, c *call) (done func()) {
+	if c.this.Type != "PropertyCollector" {
+		return func() {}
+	}
+	key := waitKey{c.session, c.this}
+	w := &s.waits
+	w.Lock()
+	w.clients[key] = ctx
+	w.Unlock()
+	return func() {
+		w.Lock()
+		defer w.Unlock()
+		if w.clients[key] == ctx {
+			delete(w.clients, key)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net/url"
@@ -38,6 +39,7 @@ type Sim struct {
 	journal  *journal
 	rest     *restServer
 	gate     *gate
+	waits    waits
 
 	fileService map[ref]*bool // by cluster
 }
@@ -56,7 +58,7 @@ func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 	s := &Sim{
 		inv: inv, model: simulator.VPX(),
 		accounts: newAccounts(inv.Users), counters: newCounters(), faults: &faults{},
-		guests: &guests{known: map[ref]VM{}}, journal: newJournal(), fileService: map[ref]*bool{},
+		guests: &guests{known: map[ref]VM{}}, journal: newJournal(), waits: waits{clients: map[waitKey]context.Context{}}, fileService: map[ref]*bool{},
 	}
 	s.gate = newGate(s)
 	m := s.model
@@ -69,6 +71,7 @@ func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 	}
 	s.svc = m.Service
 	s.auth = newAuthorization(s)
+	s.replaceManagers()
 	if err := s.build(&inv); err != nil {
 		return nil, err
 	}
@@ -91,8 +94,20 @@ func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 	if inv.About.APIType == "HostAgent" {
 		s.poseAsESXi()
 	}
+	s.journal.follow = s.follow
 	s.reg().AddHandler(s.journal)
 	return s, nil
+}
+
+// replaceManagers puts ours in the place of govmomi's property collector and view manager.
+func (s *Sim) replaceManagers() {
+	sims.Store(s.reg(), s)
+	content := s.model.ServiceContent
+	pc := &collector{}
+	pc.Self = content.PropertyCollector
+	s.reg().Put(pc)
+	s.reg().Put(newSearch(s))
+	s.reg().Put(&viewManager{s.reg().Get(*content.ViewManager).(*simulator.ViewManager)})
 }
 
 // endpoints holds the Sim being served, for the one callback govmomi lets us register.

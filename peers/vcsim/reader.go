@@ -1,0 +1,227 @@
+package main
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// reader reads objects for one request, as far as the session's user may see them.
+type reader struct {
+	sim    *Sim
+	ctx    *simulator.Context
+	access *access // nil: unrestricted
+}
+
+func (s *Sim) reader(ctx *simulator.Context) *reader {
+	return &reader{sim: s, ctx: ctx, access: s.auth.accessOf(ctx.Session.UserName)}
+}
+
+func (r *reader) get(o ref) mo.Reference {
+	if r.sim.journal.isGone(o) {
+		return nil
+	}
+	return r.ctx.Session.Get(o)
+}
+
+// value reads one property of an object that the caller has locked.
+func (r *reader) value(o mo.Reference, v reflect.Value, name string) (any, error) {
+	if view, ok := o.(*containerView); ok && name == "view" {
+		return &types.ArrayOfManagedObjectReference{ManagedObjectReference: view.members(r)}, nil
+	}
+	return property(v, name)
+}
+
+// viewable are the properties that System.View alone shows.
+var viewable = []string{"name", "parent", "childEntity", "childType", "effectiveRole"}
+
+// refused says which privilege the user lacks to read a property.
+func (r *reader) refused(o ref, held privileges, name string) string {
+	switch {
+	case r.access == nil:
+		return ""
+	case o.Type == "SessionManager" && name == "sessionList":
+		if !r.access.may(o, "Sessions.TerminateSession") {
+			return "Sessions.TerminateSession"
+		}
+	case held == nil || held["System.Read"]:
+	case !slices.Contains(viewable, name):
+		return "System.Read"
+	}
+	return ""
+}
+
+// read collects what the specs ask of one object; nil if they ask nothing of its type.
+func (r *reader) read(o ref, specs []types.PropertySpec) *types.ObjectContent {
+	obj := r.get(o)
+	if obj == nil {
+		return nil
+	}
+	var out *types.ObjectContent
+	r.ctx.Map.WithLock(r.ctx, o, func() { out = r.readLocked(o, obj, specs) })
+	return out
+}
+
+func (r *reader) readLocked(o ref, obj mo.Reference, specs []types.PropertySpec) *types.ObjectContent {
+	v := managed(obj)
+	if !v.IsValid() {
+		return nil
+	}
+	var held privileges
+	if _, entity := obj.(mo.Entity); entity && r.access != nil {
+		if held = r.access.on(o); held == nil {
+			held = privileges{}
+		}
+	}
+	var content *types.ObjectContent
+	seen := map[string]bool{}
+	for _, spec := range specs {
+		if !isKind(v, o, spec.Type) {
+			continue
+		}
+		if content == nil {
+			content = &types.ObjectContent{Obj: o}
+		}
+		names := spec.PathSet
+		if spec.All != nil && *spec.All {
+			names = allProperties(v)
+		}
+		for _, name := range names {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			if lacks := r.refused(o, held, name); lacks != "" {
+				content.MissingSet = append(content.MissingSet, missing(name, &types.NoPermission{Object: &o, PrivilegeId: lacks}))
+				continue
+			}
+			value, err := r.value(obj, v, name)
+			if err != nil {
+				content.MissingSet = append(content.MissingSet, missing(name, &types.InvalidProperty{Name: name}))
+			} else if value != nil {
+				content.PropSet = append(content.PropSet, types.DynamicProperty{Name: name, Val: value})
+			}
+		}
+	}
+	return content
+}
+
+func missing(name string, fault types.BaseMethodFault) types.MissingProperty {
+	return types.MissingProperty{Path: name, Fault: types.LocalizedMethodFault{Fault: fault,
+		LocalizedMessage: faultText[reflect.TypeOf(fault).Elem().Name()]}}
+}
+
+// denied is what a read by reference answers for an object the user must not see.
+func denied(o ref, specs []types.PropertySpec) types.ObjectContent {
+	out := types.ObjectContent{Obj: o}
+	for _, spec := range specs {
+		names := spec.PathSet
+		if len(names) == 0 {
+			names = []string{"name"}
+		}
+		for _, name := range names {
+			out.MissingSet = append(out.MissingSet, missing(name, &types.NoPermission{Object: &o, PrivilegeId: "System.View"}))
+		}
+	}
+	return out
+}
+
+// selection is what a filter spec names: the objects to report, and those it came by on the way.
+type selection struct {
+	objects []ref
+	denied  []ref        // named directly and not to be seen
+	sources map[ref]bool // walked through: if one changes, the selection may
+}
+
+type walk struct {
+	object ref
+	spec   *types.TraversalSpec
+}
+
+// pick follows a filter spec from its objects along its traversals. What the user must not see is
+// passed through and not reported. A fault means the spec itself is wrong.
+func (r *reader) pick(spec *types.PropertyFilterSpec) (*selection, types.BaseMethodFault) {
+	sel := &selection{sources: map[ref]bool{}}
+	named := map[string]*types.TraversalSpec{}
+	reported, walked := map[ref]bool{}, map[walk]bool{}
+	report := func(o ref, direct bool) {
+		if reported[o] || r.get(o) == nil {
+			return
+		}
+		reported[o] = true
+		switch {
+		case r.access.sees(o):
+			sel.objects = append(sel.objects, o)
+		case direct:
+			sel.denied = append(sel.denied, o)
+		}
+	}
+	var follow func(from ref, set []types.BaseSelectionSpec) types.BaseMethodFault
+	follow = func(from ref, set []types.BaseSelectionSpec) types.BaseMethodFault {
+		for _, s := range set {
+			if t, ok := s.(*types.TraversalSpec); ok && t.Name != "" {
+				named[t.Name] = t
+			}
+		}
+		for _, s := range set {
+			t, ok := s.(*types.TraversalSpec)
+			if !ok {
+				if t = named[s.GetSelectionSpec().Name]; t == nil {
+					return &types.InvalidArgument{InvalidProperty: "selectSet.name"}
+				}
+			}
+			if walked[walk{from, t}] {
+				continue
+			}
+			walked[walk{from, t}] = true
+			for _, to := range r.edge(from, t) {
+				if t.Skip == nil || !*t.Skip {
+					report(to, false)
+				}
+				if len(t.SelectSet) > 0 {
+					if fault := follow(to, t.SelectSet); fault != nil {
+						return fault
+					}
+				}
+			}
+			sel.sources[from] = true
+		}
+		return nil
+	}
+	for _, o := range spec.ObjectSet {
+		if r.get(o.Obj) == nil {
+			if spec.ReportMissingObjectsInResults == nil || !*spec.ReportMissingObjectsInResults {
+				return sel, &types.ManagedObjectNotFound{Obj: o.Obj}
+			}
+			continue
+		}
+		if len(o.SelectSet) == 0 || o.Skip == nil || !*o.Skip {
+			report(o.Obj, len(o.SelectSet) == 0)
+		}
+		if fault := follow(o.Obj, o.SelectSet); fault != nil {
+			return sel, fault
+		}
+	}
+	return sel, nil
+}
+
+// edge is where one traversal leads from one object.
+func (r *reader) edge(from ref, t *types.TraversalSpec) (to []ref) {
+	obj := r.get(from)
+	if obj == nil {
+		return nil
+	}
+	r.ctx.Map.WithLock(r.ctx, from, func() {
+		v := managed(obj)
+		if !v.IsValid() || (t.Type != "" && !isKind(v, from, t.Type)) {
+			return
+		}
+		if value, err := r.value(obj, v, t.Path); err == nil {
+			to = references(value)
+		}
+	})
+	return to
+}
