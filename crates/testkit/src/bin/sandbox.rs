@@ -1,6 +1,7 @@
 //! A cluster and a vCenter to play with: real control plane, simulated machines.
 //!
-//! `sandbox [--once] [--nodes N]`
+//! `sandbox [--once|--stay] [--nodes N]`: on a terminal it stays until Ctrl-C, elsewhere it ends once
+//! all is up; the flags say otherwise.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to a person")]
 
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
@@ -11,6 +12,7 @@ use testkit::{ControlPlane, Error, Inventory, Node, Nodes, Vcenter, Vm};
 use tokio::{signal, time::Instant};
 
 struct Arguments {
+    /// End once everything is up.
     once: bool,
     nodes: usize,
 }
@@ -21,6 +23,7 @@ fn arguments() -> Result<Arguments, String> {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--once" => parsed.once = true,
+            "--stay" => parsed.once = false,
             "--nodes" => {
                 let number = arguments.next().and_then(|n| n.parse().ok());
                 parsed.nodes = number.ok_or("--nodes wants a number, as in `--nodes 5`")?;
