@@ -23,6 +23,7 @@ import (
 	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/progress"
 	"github.com/vmware/govmomi/vim25/types"
 )
 
@@ -321,4 +322,39 @@ func (w *watch) named(name string) map[string]any {
 
 func isRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || (err != nil && strings.Contains(err.Error(), "503"))
+}
+
+func (p *peer) describe(name string) VM {
+	p.t.Helper()
+	for _, v := range p.inventory().Datacenters[0].VMs {
+		if v.Name == name {
+			return v
+		}
+	}
+	p.t.Fatalf("no VM is named %s", name)
+	return VM{}
+}
+
+func (p *peer) moref(name string) ref {
+	p.t.Helper()
+	return ref{Type: "VirtualMachine", Value: p.describe(name).Moref}
+}
+
+func (p *peer) decode(verb, path string, into any) {
+	p.t.Helper()
+	must(p.t, json.Unmarshal(p.lever(verb, path, nil), into))
+}
+
+func (p *peer) userinfo() *url.Userinfo { return url.UserPassword(admin, adminPassword) }
+
+// seen takes in the progress of a task.
+type seen struct{}
+
+func (*seen) Sink() chan<- progress.Report {
+	ch := make(chan progress.Report)
+	go func() {
+		for range ch {
+		}
+	}()
+	return ch
 }

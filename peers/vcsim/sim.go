@@ -80,6 +80,11 @@ func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 			return nil, err
 		}
 	}
+	if len(inv.Permissions) == 0 {
+		for _, u := range inv.Users {
+			inv.Permissions = append(inv.Permissions, Permission{Principal: u.Name, Role: "Admin", Entity: "/"})
+		}
+	}
 	for i, p := range inv.Permissions {
 		if err := s.auth.grant(p); err != nil {
 			return nil, fmt.Errorf("permissions[%d]: %w", i, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -106,17 +107,20 @@ func (g *gate) settle(t *simulator.Task, answer []byte) {
 			return
 		}
 	}
-	var env struct {
-		Body struct {
-			Fault *soap.Fault `xml:"Fault"`
-		} `xml:"Body"`
+	var body struct {
+		Fault *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault"`
 	}
+	env := soap.Envelope{Body: &body}
 	d := xml.NewDecoder(bytes.NewReader(answer))
 	d.TypeFunc = types.TypeFunc()
 	fault := types.BaseMethodFault(&types.SystemError{Reason: "the call was refused"})
-	if err := d.Decode(&env); err == nil && env.Body.Fault != nil {
-		if vim, ok := env.Body.Fault.VimFault().(types.BaseMethodFault); ok {
-			fault = vim
+	if err := d.Decode(&env); err == nil && body.Fault != nil {
+		if decoded := reflect.ValueOf(body.Fault.VimFault()); decoded.IsValid() { // a value: the methods are on its pointer
+			pointer := reflect.New(decoded.Type())
+			pointer.Elem().Set(decoded)
+			if vim, ok := pointer.Interface().(types.BaseMethodFault); ok {
+				fault = vim
+			}
 		}
 	}
 	g.sim.endTask(t, nil, fault, "")
