@@ -1,0 +1,119 @@
+//! Types that hold properties of managed objects.
+
+use crate::moref::MoRef;
+use crate::soap::XmlError;
+use crate::soap::reader::{Reader, Start};
+
+/// Which properties of a value are meant, one bit each.
+pub(crate) type Mask = u64;
+
+/// A value that properties are read into.
+///
+/// A change arrives as a value that holds only what changed, and a mask that says what that is: so that a change
+/// can be read from the wire without touching the value it changes.
+pub(crate) trait Managed: Sized {
+    /// An empty value for this object; `None` for objects of other types.
+    fn empty(reference: MoRef) -> Option<Self>;
+    /// Reads a property. Properties the type does not have are passed over and have no bit.
+    fn assign(
+        &mut self,
+        path: &str,
+        start: &Start<'_>,
+        reader: &mut Reader<'_>,
+    ) -> Result<Mask, XmlError>;
+    /// Unsets the property and everything below it.
+    fn clear(&mut self, path: &str) -> Mask;
+}
+
+/// Declares a type that holds properties of a managed object, in groups that a watcher can ask for:
+///
+/// ```text
+/// managed! {
+///     pub struct Vm of VirtualMachine {
+///         IDENTITY { name: Box<str> = "name", }
+///     }
+/// }
+/// ```
+///
+/// Every property is an `Option`: `None` is a property that was not asked for, is not set, or may not be seen.
+macro_rules! managed {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident of $($kind:ident)|+ {
+            $(
+                $(#[$group_meta:meta])*
+                $group:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty = $path:literal,)* }
+            )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        $vis struct $name {
+            /// The object.
+            pub reference: $crate::moref::MoRef,
+            $($($(#[$field_meta])* pub $field: Option<$type>,)*)*
+        }
+
+        impl $name {
+            $($(#[$group_meta])* pub const $group: &'static [&'static str] = &[$($path),*];)*
+
+            /// A value of which nothing but the reference is known.
+            pub(crate) fn new(reference: $crate::moref::MoRef) -> Self {
+                Self { reference, $($($field: None,)*)* }
+            }
+
+            #[allow(dead_code, reason = "types that are only read once are never merged")]
+            /// Takes over the properties in `mask`.
+            pub(crate) fn merge(&mut self, from: Self, mask: $crate::collector::managed::Mask) {
+                let mut bit: $crate::collector::managed::Mask = 1;
+                $($(
+                    if mask & bit != 0 {
+                        self.$field = from.$field;
+                    }
+                    bit <<= 1;
+                )*)*
+                let _ = bit;
+            }
+        }
+
+        impl $crate::collector::managed::Managed for $name {
+            fn empty(reference: $crate::moref::MoRef) -> Option<Self> {
+                matches!(reference.kind, $($crate::moref::Kind::$kind)|+).then(|| Self::new(reference))
+            }
+
+            fn assign(
+                &mut self,
+                path: &str,
+                start: &$crate::soap::reader::Start<'_>,
+                reader: &mut $crate::soap::reader::Reader<'_>,
+            ) -> Result<$crate::collector::managed::Mask, $crate::soap::XmlError> {
+                let mut bit = 1;
+                $($(
+                    if path == $path {
+                        self.$field = Some(<$type as $crate::soap::codec::Decode>::decode(start, reader)?);
+                        return Ok(bit);
+                    }
+                    bit <<= 1;
+                )*)*
+                let _ = bit;
+                reader.skip()?;
+                Ok(0)
+            }
+
+            fn clear(&mut self, path: &str) -> $crate::collector::managed::Mask {
+                let below = |of: &str| of == path || of.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+                let (mut bit, mut mask) = (1, 0);
+                $($(
+                    if below($path) {
+                        self.$field = None;
+                        mask |= bit;
+                    }
+                    bit <<= 1;
+                )*)*
+                let _ = bit;
+                mask
+            }
+        }
+    };
+}
+pub(crate) use managed;

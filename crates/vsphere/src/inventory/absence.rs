@@ -1,0 +1,181 @@
+//! Why an object is not in view.
+//!
+//! Losing an object, losing the right to see it and losing vCenter all look the same in a watch: the object is not
+//! there. Treating the second or third as the first destroys things. So an object that is not in view is asked for by
+//! its reference, and only vCenter's word that there is no such object makes a [`Gone`].
+
+use futures::StreamExt as _;
+
+use super::model::Object;
+use crate::client::Client;
+use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
+use crate::collector::{Found, retrieve};
+use crate::error::Error;
+use crate::moref::MoRef;
+use crate::soap::FaultKind;
+
+/// Questions asked at the same time.
+const AT_ONCE: usize = 4;
+
+/// Proof that vCenter was asked for an object and said that it does not exist. Only this module makes one: a
+/// function that must not act on less takes a `&Gone`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gone(MoRef);
+
+impl Gone {
+    /// The object that is no more.
+    pub fn reference(&self) -> &MoRef {
+        &self.0
+    }
+}
+
+/// Why an object is not in view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absence {
+    /// It does not exist any more.
+    Gone(Gone),
+    /// It exists, but this user may no longer see it.
+    Invisible {
+        /// The privilege vCenter names as missing.
+        privilege: Option<Box<str>>,
+    },
+    /// It exists and can be seen, but not below what is watched: it was moved.
+    Elsewhere,
+    /// vCenter could not be asked yet. It will be.
+    Unreachable,
+}
+
+/// An object that was in view and is not any more.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Departure {
+    /// As it was last seen.
+    pub object: Object,
+    /// Why it is not in view.
+    pub absence: Absence,
+}
+
+impl Departure {
+    /// The proof that it is gone, if there is one.
+    pub fn gone(&self) -> Option<&Gone> {
+        match &self.absence {
+            Absence::Gone(gone) => Some(gone),
+            Absence::Invisible { .. } | Absence::Elsewhere | Absence::Unreachable => None,
+        }
+    }
+}
+
+/// What vCenter says of an object when asked for it by its reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It exists and can be seen.
+    Present,
+    /// Not so.
+    Absent(Absence),
+}
+
+impl Client {
+    /// Asks vCenter whether these objects exist. One call for those that do; one each for the others, because only
+    /// a refusal that names an object proves anything about it.
+    ///
+    /// Never fails: an object that could not be asked for is [`Absence::Unreachable`].
+    pub async fn ask_for(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
+        let mut answers = Vec::with_capacity(objects.len());
+        let mut open: Vec<MoRef> = objects.to_vec();
+        if open.len() > 1 {
+            // A failure here is a failure of all or a refusal because of one; the single questions tell which.
+            let found =
+                retrieve::<Object>(self, &question(&open, true), None).await.unwrap_or_default();
+            for found in found {
+                open.retain(|object| *object != found.reference);
+                answers.push((found.reference.clone(), standing(&found)));
+            }
+        }
+        let single = futures::stream::iter(open).map(|object| {
+            let client = self.clone();
+            async move {
+                let standing = client.ask_for_one(&object).await;
+                (object, standing)
+            }
+        });
+        answers.extend(single.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await);
+        answers
+    }
+
+    async fn ask_for_one(&self, object: &MoRef) -> Standing {
+        match retrieve::<Object>(self, &question(std::slice::from_ref(object), false), None).await {
+            Ok(found) => match found.iter().find(|found| found.reference == *object) {
+                Some(found) => standing(found),
+                // Neither the object nor a refusal: no proof of anything.
+                None => Standing::Absent(Absence::Unreachable),
+            },
+            Err(error) => Standing::Absent(verdict(object, &error)),
+        }
+    }
+}
+
+fn question(objects: &[MoRef], missing_is_fine: bool) -> FilterSpec {
+    FilterSpec {
+        properties: vec![PropertySpec::new("ManagedEntity", ["name"])],
+        objects: objects.iter().cloned().map(ObjectSpec::just).collect(),
+        missing_is_fine,
+    }
+}
+
+fn standing(found: &Found<Object>) -> Standing {
+    let refused = found.missing.iter().find_map(|missing| match &missing.fault.kind {
+        FaultKind::NoPermission { privilege, .. } => Some(privilege.clone()),
+        _ => None,
+    });
+    match refused {
+        Some(privilege) => Standing::Absent(Absence::Invisible { privilege }),
+        None => Standing::Present,
+    }
+}
+
+/// What a failed question proves: nothing, unless vCenter says exactly why.
+fn verdict(object: &MoRef, error: &Error) -> Absence {
+    match error.fault() {
+        Some(fault) if fault.proves_absence_of(object) => Absence::Gone(Gone(object.clone())),
+        Some(fault) => match &fault.kind {
+            FaultKind::NoPermission { privilege, .. } => {
+                Absence::Invisible { privilege: privilege.clone() }
+            }
+            _ => Absence::Unreachable,
+        },
+        None => Absence::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soap::Fault;
+
+    #[test]
+    fn nothing_but_the_word_of_vcenter_makes_an_object_gone() {
+        let vm = MoRef::new("VirtualMachine", "vm-1");
+        let fault = |kind| Error::Fault {
+            address: "vc".to_owned(),
+            method: "RetrievePropertiesEx".to_owned(),
+            source: Box::new(Fault { kind, ..Fault::plain("") }),
+        };
+        let not_found = |object| fault(FaultKind::ManagedObjectNotFound { object });
+        assert!(matches!(verdict(&vm, &not_found(Some(vm.clone()))), Absence::Gone(_)));
+        let denied = fault(FaultKind::NoPermission {
+            object: Some(vm.clone()),
+            privilege: Some("System.View".into()),
+        });
+        assert!(matches!(verdict(&vm, &denied), Absence::Invisible { .. }));
+        let of_another = not_found(Some(MoRef::new("VirtualMachine", "vm-2")));
+        for silent in [
+            not_found(None),
+            of_another,
+            fault(FaultKind::NotFound),
+            fault(FaultKind::NotAuthenticated),
+        ] {
+            assert_eq!(verdict(&vm, &silent), Absence::Unreachable, "{silent:?}");
+        }
+        let away = Error::Unavailable { address: "vc".to_owned(), status: 503 };
+        assert_eq!(verdict(&vm, &away), Absence::Unreachable);
+    }
+}

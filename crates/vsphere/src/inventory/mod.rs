@@ -1,0 +1,32 @@
+//! What a vCenter holds: seen once, or watched.
+//!
+//! ```text
+//!   Selection ──► Client::collect ──────────────► Tree        once
+//!        │                                          ▲ view()
+//!        └──────► Client::watch ──► Watch ──► Inventory ──► Events
+//!                                     │
+//!                                     └── absence: what left is asked for by its reference
+//! ```
+//!
+//! `model` and `parts` say what an object is; adding a property is one line there.
+
+mod absence;
+mod model;
+mod parts;
+mod retrieve;
+mod selection;
+mod tree;
+mod watch;
+
+pub use self::absence::{Absence, Departure, Gone, Standing};
+pub use self::model::{
+    Cluster, Datacenter, Datastore, Folder, Host, HostConnection, Network, Object, PowerState,
+    ResourcePool, ToolsRunning, Vm, VmConnection,
+};
+pub use self::parts::{
+    DatastoreHostMount, Device, DeviceDetail, Disk, ExtraConfig, GuestAddress, GuestNic, HostMount,
+    OptionValue, Snapshot, SnapshotInfo,
+};
+pub use self::selection::Selection;
+pub use self::tree::{Lookup, Presence, Tree};
+pub use self::watch::{Event, Events, Inventory, Status, View, Watch};

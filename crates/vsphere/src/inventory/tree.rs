@@ -1,0 +1,392 @@
+//! An inventory in memory, and how to find things in it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::absence::{Absence, Departure};
+use super::model::{
+    Cluster, Datacenter, Datastore, Folder, Host, Network, Object, ResourcePool, Vm,
+};
+use super::parts::HostMount;
+use crate::ids::{BiosUuid, InstanceUuid};
+use crate::moref::{Kind, MoRef};
+
+/// Departed objects that are remembered; the oldest are forgotten first.
+const REMEMBERED: usize = 10_000;
+
+/// Objects with their ways to be found. Nothing here calls vCenter.
+#[derive(Debug, Default)]
+pub struct Tree {
+    objects: HashMap<MoRef, Object>,
+    names: BTreeSet<(Box<str>, MoRef)>,
+    bios_uuids: BTreeSet<(BiosUuid, MoRef)>,
+    instance_uuids: BTreeSet<(InstanceUuid, MoRef)>,
+    dns_names: BTreeSet<(Box<str>, MoRef)>,
+    addresses: BTreeSet<(IpAddr, MoRef)>,
+    departed: HashMap<MoRef, Departure>,
+    /// References in the order they departed.
+    departures: std::collections::VecDeque<MoRef>,
+}
+
+/// What is known of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Presence {
+    /// It is in view.
+    Present(Object),
+    /// It was in view and is not any more; the reason is inside.
+    Departed(Departure),
+    /// It was never in view. That says nothing about whether it exists.
+    Unseen,
+}
+
+/// What a search for a machine brought.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Lookup {
+    /// One machine.
+    Found(Arc<Vm>),
+    /// Several: copies that share an id, or two with the same name.
+    Several(Vec<Arc<Vm>>),
+    /// None in view, but one that was; why it is not any more is inside.
+    Departed(Departure),
+    /// None was ever in view. That says nothing about whether it exists.
+    Unseen,
+}
+
+impl Lookup {
+    /// The machine, if there is exactly one.
+    pub fn found(&self) -> Option<&Arc<Vm>> {
+        match self {
+            Self::Found(vm) => Some(vm),
+            Self::Several(_) | Self::Departed(_) | Self::Unseen => None,
+        }
+    }
+}
+
+macro_rules! all {
+    ($($(#[$meta:meta])* $all:ident: $type:ident = $with:ident;)*) => {
+        impl Tree {
+            $($(#[$meta])* pub fn $all(&self) -> Vec<Arc<$type>> {
+                self.objects.values().filter_map(Object::$with).cloned().collect()
+            })*
+        }
+    };
+}
+all! {
+    /// All machines in view.
+    vms: Vm = as_vm;
+    /// All hosts in view.
+    hosts: Host = as_host;
+    /// All clusters and compute resources in view.
+    clusters: Cluster = as_cluster;
+    /// All resource pools in view.
+    resource_pools: ResourcePool = as_resource_pool;
+    /// All folders in view.
+    folders: Folder = as_folder;
+    /// All datacenters in view.
+    datacenters: Datacenter = as_datacenter;
+    /// All datastores in view.
+    datastores: Datastore = as_datastore;
+    /// All networks in view.
+    networks: Network = as_network;
+}
+
+impl Tree {
+    /// How many objects are in view.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether nothing is in view.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// All objects in view.
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.values()
+    }
+
+    /// The object, if it is in view.
+    pub fn get(&self, reference: &MoRef) -> Option<&Object> {
+        self.objects.get(reference)
+    }
+
+    /// What is known of the object.
+    pub fn presence(&self, reference: &MoRef) -> Presence {
+        match (self.objects.get(reference), self.departed.get(reference)) {
+            (Some(object), _) => Presence::Present(object.clone()),
+            (None, Some(departure)) => Presence::Departed(departure.clone()),
+            (None, None) => Presence::Unseen,
+        }
+    }
+
+    /// Objects that were in view and are not any more.
+    pub fn departures(&self) -> impl Iterator<Item = &Departure> {
+        self.departed.values()
+    }
+
+    /// Machines with this BIOS uuid, in either byte order; those with the order given come first.
+    pub fn vms_by_bios_uuid(&self, uuid: BiosUuid) -> Vec<Arc<Vm>> {
+        let mut found = self.vms_in(&self.bios_uuids, &uuid);
+        if uuid.swapped() != uuid {
+            found.extend(self.vms_in(&self.bios_uuids, &uuid.swapped()));
+        }
+        found
+    }
+
+    /// The machine with this BIOS uuid, in either byte order.
+    pub fn vm_by_bios_uuid(&self, uuid: BiosUuid) -> Lookup {
+        self.lookup(self.vms_by_bios_uuid(uuid), |vm| {
+            vm.bios_uuid.is_some_and(|known| known == uuid || known == uuid.swapped())
+        })
+    }
+
+    /// The machine with this instance uuid.
+    pub fn vm_by_instance_uuid(&self, uuid: InstanceUuid) -> Lookup {
+        self.lookup(self.vms_in(&self.instance_uuids, &uuid), |vm| vm.instance_uuid == Some(uuid))
+    }
+
+    /// The machine with this name in the inventory.
+    pub fn vm_by_name(&self, name: &str) -> Lookup {
+        self.lookup(self.vms_in(&self.names, &Box::from(name)), |vm| {
+            vm.name.as_deref() == Some(name)
+        })
+    }
+
+    /// The machine whose guest calls itself so; case does not matter.
+    pub fn vm_by_dns_name(&self, name: &str) -> Lookup {
+        let name = name.to_ascii_lowercase().into_boxed_str();
+        self.lookup(self.vms_in(&self.dns_names, &name), |vm| {
+            vm.host_name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(&name))
+        })
+    }
+
+    /// The machine whose guest has this address.
+    pub fn vm_by_ip(&self, address: IpAddr) -> Lookup {
+        self.lookup(self.vms_in(&self.addresses, &address), |vm| {
+            vm.addresses().any(|known| known == address)
+        })
+    }
+
+    /// The object at an inventory path such as `/DC0/vm/k8s/node-1`. `/` is the root.
+    pub fn by_path(&self, path: &str) -> Option<&Object> {
+        let path = path.trim_end_matches('/');
+        if path.is_empty() {
+            return self
+                .objects
+                .values()
+                .find(|object| object.parent().is_none() && object.as_folder().is_some());
+        }
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let name: Box<str> = name.into();
+        let named = references(&self.names, &name);
+        named
+            .filter_map(|reference| self.objects.get(reference))
+            .find(|object| self.path_of(object.reference()).as_deref() == Some(path))
+    }
+
+    /// The inventory path of an object in view. The root folder has no name in it.
+    pub fn path_of(&self, reference: &MoRef) -> Option<String> {
+        let object = self.objects.get(reference)?;
+        let mut names = vec![object.name()?];
+        for ancestor in self.ancestors(reference) {
+            names.push(ancestor.name()?);
+        }
+        // The outermost is the root, unless its name was not among what this user may see.
+        if self.ancestors(reference).last().is_some_and(|root| root.parent().is_none()) {
+            names.pop();
+        } else if object.parent().is_none() {
+            return Some("/".to_owned());
+        }
+        names.reverse();
+        Some(format!("/{}", names.join("/")))
+    }
+
+    /// What an object stands below, nearest first, as far as it is in view.
+    pub fn ancestors(&self, reference: &MoRef) -> Vec<&Object> {
+        let mut found: Vec<&Object> = Vec::new();
+        let mut next = self.objects.get(reference).and_then(Object::parent);
+        while let Some(parent) = next.and_then(|parent| self.objects.get(parent)) {
+            // A cycle can only be an error of the server; it must not hang us.
+            if found.len() > 64 {
+                break;
+            }
+            found.push(parent);
+            next = parent.parent();
+        }
+        found
+    }
+
+    /// The datacenter an object is in.
+    pub fn datacenter_of(&self, reference: &MoRef) -> Option<&Arc<Datacenter>> {
+        self.ancestors(reference).into_iter().find_map(Object::as_datacenter)
+    }
+
+    /// Who mounts what: hosts × datastores, as the datastores tell it.
+    pub fn mounts(&self) -> Vec<(Arc<Host>, Arc<Datastore>, HostMount)> {
+        let datastores = self.objects.values().filter_map(Object::as_datastore);
+        datastores
+            .flat_map(|datastore| {
+                datastore.hosts.iter().flatten().map(move |mount| (datastore, mount))
+            })
+            .filter_map(|(datastore, mount)| {
+                let host = self.objects.get(&mount.host)?.as_host()?;
+                Some((Arc::clone(host), Arc::clone(datastore), mount.mount.clone()))
+            })
+            .collect()
+    }
+
+    /// The datastores that every one of these hosts can use at present.
+    pub fn shared_datastores(&self, hosts: &[MoRef]) -> Vec<Arc<Datastore>> {
+        let usable = |datastore: &Datastore, host: &MoRef| {
+            datastore
+                .hosts
+                .iter()
+                .flatten()
+                .any(|mount| mount.host == *host && mount.mount.is_usable())
+        };
+        let datastores = self.objects.values().filter_map(Object::as_datastore);
+        datastores
+            .filter(|datastore| datastore.accessible != Some(false))
+            .filter(|datastore| {
+                !hosts.is_empty() && hosts.iter().all(|host| usable(datastore, host))
+            })
+            .cloned()
+            .collect()
+    }
+
+    fn vms_in<K: Ord + Clone>(&self, index: &BTreeSet<(K, MoRef)>, key: &K) -> Vec<Arc<Vm>> {
+        references(index, key).filter_map(|r| self.objects.get(r)?.as_vm()).cloned().collect()
+    }
+
+    fn lookup(&self, mut found: Vec<Arc<Vm>>, was: impl Fn(&Vm) -> bool) -> Lookup {
+        match found.len() {
+            1 => found.pop().map_or(Lookup::Unseen, Lookup::Found),
+            0 => {
+                let mut departed =
+                    self.departed.values().filter(|d| d.object.as_vm().is_some_and(|vm| was(vm)));
+                departed.next().cloned().map_or(Lookup::Unseen, Lookup::Departed)
+            }
+            _ => Lookup::Several(found),
+        }
+    }
+
+    // ---- changes, by the watch ----
+
+    /// Puts an object into view; returns the one it replaces.
+    pub(crate) fn insert(&mut self, object: Object) -> Option<Object> {
+        let reference = object.reference().clone();
+        let before = self.remove(&reference);
+        if self.departed.remove(&reference).is_some() {
+            self.departures.retain(|departed| *departed != reference);
+        }
+        self.index(&object);
+        self.objects.insert(reference, object);
+        before
+    }
+
+    /// Takes an object out of view.
+    pub(crate) fn remove(&mut self, reference: &MoRef) -> Option<Object> {
+        let object = self.objects.remove(reference)?;
+        self.unindex(&object);
+        Some(object)
+    }
+
+    /// Remembers an object that left, and why.
+    pub(crate) fn depart(&mut self, departure: Departure) {
+        let reference = departure.object.reference().clone();
+        if self.departed.insert(reference.clone(), departure).is_none() {
+            self.departures.push_back(reference);
+        }
+        while self.departures.len() > REMEMBERED {
+            if let Some(oldest) = self.departures.pop_front() {
+                self.departed.remove(&oldest);
+            }
+        }
+    }
+
+    /// The departed objects whose fate is still to be asked for.
+    pub(crate) fn unsettled(&self) -> Vec<MoRef> {
+        let open = self.departed.values().filter(|d| d.absence == Absence::Unreachable);
+        open.map(|d| d.object.reference().clone()).collect()
+    }
+
+    /// Takes over what an older view knew: what departed before, and what was in view and is not in this one.
+    pub(crate) fn succeed(&mut self, older: Self) {
+        for reference in &older.departures {
+            if let Some(departure) = older.departed.get(reference)
+                && !self.objects.contains_key(reference)
+            {
+                let mut departure = departure.clone();
+                if departure.gone().is_none() {
+                    departure.absence = Absence::Unreachable;
+                }
+                self.depart(departure);
+            }
+        }
+        for (reference, object) in older.objects {
+            if !self.objects.contains_key(&reference) {
+                self.depart(Departure { object, absence: Absence::Unreachable });
+            }
+        }
+    }
+
+    fn index(&mut self, object: &Object) {
+        let reference = || object.reference().clone();
+        if let Some(name) = object.name() {
+            self.names.insert((name.into(), reference()));
+        }
+        if let Some(vm) = object.as_vm() {
+            self.bios_uuids
+                .extend(vm.bios_uuid.filter(|uuid| !uuid.is_nil()).map(|uuid| (uuid, reference())));
+            self.instance_uuids.extend(
+                vm.instance_uuid.filter(|uuid| !uuid.is_nil()).map(|uuid| (uuid, reference())),
+            );
+            self.dns_names.extend(dns_name(vm).map(|name| (name, reference())));
+            self.addresses.extend(vm.addresses().map(|address| (address, reference())));
+        }
+    }
+
+    fn unindex(&mut self, object: &Object) {
+        let reference = || object.reference().clone();
+        if let Some(name) = object.name() {
+            self.names.remove(&(name.into(), reference()));
+        }
+        if let Some(vm) = object.as_vm() {
+            if let Some(uuid) = vm.bios_uuid {
+                self.bios_uuids.remove(&(uuid, reference()));
+            }
+            if let Some(uuid) = vm.instance_uuid {
+                self.instance_uuids.remove(&(uuid, reference()));
+            }
+            if let Some(name) = dns_name(vm) {
+                self.dns_names.remove(&(name, reference()));
+            }
+            for address in vm.addresses() {
+                self.addresses.remove(&(address, reference()));
+            }
+        }
+    }
+}
+
+fn dns_name(vm: &Vm) -> Option<Box<str>> {
+    vm.host_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .map(|name| name.to_ascii_lowercase().into())
+}
+
+/// The references under `key`.
+fn references<'a, K: Ord + Clone>(
+    index: &'a BTreeSet<(K, MoRef)>,
+    key: &K,
+) -> impl Iterator<Item = &'a MoRef> {
+    // The least of all references.
+    let least = MoRef { kind: Kind::VirtualMachine, id: "".into() };
+    let key = key.clone();
+    index
+        .range((key.clone(), least)..)
+        .take_while(move |(known, _)| *known == key)
+        .map(|(_, reference)| reference)
+}

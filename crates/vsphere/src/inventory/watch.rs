@@ -1,0 +1,425 @@
+//! Following an inventory as it changes.
+//!
+//! # Flow
+//! 1. One property collector with one filter is made in the session: a view of everything selected.
+//! 2. Its first answers are the snapshot; when it is complete it becomes the [`Inventory`] all at once.
+//! 3. Each further answer is a set of changes. What left is asked for by its reference before anything is said of it.
+//! 4. Any failure ends the collector: which changes vCenter took for told is not known then. The old view stays
+//!    readable, marked [`Status::Unreachable`], until step 2 is reached again; that is told as [`Event::Resynced`].
+
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+
+use super::absence::{Absence, Departure, Standing};
+use super::model::Object;
+use super::selection::Selection;
+use super::tree::Tree;
+use crate::client::{Client, pause};
+use crate::collector::calls::{View as ServerView, Waited};
+use crate::collector::{Change, Collector};
+use crate::error::Error;
+use crate::moref::MoRef;
+
+/// Events a slow reader may be behind before they are replaced by one [`Event::Resynced`].
+const BACKLOG: usize = 1024;
+
+/// While the fate of something that left is open, vCenter is asked again this often.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What happened. The objects are also in the [`Inventory`], which is never behind the events.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The first view is complete.
+    Snapshot,
+    /// The view was built anew: between the last event and this one, anything may have happened to anything.
+    /// Whoever mirrors the inventory must read it again.
+    Resynced,
+    /// An object came into view.
+    Appeared(Object),
+    /// An object changed.
+    Changed {
+        /// As it was.
+        before: Object,
+        /// As it is.
+        after: Object,
+    },
+    /// An object is no longer in view. Told again when the reason becomes known later.
+    Left(Departure),
+    /// vCenter cannot be followed at present; the view is as it was.
+    Unreachable(Arc<Error>),
+}
+
+/// How good a view is.
+#[derive(Debug, Clone)]
+pub enum Status {
+    /// No view yet.
+    Starting,
+    /// As vCenter is.
+    Live,
+    /// As vCenter was.
+    Unreachable(Arc<Error>),
+}
+
+/// A view of a vCenter that is kept up to date. Clones are the same view.
+#[derive(Debug, Clone)]
+pub struct Inventory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    tree: RwLock<Tree>,
+    status: watch::Sender<Status>,
+    events: broadcast::Sender<Event>,
+}
+
+/// The inventory at an instant. Hold it briefly: changes wait for it.
+#[derive(Debug)]
+pub struct View<'a>(RwLockReadGuard<'a, Tree>);
+
+impl Deref for View<'_> {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.0
+    }
+}
+
+/// The events of an inventory, for one reader.
+#[derive(Debug)]
+pub struct Events(broadcast::Receiver<Event>);
+
+impl Events {
+    /// The next event; `None` once the watch has ended. A reader that fell behind gets [`Event::Resynced`] for all
+    /// it missed. Safe to drop and call again.
+    pub async fn next(&mut self) -> Option<Event> {
+        match self.0.recv().await {
+            Ok(event) => Some(event),
+            Err(broadcast::error::RecvError::Lagged(_)) => Some(Event::Resynced),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+
+    /// The events as a stream.
+    pub fn into_stream(self) -> impl futures::Stream<Item = Event> {
+        futures::stream::unfold(self, async |mut events| {
+            events.next().await.map(|event| (event, events))
+        })
+    }
+}
+
+impl Inventory {
+    fn new() -> Self {
+        let (status, _) = watch::channel(Status::Starting);
+        let (events, _) = broadcast::channel(BACKLOG);
+        Self { shared: Arc::new(Shared { tree: RwLock::default(), status, events }) }
+    }
+
+    /// The inventory as it is now.
+    pub fn view(&self) -> View<'_> {
+        View(self.shared.tree.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How good the view is.
+    pub fn status(&self) -> Status {
+        self.shared.status.borrow().clone()
+    }
+
+    /// Events from here on.
+    pub fn events(&self) -> Events {
+        Events(self.shared.events.subscribe())
+    }
+
+    /// Waits for the first complete view.
+    ///
+    /// # Errors
+    /// Why the first attempt to get one failed. The watch goes on trying.
+    pub async fn ready(&self) -> Result<(), Arc<Error>> {
+        let mut status = self.shared.status.subscribe();
+        let settled = status.wait_for(|status| !matches!(status, Status::Starting)).await;
+        match settled.as_deref() {
+            Ok(Status::Unreachable(error)) => Err(Arc::clone(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        // Nobody listening is fine.
+        let _ = self.shared.events.send(event);
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Tree) -> T) -> T {
+        change(&mut self.shared.tree.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A running watch. Dropping it ends it; [`Watch::stop`] also clears it away in vCenter.
+#[derive(Debug)]
+pub struct Watch {
+    inventory: Inventory,
+    stop: watch::Sender<bool>,
+    task: JoinSet<()>,
+}
+
+impl Client {
+    /// Follows what `selection` names. Returns at once; [`Inventory::ready`] waits for the first view.
+    pub fn watch(&self, selection: Selection) -> Watch {
+        let inventory = Inventory::new();
+        let (stop, stopped) = watch::channel(false);
+        let mut task = JoinSet::new();
+        let follower = Follower {
+            client: self.clone(),
+            selection,
+            inventory: inventory.clone(),
+            started: false,
+        };
+        task.spawn(follower.run(stopped));
+        Watch { inventory, stop, task }
+    }
+}
+
+impl Watch {
+    /// The view.
+    pub fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// Ends the watch and clears it away in vCenter.
+    pub async fn stop(mut self) {
+        // The receiver is gone only when the task is.
+        let _ = self.stop.send(true);
+        while self.task.join_next().await.is_some() {}
+    }
+}
+
+/// The task behind a watch.
+struct Follower {
+    client: Client,
+    selection: Selection,
+    inventory: Inventory,
+    /// Whether there was a view before.
+    started: bool,
+}
+
+impl Follower {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let mut failures = 0;
+        loop {
+            let mut collector = None;
+            let error = tokio::select! {
+                error = self.follow(&mut collector, &mut failures) => error,
+                () = stop(&mut stopped) => {
+                    if let Some(collector) = collector {
+                        collector.destroy(&self.client).await;
+                    }
+                    return;
+                }
+            };
+            if matches!(error, Error::ShutDown { .. }) {
+                debug!(vcenter = self.client.address(), "watch ends: the client was shut down");
+                return;
+            }
+            if let Some(collector) = collector {
+                self.abandon(collector, &error).await;
+            }
+            failures += 1;
+            self.unreachable(error);
+            tokio::select! {
+                () = tokio::time::sleep(pause(self.client.limits(), failures)) => {}
+                () = stop(&mut stopped) => return,
+            }
+        }
+    }
+
+    /// Follows until something fails.
+    async fn follow(&mut self, made: &mut Option<Collector>, failures: &mut u32) -> Error {
+        match self.try_follow(made, failures).await {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    async fn try_follow(
+        &mut self,
+        made: &mut Option<Collector>,
+        failures: &mut u32,
+    ) -> Result<std::convert::Infallible, Error> {
+        let collector = made.insert(self.collector().await?);
+        let tree = self.snapshot(collector).await?;
+        *failures = 0;
+        self.take_over(tree).await;
+        loop {
+            let most =
+                if self.inventory.view().unsettled().is_empty() { None } else { Some(ASK_AGAIN) };
+            let waited = collector.wait::<Object>(&self.client, most).await?;
+            let events = self.apply(waited)?;
+            self.settle().await;
+            for event in events {
+                self.inventory.tell(event);
+            }
+        }
+    }
+
+    async fn collector(&self) -> Result<Collector, Error> {
+        let ticket = self.client.ticket().await?;
+        let types = self.selection.viewed();
+        let view = |root| ServerView::Container { root, types: types.clone() };
+        let root = self.client.root_folder()?;
+        let (objects, views) = if self.selection.wanted_datacenters().is_empty() {
+            (vec![root.clone()], vec![view(root)])
+        } else {
+            let scope = self.client.scope(&self.selection).await?;
+            let objects =
+                scope.ancestors.into_iter().chain(scope.datacenters.iter().cloned()).collect();
+            (objects, scope.datacenters.into_iter().map(view).collect())
+        };
+        let made = Collector::new(
+            &self.client,
+            ticket.clone(),
+            self.selection.properties(),
+            objects,
+            views,
+        )
+        .await;
+        if made.as_ref().is_err_and(Error::is_not_authenticated) {
+            self.client.expired(&ticket);
+        }
+        made
+    }
+
+    /// Everything there is, from the first answers of a new collector.
+    async fn snapshot(&self, collector: &mut Collector) -> Result<Tree, Error> {
+        let mut tree = Tree::default();
+        loop {
+            let waited = collector.wait::<Object>(&self.client, None).await?;
+            for change in waited.changes {
+                // Changes may come between the pages.
+                if apply_one(&mut tree, change).is_none() {
+                    return Err(self.gap());
+                }
+            }
+            if !waited.truncated {
+                return Ok(tree);
+            }
+        }
+    }
+
+    /// Makes a new snapshot the view.
+    async fn take_over(&mut self, tree: Tree) {
+        let objects = tree.len();
+        self.inventory.change(|view| {
+            let older = std::mem::replace(view, tree);
+            view.succeed(older);
+        });
+        self.inventory.shared.status.send_replace(Status::Live);
+        let event = if self.started { Event::Resynced } else { Event::Snapshot };
+        info!(vcenter = self.client.address(), objects, event = ?event, "inventory in view");
+        self.started = true;
+        self.inventory.tell(event);
+        self.settle().await;
+    }
+
+    /// Applies changes to the view; returns what to tell. What left is told by [`Follower::settle`].
+    fn apply(&self, waited: Waited<Object>) -> Result<Vec<Event>, Error> {
+        if waited.changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.inventory.change(|tree| {
+            let mut events = Vec::new();
+            for change in waited.changes {
+                match apply_one(tree, change) {
+                    Some(event) => events.extend(event),
+                    None => return Err(self.gap()),
+                }
+            }
+            Ok(events)
+        })
+    }
+
+    /// Asks for everything that left and whose fate is open, and tells the answers.
+    async fn settle(&self) {
+        let open = self.inventory.view().unsettled();
+        if open.is_empty() {
+            return;
+        }
+        for (reference, standing) in self.client.ask_for(&open).await {
+            let absence = match standing {
+                Standing::Absent(absence) => absence,
+                Standing::Present => Absence::Elsewhere,
+            };
+            let departure = self.inventory.change(|tree| {
+                let super::tree::Presence::Departed(mut departure) = tree.presence(&reference)
+                else {
+                    return None;
+                };
+                departure.absence = absence;
+                tree.depart(departure.clone());
+                Some(departure)
+            });
+            if let Some(departure) = departure {
+                debug!(vcenter = self.client.address(), object = %reference, absence = ?departure.absence, "left");
+                self.inventory.tell(Event::Left(departure));
+            }
+        }
+    }
+
+    /// vCenter reported a change of an object it never told us of.
+    fn gap(&self) -> Error {
+        let fault =
+            crate::soap::Fault::plain("vCenter reported a change of an object that is not in view");
+        self.client.wire().fault("WaitForUpdatesEx", fault)
+    }
+
+    /// Clears a collector away that is of no more use.
+    async fn abandon(&self, collector: Collector, error: &Error) {
+        if error.is_not_authenticated() {
+            self.client.expired(collector.ticket());
+        } else if !error.is_transient() {
+            collector.destroy(&self.client).await;
+        }
+    }
+
+    fn unreachable(&self, error: Error) {
+        warn!(vcenter = self.client.address(), error = %error.story(), "cannot follow the inventory");
+        let error = Arc::new(error);
+        self.inventory.shared.status.send_replace(Status::Unreachable(Arc::clone(&error)));
+        self.inventory.tell(Event::Unreachable(error));
+    }
+}
+
+/// Returns when the watch is to end.
+async fn stop(stopped: &mut watch::Receiver<bool>) {
+    // An error means that the watch was dropped: the task is about to be aborted.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// Applies a change; the outer `None` is a change of an object that is not in view.
+fn apply_one(tree: &mut Tree, change: Change<Object>) -> Option<Option<Event>> {
+    Some(match change {
+        Change::Enter(object) => match tree.insert(object.clone()) {
+            None => Some(Event::Appeared(object)),
+            Some(before) if before == object => None,
+            Some(before) => Some(Event::Changed { before, after: object }),
+        },
+        Change::Modify(partial, mask) => {
+            let reference: &MoRef = partial.reference();
+            let before = tree.remove(reference)?;
+            let mut after = before.clone();
+            after.merge(partial, mask);
+            tree.insert(after.clone());
+            if before == after { None } else { Some(Event::Changed { before, after }) }
+        }
+        Change::Leave(reference) => {
+            if let Some(object) = tree.remove(&reference) {
+                tree.depart(Departure { object, absence: Absence::Unreachable });
+            }
+            None
+        }
+        Change::Foreign => None,
+    })
+}

@@ -1,0 +1,30 @@
+//! vsphere
+mod about;
+mod client;
+mod collector;
+mod error;
+mod ids;
+pub mod inventory;
+mod moref;
+mod rest;
+mod session;
+mod soap;
+mod tasks;
+mod transport;
+mod version;
+mod wire;
+
+pub use self::about::AboutInfo;
+pub use self::client::{Client, ClientBuilder};
+pub use self::collector::MissingProperty;
+pub use self::error::{Error, LoginRefusal};
+pub use self::ids::{BiosUuid, InstanceUuid};
+pub use self::moref::{Kind, MoRef};
+pub use self::session::Credentials;
+pub use self::soap::{Fault, FaultKind, Value, XmlError};
+pub use self::tasks::{Task, TaskInfo, TaskState};
+pub use self::transport::address::Address;
+pub use self::transport::http::Limits;
+pub use self::transport::observe::{Call, CallCounter, CallObserver, Outcome};
+pub use self::transport::tls::{CertificateRefused, Refusal, Thumbprint, Trust};
+pub use self::version::ApiVersion;

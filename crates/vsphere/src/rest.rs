@@ -1,0 +1,216 @@
+//! The REST side of a vCenter: its session, and one call.
+//!
+//! Up to 7.0 Update 1 there is only `/rest`, whose replies come in an envelope `{"value": …}`; later releases have
+//! `/api`, without it. Which one is spoken is decided here, by version, and nowhere else.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Method as Verb;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value as Json;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::session::Credentials;
+use crate::transport::http::Outgoing;
+use crate::transport::observe::Outcome;
+use crate::version::ApiVersion;
+use crate::wire::Wire;
+
+/// The two generations of the REST API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Rest,
+    Api,
+}
+
+impl Style {
+    pub(crate) fn of(version: ApiVersion) -> Self {
+        if version >= ApiVersion::V7_0U2 { Self::Api } else { Self::Rest }
+    }
+
+    /// The path of `endpoint`, such as `cis/session`.
+    pub(crate) fn path(self, endpoint: &str) -> String {
+        match self {
+            Self::Rest => format!("/rest/com/vmware/{endpoint}"),
+            Self::Api => match endpoint {
+                "cis/session" => "/api/session".to_owned(),
+                endpoint => format!("/api/{endpoint}"),
+            },
+        }
+    }
+}
+
+/// One REST call.
+#[derive(Debug, Clone)]
+pub(crate) struct RestCall {
+    pub(crate) verb: Verb,
+    /// With ids and query.
+    pub(crate) path: String,
+    /// Without: what is counted and reported.
+    pub(crate) name: String,
+    pub(crate) body: Option<Json>,
+}
+
+fn style(wire: &Wire) -> Result<Style, Error> {
+    Ok(Style::of(wire.greeting()?.api))
+}
+
+/// Opens a session and returns its id.
+pub(crate) async fn open_session(
+    wire: &Wire,
+    credentials: &Credentials,
+) -> Result<SecretString, Error> {
+    let path = style(wire)?.path("cis/session");
+    let pair = Zeroizing::new(format!("{}:{}", credentials.user(), credentials.password()));
+    let basic = Zeroizing::new(format!("Basic {}", STANDARD.encode(&*pair)));
+    let call = RestCall { verb: Verb::POST, name: format!("POST {path}"), path, body: None };
+    let header = sensitive(&basic).map(|value| (AUTHORIZATION, value));
+    match send(wire, &call, header).await? {
+        Json::String(id) => Ok(SecretString::from(id)),
+        _ => Err(Error::NotVcenter {
+            address: wire.name().to_owned(),
+            what: "its REST service opened a session without an id".to_owned(),
+        }),
+    }
+}
+
+/// Ends a session.
+pub(crate) async fn close_session(wire: &Wire, id: &SecretString) -> Result<(), Error> {
+    let path = style(wire)?.path("cis/session");
+    let call = RestCall { verb: Verb::DELETE, name: format!("DELETE {path}"), path, body: None };
+    with_session(wire, &call, id).await.map(drop)
+}
+
+/// The call, in the session `id`.
+pub(crate) async fn with_session(
+    wire: &Wire,
+    call: &RestCall,
+    id: &SecretString,
+) -> Result<Json, Error> {
+    let header = sensitive(id.expose_secret())
+        .map(|value| (HeaderName::from_static("vmware-api-session-id"), value));
+    send(wire, call, header).await
+}
+
+fn sensitive(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+async fn send(
+    wire: &Wire,
+    call: &RestCall,
+    secret: Option<(HeaderName, HeaderValue)>,
+) -> Result<Json, Error> {
+    let mut headers: Vec<_> = secret.into_iter().collect();
+    if call.body.is_some() {
+        headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    }
+    let outgoing = Outgoing {
+        name: &call.name,
+        verb: call.verb.clone(),
+        path: &call.path,
+        headers,
+        body: call.body.as_ref().map(ToString::to_string),
+        within: wire.http.limits().call,
+        waits: false,
+    };
+    let mut incoming = wire.http.send(outgoing).await?;
+    let status = incoming.status();
+    let text = incoming.text().await?;
+    let (address, method) = (wire.name().to_owned(), call.name.clone());
+    if matches!(status.as_u16(), 502..=504) {
+        incoming.ended(Outcome::Failed);
+        return Err(Error::Unavailable { address, status: status.as_u16() });
+    }
+    if !status.is_success() {
+        incoming.ended(Outcome::Refused);
+        return Err(Error::Rest {
+            address,
+            method,
+            status: status.as_u16(),
+            message: message(&text),
+        });
+    }
+    if text.trim().is_empty() {
+        incoming.ended(Outcome::Done);
+        return Ok(Json::Null);
+    }
+    match serde_json::from_str::<Json>(&text) {
+        Ok(json) => {
+            incoming.ended(Outcome::Done);
+            Ok(unwrapped(&call.path, json))
+        }
+        Err(_) => {
+            incoming.ended(Outcome::Failed);
+            Err(Error::NotVcenter {
+                address,
+                what: format!("{} is answered with something that is not JSON", call.name),
+            })
+        }
+    }
+}
+
+fn unwrapped(path: &str, json: Json) -> Json {
+    match json {
+        Json::Object(mut map) if path.starts_with("/rest/") && map.contains_key("value") => {
+            map.remove("value").unwrap_or_default()
+        }
+        json => json,
+    }
+}
+
+/// The sentences of an error reply, whichever of its shapes it has.
+fn message(text: &str) -> String {
+    let json: Json = serde_json::from_str(text).unwrap_or_default();
+    let holder = if json.get("value").is_some_and(|v| v.get("messages").is_some()) {
+        &json["value"]
+    } else {
+        &json
+    };
+    let sentences: Vec<&str> = holder["messages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|m| m["default_message"].as_str())
+        .collect();
+    let kind = holder["error_type"].as_str().or_else(|| json["type"].as_str()).unwrap_or_default();
+    match (sentences.is_empty(), kind) {
+        (false, _) => sentences.join("; "),
+        (true, "") => "without a reason".to_owned(),
+        (true, kind) => kind.rsplit('.').next().unwrap_or(kind).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generation_follows_from_the_version() {
+        for (version, path) in [
+            ("6.7.3", "/rest/com/vmware/cis/session"),
+            ("7.0.1.0", "/rest/com/vmware/cis/session"),
+            ("7.0.2.0", "/api/session"),
+            ("9.0.0.0", "/api/session"),
+        ] {
+            assert_eq!(Style::of(version.parse().unwrap()).path("cis/session"), path);
+        }
+    }
+
+    #[test]
+    fn errors_are_read_in_both_generations() {
+        let old = r#"{"type":"com.vmware.vapi.std.errors.unauthenticated","value":{"messages":[{"default_message":"Authentication required."}]}}"#;
+        assert_eq!(message(old), "Authentication required.");
+        let new = r#"{"error_type":"UNAUTHENTICATED","messages":[{"default_message":"Unable to authenticate user"}]}"#;
+        assert_eq!(message(new), "Unable to authenticate user");
+        assert_eq!(
+            message(r#"{"type":"com.vmware.vapi.std.errors.not_found","value":{"messages":[]}}"#),
+            "not_found"
+        );
+        assert_eq!(message("<html>"), "without a reason");
+    }
+}

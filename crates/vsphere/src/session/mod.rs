@@ -1,0 +1,319 @@
+//! Who we are to a vCenter: one session for all callers.
+//!
+//! ```text
+//!   caller ─┐                      ┌─ In(ticket) ──────────────► the call
+//!   caller ─┼─► Session::ticket ───┼─ Out ─► one login for all ─► In | Refused | Out
+//!   caller ─┘                      └─ Refused ─► the same error, without a call
+//! ```
+//!
+//! SOAP and REST each have a [`Lane`]; they share the credentials. A refused login closes its lane until the
+//! credentials change: an account is never locked by us.
+
+mod credentials;
+mod lane;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use secrecy::SecretString;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+pub use self::credentials::Credentials;
+pub(crate) use self::lane::Ticket;
+use self::lane::{Lane, State};
+use crate::error::{Error, LoginRefusal};
+use crate::rest;
+use crate::soap::codec::data;
+use crate::soap::{Fault, FaultKind};
+use crate::wire::{Method, Wire};
+
+/// Which of the two sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Soap,
+    Rest,
+}
+
+data! {
+    /// What Login returns, as far as it is of use.
+    struct LoggedIn {
+        /// Names the session in the list of sessions.
+        key: String = "key",
+        /// The user, with domain, as vCenter knows it.
+        user_name: String = "userName",
+    }
+}
+
+/// The sessions with one vCenter.
+#[derive(Debug)]
+pub(crate) struct Session {
+    wire: Arc<Wire>,
+    credentials: RwLock<Credentials>,
+    soap: Lane,
+    rest: Lane,
+    generations: AtomicU64,
+    /// Logins in progress. They run on when the caller who started them goes away, so that no session is lost
+    /// between vCenter opening it and us knowing of it.
+    logins: Mutex<JoinSet<()>>,
+    started: Instant,
+}
+
+impl Session {
+    pub(crate) fn new(wire: Arc<Wire>, credentials: Credentials) -> Arc<Self> {
+        Arc::new(Self {
+            wire,
+            credentials: RwLock::new(credentials),
+            soap: Lane::default(),
+            rest: Lane::default(),
+            generations: AtomicU64::new(0),
+            logins: Mutex::new(JoinSet::new()),
+            started: Instant::now(),
+        })
+    }
+
+    fn lane(&self, side: Side) -> &Lane {
+        match side {
+            Side::Soap => &self.soap,
+            Side::Rest => &self.rest,
+        }
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The session, opened if there is none. All who ask at the same time get the outcome of the same attempt.
+    pub(crate) async fn ticket(self: &Arc<Self>, side: Side) -> Result<Ticket, Error> {
+        let lane = self.lane(side);
+        if let Some(settled) = self.settled(side) {
+            return settled;
+        }
+        let seen = lane.attempts();
+        let (send, receive) = oneshot::channel();
+        let this = Arc::clone(self);
+        {
+            let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+            while logins.try_join_next().is_some() {}
+            logins.spawn(async move {
+                // The caller may have gone; the session stays.
+                let _ = send.send(this.attempt(side, seen).await);
+            });
+        }
+        receive.await.unwrap_or_else(|_| Err(self.shut_down()))
+    }
+
+    /// The outcome, where no attempt is needed.
+    fn settled(&self, side: Side) -> Option<Result<Ticket, Error>> {
+        if side == Side::Rest
+            && let State::Refused(error) = self.soap.state()
+        {
+            return Some(Err(error));
+        }
+        match self.lane(side).state() {
+            State::In(ticket) => {
+                self.lane(side).touch(self.started.elapsed());
+                Some(Ok(ticket))
+            }
+            State::Refused(error) => Some(Err(error)),
+            State::Closed => Some(Err(self.shut_down())),
+            State::Out => None,
+        }
+    }
+
+    async fn attempt(&self, side: Side, seen: u64) -> Result<Ticket, Error> {
+        let lane = self.lane(side);
+        let mut last = lane.flight().await;
+        if let Some(settled) = self.settled(side) {
+            return settled;
+        }
+        if lane.attempts() > seen
+            && let Some(error) = &*last
+        {
+            return Err(error.clone());
+        }
+        let outcome = self.log_in(side, &self.credentials()).await;
+        lane.count_attempt();
+        *last = outcome.as_ref().err().cloned();
+        match outcome {
+            Ok(ticket) => {
+                if lane.enter(ticket.clone()) {
+                    Ok(ticket)
+                } else {
+                    self.log_out(side, &ticket).await;
+                    Err(self.shut_down())
+                }
+            }
+            Err(error) => {
+                if matches!(error, Error::LoginRefused { .. }) {
+                    warn!(vcenter = self.wire.name(), error = %error.story(), "login refused, not trying again");
+                    lane.refuse(error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn log_in(&self, side: Side, credentials: &Credentials) -> Result<Ticket, Error> {
+        if let Some(reason) = credentials.flaw() {
+            return Err(self.refused(credentials, reason));
+        }
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let ticket = match side {
+            Side::Soap => {
+                // vCenter may have been upgraded since the last time.
+                self.wire.greet().await?;
+                let content = &self.wire.greeting()?.content;
+                let (user, password) = (credentials.user(), credentials.password());
+                let args: &[(&str, &dyn crate::soap::codec::Encode)] =
+                    &[("userName", &user), ("password", &password)];
+                let login = self.wire.once_with_cookie::<LoggedIn>(
+                    Method::change("Login"),
+                    &content.session_manager,
+                    args,
+                );
+                let (session, secret) =
+                    login.await.map_err(|e| self.login_error(credentials, e))?;
+                Ticket {
+                    secret: Arc::new(secret),
+                    generation,
+                    user: session.user_name.into(),
+                    key: session.key.into(),
+                }
+            }
+            Side::Rest => {
+                let opened = rest::open_session(&self.wire, credentials).await;
+                let secret = opened.map_err(|e| self.login_error(credentials, e))?;
+                Ticket {
+                    secret: Arc::new(secret),
+                    generation,
+                    user: credentials.user().into(),
+                    key: "".into(),
+                }
+            }
+        };
+        debug!(vcenter = self.wire.name(), user = &*ticket.user, ?side, "logged in");
+        Ok(ticket)
+    }
+
+    /// Tells a refused login from a failed one.
+    fn login_error(&self, credentials: &Credentials, error: Error) -> Error {
+        let reason = match &error {
+            Error::Rest { status: 401 | 403, message, .. } if says_locked(message) => {
+                LoginRefusal::Locked
+            }
+            Error::Rest { status: 401 | 403, .. } => LoginRefusal::Credentials,
+            _ => match error.fault().map(refusal) {
+                Some(Some(reason)) => reason,
+                _ => return error,
+            },
+        };
+        self.refused(credentials, reason)
+    }
+
+    fn refused(&self, credentials: &Credentials, reason: LoginRefusal) -> Error {
+        Error::LoginRefused {
+            address: self.wire.name().to_owned(),
+            user: credentials.user().to_owned(),
+            reason,
+        }
+    }
+
+    /// Says that vCenter no longer knows this session. The next caller opens a new one.
+    pub(crate) fn expired(&self, side: Side, ticket: &Ticket) {
+        if self.lane(side).leave(ticket.generation) {
+            info!(vcenter = self.wire.name(), ?side, "session ended by vCenter");
+        }
+    }
+
+    /// Proves `new` by logging in with them, then uses them. On an error everything stays as it was.
+    pub(crate) async fn replace(&self, new: Credentials) -> Result<(), Error> {
+        let mut last = self.soap.flight().await;
+        if matches!(self.soap.state(), State::Closed) {
+            return Err(self.shut_down());
+        }
+        let ticket = self.log_in(Side::Soap, &new).await?;
+        let old = self.soap.state();
+        *self.credentials.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *last = None;
+        if !self.soap.enter(ticket.clone()) {
+            self.log_out(Side::Soap, &ticket).await;
+            return Err(self.shut_down());
+        }
+        drop(last);
+        let old_rest = self.rest.reset();
+        for (side, state) in [(Side::Soap, old), (Side::Rest, old_rest)] {
+            if let State::In(ticket) = state {
+                self.log_out(side, &ticket).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends both sessions, in vCenter too. No call succeeds afterwards.
+    pub(crate) async fn close(&self) {
+        for side in [Side::Soap, Side::Rest] {
+            if let State::In(ticket) = self.lane(side).close() {
+                self.log_out(side, &ticket).await;
+            }
+        }
+    }
+
+    async fn log_out(&self, side: Side, ticket: &Ticket) {
+        let outcome = match side {
+            Side::Soap => match self.wire.greeting() {
+                Ok(greeting) => {
+                    let manager = &greeting.content.session_manager;
+                    self.wire
+                        .once::<()>(Method::change("Logout"), manager, &[], Some(&ticket.secret))
+                        .await
+                }
+                Err(error) => Err(error),
+            },
+            Side::Rest => rest::close_session(&self.wire, &ticket.secret).await,
+        };
+        if let Err(error) = outcome {
+            debug!(vcenter = self.wire.name(), error = %error.story(), ?side, "logout failed; vCenter will end the session by itself");
+        }
+    }
+
+    /// How long the session, if there is one, has not been used.
+    pub(crate) fn idle(&self, side: Side) -> Option<std::time::Duration> {
+        let lane = self.lane(side);
+        match lane.state() {
+            State::In(_) => Some(self.started.elapsed().saturating_sub(lane.last_used())),
+            _ => None,
+        }
+    }
+
+    fn shut_down(&self) -> Error {
+        Error::ShutDown { address: self.wire.name().to_owned() }
+    }
+}
+
+fn refusal(fault: &Fault) -> Option<LoginRefusal> {
+    let words = || {
+        fault.chain().any(|f| says_locked(&f.message) || f.details.iter().any(|d| says_locked(d)))
+    };
+    match fault.kind {
+        FaultKind::PasswordExpired => Some(LoginRefusal::PasswordExpired),
+        FaultKind::InvalidLogin if words() => Some(LoginRefusal::Locked),
+        FaultKind::InvalidLogin => Some(LoginRefusal::Credentials),
+        FaultKind::NoPermission { .. } => Some(LoginRefusal::NoPermission),
+        _ => None,
+    }
+}
+
+/// vCenter's only sign of a locked account is in its sentence.
+fn says_locked(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("locked")
+}
+
+/// The secret of a ticket, for the calls made with it.
+impl AsRef<SecretString> for Ticket {
+    fn as_ref(&self) -> &SecretString {
+        &self.secret
+    }
+}

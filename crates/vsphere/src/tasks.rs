@@ -1,0 +1,345 @@
+//! Waiting for tasks: all of a vCenter's tasks that somebody waits for are watched together, by one filter.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tracing::debug;
+
+use crate::client::{Client, WeakClient, pause};
+use crate::collector::calls::{ListView, View};
+use crate::collector::spec::PropertySpec;
+use crate::collector::{Change, Collector, managed};
+use crate::error::Error;
+use crate::moref::MoRef;
+use crate::soap::codec::{data, wire_enum};
+use crate::soap::{Fault, Value};
+use crate::wire::Method;
+
+wire_enum! {
+    /// How far a task is.
+    pub enum TaskState {
+        /// Waiting for its turn.
+        Queued = "queued",
+        /// Under way.
+        Running = "running",
+        /// Done.
+        Success = "success",
+        /// Failed.
+        Error = "error",
+    }
+}
+
+data! {
+    /// What vCenter says of a task.
+    pub struct TaskInfo {
+        /// The object it works on.
+        entity: Option<MoRef> = "entity",
+        /// That object's name.
+        entity_name: Option<String> = "entityName",
+        /// How far it is.
+        state: TaskState = "state",
+        /// Why it failed.
+        error: Option<Fault> = "error",
+        /// What it brought.
+        result: Option<Value> = "result",
+        /// Percent.
+        progress: Option<i32> = "progress",
+    }
+}
+
+managed! {
+    /// A task as the property collector shows it.
+    struct TaskObject of Task {
+        /// All of it.
+        INFO {
+            /// All of it.
+            info: TaskInfo = "info",
+        }
+    }
+}
+
+/// What is known of a task.
+#[derive(Debug, Clone)]
+enum Known {
+    /// It goes on; percent.
+    Running(u8),
+    Ended(Box<TaskInfo>),
+    /// vCenter does not know it.
+    Lost,
+    /// Nobody looks any more.
+    ShutDown,
+}
+
+/// A task that was started. It goes on in vCenter whether or not anybody waits for it.
+#[derive(Debug)]
+#[must_use = "a task that nobody waits for may fail unnoticed"]
+pub struct Task {
+    client: Client,
+    reference: MoRef,
+    method: &'static str,
+    known: watch::Receiver<Known>,
+}
+
+/// The tasks of one vCenter that somebody waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    shared: Arc<Shared>,
+    runner: Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<HashMap<MoRef, watch::Sender<Known>>>,
+    /// Somebody new is waiting.
+    more: Notify,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, HashMap<MoRef, watch::Sender<Known>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets tasks that nobody waits for any more; returns the others.
+    fn wanted(&self) -> Vec<MoRef> {
+        let mut waiting = self.lock();
+        waiting.retain(|_, sender| !sender.is_closed());
+        waiting.keys().cloned().collect()
+    }
+
+    fn learn(&self, task: &MoRef, known: Known) {
+        let mut waiting = self.lock();
+        let ended = !matches!(known, Known::Running(_));
+        if let Some(sender) = waiting.get(task) {
+            sender.send_replace(known);
+        }
+        if ended {
+            waiting.remove(task);
+        }
+    }
+}
+
+impl Client {
+    /// Takes charge of a task that `method` started.
+    pub(crate) fn task(&self, method: &'static str, reference: MoRef) -> Task {
+        let tasks = self.tasks();
+        let known = {
+            let mut waiting = tasks.shared.lock();
+            let sender = waiting
+                .entry(reference.clone())
+                .or_insert_with(|| watch::channel(Known::Running(0)).0);
+            sender.subscribe()
+        };
+        tasks.shared.more.notify_one();
+        let mut runner = tasks.runner.lock().unwrap_or_else(PoisonError::into_inner);
+        if runner.is_empty() {
+            runner.spawn(run(self.downgrade(), Arc::clone(&tasks.shared), self.limits().clone()));
+        }
+        Task { client: self.clone(), reference, method, known }
+    }
+
+    /// Takes up a task that was started earlier, perhaps by a process that has died, to wait for it.
+    pub fn resume_task(&self, reference: MoRef) -> Task {
+        self.task("(resumed)", reference)
+    }
+}
+
+impl Tasks {
+    /// Ends the waiting of everybody.
+    pub(crate) fn stop(&self) {
+        self.runner.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        for (_, sender) in self.shared.lock().drain() {
+            sender.send_replace(Known::ShutDown);
+        }
+    }
+}
+
+impl Task {
+    /// What vCenter calls it. Kept somewhere safe, it lets another process wait for the same task.
+    pub fn reference(&self) -> &MoRef {
+        &self.reference
+    }
+
+    /// Percent done, as vCenter last said.
+    pub fn progress(&self) -> u8 {
+        match &*self.known.borrow() {
+            Known::Running(percent) => *percent,
+            Known::Ended(_) => 100,
+            Known::Lost | Known::ShutDown => 0,
+        }
+    }
+
+    /// Waits for a change of [`Task::progress`] or the end.
+    pub async fn changed(&mut self) {
+        // An error means that nobody will ever change it again; `wait` then tells why.
+        let _ = self.known.changed().await;
+    }
+
+    /// Waits for the end, at most `within`, and returns what the task brought.
+    ///
+    /// # Errors
+    /// `TaskFailed` with vCenter's fault; `TaskUnfinished` when the time is up, with the task going on; `TaskLost`
+    /// when vCenter no longer knows it.
+    pub async fn wait(mut self, within: Duration) -> Result<Option<Value>, Error> {
+        let (address, method) = (self.client.address().to_owned(), self.method.to_owned());
+        let ended = self.known.wait_for(|known| !matches!(known, Known::Running(_)));
+        let known = match tokio::time::timeout(within, ended).await {
+            Ok(Ok(known)) => Some(known.clone()),
+            Ok(Err(_)) => Some(Known::ShutDown),
+            Err(_) => None,
+        };
+        let Some(known) = known else {
+            let progress = self.progress();
+            return Err(Error::TaskUnfinished {
+                address,
+                method,
+                task: self.reference,
+                after: within,
+                progress,
+            });
+        };
+        match known {
+            Known::Ended(info) => match info.error {
+                Some(fault) if info.state == TaskState::Error => {
+                    Err(Error::TaskFailed { address, method, source: Box::new(fault) })
+                }
+                None if info.state == TaskState::Error => Err(Error::TaskFailed {
+                    address,
+                    method,
+                    source: Box::new(Fault::plain("vCenter gave no reason")),
+                }),
+                _ => Ok(info.result),
+            },
+            Known::Lost => Err(Error::TaskLost { address, method, task: self.reference }),
+            Known::Running(_) | Known::ShutDown => Err(Error::ShutDown { address }),
+        }
+    }
+
+    /// Asks vCenter to give the task up. Not every task can be.
+    pub async fn cancel(&self) -> Result<(), Error> {
+        self.client.call(Method::change("CancelTask"), &self.reference, &[]).await
+    }
+}
+
+/// Watches as long as the client lives. While nobody waits, nothing is called.
+async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::http::Limits) {
+    let mut failures = 0;
+    loop {
+        while shared.wanted().is_empty() {
+            shared.more.notified().await;
+        }
+        let Some(client) = client.upgrade() else { return };
+        match follow(&client, &shared, &mut failures).await {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                failures += 1;
+                debug!(vcenter = client.address(), error = %error.story(), "cannot follow tasks");
+                drop(client);
+                tokio::time::sleep(pause(&limits, failures)).await;
+            }
+        }
+    }
+}
+
+/// Follows all tasks until nobody waits any more.
+async fn follow(client: &Client, shared: &Shared, failures: &mut u32) -> Result<(), Error> {
+    let ticket = client.ticket().await?;
+    let outcome = match collector(client, ticket.clone()).await {
+        Ok(mut collector) => {
+            *failures = 0;
+            let outcome = follow_with(client, shared, &mut collector).await;
+            if !matches!(&outcome, Err(error) if error.is_not_authenticated()) {
+                collector.destroy(client).await;
+            }
+            outcome
+        }
+        Err(error) => Err(error),
+    };
+    if matches!(&outcome, Err(error) if error.is_not_authenticated()) {
+        client.expired(&ticket);
+    }
+    outcome
+}
+
+async fn collector(client: &Client, ticket: crate::session::Ticket) -> Result<Collector, Error> {
+    let properties = vec![PropertySpec::new("Task", TaskObject::INFO.iter().copied())];
+    let view = View::List { objects: Vec::new() };
+    Collector::new(client, ticket, properties, Vec::new(), vec![view]).await
+}
+
+async fn follow_with(
+    client: &Client,
+    shared: &Shared,
+    collector: &mut Collector,
+) -> Result<(), Error> {
+    let Some(list) = collector.list() else { return Ok(()) };
+    let mut watched: HashSet<MoRef> = HashSet::new();
+    loop {
+        sync(client, shared, &list, &mut watched).await?;
+        if watched.is_empty() {
+            return Ok(());
+        }
+        let waited = {
+            let wait = collector.wait::<TaskObject>(client, None);
+            tokio::pin!(wait);
+            loop {
+                tokio::select! {
+                    waited = &mut wait => break waited?,
+                    () = shared.more.notified() => sync(client, shared, &list, &mut watched).await?,
+                }
+            }
+        };
+        for change in waited.changes {
+            match change {
+                Change::Enter(task) | Change::Modify(task, _) => {
+                    if let Some(info) = task.info {
+                        shared.learn(&task.reference, known(info));
+                    }
+                }
+                Change::Leave(task) => {
+                    if watched.remove(&task) {
+                        shared.learn(&task, Known::Lost);
+                    }
+                }
+                Change::Foreign => {}
+            }
+        }
+    }
+}
+
+/// Makes vCenter's list the tasks that are waited for. Those vCenter does not know are lost.
+async fn sync(
+    client: &Client,
+    shared: &Shared,
+    list: &ListView,
+    watched: &mut HashSet<MoRef>,
+) -> Result<(), Error> {
+    let wanted: HashSet<MoRef> = shared.wanted().into_iter().collect();
+    let add: Vec<MoRef> = wanted.difference(watched).cloned().collect();
+    let remove: Vec<MoRef> = watched.difference(&wanted).cloned().collect();
+    // Tasks that ended are only taken off the list when there is something to add, or enough of them.
+    if add.is_empty() && remove.len() < 32 && !wanted.is_empty() {
+        return Ok(());
+    }
+    for task in &remove {
+        watched.remove(task);
+    }
+    watched.extend(add.iter().cloned());
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    for unknown in list.modify(client, &add, &remove).await? {
+        watched.remove(&unknown);
+        shared.learn(&unknown, Known::Lost);
+    }
+    Ok(())
+}
+
+fn known(info: TaskInfo) -> Known {
+    match info.state {
+        TaskState::Success | TaskState::Error => Known::Ended(Box::new(info)),
+        _ => Known::Running(info.progress.and_then(|p| u8::try_from(p).ok()).unwrap_or(0).min(100)),
+    }
+}

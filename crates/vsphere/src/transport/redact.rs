@@ -1,0 +1,108 @@
+//! SOAP bodies made fit for a log.
+
+use std::borrow::Cow;
+
+/// Elements whose text is a secret: passwords, tokens, session keys.
+const SECRET: [&str; 7] =
+    ["password", "vcSessionCookie", "key", "sessionId", "token", "id_token", "refresh_token"];
+
+/// At most this much of a body is shown.
+const SHOWN: usize = 16 << 10;
+
+/// `body` with every secret replaced, and cut to a length that a log can take. Values of guest variables
+/// (`guestinfo.*`) are replaced too: cloud-init puts passwords there.
+pub(crate) fn redacted(body: &str) -> String {
+    let mut out = String::with_capacity(body.len().min(SHOWN) + 64);
+    let mut rest = body;
+    let mut guest_variable = false;
+    while let Some(open) = rest.find('<') {
+        let Some(close) = rest[open..].find('>').map(|at| open + at + 1) else { break };
+        out.push_str(&rest[..close]);
+        let tag = name(&rest[open..close]);
+        rest = &rest[close..];
+        let end = rest.find('<').unwrap_or(rest.len());
+        let text = &rest[..end];
+        if tag == "key" && (text.starts_with("guestinfo.") || is_plain_key(text)) {
+            guest_variable = text.starts_with("guestinfo.");
+            continue;
+        }
+        if !text.is_empty() && (SECRET.contains(&tag) || (guest_variable && tag == "value")) {
+            out.push_str("***");
+            rest = &rest[end..];
+        }
+        if tag == "value" {
+            guest_variable = false;
+        }
+        if out.len() > SHOWN {
+            break;
+        }
+    }
+    if out.len() > SHOWN {
+        let cut = (0..=SHOWN).rev().find(|at| out.is_char_boundary(*at)).unwrap_or(0);
+        out.truncate(cut);
+        out.push('…');
+    } else {
+        out.push_str(rest);
+    }
+    out
+}
+
+/// `key` is also the name of an option or a device number: those are worth seeing. Session keys are long and hex.
+fn is_plain_key(text: &str) -> bool {
+    text.len() < 20 || text.contains('.')
+}
+
+fn name(tag: &str) -> &str {
+    let tag = tag.trim_start_matches(['<', '/']);
+    let tag = tag.split([' ', '>', '/', '\n', '\t', '\r']).next().unwrap_or_default();
+    tag.rsplit_once(':').map_or(tag, |(_, local)| local)
+}
+
+/// A header's value, where it is one that may be seen.
+pub(crate) fn header<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
+    let secret = ["cookie", "set-cookie", "authorization", "vmware-api-session-id"];
+    if secret.contains(&name.to_ascii_lowercase().as_str()) { "***".into() } else { value.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_do_not_survive() {
+        let body = r#"<Login xmlns="urn:vim25"><userName>admin</userName><password>hunter2 &amp; co</password></Login>"#;
+        let shown = redacted(body);
+        assert!(!shown.contains("hunter2") && shown.contains("admin"), "{shown}");
+        let session = "<returnval><key>52f0a8c1-1a2b-3c4d-5e6f-708192a3b4c5</key><userName>admin</userName></returnval>";
+        assert!(!redacted(session).contains("52f0a8c1"));
+        let header = "<e:Header><vcSessionCookie>c00kie</vcSessionCookie></e:Header>";
+        assert!(!redacted(header).contains("c00kie"));
+    }
+
+    #[test]
+    fn guest_variables_are_hidden_and_other_options_shown() {
+        let body = r#"<OptionValue><key>guestinfo.userdata</key><value xsi:type="xsd:string">cGFzc3dvcmQ=</value></OptionValue>
+            <OptionValue><key>disk.EnableUUID</key><value xsi:type="xsd:string">TRUE</value></OptionValue>"#;
+        let shown = redacted(body);
+        assert!(
+            !shown.contains("cGFzc3dvcmQ=")
+                && shown.contains("TRUE")
+                && shown.contains("guestinfo.userdata"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn long_bodies_are_cut() {
+        assert!(redacted(&"<a>ä</a>".repeat(10_000)).len() < SHOWN + 16);
+    }
+
+    #[test]
+    fn broken_bodies_do_no_harm() {
+        for body in ["", "<", "<a", "tet", "<password>x", "<password>", "</>"] {
+            let shown = redacted(body);
+            assert!(!shown.contains("x"), "{shown}");
+        }
+        assert_eq!(header("Cookie", "x"), "***");
+    }
+}

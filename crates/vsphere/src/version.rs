@@ -1,0 +1,158 @@
+//! Versions of the vSphere API.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::soap::XmlError;
+use crate::soap::reader::Reader;
+
+/// A version of the vSphere API, such as `6.7.3` or `8.0.3.0`. Ordered by its numbers; missing ones count as 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApiVersion([u16; 4]);
+
+impl ApiVersion {
+    /// The oldest version this crate serves: vSphere 6.7 Update 3.
+    pub const V6_7U3: Self = Self([6, 7, 3, 0]);
+    /// vSphere 7.0.
+    pub const V7_0: Self = Self([7, 0, 0, 0]);
+    /// vSphere 7.0 Update 2: the first with `/api`.
+    pub const V7_0U2: Self = Self([7, 0, 2, 0]);
+    /// vSphere 7.0 Update 3: the first with snapshots of container volumes.
+    pub const V7_0U3: Self = Self([7, 0, 3, 0]);
+    /// vSphere 8.0.
+    pub const V8_0: Self = Self([8, 0, 0, 0]);
+    /// vSphere 9.0.
+    pub const V9_0: Self = Self([9, 0, 0, 0]);
+    /// The newest version whose types this crate was written from. A newer server is spoken to in this one.
+    pub(crate) const NEWEST: Self = Self([9, 1, 0, 0]);
+
+    /// The first number.
+    pub fn major(self) -> u16 {
+        self.0[0]
+    }
+}
+
+impl FromStr for ApiVersion {
+    type Err = XmlError;
+
+    fn from_str(text: &str) -> Result<Self, XmlError> {
+        let mut numbers = [0; 4];
+        let parts: Vec<&str> = text.trim().split('.').collect();
+        if parts.len() > numbers.len() {
+            return Err(XmlError::unreadable(text, "an API version"));
+        }
+        for (number, part) in numbers.iter_mut().zip(parts) {
+            *number = part.parse().map_err(|_| XmlError::unreadable(text, "an API version"))?;
+        }
+        Ok(Self(numbers))
+    }
+}
+
+impl fmt::Display for ApiVersion {
+    /// As vSphere writes it: three numbers up to 6.7, four from 7.0 on.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d] = self.0;
+        match (a, c, d) {
+            (..7, 0, 0) => write!(f, "{a}.{b}"),
+            (..7, _, 0) => write!(f, "{a}.{b}.{c}"),
+            _ => write!(f, "{a}.{b}.{c}.{d}"),
+        }
+    }
+}
+
+impl fmt::Debug for ApiVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The versions of one service, as its `…ServiceVersions.xml` lists them: the current one first.
+pub(crate) fn service_versions(document: &str, namespace: &str) -> Result<Vec<String>, XmlError> {
+    let mut reader = Reader::new(document);
+    match reader.next_child()? {
+        Some(root) if root.name() == "namespaces" => {}
+        Some(root) => {
+            return Err(XmlError::Unexpected {
+                found: root.name().chars().take(60).collect(),
+                expected: "namespaces",
+            });
+        }
+        None => return Err(XmlError::Ended),
+    }
+    while reader.next_child()?.is_some() {
+        let (mut name, mut versions) = (String::new(), Vec::new());
+        while let Some(part) = reader.next_child()? {
+            match part.name() {
+                "name" => name = reader.text()?.trim().to_owned(),
+                "version" => versions.insert(0, reader.text()?.trim().to_owned()),
+                "priorVersions" => {
+                    while reader.next_child()?.is_some() {
+                        versions.push(reader.text()?.trim().to_owned());
+                    }
+                }
+                _ => reader.skip()?,
+            }
+        }
+        if name == namespace {
+            return Ok(versions);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// The version to speak: the newest that both sides know.
+pub(crate) fn negotiate(offered: &[String]) -> ApiVersion {
+    let known = offered.iter().filter_map(|text| text.parse::<ApiVersion>().ok());
+    known.filter(|version| *version <= ApiVersion::NEWEST).max().unwrap_or(ApiVersion::V6_7U3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> ApiVersion {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn versions_are_ordered_by_number_and_not_by_letter() {
+        let ordered = [
+            "6.5", "6.7", "6.7.1", "6.7.3", "7.0.0.0", "7.0.3.2", "8.0.0.0", "8.0.3.0", "9.0.0.0",
+            "10.0.0.0",
+        ];
+        for pair in ordered.windows(2) {
+            assert!(version(pair[0]) < version(pair[1]), "{pair:?}");
+        }
+        assert_eq!(version("6.7.3"), ApiVersion::V6_7U3);
+        assert!(version("6.7.2") < ApiVersion::V6_7U3);
+        assert_eq!(version("8.0"), version("8.0.0.0"));
+    }
+
+    #[test]
+    fn versions_are_shown_as_vsphere_shows_them() {
+        for text in ["6.5", "6.7", "6.7.3", "7.0.0.0", "7.0.3.2", "8.0.3.0"] {
+            assert_eq!(version(text).to_string(), text);
+        }
+        for text in ["", "8", "8.0.x", "8..0", "1.2.3.4.5", "8.0.3-beta"] {
+            assert_eq!(text.parse::<ApiVersion>().is_ok(), text == "8", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_newer_server_is_spoken_to_in_the_newest_version_we_know() {
+        let offered = ["10.1.0.0", "10.0.0.0", "9.0.0.0", "8.0.3.0", "6.7.3"].map(str::to_owned);
+        assert_eq!(negotiate(&offered).to_string(), "9.0.0.0");
+        assert_eq!(negotiate(&["6.7.3".to_owned(), "6.7.2".to_owned()]).to_string(), "6.7.3");
+        assert_eq!(negotiate(&[]).to_string(), "6.7.3");
+    }
+
+    /// Hand-made: the simulator lists no prior versions.
+    #[test]
+    fn the_list_of_versions_is_read() {
+        let document = r#"<?xml version="1.0"?><namespaces version="1.0"><namespace><name>urn:vim25</name>
+            <version>8.0.3.0</version><priorVersions><version>8.0.2.0</version><version>7.0</version></priorVersions>
+            </namespace><namespace><name>urn:vim</name><version>2.0</version></namespace></namespaces>"#;
+        assert_eq!(service_versions(document, "urn:vim25").unwrap(), ["8.0.3.0", "8.0.2.0", "7.0"]);
+        assert!(service_versions("<html/>", "urn:vim25").is_err());
+    }
+}

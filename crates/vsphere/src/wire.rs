@@ -1,0 +1,411 @@
+//! One SOAP call on the wire: no session, no second attempt. Everything above is built from this.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method as Verb, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use tracing::{Level, enabled, trace};
+
+use crate::about::ServiceContent;
+use crate::error::Error;
+use crate::moref::MoRef;
+use crate::soap::codec::Field;
+use crate::soap::envelope::{self, Args, Reply};
+use crate::soap::reader::Reader;
+use crate::soap::stream::{Stream, open_response};
+use crate::soap::{Fault, XmlError};
+use crate::transport::http::{Http, Incoming, Outgoing};
+use crate::transport::observe::Outcome;
+use crate::transport::redact::redacted;
+use crate::version::{ApiVersion, negotiate, service_versions};
+
+/// A method: where it lives and what a second attempt would mean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Method {
+    pub(crate) name: &'static str,
+    pub(crate) service: Service,
+    pub(crate) nature: Nature,
+}
+
+/// What a call does, which decides whether it may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nature {
+    /// Reads. May be repeated.
+    Read,
+    /// Changes something or starts a task. Repeated only when vCenter certainly never saw it.
+    Change,
+    /// Reads, and may take as long as vCenter has nothing to say.
+    Wait,
+}
+
+/// The services behind one vCenter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    Vim,
+    /// Container volumes and vSAN.
+    Vsan,
+    /// Storage policies.
+    Pbm,
+}
+
+impl Service {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Vim => "/sdk",
+            Self::Vsan => "/vsanHealth",
+            Self::Pbm => "/pbm",
+        }
+    }
+
+    fn namespace(self) -> &'static str {
+        match self {
+            Self::Vim => "urn:vim25",
+            Self::Vsan => "urn:vsan",
+            Self::Pbm => "urn:pbm",
+        }
+    }
+}
+
+impl Method {
+    pub(crate) const fn read(name: &'static str) -> Self {
+        Self { name, service: Service::Vim, nature: Nature::Read }
+    }
+
+    pub(crate) const fn change(name: &'static str) -> Self {
+        Self { name, service: Service::Vim, nature: Nature::Change }
+    }
+
+    pub(crate) const fn wait(name: &'static str) -> Self {
+        Self { name, service: Service::Vim, nature: Nature::Wait }
+    }
+
+    pub(crate) const fn of(mut self, service: Service) -> Self {
+        self.service = service;
+        self
+    }
+}
+
+/// The connection to one vCenter, without a session.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) http: Http,
+    greeting: RwLock<Option<Arc<Greeting>>>,
+}
+
+/// What vCenter says of itself before anybody has logged in.
+#[derive(Debug)]
+pub(crate) struct Greeting {
+    pub(crate) content: ServiceContent,
+    /// vCenter's version.
+    pub(crate) api: ApiVersion,
+    /// The version spoken with it.
+    spoken: ApiVersion,
+    /// The same for the vSAN service, in that service's own way of counting.
+    vsan: String,
+}
+
+impl Wire {
+    pub(crate) fn new(http: Http) -> Self {
+        Self { http, greeting: RwLock::new(None) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.http.name()
+    }
+
+    /// What vCenter last said of itself. [`Wire::greet`] comes before anything else, so it is always there.
+    pub(crate) fn greeting(&self) -> Result<Arc<Greeting>, Error> {
+        let greeting = self.greeting.read().unwrap_or_else(PoisonError::into_inner).clone();
+        greeting.ok_or_else(|| self.not_vcenter("it has not introduced itself"))
+    }
+
+    /// Asks vCenter what it is. Finds out about everything that is not a vCenter of a supported version.
+    pub(crate) async fn greet(&self) -> Result<(), Error> {
+        let document = self.get("/sdk/vimServiceVersions.xml").await?;
+        let offered = service_versions(&document, "urn:vim25")
+            .map_err(|_| self.not_vcenter(&look_of(&document)))?;
+        let spoken = negotiate(&offered);
+        let this = MoRef::new("ServiceInstance", "ServiceInstance");
+        let method = Method::read("RetrieveServiceContent");
+        let content: ServiceContent = self.once_as(spoken, "", method, &this, &[], None).await?;
+        let about = &content.about;
+        if about.api_type != "VirtualCenter" {
+            return Err(Error::Esxi {
+                address: self.name().to_owned(),
+                product: about.full_name.clone(),
+            });
+        }
+        let api = about.api_version.parse().unwrap_or(spoken);
+        if api < ApiVersion::V6_7U3 {
+            let found = about.api_version.clone();
+            return Err(Error::TooOld {
+                address: self.name().to_owned(),
+                found,
+                needed: "6.7.3 (6.7 Update 3)",
+            });
+        }
+        let vsan = match self.get("/sdk/vsanServiceVersions.xml").await {
+            Ok(document) => {
+                service_versions(&document, "urn:vsan").ok().and_then(|v| v.into_iter().next())
+            }
+            Err(_) => None,
+        };
+        let vsan = vsan.unwrap_or_else(|| "vSAN 6.7U3".to_owned());
+        let greeting = Greeting { content, api, spoken, vsan };
+        *self.greeting.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(greeting));
+        Ok(())
+    }
+
+    /// A document that needs no session.
+    async fn get(&self, path: &str) -> Result<String, Error> {
+        let outgoing = Outgoing {
+            name: path,
+            verb: Verb::GET,
+            path,
+            headers: Vec::new(),
+            body: None,
+            within: self.http.limits().call,
+            waits: false,
+        };
+        let mut incoming = self.http.send(outgoing).await?;
+        let status = incoming.status();
+        if status != StatusCode::OK {
+            incoming.ended(Outcome::Refused);
+            return Err(self.by_status(status, incoming.headers()));
+        }
+        let text = incoming.text().await?;
+        incoming.ended(Outcome::Done);
+        Ok(text)
+    }
+
+    /// The call, its whole reply read at once. `cookie` is the session's.
+    pub(crate) async fn once<R: Field>(
+        &self,
+        method: Method,
+        this: &MoRef,
+        args: Args<'_>,
+        cookie: Option<&SecretString>,
+    ) -> Result<R, Error> {
+        let greeting = self.greeting()?;
+        self.once_as(greeting.spoken, &greeting.vsan, method, this, args, cookie).await
+    }
+
+    async fn once_as<R: Field>(
+        &self,
+        spoken: ApiVersion,
+        vsan: &str,
+        method: Method,
+        this: &MoRef,
+        args: Args<'_>,
+        cookie: Option<&SecretString>,
+    ) -> Result<R, Error> {
+        let mut incoming = self.post(spoken, vsan, method, this, args, cookie).await?;
+        self.read_reply(method, &mut incoming).await
+    }
+
+    /// Logs in: the reply's cookie is the session.
+    pub(crate) async fn once_with_cookie<R: Field>(
+        &self,
+        method: Method,
+        this: &MoRef,
+        args: Args<'_>,
+    ) -> Result<(R, SecretString), Error> {
+        let greeting = self.greeting()?;
+        let mut incoming =
+            self.post(greeting.spoken, &greeting.vsan, method, this, args, None).await?;
+        let cookie = session_cookie(incoming.headers());
+        let reply = self.read_reply(method, &mut incoming).await?;
+        let cookie =
+            cookie.ok_or_else(|| self.not_vcenter("it let us log in but gave no session"))?;
+        Ok((reply, cookie))
+    }
+
+    async fn read_reply<R: Field>(
+        &self,
+        method: Method,
+        incoming: &mut Incoming,
+    ) -> Result<R, Error> {
+        let text = incoming.text().await?;
+        if enabled!(target: "vsphere::soap", Level::TRACE) {
+            trace!(target: "vsphere::soap", vcenter = self.name(), method = method.name, reply = redacted(&text));
+        }
+        match envelope::reply(&text) {
+            Ok(Reply::Returned(value)) => {
+                incoming.ended(Outcome::Done);
+                Ok(value)
+            }
+            Ok(Reply::Fault(fault)) => {
+                incoming.ended(Outcome::Refused);
+                Err(self.fault(method.name, fault))
+            }
+            Err(XmlError::Unexpected { expected: "Envelope", .. }) => {
+                incoming.ended(Outcome::Failed);
+                Err(self.not_vcenter(&look_of(&text)))
+            }
+            Err(error) => Err(incoming.unreadable(error)),
+        }
+    }
+
+    /// The call, its reply read while it arrives.
+    pub(crate) async fn stream(
+        &self,
+        method: Method,
+        this: &MoRef,
+        args: Args<'_>,
+        cookie: Option<&SecretString>,
+    ) -> Result<ReplyStream, Error> {
+        let greeting = self.greeting()?;
+        let incoming =
+            self.post(greeting.spoken, &greeting.vsan, method, this, args, cookie).await?;
+        let mut reply = ReplyStream { incoming, stream: Stream::new() };
+        match reply.next(open_response).await? {
+            None => Ok(reply),
+            Some(fault) => {
+                reply.incoming.ended(Outcome::Refused);
+                Err(self.fault(method.name, fault))
+            }
+        }
+    }
+
+    async fn post(
+        &self,
+        spoken: ApiVersion,
+        vsan: &str,
+        method: Method,
+        this: &MoRef,
+        args: Args<'_>,
+        cookie: Option<&SecretString>,
+    ) -> Result<Incoming, Error> {
+        let service = method.service;
+        let action = match service {
+            Service::Vim => format!("{}/{spoken}", service.namespace()),
+            Service::Vsan => format!("{}/{vsan}", service.namespace()),
+            Service::Pbm => format!("{}/2.0", service.namespace()),
+        };
+        let secret = cookie.map(ExposeSecret::expose_secret);
+        let in_header = if service == Service::Vim { None } else { secret };
+        let body = envelope::request(service.namespace(), method.name, this, args, in_header);
+        if enabled!(target: "vsphere::soap", Level::TRACE) {
+            trace!(target: "vsphere::soap", vcenter = self.name(), method = method.name, request = redacted(&body));
+        }
+        let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/xml; charset=utf-8"))];
+        if let Ok(action) = HeaderValue::from_str(&action) {
+            headers.push((HeaderName::from_static("soapaction"), action));
+        }
+        if let Some(Ok(mut cookie)) =
+            secret.map(|c| HeaderValue::from_str(&format!("vmware_soap_session={c}")))
+        {
+            cookie.set_sensitive(true);
+            headers.push((COOKIE, cookie));
+        }
+        let waits = method.nature == Nature::Wait;
+        let limits = self.http.limits();
+        let within = limits.call + if waits { limits.wait } else { Duration::ZERO };
+        let (verb, path) = (Verb::POST, service.path());
+        let outgoing =
+            Outgoing { name: method.name, verb, path, headers, body: Some(body), within, waits };
+        let mut incoming = self.http.send(outgoing).await?;
+        let status = incoming.status();
+        // A fault comes with status 500; so may the error page of something in between.
+        let is_soap = status == StatusCode::OK
+            || (status == StatusCode::INTERNAL_SERVER_ERROR && !is_page(incoming.headers()));
+        if is_soap {
+            return Ok(incoming);
+        }
+        incoming.ended(Outcome::Failed);
+        Err(self.by_status(status, incoming.headers()))
+    }
+
+    pub(crate) fn fault(&self, method: &str, fault: Fault) -> Error {
+        Error::Fault {
+            address: self.name().to_owned(),
+            method: method.to_owned(),
+            source: Box::new(fault),
+        }
+    }
+
+    fn not_vcenter(&self, what: &str) -> Error {
+        Error::NotVcenter { address: self.name().to_owned(), what: what.to_owned() }
+    }
+
+    /// What an HTTP status without a SOAP reply means.
+    fn by_status(&self, status: StatusCode, headers: &HeaderMap) -> Error {
+        match status.as_u16() {
+            status @ (500 | 502 | 503 | 504) => {
+                Error::Unavailable { address: self.name().to_owned(), status }
+            }
+            301 | 302 | 303 | 307 | 308 => {
+                let to =
+                    headers.get("location").and_then(|v| v.to_str().ok()).unwrap_or("elsewhere");
+                self.not_vcenter(&format!(
+                    "it sends us to {}",
+                    to.chars().take(80).collect::<String>()
+                ))
+            }
+            407 => self.not_vcenter("the proxy in between wants a password"),
+            other => self.not_vcenter(&format!("it answers with HTTP status {other}")),
+        }
+    }
+}
+
+/// A reply that is read while it arrives.
+#[derive(Debug)]
+pub(crate) struct ReplyStream {
+    incoming: Incoming,
+    stream: Stream,
+}
+
+impl ReplyStream {
+    /// Reads the next piece with `read`, which is called again from the start when the piece has not all arrived.
+    pub(crate) async fn next<T>(
+        &mut self,
+        read: impl Fn(&mut Reader<'_>) -> Result<T, XmlError>,
+    ) -> Result<T, Error> {
+        loop {
+            match self.stream.attempt(&read) {
+                Ok(Some(value)) => return Ok(value),
+                Ok(None) => match self.incoming.chunk().await? {
+                    Some(chunk) => {
+                        self.stream.feed(chunk.as_ref()).map_err(|e| self.incoming.unreadable(e))?
+                    }
+                    None => self.stream.end(),
+                },
+                Err(error) => return Err(self.incoming.unreadable(error)),
+            }
+        }
+    }
+
+    /// Reads what is left, so that the connection can be used again.
+    pub(crate) async fn finish(mut self) -> Result<(), Error> {
+        while self.incoming.chunk().await?.is_some() {}
+        self.incoming.ended(Outcome::Done);
+        Ok(())
+    }
+}
+
+fn is_page(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|v| !v.contains("xml"))
+}
+
+/// The value of vCenter's session cookie.
+fn session_cookie(headers: &HeaderMap) -> Option<SecretString> {
+    headers.get_all("set-cookie").iter().find_map(|value| {
+        let value = value.to_str().ok()?.strip_prefix("vmware_soap_session=")?;
+        Some(SecretString::from(value.split(';').next()?.trim()))
+    })
+}
+
+/// What a document looks like to somebody who expected something else.
+fn look_of(document: &str) -> String {
+    let head: String =
+        document.trim_start().chars().take(200).collect::<String>().to_ascii_lowercase();
+    if head.contains("<html") || head.contains("<!doctype html") {
+        "it answers with a web page".to_owned()
+    } else if document.trim().is_empty() {
+        "it answers with an empty page".to_owned()
+    } else {
+        "it answers, but not as a vCenter does".to_owned()
+    }
+}
