@@ -71,10 +71,14 @@ func (c *collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter
 }
 
 func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
+	body := &methods.RetrievePropertiesExBody{}
 	if ctx.Session == nil {
+		if fault := strangersMayRead(req.This, req.SpecSet); fault != nil {
+			body.Fault_ = simulator.Fault(faultMessage(fault), fault)
+			return body
+		}
 		return c.PropertyCollector.RetrievePropertiesEx(ctx, req)
 	}
-	body := &methods.RetrievePropertiesExBody{}
 	objects, fault := c.retrieve(ctx, req.SpecSet)
 	if fault != nil {
 		body.Fault_ = simulator.Fault(faultMessage(fault), fault)
@@ -90,10 +94,14 @@ func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 }
 
 func (c *collector) RetrieveProperties(ctx *simulator.Context, req *types.RetrieveProperties) soap.HasFault {
+	body := &methods.RetrievePropertiesBody{}
 	if ctx.Session == nil {
+		if fault := strangersMayRead(req.This, req.SpecSet); fault != nil {
+			body.Fault_ = simulator.Fault(faultMessage(fault), fault)
+			return body
+		}
 		return c.PropertyCollector.RetrieveProperties(ctx, req)
 	}
-	body := &methods.RetrievePropertiesBody{}
 	objects, fault := c.retrieve(ctx, req.SpecSet)
 	if fault != nil {
 		body.Fault_ = simulator.Fault(faultMessage(fault), fault)
@@ -165,4 +173,17 @@ func faultMessage(fault types.BaseMethodFault) string {
 		return faultText["ManagedObjectNotFound"]
 	}
 	return ""
+}
+
+// strangersMayRead lets those without a session read what a client needs to log in, and nothing
+// else. govmomi would answer them everything, and tell them of a destroyed machine that it is gone.
+func strangersMayRead(this ref, specs []types.PropertyFilterSpec) types.BaseMethodFault {
+	for _, spec := range specs {
+		for _, object := range spec.ObjectSet {
+			if object.Obj.Type != "ServiceInstance" && object.Obj.Type != "SessionManager" {
+				return &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &this, PrivilegeId: "System.View"}}
+			}
+		}
+	}
+	return nil
 }
