@@ -37,24 +37,25 @@ func (s *Sim) setControllers(vm *simulator.VirtualMachine, kinds []string) {
 		if taken[int32(bus)] {
 			continue
 		}
-		base := types.VirtualSCSIController{SharedBus: types.VirtualSCSISharingNoSharing, ScsiCtlrUnitNumber: 7,
-			HotAddRemove: types.NewBool(true)}
-		base.Key, base.ControllerKey, base.UnitNumber = firstSCSI+int32(bus), pciController, types.NewInt32(int32(3+bus))
-		base.BusNumber = int32(bus)
-		base.DeviceInfo = &types.Description{Label: fmt.Sprintf("SCSI controller %d", bus), Summary: kind}
-		var c types.BaseVirtualDevice
-		switch kind {
-		case "lsilogic":
-			c = &types.VirtualLsiLogicController{VirtualSCSIController: base}
-		case "lsilogic-sas":
-			c = &types.VirtualLsiLogicSASController{VirtualSCSIController: base}
-		case "buslogic":
-			c = &types.VirtualBusLogicController{VirtualSCSIController: base}
-		default:
-			c = &types.ParaVirtualSCSIController{VirtualSCSIController: base}
-		}
-		vm.Config.Hardware.Device = append(vm.Config.Hardware.Device, c)
+		vm.Config.Hardware.Device = append(vm.Config.Hardware.Device, newController(kind, int32(bus)))
 	}
+}
+
+func newController(kind string, bus int32) types.BaseVirtualDevice {
+	base := types.VirtualSCSIController{SharedBus: types.VirtualSCSISharingNoSharing, ScsiCtlrUnitNumber: reservedUnit,
+		HotAddRemove: types.NewBool(true)}
+	base.Key, base.ControllerKey, base.UnitNumber = firstSCSI+bus, pciController, types.NewInt32(3+bus)
+	base.BusNumber = bus
+	base.DeviceInfo = &types.Description{Label: fmt.Sprintf("SCSI controller %d", bus), Summary: kind}
+	switch kind {
+	case "lsilogic":
+		return &types.VirtualLsiLogicController{VirtualSCSIController: base}
+	case "lsilogic-sas":
+		return &types.VirtualLsiLogicSASController{VirtualSCSIController: base}
+	case "buslogic":
+		return &types.VirtualBusLogicController{VirtualSCSIController: base}
+	}
+	return &types.ParaVirtualSCSIController{VirtualSCSIController: base}
 }
 
 func controllerKinds(vm *simulator.VirtualMachine) (kinds []string) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,12 +146,16 @@ func (g *gate) identify(r *http.Request) (*call, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		c.body, c.soap = body, true
+		c.soap = true
 		if cookie, err := r.Cookie("vmware_soap_session"); err == nil {
 			c.session = cookie.Value
 		}
 		c.peek(body)
+		if c.method == "CnsQueryVolume" { // without its type govmomi loses the filter
+			body = bareFilter.ReplaceAll(body, []byte(`<${1}filter xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CnsQueryFilter">`))
+		}
+		c.body = body
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		if c.user == "" {
 			c.user = g.sim.sessionUser(c.session)
 		}
@@ -175,6 +180,8 @@ func (g *gate) identify(r *http.Request) (*call, error) {
 	c.user = g.sim.accounts.name(c.user)
 	return c, nil
 }
+
+var bareFilter = regexp.MustCompile(`<(\w+:)?filter>`)
 
 // peek reads method, object, session and the name that logs in from a SOAP envelope.
 func (c *call) peek(body []byte) {

@@ -20,6 +20,10 @@ import (
 	_ "github.com/vmware/govmomi/sts/simulator"
 	_ "github.com/vmware/govmomi/vapi/simulator"
 	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vsan"
+	vsansim "github.com/vmware/govmomi/vsan/simulator"
+	vsantypes "github.com/vmware/govmomi/vsan/types"
 	"github.com/vmware/govmomi/vslm"
 	_ "github.com/vmware/govmomi/vslm/simulator"
 )
@@ -147,8 +151,23 @@ func (s *Sim) wrap(svc *simulator.Service, r *simulator.Registry) {
 	for _, p := range []string{vim25.Path, cns.Path, pbm.Path, vslm.Path} {
 		svc.Context.For(p).Map.Handler = s.enforce
 	}
-	wrapCNS(svc.Context.For(cns.Path).Map)
+	wrapCNS(s, svc.Context.For(cns.Path).Map)
+	s.setFileService(svc.Context.For(cns.Path).Map)
 	s.rest = newRestServer(s, svc)
+}
+
+// setFileService makes VsanClusterGetConfig tell which clusters have the vSAN file service on.
+func (s *Sim) setFileService(reg *simulator.Registry) {
+	system := reg.Get(vsan.VsanVcClusterConfigSystemInstance).(*vsansim.ClusterConfigSystem)
+	system.Config = map[ref]*vsantypes.VsanConfigInfoEx{}
+	for cluster, on := range s.fileService {
+		if on != nil {
+			info := &vsantypes.VsanConfigInfoEx{FileServiceConfig: &vsantypes.VsanFileServiceConfig{Enabled: *on}}
+			info.Enabled = types.NewBool(true)
+			info.DefaultConfig = &types.VsanClusterConfigInfoHostDefaultInfo{Uuid: stableUUID("vsan", cluster.Value)}
+			system.Config[cluster] = info
+		}
+	}
 }
 
 // poseAsESXi makes the service say it is a host. It comes last: govmomi leaves out parts on a host.
