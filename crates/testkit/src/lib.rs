@@ -28,6 +28,7 @@
 //! `launch()` beside it that returns it, for the sandbox.
 #![allow(
     clippy::panic,
+    clippy::print_stderr,
     clippy::unwrap_used,
     reason = "a test helper fails by panicking, with a text that says what went wrong"
 )]

@@ -46,3 +46,21 @@ impl Port {
         PortsSnafu { from: FIRST, to: LAST }.fail()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_passed_over_and_no_port_is_given_twice() {
+        let first = Port::reserve().unwrap();
+        // Somebody else listens on the next one, without having reserved it.
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, first.number + 1));
+        let ports: Vec<u16> =
+            (0..20).map(|_| Port::reserve().unwrap()).map(|port| port.number).collect();
+        if taken.is_ok() {
+            assert!(!ports.contains(&(first.number + 1)), "{ports:?}");
+        }
+        assert!(!ports.contains(&first.number), "{ports:?}");
+    }
+}

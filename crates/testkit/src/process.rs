@@ -5,7 +5,11 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{LazyLock, Mutex, PoisonError, mpsc},
+    sync::{
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     time::Duration,
 };
 
@@ -22,10 +26,17 @@ use crate::{
 /// A running program, killed when dropped.
 #[derive(Debug)]
 pub struct Process {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
     name: String,
     child: Mutex<Child>,
     log: PathBuf,
     output: PathBuf,
+    /// Set once somebody here wanted it to end: from then on its end is no news.
+    dismissed: AtomicBool,
 }
 
 impl Process {
@@ -41,7 +52,10 @@ impl Process {
         I: IntoIterator<Item = A>,
         A: Into<OsString>,
     {
-        Self::spawn(&locate(name)?, label, arguments, &[], workdir)
+        let process = Self::spawn(&locate(name)?, label, arguments, &[], workdir)?;
+        let inner = Arc::downgrade(&process.inner);
+        PEERS.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
+        Ok(process)
     }
 
     /// Starts any program the same way: one of ours under test, for instance.
@@ -73,7 +87,9 @@ impl Process {
             .stderr(open(&log)?);
         let child =
             spawn_tied_to_us(command).context(SpawnSnafu { program: label, path: program })?;
-        Ok(Self { name: label.to_owned(), child: Mutex::new(child), log, output })
+        let (name, child) = (label.to_owned(), Mutex::new(child));
+        let dismissed = AtomicBool::new(false);
+        Ok(Self { inner: Arc::new(Inner { name, child, log, output, dismissed }) })
     }
 
     /// Its process id.
@@ -83,12 +99,12 @@ impl Process {
 
     /// What it wrote to standard error so far.
     pub fn log(&self) -> String {
-        read(&self.log)
+        read(&self.inner.log)
     }
 
     /// What it wrote to standard output so far.
     pub fn output(&self) -> String {
-        read(&self.output)
+        read(&self.inner.output)
     }
 
     /// How it ended, if it has.
@@ -98,6 +114,7 @@ impl Process {
 
     /// Kills it at once (`SIGKILL`) and reaps it.
     pub fn kill(&self) {
+        self.inner.dismissed.store(true, Ordering::Relaxed);
         let mut child = self.child();
         let _ = child.kill();
         let _ = child.wait();
@@ -105,6 +122,7 @@ impl Process {
 
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
+        self.inner.dismissed.store(true, Ordering::Relaxed);
         if self.ended().is_none() {
             #[expect(clippy::cast_possible_wrap, reason = "a pid is a positive i32")]
             let pid = Pid::from_raw(self.pid() as i32);
@@ -156,23 +174,24 @@ impl Process {
                 Err(_) => "no answer".to_owned(),
             };
             if let Some(status) = self.ended() {
+                self.inner.dismissed.store(true, Ordering::Relaxed);
                 let tail = self.tail();
                 let remedy = remedy(&tail);
                 return DiedSnafu {
-                    program: &self.name,
+                    program: &self.inner.name,
                     status: status.to_string(),
                     remedy,
-                    log: &self.log,
+                    log: &self.inner.log,
                     tail,
                 }
                 .fail();
             }
             if Instant::now() > end {
                 return NotReadySnafu {
-                    program: &self.name,
+                    program: &self.inner.name,
                     seconds: within.as_secs(),
                     last,
-                    log: &self.log,
+                    log: &self.inner.log,
                     tail: self.tail(),
                 }
                 .fail();
@@ -183,13 +202,34 @@ impl Process {
 
     /// The last lines of its log, for a failure text.
     pub fn tail(&self) -> String {
-        let log = self.log();
+        self.inner.tail()
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.inner.child()
+    }
+}
+
+impl Inner {
+    fn tail(&self) -> String {
+        let log = read(&self.log);
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(15)..].iter().map(|l| format!("  | {l}\n")).collect()
     }
 
-    fn child(&self) -> std::sync::MutexGuard<'_, Child> {
+    fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says, once, that a peer ended which nobody asked to: what the test sees of it is only a
+    /// connection that is refused.
+    fn report_death(&self) {
+        let Ok(Some(status)) = self.child().try_wait() else { return };
+        if !self.dismissed.swap(true, Ordering::Relaxed) {
+            let tail = self.tail();
+            let (name, remedy) = (&self.name, remedy(&tail));
+            eprintln!("testkit: {name} ended by itself during a test ({status}). {remedy}\n{tail}");
+        }
     }
 }
 
@@ -245,14 +285,28 @@ type Request = (Command, mpsc::SyncSender<std::io::Result<Child>>);
 static SPAWNER: LazyLock<Mutex<mpsc::Sender<Request>>> = LazyLock::new(|| {
     let (sender, requests) = mpsc::channel::<Request>();
     let serve = move || {
-        for (mut command, answer) in requests {
-            die_with_parent(&mut command);
-            let _ = answer.send(command.spawn());
+        loop {
+            match requests.recv_timeout(Duration::from_millis(250)) {
+                Ok((mut command, answer)) => {
+                    die_with_parent(&mut command);
+                    let _ = answer.send(command.spawn());
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => watch_over_peers(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
         }
     };
     std::thread::Builder::new().name("peer-spawner".into()).spawn(serve).expect("a thread");
     Mutex::new(sender)
 });
+
+/// The peers that run, so that one which dies by itself is noticed.
+static PEERS: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
+
+fn watch_over_peers() {
+    let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
+    peers.retain(|peer| peer.upgrade().inspect(|inner| inner.report_death()).is_some());
+}
 
 fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
     let (answer, answered) = mpsc::sync_channel(1);

@@ -18,14 +18,6 @@ struct Started {
     folder: PathBuf,
 }
 
-/// The example that stands for a test run, built by cargo beside this test.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().unwrap().parent().unwrap().join("examples/long_test");
-    assert!(program.exists(), "build it first: cargo build -p testkit --examples");
-    program
-}
-
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
@@ -34,7 +26,8 @@ fn lives(pid: u32) -> bool {
 
 async fn a_run_killed_by(signal: Signal) {
     let workdir = Workdir::new("killed-run").unwrap();
-    let run = Process::spawn(&program(), "run", [""; 0], &[], &workdir).unwrap();
+    let run = Path::new(env!("CARGO_BIN_EXE_killed-run"));
+    let run = Process::spawn(run, "run", [""; 0], &[], &workdir).unwrap();
     let started: Started = eventually("the run has started everything", 60, async || {
         assert!(run.ended().is_none(), "{}", run.log());
         serde_json::from_str(&run.output()).map_err(|e| e.to_string())
