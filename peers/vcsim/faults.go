@@ -119,7 +119,7 @@ func (f *faults) take(c *call) *Fault {
 
 func (f *Fault) matches(c *call) bool {
 	switch {
-	case f.Method != "*" && f.Method != c.method && (c.soap || !strings.HasPrefix(c.method, f.Method)):
+	case f.Method != "*" && f.Method != c.method && (c.soap || !(strings.HasPrefix(c.method, f.Method) || strings.HasPrefix(c.exact, f.Method))):
 		return false
 	case f.User != "" && sameAccount(f.User) != sameAccount(c.user):
 		return false

@@ -30,7 +30,8 @@ func newGate(s *Sim) *gate { return &gate{sim: s, cut: make(chan struct{})} }
 
 // call is one request as far as counting and faults need to know it.
 type call struct {
-	method  string // a SOAP method, or "GET /rest/..." with its action
+	method  string // a SOAP method, or "GET /rest/..." with its action and {id} for ids
+	exact   string // the same with the ids
 	soap    bool
 	this    ref
 	session string
@@ -167,6 +168,8 @@ func (g *gate) identify(r *http.Request) (*call, error) {
 				c.method += "?" + key + "=" + a
 			}
 		}
+		c.exact = c.method
+		c.method = idInPath.ReplaceAllString(c.method, "{id}")
 		id := r.Header.Get(restSession)
 		if cookie, err := r.Cookie(restSession); id == "" && err == nil {
 			id = cookie.Value

@@ -66,10 +66,6 @@ func (r *restServer) expire(user string) (n int) {
 	return n
 }
 
-func (r *restServer) serve(w http.ResponseWriter, req *http.Request, c *call) {
-	r.sim.gate.inner.ServeHTTP(w, req)
-}
-
 // addCategory makes a category with its tags and attaches them.
 func (r *restServer) addCategory(c Category) error {
 	id := r.category(c.Name, c.Cardinality, c.Types)
