@@ -253,8 +253,10 @@ func (s *Sim) reregister(path string) (VM, error) {
 	})
 	s.reg().NewEntity(again)
 	again.Summary.Vm = &again.Self
-	host := s.reg().Get(*again.Runtime.Host).(*simulator.HostSystem)
-	pool := s.reg().Get(*again.ResourcePool).(*simulator.ResourcePool)
+	at, in := again.Runtime.Host, again.ResourcePool
+	again.Runtime.Host, again.ResourcePool = nil, nil
+	host := s.reg().Get(*at).(*simulator.HostSystem)
+	pool := s.reg().Get(*in).(*simulator.ResourcePool)
 	s.place(again, host, pool)
 	for _, r := range again.Datastore {
 		if d, ok := s.reg().Get(r).(*simulator.Datastore); ok {

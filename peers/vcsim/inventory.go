@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -191,6 +192,8 @@ func decodeStrict(b []byte, into any) error {
 		return fmt.Errorf("field %q is a %s where a %s is wanted", wrong.Field, wrong.Value, wrong.Type)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("not JSON at byte %d: %s", syntax.Offset, syntax)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return errors.New("not JSON: it ends too early")
 	default:
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}

@@ -225,11 +225,15 @@ func (s *Sim) place(vm *simulator.VirtualMachine, host *simulator.HostSystem, po
 			s.journal.touch(rp.Self)
 		}
 	}
+	if vm.Runtime.Host == nil { // new, so nowhere listed: 5,000 of them are not looked up in each other's lists
+		host.Vm, pool.Vm = append(host.Vm, vm.Self), append(pool.Vm, vm.Self)
+	} else {
+		setMember(&host.Vm, vm.Self, true)
+		setMember(&pool.Vm, vm.Self, true)
+	}
 	at, in := host.Self, pool.Self
 	vm.Runtime.Host, vm.Summary.Runtime.Host, vm.ResourcePool = &at, &at, &in
 	vm.EnvironmentBrowser = *s.computeResource(*host.Parent).EnvironmentBrowser
-	setMember(&host.Vm, vm.Self, true)
-	setMember(&pool.Vm, vm.Self, true)
 	s.journal.touch(host.Self, pool.Self, vm.Self)
 }
 
