@@ -86,10 +86,10 @@ impl BiosUuid {
     /// The same uuid in the other byte order: guests of older hardware versions show the first three groups reversed.
     #[must_use]
     pub fn swapped(self) -> Self {
-        let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&[d, c, b, a, f, e, h, g]);
-        bytes[8..].copy_from_slice(&rest);
+        let mut bytes = self.0;
+        bytes[..4].reverse();
+        bytes[4..6].reverse();
+        bytes[6..8].reverse();
         Self(bytes)
     }
 }

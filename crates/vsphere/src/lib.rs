@@ -1,22 +1,85 @@
-//! vsphere
+//! A client for vCenter: the SOAP and REST calls this product needs, from vSphere 6.7 Update 3 to 9.x, typed.
+//!
+//! It polls nothing. One session and one inventory watch per vCenter serve everybody; a quiet vCenter costs a call every
+//! two minutes, a change costs what the change costs.
+//!
+//! ```text
+//!             ┌───────────────────────── Client ─────────────────────────┐
+//!             │  one session for all callers, retries where that is right │
+//!             └──┬──────────┬─────────┬──────────┬──────────┬─────────┬──┘
+//!   what it does │          │         │          │          │         │
+//!          inventory      tasks   vm, tags   authorization  pbm      cns
+//!          watch, tree,   one     changes,   roles, rights, storage  container
+//!          absence        filter  names      sessions       policies volumes, vsan
+//!                │          │         │          │          │         │
+//!                └────┬─────┘         └──────────┴────┬─────┴─────────┘
+//!                 collector                           │
+//!                 properties of many objects,         │
+//!                 read as they arrive                 │
+//!                     └───────────────┬───────────────┘
+//!                                  session      who we are: SOAP and REST, one login for all
+//!                                     │
+//!                                   wire        one SOAP call; rest: one REST call
+//!                              ┌──────┴──────┐
+//!                            soap         transport
+//!                            XML, faults  TLS, HTTP, limits, observers
+//! ```
+//!
+//! ```no_run
+//! # async fn doc() -> Result<(), vsphere::Error> {
+//! use vsphere::inventory::{Selection, Vm};
+//! use vsphere::{Client, Credentials};
+//!
+//! let client = Client::builder("vc.example.com")
+//!     .credentials(Credentials::new("vdo@vsphere.local", "secret"))
+//!     .user_agent("my-program/1.0")
+//!     .connect()
+//!     .await?;
+//! let watch = client.watch(Selection::new().vms(&[Vm::IDENTITY, Vm::GUEST]));
+//! let mut events = watch.inventory().events();
+//! while let Some(event) = events.next().await {
+//!     println!("{event:?}");
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # Absence
+//! An object that is not in view may be gone, hidden from this user, or out of reach with the whole vCenter. These are
+//! told apart by type: see [`inventory::Absence`]. Only [`inventory::Gone`] is proof that an object does not exist.
+//!
+//! # Adding to it
+//! - A property of an object: one line in `inventory/model.rs`.
+//! - A method: a few lines beside those of its kind; its arguments in WSDL order, its nature (`read`, `change`) said.
+//! - A data object: its fields in WSDL order, with [`data!`](macro@crate::soap::codec::data).
+//!
+//! # Seeing what it does
+//! A [`CallObserver`] is told of every call. With the tracing target `vsphere::soap` at level trace, bodies are logged
+//! with all secrets replaced.
+
 mod about;
+pub mod authorization;
 mod client;
+pub mod cns;
 mod collector;
 mod error;
 mod ids;
 pub mod inventory;
 mod moref;
+pub mod pbm;
 mod rest;
 mod session;
+pub mod sessions;
 mod soap;
+pub mod tags;
 mod tasks;
 mod transport;
 mod version;
+pub mod vm;
+pub mod vsan;
 mod wire;
 
 pub use self::about::AboutInfo;
 pub use self::client::{Client, ClientBuilder};
-pub use self::collector::MissingProperty;
 pub use self::error::{Error, LoginRefusal};
 pub use self::ids::{BiosUuid, InstanceUuid};
 pub use self::moref::{Kind, MoRef};
@@ -28,3 +91,9 @@ pub use self::transport::http::Limits;
 pub use self::transport::observe::{Call, CallCounter, CallObserver, Outcome};
 pub use self::transport::tls::{CertificateRefused, Refusal, Thumbprint, Trust};
 pub use self::version::ApiVersion;
+
+/// The decoder, for fuzzing. Not part of the API.
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::soap::fuzzing::decode;
+}

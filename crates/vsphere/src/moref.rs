@@ -50,7 +50,8 @@ macro_rules! kinds {
 }
 kinds! {
     VirtualMachine, HostSystem, ClusterComputeResource, ComputeResource, ResourcePool, VirtualApp, Folder, Datacenter,
-    Datastore, StoragePod, Network, DistributedVirtualPortgroup, OpaqueNetwork, Task,
+    Datastore, StoragePod, Network, DistributedVirtualPortgroup, OpaqueNetwork, Task, SessionManager,
+    AuthorizationManager,
 }
 
 impl MoRef {

@@ -139,19 +139,13 @@ async fn send(
         incoming.ended(Outcome::Done);
         return Ok(Json::Null);
     }
-    match serde_json::from_str::<Json>(&text) {
-        Ok(json) => {
-            incoming.ended(Outcome::Done);
-            Ok(unwrapped(&call.path, json))
-        }
-        Err(_) => {
-            incoming.ended(Outcome::Failed);
-            Err(Error::NotVcenter {
-                address,
-                what: format!("{} is answered with something that is not JSON", call.name),
-            })
-        }
-    }
+    let Ok(json) = serde_json::from_str::<Json>(&text) else {
+        incoming.ended(Outcome::Failed);
+        let what = format!("{} is answered with something that is not JSON", call.name);
+        return Err(Error::NotVcenter { address, what });
+    };
+    incoming.ended(Outcome::Done);
+    Ok(unwrapped(&call.path, json))
 }
 
 fn unwrapped(path: &str, json: Json) -> Json {

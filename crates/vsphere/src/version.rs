@@ -51,11 +51,11 @@ impl FromStr for ApiVersion {
 impl fmt::Display for ApiVersion {
     /// As vSphere writes it: three numbers up to 6.7, four from 7.0 on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d] = self.0;
-        match (a, c, d) {
-            (..7, 0, 0) => write!(f, "{a}.{b}"),
-            (..7, _, 0) => write!(f, "{a}.{b}.{c}"),
-            _ => write!(f, "{a}.{b}.{c}.{d}"),
+        let [major, minor, update, patch] = self.0;
+        match (major, update, patch) {
+            (..7, 0, 0) => write!(f, "{major}.{minor}"),
+            (..7, _, 0) => write!(f, "{major}.{minor}.{update}"),
+            _ => write!(f, "{major}.{minor}.{update}.{patch}"),
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn service_versions(document: &str, namespace: &str) -> Result<Vec<St
         let (mut name, mut versions) = (String::new(), Vec::new());
         while let Some(part) = reader.next_child()? {
             match part.name() {
-                "name" => name = reader.text()?.trim().to_owned(),
+                "name" => reader.text()?.trim().clone_into(&mut name),
                 "version" => versions.insert(0, reader.text()?.trim().to_owned()),
                 "priorVersions" => {
                     while reader.next_child()?.is_some() {

@@ -247,13 +247,11 @@ async fn read_filter<T: Managed>(
     loop {
         let change = reply.next(|reader| {
             child(reader, |start, reader| {
-                Ok(match start.name() {
-                    "objectSet" => Some(Change::decode(start, reader)?),
-                    _ => {
-                        reader.skip()?;
-                        None
-                    }
-                })
+                if start.name() == "objectSet" {
+                    return Change::decode(start, reader).map(Some);
+                }
+                reader.skip()?;
+                Ok(None)
             })
         });
         match change.await? {

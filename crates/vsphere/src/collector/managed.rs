@@ -55,7 +55,7 @@ macro_rules! managed {
         }
 
         impl $name {
-            $($(#[$group_meta])* pub const $group: &'static [&'static str] = &[$($path),*];)*
+            $($(#[$group_meta])* $vis const $group: &'static [&'static str] = &[$($path),*];)*
 
             /// A value of which nothing but the reference is known.
             pub(crate) fn new(reference: $crate::moref::MoRef) -> Self {

@@ -14,5 +14,4 @@ pub(crate) mod update;
 
 pub(crate) use self::calls::{Collector, retrieve};
 pub(crate) use self::managed::{Managed, managed};
-pub use self::update::MissingProperty;
 pub(crate) use self::update::{Change, Found};

@@ -108,7 +108,7 @@ fn property<T: Managed>(
         match (start.name(), value.as_deref_mut()) {
             ("name", _) => path = reader.text()?.into_owned(),
             ("val", Some(value)) if is_set(&start) => {
-                mask = Some(value.assign(&path, &start, reader)?)
+                mask = Some(value.assign(&path, &start, reader)?);
             }
             _ => reader.skip()?,
         }

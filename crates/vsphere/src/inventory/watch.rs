@@ -23,7 +23,6 @@ use crate::client::{Client, pause};
 use crate::collector::calls::{View as ServerView, Waited};
 use crate::collector::{Change, Collector};
 use crate::error::Error;
-use crate::moref::MoRef;
 
 /// Events a slow reader may be behind before they are replaced by one [`Event::Resynced`].
 const BACKLOG: usize = 1024;
@@ -299,9 +298,7 @@ impl Follower {
             let waited = collector.wait::<Object>(&self.client, None).await?;
             for change in waited.changes {
                 // Changes may come between the pages.
-                if apply_one(&mut tree, change).is_none() {
-                    return Err(self.gap());
-                }
+                apply_one(&mut tree, change).map_err(|gap| self.failure(gap))?;
             }
             if !waited.truncated {
                 return Ok(tree);
@@ -332,10 +329,7 @@ impl Follower {
         self.inventory.change(|tree| {
             let mut events = Vec::new();
             for change in waited.changes {
-                match apply_one(tree, change) {
-                    Some(event) => events.extend(event),
-                    None => return Err(self.gap()),
-                }
+                events.extend(apply_one(tree, change).map_err(|gap| self.failure(gap))?);
             }
             Ok(events)
         })
@@ -368,11 +362,9 @@ impl Follower {
         }
     }
 
-    /// vCenter reported a change of an object it never told us of.
-    fn gap(&self) -> Error {
-        let fault =
-            crate::soap::Fault::plain("vCenter reported a change of an object that is not in view");
-        self.client.wire().fault("WaitForUpdatesEx", fault)
+    fn failure(&self, Gap: Gap) -> Error {
+        let words = "vCenter reported a change of an object that is not in view";
+        self.client.wire().fault("WaitForUpdatesEx", crate::soap::Fault::plain(words))
     }
 
     /// Clears a collector away that is of no more use.
@@ -398,28 +390,31 @@ async fn stop(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Applies a change; the outer `None` is a change of an object that is not in view.
-fn apply_one(tree: &mut Tree, change: Change<Object>) -> Option<Option<Event>> {
-    Some(match change {
-        Change::Enter(object) => match tree.insert(object.clone()) {
+/// A change of an object that is not in view: something was missed.
+struct Gap;
+
+/// Applies a change; returns what to tell of it.
+fn apply_one(tree: &mut Tree, change: Change<Object>) -> Result<Option<Event>, Gap> {
+    match change {
+        Change::Enter(object) => Ok(match tree.insert(object.clone()) {
             None => Some(Event::Appeared(object)),
             Some(before) if before == object => None,
             Some(before) => Some(Event::Changed { before, after: object }),
-        },
+        }),
         Change::Modify(partial, mask) => {
-            let reference: &MoRef = partial.reference();
-            let before = tree.remove(reference)?;
+            let before = tree.remove(partial.reference()).ok_or(Gap)?;
             let mut after = before.clone();
             after.merge(partial, mask);
             tree.insert(after.clone());
-            if before == after { None } else { Some(Event::Changed { before, after }) }
+            Ok((before != after).then_some(Event::Changed { before, after }))
         }
         Change::Leave(reference) => {
+            // What left is told once vCenter has said why.
             if let Some(object) = tree.remove(&reference) {
                 tree.depart(Departure { object, absence: Absence::Unreachable });
             }
-            None
+            Ok(None)
         }
-        Change::Foreign => None,
-    })
+        Change::Foreign => Ok(None),
+    }
 }

@@ -18,6 +18,7 @@
 pub(crate) mod codec;
 pub(crate) mod envelope;
 pub(crate) mod fault;
+pub(crate) mod fuzzing;
 pub(crate) mod reader;
 pub(crate) mod stream;
 pub(crate) mod value;

@@ -47,16 +47,16 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
-            call: Duration::from_secs(60),
+            call: Duration::from_mins(1),
             idle: Duration::from_secs(30),
-            wait: Duration::from_secs(120),
+            wait: Duration::from_mins(2),
             concurrency: 8,
             reply: 1 << 30,
             attempts: 4,
             pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(30),
-            keep_alive: Duration::from_secs(600),
-            rest_keep_alive: Duration::from_secs(240),
+            keep_alive: Duration::from_mins(10),
+            rest_keep_alive: Duration::from_mins(4),
         }
     }
 }
@@ -233,7 +233,7 @@ impl Incoming {
                 Error::TooLarge { address, method, limit: self.limit }
             }
             Ok(Ok(chunk)) => {
-                self.left -= chunk.as_ref().map_or(0, |bytes| bytes.len());
+                self.left -= chunk.as_ref().map_or(0, |bytes| AsRef::<[u8]>::as_ref(bytes).len());
                 return Ok(chunk);
             }
             Ok(Err(error)) => {

@@ -1,7 +1,7 @@
 //! Bytes to and from a vCenter: addresses, TLS, HTTP, and what can be seen from outside.
 
-pub mod address;
+pub(crate) mod address;
 pub(crate) mod http;
-pub mod observe;
+pub(crate) mod observe;
 pub(crate) mod redact;
-pub mod tls;
+pub(crate) mod tls;

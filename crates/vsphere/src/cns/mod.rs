@@ -1,0 +1,266 @@
+//! Container volumes: the storage service that CSI drivers stand on.
+//!
+//! `types` says what is sent and received, field by field; here are the calls. Everything that changes something is a
+//! task in vCenter: the calls return a [`VolumeTask`], which can be waited for, or named and taken up again by another
+//! process. A task covers several volumes, and each has its own outcome.
+
+mod outcome;
+mod types;
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+pub use self::outcome::{Attached, Created, Done, Outcome, SnapshotMade, VolumeOutcome};
+pub use self::types::{
+    AttachSpec, BackingDetails, ContainerCluster, CreateSpec, Cursor, EntityMetadata,
+    EntityReference, ExtendSpec, FilePermission, KeyValue, PolicyProfile, QueryFilter,
+    SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotEntry, SnapshotId, SnapshotInfo,
+    SnapshotQuerySpec, Volume, VolumeId, VolumeInfo, VolumeMetadata, VolumeMetadataUpdate,
+    VolumeSource,
+};
+use self::types::{
+    BatchResult, QueryResult, QuerySelection, SnapshotQueryFilter, SnapshotQueryResult,
+};
+use crate::client::Client;
+use crate::error::Error;
+use crate::moref::MoRef;
+use crate::soap::XmlError;
+use crate::soap::codec::Encode;
+use crate::soap::envelope::Args;
+use crate::tasks::Task;
+use crate::version::ApiVersion;
+use crate::wire::{Method, Service};
+
+/// Volumes or snapshots per reply of a query.
+const PAGE: i64 = 500;
+
+const MANAGER: (&str, &str) = ("CnsVolumeManager", "cns-volume-manager");
+
+/// A task on volumes; `T` is what a success brings.
+#[derive(Debug)]
+#[must_use = "a task that nobody waits for may fail unnoticed"]
+pub struct VolumeTask<T> {
+    client: Client,
+    task: Task,
+    method: &'static str,
+    brings: PhantomData<T>,
+}
+
+impl<T: Outcome> VolumeTask<T> {
+    /// What vCenter calls the task.
+    pub fn reference(&self) -> &MoRef {
+        self.task.reference()
+    }
+
+    /// Percent done, as vCenter last said.
+    pub fn progress(&self) -> u8 {
+        self.task.progress()
+    }
+
+    /// Waits for the end; the outcomes are in the order of the volumes asked for.
+    ///
+    /// # Errors
+    /// Those of [`Task::wait`]. A single volume's failure is in its outcome, not here.
+    pub async fn wait(self, within: Duration) -> Result<Vec<VolumeOutcome<T>>, Error> {
+        let value = self.task.wait(within).await?;
+        let missing = XmlError::Missing { of: "the task", field: "its result" };
+        let read = value.ok_or(missing).and_then(|value| value.read::<BatchResult>());
+        let batch = read.map_err(|source| self.client.cns_unreadable(self.method, source))?;
+        Ok(batch.results.into_iter().map(VolumeOutcome::from).collect())
+    }
+}
+
+impl Client {
+    fn cns_unreadable(&self, method: &str, source: XmlError) -> Error {
+        Error::Unreadable { address: self.address().to_owned(), method: method.to_owned(), source }
+    }
+
+    fn cns_needs(
+        &self,
+        needed: ApiVersion,
+        named: &'static str,
+        what: &'static str,
+    ) -> Result<(), Error> {
+        let found = self.api_version()?;
+        if found >= needed {
+            return Ok(());
+        }
+        let (address, found) = (self.address().to_owned(), found.to_string());
+        Err(Error::Unsupported { address, what, needed: named, found })
+    }
+
+    async fn cns_task<T>(
+        &self,
+        name: &'static str,
+        args: Args<'_>,
+    ) -> Result<VolumeTask<T>, Error> {
+        let method = Method::change(name).of(Service::Vsan);
+        let reference = self.call(method, &MoRef::new(MANAGER.0, MANAGER.1), args).await?;
+        let task = self.task(name, reference);
+        Ok(VolumeTask { client: self.clone(), task, method: name, brings: PhantomData })
+    }
+
+    /// Takes up a task on volumes that was started earlier, to wait for it.
+    pub fn resume_volume_task<T: Outcome>(&self, reference: MoRef) -> VolumeTask<T> {
+        let task = self.resume_task(reference);
+        VolumeTask { client: self.clone(), task, method: "(resumed)", brings: PhantomData }
+    }
+
+    /// Creates volumes. Needs `Datastore.FileManagement` on the datastores.
+    pub async fn create_volumes(
+        &self,
+        specs: Vec<CreateSpec>,
+    ) -> Result<VolumeTask<Created>, Error> {
+        let version = self.api_version()?;
+        let specs: Vec<CreateSpec> = specs.into_iter().map(|spec| spec.fit(version)).collect();
+        self.cns_task("CnsCreateVolume", &[("createSpecs", &specs)]).await
+    }
+
+    /// Deletes volumes, with their disks if `delete_disk`.
+    pub async fn delete_volumes(
+        &self,
+        volumes: &[VolumeId],
+        delete_disk: bool,
+    ) -> Result<VolumeTask<Done>, Error> {
+        let args: &[(&str, &dyn Encode)] = &[("volumeIds", &volumes), ("deleteDisk", &delete_disk)];
+        self.cns_task("CnsDeleteVolume", args).await
+    }
+
+    /// Attaches volumes to machines.
+    pub async fn attach_volumes(
+        &self,
+        specs: &[AttachSpec],
+    ) -> Result<VolumeTask<Attached>, Error> {
+        self.cns_task("CnsAttachVolume", &[("attachSpecs", &specs)]).await
+    }
+
+    /// Detaches volumes from machines.
+    pub async fn detach_volumes(&self, specs: &[AttachSpec]) -> Result<VolumeTask<Done>, Error> {
+        self.cns_task("CnsDetachVolume", &[("detachSpecs", &specs)]).await
+    }
+
+    /// Makes volumes larger.
+    pub async fn extend_volumes(&self, specs: &[ExtendSpec]) -> Result<VolumeTask<Done>, Error> {
+        self.cns_task("CnsExtendVolume", &[("extendSpecs", &specs)]).await
+    }
+
+    /// Changes what vCenter shows of volumes.
+    pub async fn update_volume_metadata(
+        &self,
+        updates: Vec<VolumeMetadataUpdate>,
+    ) -> Result<VolumeTask<Done>, Error> {
+        let version = self.api_version()?;
+        let updates: Vec<VolumeMetadataUpdate> =
+            updates.into_iter().map(|update| update.fit(version)).collect();
+        self.cns_task("CnsUpdateVolumeMetadata", &[("updateSpecs", &updates)]).await
+    }
+
+    /// Makes snapshots of volumes.
+    pub async fn create_volume_snapshots(
+        &self,
+        specs: &[SnapshotCreateSpec],
+    ) -> Result<VolumeTask<SnapshotMade>, Error> {
+        self.cns_needs(ApiVersion::V7_0U3, "7.0 Update 3", "make snapshots of volumes")?;
+        self.cns_task("CnsCreateSnapshots", &[("snapshotSpecs", &specs)]).await
+    }
+
+    /// Deletes snapshots of volumes.
+    pub async fn delete_volume_snapshots(
+        &self,
+        specs: &[SnapshotDeleteSpec],
+    ) -> Result<VolumeTask<Done>, Error> {
+        self.cns_needs(ApiVersion::V7_0U3, "7.0 Update 3", "delete snapshots of volumes")?;
+        self.cns_task("CnsDeleteSnapshots", &[("snapshotDeleteSpecs", &specs)]).await
+    }
+
+    /// All volumes that fit `filter`, read page by page. Needs `Cns.Searchable` on the root.
+    pub async fn query_volumes(&self, filter: &QueryFilter) -> Result<Vec<Volume>, Error> {
+        let mut filter = filter.clone();
+        let mut found: Vec<Volume> = Vec::new();
+        loop {
+            let offset = i64::try_from(found.len()).unwrap_or(i64::MAX);
+            filter.cursor = Some(Cursor { offset, limit: PAGE, total: None });
+            let method = Method::read("CnsQueryVolume").of(Service::Vsan);
+            let manager = MoRef::new(MANAGER.0, MANAGER.1);
+            let page: QueryResult = self.call(method, &manager, &[("filter", &filter)]).await?;
+            let (empty, total) = (
+                page.volumes.is_empty(),
+                page.cursor.and_then(|cursor| cursor.total).unwrap_or_default(),
+            );
+            found.extend(page.volumes);
+            if empty || i64::try_from(found.len()).unwrap_or(i64::MAX) >= total {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// All volumes that fit `filter`, in one reply, with only what is named in `select` (`VOLUME_NAME`, `HEALTH_STATUS`,
+    /// …) besides their ids.
+    pub async fn query_all_volumes(
+        &self,
+        filter: &QueryFilter,
+        select: &[&str],
+    ) -> Result<Vec<Volume>, Error> {
+        let selection = QuerySelection { names: select.iter().map(ToString::to_string).collect() };
+        let args: &[(&str, &dyn Encode)] = &[("filter", filter), ("selection", &selection)];
+        let method = Method::read("CnsQueryAllVolume").of(Service::Vsan);
+        let result: QueryResult =
+            self.call(method, &MoRef::new(MANAGER.0, MANAGER.1), args).await?;
+        Ok(result.volumes)
+    }
+
+    /// The ids of all container clusters that own volumes here, each once, sorted.
+    pub async fn volume_owners(&self) -> Result<Vec<String>, Error> {
+        let volumes = self.query_volumes(&QueryFilter::default()).await?;
+        let mut owners: Vec<String> =
+            volumes.iter().flat_map(Volume::owners).map(str::to_owned).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        Ok(owners)
+    }
+
+    /// Where volumes lie: their disks as vCenter keeps them.
+    pub async fn volume_info(
+        &self,
+        volumes: &[VolumeId],
+        within: Duration,
+    ) -> Result<Vec<VolumeOutcome<VolumeInfo>>, Error> {
+        self.cns_needs(ApiVersion::V7_0U2, "7.0 Update 2", "tell where volumes lie")?;
+        let args: &[(&str, &dyn Encode)] = &[("volumes", &volumes)];
+        self.cns_task::<VolumeInfo>("CnsQueryVolumeInfo", args).await?.wait(within).await
+    }
+
+    /// The snapshots of volumes; with no spec, of all volumes. Read page by page.
+    pub async fn query_volume_snapshots(
+        &self,
+        specs: &[SnapshotQuerySpec],
+        within: Duration,
+    ) -> Result<Vec<SnapshotEntry>, Error> {
+        const NAME: &str = "CnsQuerySnapshots";
+        self.cns_needs(ApiVersion::V7_0U3, "7.0 Update 3", "list snapshots of volumes")?;
+        let mut found: Vec<SnapshotEntry> = Vec::new();
+        loop {
+            let offset = i64::try_from(found.len()).unwrap_or(i64::MAX);
+            let cursor = Some(Cursor { offset, limit: PAGE, total: None });
+            let filter = SnapshotQueryFilter { specs: specs.to_vec(), cursor };
+            let method = Method::read(NAME).of(Service::Vsan);
+            let task = self
+                .call(
+                    method,
+                    &MoRef::new(MANAGER.0, MANAGER.1),
+                    &[("snapshotQueryFilter", &filter)],
+                )
+                .await?;
+            let value = self.task(NAME, task).wait(within).await?;
+            let missing = XmlError::Missing { of: "the task", field: "its result" };
+            let read = value.ok_or(missing).and_then(|value| value.read::<SnapshotQueryResult>());
+            let page = read.map_err(|source| self.cns_unreadable(NAME, source))?;
+            let (empty, total) =
+                (page.entries.is_empty(), page.cursor.and_then(|c| c.total).unwrap_or_default());
+            found.extend(page.entries);
+            if empty || i64::try_from(found.len()).unwrap_or(i64::MAX) >= total {
+                return Ok(found);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Storage policies.
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::moref::{Kind, MoRef};
+use crate::soap::Fault;
+use crate::soap::codec::{Encode, data};
+use crate::wire::{Method, Service};
+
+data! {
+    /// The entry points of the policy service.
+    struct PolicyService {
+        profile_manager: MoRef = "profileManager",
+        placement_solver: MoRef = "placementSolver",
+    }
+}
+
+data! {
+    struct ResourceType {
+        name: String = "resourceType",
+    }
+}
+
+data! {
+    struct ProfileId {
+        id: String = "uniqueId",
+    }
+}
+
+data! {
+    struct Profile {
+        id: ProfileId = "profileId",
+        name: String = "name",
+        description: Option<String> = "description",
+        is_default: Option<bool> = "isDefault",
+    }
+}
+
+data! {
+    struct Hub {
+        kind: String = "hubType",
+        id: String = "hubId",
+    }
+}
+
+data! {
+    struct Requirement xsi "PbmPlacementCapabilityProfileRequirement" {
+        profile: ProfileId = "profileId",
+    }
+}
+
+data! {
+    struct Placement {
+        hub: Hub = "hub",
+        warnings: Vec<Fault> = "warning",
+        errors: Vec<Fault> = "error",
+    }
+}
+
+/// A storage policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoragePolicy {
+    /// Tells it apart.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What its maker wrote.
+    pub description: Option<String>,
+    /// Whether it is the default of some kind of storage.
+    pub is_default: bool,
+}
+
+/// Whether a datastore satisfies a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compatibility {
+    /// The datastore, or cluster of datastores.
+    pub datastore: MoRef,
+    /// Why not. Empty: it does.
+    pub errors: Vec<Fault>,
+    /// What it would do less well.
+    pub warnings: Vec<Fault>,
+}
+
+impl Compatibility {
+    /// Whether the datastore satisfies the policy.
+    pub fn is_compatible(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+impl Client {
+    async fn policy_service(&self) -> Result<PolicyService, Error> {
+        let this = MoRef::new("PbmServiceInstance", "ServiceInstance");
+        self.call(Method::read("PbmRetrieveServiceContent").of(Service::Pbm), &this, &[]).await
+    }
+
+    /// All storage policies. None when the user lacks `StorageProfile.View`: vCenter does not tell that apart.
+    pub async fn storage_policies(&self) -> Result<Vec<StoragePolicy>, Error> {
+        let manager = self.policy_service().await?.profile_manager;
+        let storage = ResourceType { name: "STORAGE".to_owned() };
+        let args: &[(&str, &dyn Encode)] =
+            &[("resourceType", &storage), ("profileCategory", &"REQUIREMENT")];
+        let method = Method::read("PbmQueryProfile").of(Service::Pbm);
+        let ids: Vec<ProfileId> = self.call(method, &manager, args).await?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let method = Method::read("PbmRetrieveContent").of(Service::Pbm);
+        let profiles: Vec<Profile> = self.call(method, &manager, &[("profileIds", &ids)]).await?;
+        let policy = |profile: Profile| StoragePolicy {
+            id: profile.id.id,
+            name: profile.name,
+            description: profile.description,
+            is_default: profile.is_default.unwrap_or_default(),
+        };
+        Ok(profiles.into_iter().map(policy).collect())
+    }
+
+    /// Which of these datastores satisfy a policy; with none given, which of all do.
+    pub async fn compatible_datastores(
+        &self,
+        policy: &str,
+        datastores: &[MoRef],
+    ) -> Result<Vec<Compatibility>, Error> {
+        let solver = self.policy_service().await?.placement_solver;
+        let hub = |datastore: &MoRef| Hub {
+            kind: datastore.kind.as_str().to_owned(),
+            id: datastore.id.to_string(),
+        };
+        let hubs: Vec<Hub> = datastores.iter().map(hub).collect();
+        let requirement = Requirement { profile: ProfileId { id: policy.to_owned() } };
+        let args: &[(&str, &dyn Encode)] =
+            &[("hubsToSearch", &hubs), ("placementSubjectRequirement", &requirement)];
+        let method = Method::read("PbmCheckRequirements").of(Service::Pbm);
+        let placements: Vec<Placement> = self.call(method, &solver, args).await?;
+        let compatibility = |placement: Placement| Compatibility {
+            datastore: MoRef {
+                kind: Kind::from(placement.hub.kind.as_str()),
+                id: placement.hub.id.into(),
+            },
+            errors: placement.errors,
+            warnings: placement.warnings,
+        };
+        Ok(placements.into_iter().map(compatibility).collect())
+    }
+}

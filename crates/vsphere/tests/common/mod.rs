@@ -1,0 +1,107 @@
+//! What the tests of this crate share.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use testkit::{Vcenter, eventually};
+use vsphere::inventory::{Event, Events, Inventory, Selection, Vm, Watch};
+use vsphere::{CallCounter, Client, ClientBuilder, Credentials, Limits, Trust};
+
+/// Limits for a vCenter on this machine: failures are noticed soon.
+pub fn quick() -> Limits {
+    Limits {
+        connect: Duration::from_secs(2),
+        call: Duration::from_secs(10),
+        idle: Duration::from_secs(5),
+        wait: Duration::from_secs(1),
+        pause: Duration::from_millis(20),
+        longest_pause: Duration::from_millis(200),
+        ..Limits::default()
+    }
+}
+
+/// A client in the making, for the simulator's first user.
+pub fn client_of(vcenter: &Vcenter) -> ClientBuilder {
+    client_at(vcenter, &vcenter.address().to_string())
+}
+
+/// The same, by way of another address.
+pub fn client_at(vcenter: &Vcenter, address: &str) -> ClientBuilder {
+    Client::builder(address)
+        .trust(Trust::CaBundle(vcenter.ca_pem()))
+        .credentials(Credentials::new(vcenter.user(), vcenter.password()))
+        .user_agent("vsphere-test/1")
+        .limits(quick())
+}
+
+/// A connected client.
+pub async fn connected(vcenter: &Vcenter) -> Client {
+    client_of(vcenter).connect().await.expect("the simulator lets us in")
+}
+
+/// A connected client whose calls are counted.
+pub async fn counted(vcenter: &Vcenter) -> (Client, Arc<CallCounter>) {
+    let counter = Arc::new(CallCounter::default());
+    let client = client_of(vcenter)
+        .observer(counter.clone())
+        .connect()
+        .await
+        .expect("the simulator lets us in");
+    (client, counter)
+}
+
+/// Everything this crate knows of machines, hosts, clusters, pools, datastores and networks.
+pub fn everything() -> Selection {
+    use vsphere::inventory::{Cluster, Datastore, Host, Network, ResourcePool};
+    Selection::new()
+        .vms(&[
+            Vm::IDENTITY,
+            Vm::CONFIG,
+            Vm::EXTRA_CONFIG,
+            Vm::GUEST,
+            Vm::RUNTIME,
+            Vm::PLACEMENT,
+            Vm::HARDWARE,
+            Vm::SNAPSHOTS,
+        ])
+        .hosts(&[Host::IDENTITY, Host::STATE, Host::STORAGE])
+        .clusters(&[Cluster::IDENTITY, Cluster::MEMBERS])
+        .resource_pools(&[ResourcePool::IDENTITY])
+        .datacenter_folders()
+        .datastores(&[Datastore::IDENTITY, Datastore::STATE, Datastore::HOSTS])
+        .networks(&[Network::IDENTITY])
+}
+
+/// A watch whose first view is there, and its events from then on.
+pub async fn watching(client: &Client, selection: Selection) -> (Watch, Inventory, Events) {
+    let watch = client.watch(selection);
+    let inventory = watch.inventory().clone();
+    let mut events = inventory.events();
+    inventory.ready().await.expect("a first view");
+    if matches!(next(&mut events).await, Event::Snapshot) {
+        return (watch, inventory, events);
+    }
+    panic!("the first event is not the snapshot");
+}
+
+/// The next event, soon.
+pub async fn next(events: &mut Events) -> Event {
+    let event = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+    event.expect("an event within 20 seconds").expect("the watch goes on")
+}
+
+/// Events until one fits.
+pub async fn until(events: &mut Events, mut fits: impl FnMut(&Event) -> bool) -> Event {
+    loop {
+        let event = next(events).await;
+        if fits(&event) {
+            return event;
+        }
+    }
+}
+
+/// Waits until `check` holds.
+pub async fn holds(what: &str, mut check: impl FnMut() -> bool) {
+    eventually(what, 20, async || if check() { Ok(()) } else { Err("not yet") }).await;
+}
