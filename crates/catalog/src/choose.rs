@@ -139,32 +139,18 @@ pub fn choose(
     let mut fits = Vec::new();
     let mut others = Vec::new();
     for release in catalog.of(driver, request.implementation).rev() {
-        match judge(
-            catalog,
-            seen,
-            &known,
-            release,
-            pin == Some(&release.version),
-        ) {
+        match judge(catalog, seen, &known, release, pin == Some(&release.version)) {
             Ok(fit) => fits.push(fit),
             Err(reason) => others.push((release.version.clone(), reason)),
         }
     }
     let (action, standstill) = decide(catalog, seen, driver, request, &fits, &others);
     let mut notices = known.notices;
-    notices.extend(notices_of(
-        catalog, driver, request, &action, &fits, &others,
-    ));
+    notices.extend(notices_of(catalog, driver, request, &action, &fits, &others));
     others.extend(passed_over(request, &action, &fits));
     others.retain(|(version, _)| Some(version) != action.version());
     others.sort_by(|(a, _), (b, _)| b.cmp(a));
-    Decision {
-        driver,
-        action,
-        standstill,
-        notices,
-        others,
-    }
+    Decision { driver, action, standstill, notices, others }
 }
 
 /// The cluster as far as the catalog knows the world.
@@ -181,10 +167,7 @@ impl Known {
         if let Some(newest) = catalog.newest_kubernetes(driver, whose)
             && kubernetes.as_minor() > newest
         {
-            notices.push(Notice::KubernetesUnknown {
-                newest,
-                cluster: kubernetes,
-            });
+            notices.push(Notice::KubernetesUnknown { newest, cluster: kubernetes });
             kubernetes = KubernetesVersion::minor(newest.major, newest.minor);
         }
         for vcenter in &seen.vcenters {
@@ -196,11 +179,7 @@ impl Known {
                 });
             }
         }
-        Self {
-            kubernetes,
-            newest_vsphere: catalog.newest_vsphere.version(),
-            notices,
-        }
+        Self { kubernetes, newest_vsphere: catalog.newest_vsphere.version(), notices }
     }
 }
 
@@ -217,11 +196,7 @@ fn judge<'a>(
     for vcenter in &seen.vcenters {
         judge_vcenter(known, vcenter, release, &mut notices)?;
     }
-    for fault in release
-        .known_bad
-        .iter()
-        .filter(|fault| holds(&fault.when, seen))
-    {
+    for fault in release.known_bad.iter().filter(|fault| holds(&fault.when, seen)) {
         let (id, reason, remedy) = (fault.id.clone(), fault.reason.clone(), fault.remedy.clone());
         match fault.severity {
             Severity::Refuse => return Err(Reason::KnownBad { id, reason, remedy }),
@@ -232,10 +207,7 @@ fn judge<'a>(
         if let Some(reason) = catalog.why_unavailable(image)
             && !seen.rewrite.covers(image)
         {
-            return Err(Reason::ImagesGone {
-                image: image.tagged(),
-                reason: reason.to_owned(),
-            });
+            return Err(Reason::ImagesGone { image: image.tagged(), reason: reason.to_owned() });
         }
     }
     if !pinned && (release.channel == Channel::Candidate || !release.version.pre.is_empty()) {
@@ -254,15 +226,9 @@ fn judge<'a>(
         _ => false,
     };
     if over || release.support == Support::Ended {
-        notices.push(Notice::SupportEnded {
-            version: release.version.clone(),
-        });
+        notices.push(Notice::SupportEnded { version: release.version.clone() });
     }
-    Ok(Fit {
-        release,
-        exact,
-        notices,
-    })
+    Ok(Fit { release, exact, notices })
 }
 
 /// Whether the cluster is in the release's range; `false` when it is only tolerated.
@@ -276,11 +242,7 @@ fn judge_kubernetes(
     match supports.place(known) {
         Ordering::Equal => Ok(true),
         Ordering::Less => Err(Reason::KubernetesTooOld { supports, cluster }),
-        Ordering::Greater
-            if supports
-                .tolerates
-                .is_some_and(|most| known.as_minor() <= most) =>
-        {
+        Ordering::Greater if supports.tolerates.is_some_and(|most| known.as_minor() <= most) => {
             notices.push(Notice::OneMinorBehind { supports, cluster });
             Ok(false)
         }
@@ -298,12 +260,7 @@ fn judge_vcenter(
     let (name, version) = (vcenter.name.clone(), vcenter.version);
     if range.min.compare(version) == Ordering::Less {
         let because = range.because.clone();
-        return Err(Reason::VcenterTooOld {
-            name,
-            version,
-            min: range.min,
-            because,
-        });
+        return Err(Reason::VcenterTooOld { name, version, min: range.min, because });
     }
     if let Some(max) = range.max
         && max.compare(version.min(known.newest_vsphere)) == Ordering::Greater
@@ -313,20 +270,12 @@ fn judge_vcenter(
     if let (Some(min), Some(host)) = (range.hosts, vcenter.oldest_host)
         && min.compare(host) == Ordering::Less
     {
-        return Err(Reason::HostTooOld {
-            vcenter: name,
-            version: host,
-            min,
-        });
+        return Err(Reason::HostTooOld { vcenter: name, version: host, min });
     }
     if let Some(tested) = range.tested
         && tested.compare(version) == Ordering::Greater
     {
-        notices.push(Notice::VsphereUntested {
-            name,
-            version,
-            tested,
-        });
+        notices.push(Notice::VsphereUntested { name, version, tested });
     }
     Ok(())
 }
@@ -376,25 +325,15 @@ fn decide(
         Some(from) if *from == to.version => Some(Action::Keep(from.clone())),
         Some(from) => {
             let may_stop = |at: &Release| fits.iter().any(|fit| fit.release.version == at.version);
-            path::find(
-                catalog,
-                seen,
-                (driver, request.implementation),
-                from,
-                to,
-                &may_stop,
-            )
-            .map(Action::Change)
+            path::find(catalog, seen, (driver, request.implementation), from, to, &may_stop)
+                .map(Action::Change)
         }
     };
     if let Policy::Pinned { version, downgrade } = &request.policy {
         return pinned(version, *downgrade, request, fits, refused, &road, stay);
     }
     let ahead = |fit: &&Fit<'_>| {
-        request
-            .installed
-            .as_ref()
-            .is_none_or(|installed| fit.release.version >= *installed)
+        request.installed.as_ref().is_none_or(|installed| fit.release.version >= *installed)
     };
     let stable = |fit: &&Fit<'_>| fit.release.channel == Channel::Stable;
     let newest = || fits.iter().filter(ahead).find_map(|fit| road(fit.release));
@@ -408,20 +347,14 @@ fn decide(
         _ => newest(),
     };
     match (best, &request.installed) {
-        (None, Some(installed)) if fits.iter().any(|fit| fit.release.version > *installed) => (
-            stay,
-            Some(Standstill::NoWayForward {
-                installed: installed.clone(),
-            }),
-        ),
+        (None, Some(installed)) if fits.iter().any(|fit| fit.release.version > *installed) => {
+            (stay, Some(Standstill::NoWayForward { installed: installed.clone() }))
+        }
         (None, _) if fits.is_empty() => (stay, Some(Standstill::NothingFits)),
         (None, _) => (stay, None),
         (Some(Action::Change(path)), Some(_)) if request.policy == Policy::Manual => {
             let available = path.hops.last().map(|hop| hop.to.clone());
-            (
-                stay,
-                available.map(|available| Standstill::AwaitsApproval { available }),
-            )
+            (stay, available.map(|available| Standstill::AwaitsApproval { available }))
         }
         (Some(action), _) => (action, None),
     }
@@ -441,13 +374,7 @@ fn pinned(
     }
     let pinned = pin.clone();
     if let Some((_, reason)) = refused.iter().find(|(version, _)| version == pin) {
-        return (
-            stay,
-            Some(Standstill::PinRefused {
-                pinned,
-                reason: reason.clone(),
-            }),
-        );
+        return (stay, Some(Standstill::PinRefused { pinned, reason: reason.clone() }));
     }
     let Some(fit) = fits.iter().find(|fit| fit.release.version == *pin) else {
         return (stay, Some(Standstill::PinUnknown { pinned }));
@@ -471,10 +398,7 @@ fn pinned(
 fn unreachable(request: &Request, release: &Release) -> Reason {
     Reason::Unreachable {
         installed: request.installed.clone().unwrap_or(Version::new(0, 0, 0)),
-        from: release
-            .upgrade_from
-            .clone()
-            .unwrap_or(release.version.clone()),
+        from: release.upgrade_from.clone().unwrap_or(release.version.clone()),
     }
 }
 
@@ -503,15 +427,9 @@ fn notices_of(
         // It runs, so it is no candidate for anything; the images and the ranges still matter.
         Some((_, Reason::Candidate | Reason::NeedsNewerOperator)) => Vec::new(),
         Some((_, reason)) => {
-            vec![Notice::RunningDoesNotFit {
-                version,
-                reason: Box::new(reason.clone()),
-            }]
+            vec![Notice::RunningDoesNotFit { version, reason: Box::new(reason.clone()) }]
         }
-        None if catalog
-            .find(driver, request.implementation, &version)
-            .is_none() =>
-        {
+        None if catalog.find(driver, request.implementation, &version).is_none() => {
             vec![Notice::RunningUnknown { version }]
         }
         None => Vec::new(),
@@ -527,30 +445,26 @@ fn passed_over(request: &Request, action: &Action, fits: &[Fit<'_>]) -> Vec<(Ver
     let reason = |fit: &Fit<'_>| {
         let version = &fit.release.version;
         match (&request.policy, &request.installed) {
-            (Policy::Pinned { version: pin, .. }, _) if version != pin => Reason::NotPinned {
-                pinned: pin.clone(),
-            },
-            (_, Some(installed)) if version < installed => Reason::OlderThanInstalled {
-                installed: installed.clone(),
-            },
-            (Policy::Manual, Some(installed)) if chosen == installed => Reason::HeldByPolicy {
-                installed: installed.clone(),
-            },
+            (Policy::Pinned { version: pin, .. }, _) if version != pin => {
+                Reason::NotPinned { pinned: pin.clone() }
+            }
+            (_, Some(installed)) if version < installed => {
+                Reason::OlderThanInstalled { installed: installed.clone() }
+            }
+            (Policy::Manual, Some(installed)) if chosen == installed => {
+                Reason::HeldByPolicy { installed: installed.clone() }
+            }
             _ if version > chosen
                 && request.policy == Policy::Stable
                 && fit.release.channel != Channel::Stable =>
             {
-                Reason::NotStable {
-                    chosen: chosen.clone(),
-                }
+                Reason::NotStable { chosen: chosen.clone() }
             }
             _ if version > chosen => unreachable(request, fit.release),
-            _ if !fit.exact && taken.is_some_and(|taken| taken.exact) => Reason::NotTheSameMinor {
-                chosen: chosen.clone(),
-            },
-            _ => Reason::NotTheNewest {
-                chosen: chosen.clone(),
-            },
+            _ if !fit.exact && taken.is_some_and(|taken| taken.exact) => {
+                Reason::NotTheSameMinor { chosen: chosen.clone() }
+            }
+            _ => Reason::NotTheNewest { chosen: chosen.clone() },
         }
     };
     fits.iter()

@@ -39,9 +39,7 @@ impl Image {
 impl fmt::Display for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.tagged())?;
-        self.digest
-            .as_ref()
-            .map_or(Ok(()), |digest| write!(f, "@{digest}"))
+        self.digest.as_ref().map_or(Ok(()), |digest| write!(f, "@{digest}"))
     }
 }
 
@@ -57,41 +55,26 @@ impl FromStr for Image {
         let path = rest.rfind('/').map_or(0, |slash| slash + 1);
         let (name, tag) = match rest[path..].find(':') {
             None => (rest, None),
-            Some(colon) => (
-                &rest[..path + colon],
-                Some(rest[path + colon + 1..].to_owned()),
-            ),
+            Some(colon) => (&rest[..path + colon], Some(rest[path + colon + 1..].to_owned())),
         };
         let word = |text: &str, extra: &str| {
-            !text.is_empty()
-                && text
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || extra.contains(c))
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c))
         };
         let plausible = word(name, "./-_:")
             && !name.starts_with('/')
             && !name.ends_with('/')
             && (tag.is_some() || digest.is_some())
-            && tag
-                .as_deref()
-                .is_none_or(|tag| tag.len() <= 128 && word(tag, "._-"))
+            && tag.as_deref().is_none_or(|tag| tag.len() <= 128 && word(tag, "._-"))
             && digest.as_deref().is_none_or(is_digest);
         ensure!(plausible, ImageSnafu { text });
-        Ok(Self {
-            name: name.to_owned(),
-            tag,
-            digest,
-        })
+        Ok(Self { name: name.to_owned(), tag, digest })
     }
 }
 
 /// `sha256:` and 64 lower-case hex digits.
 pub fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|hex| {
-        hex.len() == 64
-            && hex
-                .bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     })
 }
 
@@ -103,9 +86,7 @@ impl Serialize for Image {
 
 impl<'de> Deserialize<'de> for Image {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -125,10 +106,8 @@ impl Rewrite {
     /// A map from prefixes to replacements.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let trim = |text: String| text.trim_matches('/').to_owned();
-        let mut prefixes: Vec<_> = pairs
-            .into_iter()
-            .map(|(from, to)| (trim(from), trim(to)))
-            .collect();
+        let mut prefixes: Vec<_> =
+            pairs.into_iter().map(|(from, to)| (trim(from), trim(to))).collect();
         prefixes.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
         Self { prefixes }
     }
@@ -153,16 +132,9 @@ impl Rewrite {
         let Some((from, to)) = self.find(image) else {
             return image.clone();
         };
-        let rest = if from.is_empty() {
-            path_of(&image.name)
-        } else {
-            &image.name[from.len()..]
-        };
+        let rest = if from.is_empty() { path_of(&image.name) } else { &image.name[from.len()..] };
         let name = format!("{to}/{}", rest.trim_start_matches('/'));
-        Image {
-            name: name.trim_matches('/').to_owned(),
-            ..image.clone()
-        }
+        Image { name: name.trim_matches('/').to_owned(), ..image.clone() }
     }
 
     fn find(&self, image: &Image) -> Option<&(String, String)> {
@@ -201,25 +173,14 @@ mod tests {
         assert_eq!(it.name, "mirror.local:5000/csi/driver");
         assert_eq!(it.tag.as_deref(), Some("v3.7.3"));
         assert_eq!(it.digest.as_deref(), Some(DIGEST));
-        assert_eq!(
-            image("mirror.local:5000/driver:v1").name,
-            "mirror.local:5000/driver"
-        );
+        assert_eq!(image("mirror.local:5000/driver:v1").name, "mirror.local:5000/driver");
     }
 
     #[test]
     fn what_names_no_image_is_refused() {
-        for text in [
-            "",
-            "driver",
-            "a b:c",
-            "x@sha256:12",
-            "/x:1",
-            "x:",
-            "x:a:b",
-            "x/:1",
-            "r/x:v1@md5:aa",
-        ] {
+        for text in
+            ["", "driver", "a b:c", "x@sha256:12", "/x:1", "x:", "x:a:b", "x/:1", "r/x:v1@md5:aa"]
+        {
             assert!(text.parse::<Image>().is_err(), "{text}");
         }
     }
@@ -228,26 +189,18 @@ mod tests {
     fn the_longest_prefix_wins_and_digests_are_kept() {
         let rewrite = Rewrite::new([
             ("registry.k8s.io".to_owned(), "mirror.local/k8s".to_owned()),
-            (
-                "registry.k8s.io/sig-storage/".to_owned(),
-                "mirror.local/sidecars".to_owned(),
-            ),
+            ("registry.k8s.io/sig-storage/".to_owned(), "mirror.local/sidecars".to_owned()),
         ]);
         let moved = |text: &str| rewrite.apply(&image(text)).to_string();
         assert_eq!(
-            moved(&format!(
-                "registry.k8s.io/csi-vsphere/driver:v3.7.3@{DIGEST}"
-            )),
+            moved(&format!("registry.k8s.io/csi-vsphere/driver:v3.7.3@{DIGEST}")),
             format!("mirror.local/k8s/csi-vsphere/driver:v3.7.3@{DIGEST}")
         );
         assert_eq!(
             moved("registry.k8s.io/sig-storage/csi-attacher:v4.9.0"),
             "mirror.local/sidecars/csi-attacher:v4.9.0"
         );
-        assert_eq!(
-            moved("registry.k8s.io.example.com/x:1"),
-            "registry.k8s.io.example.com/x:1"
-        );
+        assert_eq!(moved("registry.k8s.io.example.com/x:1"), "registry.k8s.io.example.com/x:1");
         assert_eq!(moved("gcr.io/x:1"), "gcr.io/x:1");
     }
 

@@ -14,17 +14,22 @@
 //! ```
 
 pub mod choose;
+pub mod diff;
 mod embedded;
 pub mod image;
+pub mod manifest;
 pub mod matrix;
 pub mod model;
 pub mod path;
 pub mod read;
+pub mod trust;
 pub mod version;
 pub mod why;
+mod write;
 
 pub use choose::{Action, Decision, Environment, Policy, Request, choose};
 pub use embedded::{TEXT as EMBEDDED, embedded};
 pub use image::{Image, Rewrite};
 pub use model::{Catalog, Driver, Implementation, Release, Vcenter};
 pub use read::{ReadError, read};
+pub use write::write;

@@ -14,10 +14,7 @@ use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
 use crate::{
-    model::{
-        Catalog, Channel, Driver, Implementation, KubernetesRange, Manifest, Release, Support,
-        VsphereRange,
-    },
+    model::{Catalog, Driver, KubernetesRange, Manifest, Release, VsphereRange},
     version::{KubernetesMinor, VersionError, VsphereBound},
 };
 
@@ -114,10 +111,8 @@ pub fn read(document: Value) -> Result<Catalog, MatrixError> {
         }
     }
     ensure!(!releases.is_empty(), EmptySnafu);
-    let newest = releases
-        .iter()
-        .filter_map(|release| release.vsphere.max)
-        .max_by_key(|max| max.version());
+    let newest =
+        releases.iter().filter_map(|release| release.vsphere.max).max_by_key(|max| max.version());
     let mut catalog = Catalog {
         serial: 0,
         issued: Timestamp::UNIX_EPOCH,
@@ -133,20 +128,10 @@ pub fn read(document: Value) -> Result<Catalog, MatrixError> {
 fn release(driver: Driver, text: &str, entry: Entry) -> Result<Release, MatrixError> {
     let version = Version::parse(text.trim_start_matches('v'))
         .with_context(|_| DriverVersionSnafu { driver, text })?;
-    let bound = || BoundSnafu {
-        driver,
-        version: version.clone(),
-    };
+    let bound = || BoundSnafu { driver, version: version.clone() };
     let Range { min, max, skew } = entry.k8s;
-    let (min, max) = if skew.is_empty() {
-        (min, max)
-    } else {
-        (skew.clone(), skew)
-    };
-    ensure!(
-        !min.is_empty() && !max.is_empty(),
-        NoKubernetesSnafu { driver, version }
-    );
+    let (min, max) = if skew.is_empty() { (min, max) } else { (skew.clone(), skew) };
+    ensure!(!min.is_empty() && !max.is_empty(), NoKubernetesSnafu { driver, version });
     let kubernetes = KubernetesRange {
         min: min.parse::<KubernetesMinor>().with_context(|_| bound())?,
         max: max.parse::<KubernetesMinor>().with_context(|_| bound())?,
@@ -159,36 +144,15 @@ fn release(driver: Driver, text: &str, entry: Entry) -> Result<Release, MatrixEr
         hosts: None,
         because: String::new(),
     };
-    entry.paths.first().with_context(|| NoPathSnafu {
-        driver,
-        version: version.clone(),
-    })?;
-    Ok(Release {
-        driver,
-        implementation: Implementation::Upstream,
-        version,
-        released: None,
-        channel: Channel::Stable,
-        support: Support::Unstated,
-        end_of_support: None,
-        kubernetes,
-        vsphere,
-        images: BTreeMap::new(),
-        features: BTreeMap::new(),
-        manifest: Manifest {
-            urls: entry.paths,
-            ..Manifest::default()
-        },
-        before: Vec::new(),
-        after: Vec::new(),
-        known_bad: Vec::new(),
-        upgrade_from: None,
-    })
+    entry.paths.first().with_context(|| NoPathSnafu { driver, version: version.clone() })?;
+    let manifest = Manifest { urls: entry.paths, ..Manifest::default() };
+    Ok(Release { kubernetes, vsphere, ..Release::published(driver, version, manifest) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Implementation;
     use serde_json::json;
 
     fn sample() -> Value {
@@ -211,19 +175,9 @@ mod tests {
         let catalog = crate::read(sample().to_string().as_bytes()).unwrap();
         let csi: Vec<_> = catalog.of(Driver::Csi, Implementation::Upstream).collect();
         assert_eq!(csi[0].version, Version::new(3, 2, 0));
-        assert_eq!(
-            csi[1].version,
-            Version::new(3, 10, 0),
-            "3.10 is newer than 3.2"
-        );
-        assert_eq!(
-            csi[0].manifest.urls,
-            ["https://example.com/a.yaml", "file:///b.yaml"]
-        );
-        let cpi = catalog
-            .of(Driver::Cpi, Implementation::Upstream)
-            .next()
-            .unwrap();
+        assert_eq!(csi[1].version, Version::new(3, 10, 0), "3.10 is newer than 3.2");
+        assert_eq!(csi[0].manifest.urls, ["https://example.com/a.yaml", "file:///b.yaml"]);
+        let cpi = catalog.of(Driver::Cpi, Implementation::Upstream).next().unwrap();
         assert_eq!(cpi.kubernetes.to_string(), "1.26");
     }
 
@@ -236,21 +190,13 @@ mod tests {
                 .to_string()
         };
         for (path, value, sentence) in [
-            (
-                "/CPI/1.26.0/k8s",
-                json!({}),
-                "CPI 1.26.0 in the matrix names no Kubernetes version",
-            ),
+            ("/CPI/1.26.0/k8s", json!({}), "CPI 1.26.0 in the matrix names no Kubernetes version"),
             (
                 "/CSI/3.2.0/deploymentPath",
                 json!([]),
                 "CSI 3.2.0 in the matrix has no deploymentPath",
             ),
-            (
-                "/CSI/3.2.0/vSphere/min",
-                json!("old"),
-                "\"old\" is not a vSphere version",
-            ),
+            ("/CSI/3.2.0/vSphere/min", json!("old"), "\"old\" is not a vSphere version"),
             (
                 "/CSI",
                 json!({"three": sample()["CSI"]["3.2.0"]}),
@@ -262,10 +208,6 @@ mod tests {
             assert!(text.contains(sentence), "{text}");
         }
         let empty = crate::read(br#"{"CSI": {}, "CPI": {}}"#).unwrap_err();
-        assert!(
-            snafu::Report::from_error(empty)
-                .to_string()
-                .contains("the matrix is empty")
-        );
+        assert!(snafu::Report::from_error(empty).to_string().contains("the matrix is empty"));
     }
 }

@@ -310,6 +310,8 @@ pub struct CpiTemplate {
     pub node_labels: bool,
     /// The service controller watches EndpointSlices.
     pub endpoint_slices: bool,
+    /// Secrets are watched in the configured namespaces only; older releases watch those of the cluster.
+    pub namespaced_secrets: bool,
 }
 
 /// Where a release's objects come from. Exactly one is set; none set means that the catalog was
@@ -382,6 +384,35 @@ pub struct Release {
 }
 
 impl Release {
+    /// A release of which only the manifest is known; everything else is to be filled in.
+    pub fn published(driver: Driver, version: Version, manifest: Manifest) -> Self {
+        let any = KubernetesMinor { major: 1, minor: 0 };
+        Self {
+            driver,
+            implementation: Implementation::Upstream,
+            version,
+            released: None,
+            channel: Channel::Stable,
+            support: Support::Unstated,
+            end_of_support: None,
+            kubernetes: KubernetesRange { min: any, max: any, tolerates: None },
+            vsphere: VsphereRange {
+                min: VsphereBound::of_major(0),
+                max: None,
+                tested: None,
+                hosts: None,
+                because: String::new(),
+            },
+            images: BTreeMap::new(),
+            features: BTreeMap::new(),
+            manifest,
+            before: Vec::new(),
+            after: Vec::new(),
+            known_bad: Vec::new(),
+            upgrade_from: None,
+        }
+    }
+
     /// `3.7`, the line the release belongs to.
     pub fn line(&self) -> (u64, u64) {
         (self.version.major, self.version.minor)
@@ -436,8 +467,7 @@ impl Catalog {
         whose: Implementation,
         version: &Version,
     ) -> Option<&Release> {
-        self.of(driver, whose)
-            .find(|release| release.version == *version)
+        self.of(driver, whose).find(|release| release.version == *version)
     }
 
     /// The newest Kubernetes any release of the driver supports.
@@ -446,9 +476,7 @@ impl Catalog {
         driver: Driver,
         whose: Implementation,
     ) -> Option<KubernetesMinor> {
-        self.of(driver, whose)
-            .map(|release| release.kubernetes.max)
-            .max()
+        self.of(driver, whose).map(|release| release.kubernetes.max).max()
     }
 
     /// Why an image cannot be pulled, if it cannot.

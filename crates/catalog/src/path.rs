@@ -36,14 +36,7 @@ pub struct Path {
 impl Path {
     /// One step back, which only ever happens because the admin asked for it.
     pub(crate) fn back(from: Version, to: Version) -> Self {
-        Self {
-            from,
-            hops: vec![Hop {
-                to,
-                before: Vec::new(),
-                after: Vec::new(),
-            }],
-        }
+        Self { from, hops: vec![Hop { to, before: Vec::new(), after: Vec::new() }] }
     }
 }
 
@@ -57,12 +50,7 @@ pub(crate) fn find(
     to: &Release,
     may_stop: &dyn Fn(&Release) -> bool,
 ) -> Option<Path> {
-    let reach = |release: &Release| {
-        release
-            .upgrade_from
-            .clone()
-            .unwrap_or(Version::new(0, 0, 0))
-    };
+    let reach = |release: &Release| release.upgrade_from.clone().unwrap_or(Version::new(0, 0, 0));
     let mut stops = vec![to];
     while let Some(next) = stops.last()
         && reach(next) > *from
@@ -76,11 +64,7 @@ pub(crate) fn find(
                 stop.version >= bound && stop.version < next.version && stop.version > *from
             })
             .filter(|stop| may_stop(stop))
-            .min_by(|a, b| {
-                reach(a)
-                    .cmp(&reach(b))
-                    .then_with(|| b.version.cmp(&a.version))
-            })
+            .min_by(|a, b| reach(a).cmp(&reach(b)).then_with(|| b.version.cmp(&a.version)))
             .filter(|stop| reach(stop) < bound)?;
         stops.push(stop);
     }
@@ -108,8 +92,5 @@ pub(crate) fn find(
         at = stop.version.clone();
         hops.push(hop);
     }
-    Some(Path {
-        from: from.clone(),
-        hops,
-    })
+    Some(Path { from: from.clone(), hops })
 }

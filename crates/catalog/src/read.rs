@@ -87,9 +87,8 @@ pub enum ReadError {
 pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
     ensure!(bytes.len() <= MAX_BYTES, TooLargeSnafu);
     let text = std::str::from_utf8(bytes).context(NotTextSnafu)?;
-    let document: Value = serde_saphyr::from_str(text)
-        .map_err(Box::new)
-        .context(NotADocumentSnafu)?;
+    let document: Value =
+        serde_saphyr::from_str(text).map_err(Box::new).context(NotADocumentSnafu)?;
     if matrix::is_matrix(&document) {
         return matrix::read(document).context(MatrixSnafu);
     }
@@ -109,10 +108,7 @@ pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
         );
     }
     pin(&mut releases, &head.digests)?;
-    let mut catalog = Catalog {
-        releases,
-        ..head.rest
-    };
+    let mut catalog = Catalog { releases, ..head.rest };
     sort(&mut catalog);
     check_sense(&catalog)?;
     Ok(catalog)
@@ -148,13 +144,8 @@ fn without_releases<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Catalog
 
 fn check_schema(document: &Value) -> Result<(), ReadError> {
     let schema = document.get("schema").context(NoSchemaSnafu)?;
-    let found = schema
-        .as_str()
-        .map_or_else(|| schema.to_string(), str::to_owned);
-    let major = found
-        .split('.')
-        .next()
-        .and_then(|major| major.parse::<u64>().ok());
+    let found = schema.as_str().map_or_else(|| schema.to_string(), str::to_owned);
+    let major = found.split('.').next().and_then(|major| major.parse::<u64>().ok());
     ensure!(major == Some(SCHEMA_MAJOR), OtherSchemaSnafu { found });
     Ok(())
 }
@@ -195,10 +186,7 @@ fn fold_out(
         let entries = line.get("releases").and_then(Value::as_array);
         for (n, entry) in entries.into_iter().flatten().enumerate() {
             let mut fields = whole.clone();
-            fields.insert(
-                "driver".to_owned(),
-                serde_json::to_value(driver).unwrap_or_default(),
-            );
+            fields.insert("driver".to_owned(), serde_json::to_value(driver).unwrap_or_default());
             for (key, value) in &own {
                 if n == 0 || *key == "knownBad" {
                     fields.insert((*key).to_owned(), value.clone());
@@ -211,9 +199,7 @@ fn fold_out(
             releases.push(release(&at, fields)?);
             ensure!(
                 releases.len() <= MAX_RELEASES,
-                SenselessSnafu {
-                    what: format!("it has more than {MAX_RELEASES} releases")
-                }
+                SenselessSnafu { what: format!("it has more than {MAX_RELEASES} releases") }
             );
         }
         known.insert(name, whole);
@@ -223,11 +209,7 @@ fn fold_out(
 
 /// One release from its folded-out fields; `{version}` in image names becomes its version.
 fn release(at: &str, mut fields: Map<String, Value>) -> Result<Release, ReadError> {
-    let version = fields
-        .get("version")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
+    let version = fields.get("version").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(Value::Object(images)) = fields.get_mut("images") {
         for image in images.values_mut() {
             if let Value::String(name) = image {
@@ -245,9 +227,7 @@ fn merge(onto: &mut Map<String, Value>, patch: &Map<String, Value>) {
         match value {
             Value::Null => drop(onto.remove(key)),
             Value::Object(patch) => {
-                let inner = onto
-                    .entry(key.clone())
-                    .or_insert_with(|| Value::Object(Map::new()));
+                let inner = onto.entry(key.clone()).or_insert_with(|| Value::Object(Map::new()));
                 if !inner.is_object() {
                     *inner = Value::Object(Map::new());
                 }
@@ -270,10 +250,7 @@ fn pin(releases: &mut [Release], digests: &BTreeMap<String, String>) -> Result<(
             }
         );
     }
-    for image in releases
-        .iter_mut()
-        .flat_map(|release| release.images.values_mut())
-    {
+    for image in releases.iter_mut().flat_map(|release| release.images.values_mut()) {
         if image.digest.is_none() {
             image.digest = digests.get(&image.tagged()).cloned();
         }
@@ -287,10 +264,7 @@ pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
     if catalog.releases.is_empty() {
         return fail("it has no releases".to_owned());
     }
-    if catalog
-        .expires
-        .is_some_and(|expires| expires <= catalog.issued)
-    {
+    if catalog.expires.is_some_and(|expires| expires <= catalog.issued) {
         return fail("it expires before it was issued".to_owned());
     }
     let mut seen: BTreeSet<(Driver, crate::model::Implementation, &Version)> = BTreeSet::new();
@@ -313,11 +287,7 @@ pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
                 release.vsphere.min
             ));
         }
-        if release
-            .upgrade_from
-            .as_ref()
-            .is_some_and(|from| *from > release.version)
-        {
+        if release.upgrade_from.as_ref().is_some_and(|from| *from > release.version) {
             return fail(format!("{name} can only be upgraded from a newer version"));
         }
         let manifest = &release.manifest;
@@ -380,19 +350,9 @@ digests:
     #[test]
     fn lines_fold_out_into_releases() {
         let catalog = read(SMALL.as_bytes()).unwrap();
-        let versions: Vec<_> = catalog
-            .releases
-            .iter()
-            .map(|r| r.version.to_string())
-            .collect();
-        assert_eq!(
-            versions,
-            ["3.6.0", "3.6.1", "3.10.0"],
-            "oldest first, by number"
-        );
-        let [a, b, c] = &catalog.releases[..] else {
-            panic!()
-        };
+        let versions: Vec<_> = catalog.releases.iter().map(|r| r.version.to_string()).collect();
+        assert_eq!(versions, ["3.6.0", "3.6.1", "3.10.0"], "oldest first, by number");
+        let [a, b, c] = &catalog.releases[..] else { panic!() };
         assert!(a.images["driver"].digest.is_some());
         assert_eq!(b.images["driver"].to_string(), "example.com/patched:v3.6.1");
         assert_eq!(c.images["driver"].to_string(), "example.com/driver:v3.10.0");
@@ -408,10 +368,7 @@ digests:
     #[test]
     fn a_newer_minor_with_unknown_fields_and_values_is_understood() {
         let catalog = read(SMALL.as_bytes()).unwrap();
-        assert_eq!(
-            catalog.releases[2].channel,
-            crate::model::Channel::Candidate
-        );
+        assert_eq!(catalog.releases[2].channel, crate::model::Channel::Candidate);
     }
 
     #[test]
@@ -433,27 +390,11 @@ digests:
     fn what_contradicts_itself_is_refused() {
         for (from, to, sentence) in [
             ("min: \"1.32\"", "min: \"1.35\"", "which is no range"),
-            (
-                "version: 3.6.1",
-                "version: 3.6.0",
-                "CSI 3.6.0 is in it twice",
-            ),
-            (
-                "extends: \"3.6\"",
-                "extends: \"4.0\"",
-                "does not stand above it",
-            ),
-            (
-                "sha256:86f7",
-                "sha256:86f",
-                "is not sha256 and 64 hex digits",
-            ),
+            ("version: 3.6.1", "version: 3.6.0", "CSI 3.6.0 is in it twice"),
+            ("extends: \"3.6\"", "extends: \"4.0\"", "does not stand above it"),
+            ("sha256:86f7", "sha256:86f", "is not sha256 and 64 hex digits"),
             ("line: \"3.10\"", "name: x", "has no name in `line`"),
-            (
-                "manifest: { csi",
-                "manifest: { urls: [x], csi",
-                "more than one thing",
-            ),
+            ("manifest: { csi", "manifest: { urls: [x], csi", "more than one thing"),
         ] {
             let text = refused(&SMALL.replacen(from, to, 1));
             assert!(text.contains(sentence), "{from} -> {to}: {text}");

@@ -42,19 +42,12 @@ pub struct KubernetesVersion {
 impl KubernetesVersion {
     /// The first patch of a minor.
     pub const fn minor(major: u32, minor: u32) -> Self {
-        Self {
-            major,
-            minor,
-            patch: 0,
-        }
+        Self { major, minor, patch: 0 }
     }
 
     /// The minor this version belongs to.
     pub const fn as_minor(self) -> KubernetesMinor {
-        KubernetesMinor {
-            major: self.major,
-            minor: self.minor,
-        }
+        KubernetesMinor { major: self.major, minor: self.minor }
     }
 }
 
@@ -68,11 +61,7 @@ impl FromStr for KubernetesVersion {
     type Err = VersionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let not = || NotAVersionSnafu {
-            text,
-            what: "Kubernetes",
-            example: "1.36 or v1.36.4",
-        };
+        let not = || NotAVersionSnafu { text, what: "Kubernetes", example: "1.36 or v1.36.4" };
         let bare = text.trim().trim_start_matches('v');
         let bare = bare.split(['-', '+']).next().unwrap_or_default();
         let mut parts = bare.split('.').map(u32::from_str);
@@ -83,11 +72,7 @@ impl FromStr for KubernetesVersion {
             Some(patch) => patch.ok().with_context(not)?,
         };
         ensure!(parts.next().is_none(), not());
-        Ok(Self {
-            major,
-            minor,
-            patch,
-        })
+        Ok(Self { major, minor, patch })
     }
 }
 
@@ -135,13 +120,7 @@ pub struct VsphereVersion {
 impl VsphereVersion {
     /// The release of an update level.
     pub const fn new(major: u32, minor: u32, update: u32) -> Self {
-        Self {
-            major,
-            minor,
-            update,
-            patch: 0,
-            build: None,
-        }
+        Self { major, minor, update, patch: 0, build: None }
     }
 
     /// Reads what a server says about itself.
@@ -160,13 +139,7 @@ impl VsphereVersion {
     }
 
     fn cut_to(self, precision: Precision) -> (u32, u32, u32, u32) {
-        let Self {
-            major,
-            minor,
-            update,
-            patch,
-            build: _,
-        } = self;
+        let Self { major, minor, update, patch, build: _ } = self;
         match precision {
             Precision::Major => (major, 0, 0, 0),
             Precision::Minor => (major, minor, 0, 0),
@@ -208,35 +181,19 @@ enum Precision {
 }
 
 fn parse_vsphere(text: &str) -> Result<(VsphereVersion, Precision), VersionError> {
-    let not = || NotAVersionSnafu {
-        text,
-        what: "vSphere",
-        example: "8.0U2 or 8.0.2",
-    };
+    let not = || NotAVersionSnafu { text, what: "vSphere", example: "8.0U2 or 8.0.2" };
     let lower = text.trim().to_ascii_lowercase();
     let lower = lower.strip_prefix('v').unwrap_or(&lower);
     let (version, build) = match lower.split_once(['-', '+']) {
         None => (lower, None),
-        Some((version, build)) => (
-            version,
-            Some(
-                build
-                    .trim_start_matches("build-")
-                    .parse()
-                    .ok()
-                    .with_context(not)?,
-            ),
-        ),
+        Some((version, build)) => {
+            (version, Some(build.trim_start_matches("build-").parse().ok().with_context(not)?))
+        }
     };
     // `8.0 update 2b`, `8.0 u2b` and `8.0u2b` are one: whatever introduces the update becomes a dot.
-    let dotted = version
-        .replace("update", "u")
-        .replace(' ', "")
-        .replacen('u', ".", 1);
+    let dotted = version.replace("update", "u").replace(' ', "").replacen('u', ".", 1);
     let letter = dotted.chars().last().filter(char::is_ascii_lowercase);
-    let digits = dotted
-        .strip_suffix(|c: char| c.is_ascii_lowercase())
-        .unwrap_or(&dotted);
+    let digits = dotted.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(&dotted);
     let parts = digits
         .split('.')
         .map(u32::from_str)
@@ -259,16 +216,7 @@ fn parse_vsphere(text: &str) -> Result<(VsphereVersion, Precision), VersionError
         _ => return not().fail(),
     };
     let [major, minor, update] = [number(0), number(1), number(2)];
-    Ok((
-        VsphereVersion {
-            major,
-            minor,
-            update,
-            patch,
-            build,
-        },
-        precision,
-    ))
+    Ok((VsphereVersion { major, minor, update, patch, build }, precision))
 }
 
 /// One end of a vSphere range, as exact as it was written.
@@ -281,17 +229,12 @@ pub struct VsphereBound {
 impl VsphereBound {
     /// How a version stands to this bound, looking no closer than the bound was written.
     pub fn compare(self, version: VsphereVersion) -> Ordering {
-        version
-            .cut_to(self.precision)
-            .cmp(&self.version.cut_to(self.precision))
+        version.cut_to(self.precision).cmp(&self.version.cut_to(self.precision))
     }
 
     /// Everything of one major.
     pub const fn of_major(major: u32) -> Self {
-        Self {
-            version: VsphereVersion::new(major, 0, 0),
-            precision: Precision::Major,
-        }
+        Self { version: VsphereVersion::new(major, 0, 0), precision: Precision::Major }
     }
 
     /// The version written.
@@ -334,12 +277,7 @@ macro_rules! as_text {
         }
     )+};
 }
-as_text!(
-    KubernetesVersion,
-    KubernetesMinor,
-    VsphereVersion,
-    VsphereBound
-);
+as_text!(KubernetesVersion, KubernetesMinor, VsphereVersion, VsphereBound);
 
 #[cfg(test)]
 mod tests {
@@ -356,21 +294,8 @@ mod tests {
 
     #[test]
     fn kubernetes_versions_of_every_vendor_are_read() {
-        for text in [
-            "1.36.4",
-            "v1.36.4",
-            "v1.36.4+k3s1",
-            "v1.36.4-eks-a1b2",
-            " 1.36.4 ",
-        ] {
-            assert_eq!(
-                kubernetes(text),
-                KubernetesVersion {
-                    major: 1,
-                    minor: 36,
-                    patch: 4
-                }
-            );
+        for text in ["1.36.4", "v1.36.4", "v1.36.4+k3s1", "v1.36.4-eks-a1b2", " 1.36.4 "] {
+            assert_eq!(kubernetes(text), KubernetesVersion { major: 1, minor: 36, patch: 4 });
         }
         assert_eq!(kubernetes("1.27+"), KubernetesVersion::minor(1, 27));
     }
@@ -400,10 +325,7 @@ mod tests {
         }
         assert_eq!(
             vsphere("8.0 Update 2b"),
-            VsphereVersion {
-                patch: 2,
-                ..VsphereVersion::new(8, 0, 2)
-            }
+            VsphereVersion { patch: 2, ..VsphereVersion::new(8, 0, 2) }
         );
         assert_eq!(vsphere("8.0.3-24022515").build, Some(24_022_515));
     }
@@ -420,13 +342,7 @@ mod tests {
     #[test]
     fn a_vcenter_that_hides_its_update_is_known_by_its_api_version() {
         let it = VsphereVersion::from_about("6.7.0", "6.7.3", "14367737").unwrap();
-        assert_eq!(
-            it,
-            VsphereVersion {
-                build: Some(14_367_737),
-                ..VsphereVersion::new(6, 7, 3)
-            }
-        );
+        assert_eq!(it, VsphereVersion { build: Some(14_367_737), ..VsphereVersion::new(6, 7, 3) });
         let it = VsphereVersion::from_about("8.0.2", "8.0.2.0", "").unwrap();
         assert_eq!(it, VsphereVersion::new(8, 0, 2));
         let odd = VsphereVersion::from_about("8.0.2", "not one", "x").unwrap();

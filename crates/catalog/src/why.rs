@@ -134,39 +134,17 @@ impl fmt::Display for Reason {
         match self {
             Self::KubernetesTooOld { supports, cluster }
             | Self::KubernetesTooNew { supports, cluster } => {
-                write!(
-                    f,
-                    "It supports Kubernetes {supports}; this cluster runs {cluster}."
-                )
+                write!(f, "It supports Kubernetes {supports}; this cluster runs {cluster}.")
             }
-            Self::VcenterTooOld {
-                name,
-                version,
-                min,
-                because,
-            } => {
+            Self::VcenterTooOld { name, version, min, because } => {
                 write!(f, "It needs vCenter {min}; {name} runs {version}")?;
-                if because.is_empty() {
-                    write!(f, ".")
-                } else {
-                    write!(f, ": {because}.")
-                }
+                if because.is_empty() { write!(f, ".") } else { write!(f, ": {because}.") }
             }
             Self::VcenterTooNew { name, version, max } => {
-                write!(
-                    f,
-                    "It works with vCenter up to {max}; {name} runs {version}."
-                )
+                write!(f, "It works with vCenter up to {max}; {name} runs {version}.")
             }
-            Self::HostTooOld {
-                vcenter,
-                version,
-                min,
-            } => {
-                write!(
-                    f,
-                    "It needs ESXi {min}; a host of {vcenter} runs {version}."
-                )
+            Self::HostTooOld { vcenter, version, min } => {
+                write!(f, "It needs ESXi {min}; a host of {vcenter} runs {version}.")
             }
             Self::KnownBad { reason, remedy, .. } => write!(f, "Known fault: {reason}; {remedy}."),
             Self::ImagesGone { image, reason } => write!(
@@ -174,16 +152,10 @@ impl fmt::Display for Reason {
                 "{image} cannot be pulled: {reason}. Where a mirror has it, say so in spec.images.registry."
             ),
             Self::Candidate => {
-                write!(
-                    f,
-                    "It is a release candidate, which only a pinned version installs."
-                )
+                write!(f, "It is a release candidate, which only a pinned version installs.")
             }
             Self::NeedsNewerOperator => {
-                write!(
-                    f,
-                    "The catalog describes it in a way only a newer operator knows."
-                )
+                write!(f, "The catalog describes it in a way only a newer operator knows.")
             }
             Self::OlderThanInstalled { installed } => {
                 write!(
@@ -197,16 +169,10 @@ impl fmt::Display for Reason {
             ),
             Self::NotTheNewest { chosen } => write!(f, "It fits; {chosen} is newer and fits too."),
             Self::NotStable { chosen } => {
-                write!(
-                    f,
-                    "It fits, but it is young, and the policy prefers {chosen}."
-                )
+                write!(f, "It fits, but it is young, and the policy prefers {chosen}.")
             }
             Self::NotTheSameMinor { chosen } => {
-                write!(
-                    f,
-                    "It would do for a while; {chosen} is made for this Kubernetes minor."
-                )
+                write!(f, "It would do for a while; {chosen} is made for this Kubernetes minor.")
             }
             Self::NotPinned { pinned } => write!(f, "Version {pinned} is asked for."),
             Self::HeldByPolicy { installed } => {
@@ -253,26 +219,17 @@ impl fmt::Display for Standstill {
         match self {
             Self::NothingFits => write!(f, "No release in the catalog fits this cluster."),
             Self::NoWayForward { installed } => {
-                write!(
-                    f,
-                    "No release that fits this cluster can be reached from {installed}."
-                )
+                write!(f, "No release that fits this cluster can be reached from {installed}.")
             }
             Self::PinUnknown { pinned } => write!(
                 f,
                 "Version {pinned} is asked for and is in no catalog; name one that is, or load a catalog that has it."
             ),
             Self::PinRefused { pinned, reason } => {
-                write!(
-                    f,
-                    "Version {pinned} is asked for and not installed: {reason}"
-                )
+                write!(f, "Version {pinned} is asked for and not installed: {reason}")
             }
             Self::AwaitsApproval { available } => {
-                write!(
-                    f,
-                    "{available} fits; the policy waits for somebody to approve it."
-                )
+                write!(f, "{available} fits; the policy waits for somebody to approve it.")
             }
         }
     }
@@ -357,46 +314,26 @@ impl fmt::Display for Notice {
                 f,
                 "The release is made for Kubernetes {supports} and the cluster runs {cluster}; one minor behind is allowed while no better one is at hand."
             ),
-            Self::VsphereUnknown {
-                name,
-                version,
-                newest,
-            } => write!(
+            Self::VsphereUnknown { name, version, newest } => write!(
                 f,
                 "{name} runs vSphere {version}, newer than the {newest} this catalog knows; the newest release that fits {newest} is used."
             ),
-            Self::VsphereUntested {
-                name,
-                version,
-                tested,
-            } => write!(
+            Self::VsphereUntested { name, version, tested } => write!(
                 f,
                 "{name} runs vSphere {version}; the release was tried with vSphere up to {tested}."
             ),
             Self::KnownBad { reason, remedy, .. } => write!(f, "Known fault: {reason}; {remedy}."),
             Self::SupportEnded { version } => {
-                write!(
-                    f,
-                    "{version} is no longer maintained; it is the newest that fits here."
-                )
+                write!(f, "{version} is no longer maintained; it is the newest that fits here.")
             }
             Self::NothingStable { version } => {
-                write!(
-                    f,
-                    "No release with long service fits here; {version} is young."
-                )
+                write!(f, "No release with long service fits here; {version} is young.")
             }
             Self::RunningDoesNotFit { version, reason } => {
-                write!(
-                    f,
-                    "{version} keeps running although it does not fit: {reason}"
-                )
+                write!(f, "{version} keeps running although it does not fit: {reason}")
             }
             Self::RunningUnknown { version } => {
-                write!(
-                    f,
-                    "{version} runs here and is in no catalog; it is left alone."
-                )
+                write!(f, "{version} runs here and is in no catalog; it is left alone.")
             }
         }
     }

@@ -2,7 +2,9 @@
 
 #![allow(
     clippy::unwrap_used,
-    reason = "a test that cannot set itself up should fall"
+    clippy::panic,
+    clippy::assigning_clones,
+    reason = "a test that cannot set itself up should fall, and reads better plain"
 )]
 
 use std::collections::BTreeSet;
@@ -59,21 +61,9 @@ fn every_case_of_the_table_comes_out_as_written() {
     let table = include_str!("choices.txt");
     let mut cases = BTreeSet::new();
     let mut wrong = Vec::new();
-    for line in table
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-    {
+    for line in table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
-        let [
-            driver,
-            kubernetes,
-            vcenters,
-            installed,
-            policy,
-            images,
-            expected,
-        ] = cells[..]
-        else {
+        let [driver, kubernetes, vcenters, installed, policy, images, expected] = cells[..] else {
             panic!("not seven cells: {line}");
         };
         let driver = match driver {
@@ -85,14 +75,12 @@ fn every_case_of_the_table_comes_out_as_written() {
             ["latest"] => Policy::Latest,
             ["stable"] => Policy::Stable,
             ["manual"] => Policy::Manual,
-            ["pin", version] => Policy::Pinned {
-                version: version.parse().unwrap(),
-                downgrade: false,
-            },
-            ["pin", version, "down"] => Policy::Pinned {
-                version: version.parse().unwrap(),
-                downgrade: true,
-            },
+            ["pin", version] => {
+                Policy::Pinned { version: version.parse().unwrap(), downgrade: false }
+            }
+            ["pin", version, "down"] => {
+                Policy::Pinned { version: version.parse().unwrap(), downgrade: true }
+            }
             ref other => panic!("no policy: {other:?}"),
         };
         let mut seen = seen(kubernetes, &vcenters.split('+').collect::<Vec<_>>());
@@ -103,30 +91,17 @@ fn every_case_of_the_table_comes_out_as_written() {
         let decision = choose(embedded(), &seen, driver, &request(policy, installed));
         let found = show(&decision.action);
         if found != expected {
-            wrong.push(format!(
-                "{line}\n    but came out as {found}; {:?}",
-                decision.standstill
-            ));
+            wrong.push(format!("{line}\n    but came out as {found}; {:?}", decision.standstill));
         }
         assert!(cases.insert(cells[..6].join("|")), "twice: {line}");
     }
-    assert!(
-        wrong.is_empty(),
-        "{} of {}:\n{}",
-        wrong.len(),
-        cases.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     assert!(cases.len() >= 300, "only {} cases", cases.len());
 }
 
 fn why(decision: &catalog::Decision, version: &str) -> String {
     let version: Version = version.parse().unwrap();
-    let (_, reason) = decision
-        .others
-        .iter()
-        .find(|(other, _)| *other == version)
-        .unwrap();
+    let (_, reason) = decision.others.iter().find(|(other, _)| *other == version).unwrap();
     reason.to_string()
 }
 
@@ -139,14 +114,8 @@ fn every_release_not_chosen_says_why_in_one_sentence() {
         &request(Policy::Stable, Some("3.6.3")),
     );
     assert_eq!(show(&decision.action), "change 3.6.3 > 3.7.3");
-    assert_eq!(
-        why(&decision, "3.8.0"),
-        "It fits, but it is young, and the policy prefers 3.7.3."
-    );
-    assert_eq!(
-        why(&decision, "3.7.2"),
-        "It fits; 3.7.3 is newer and fits too."
-    );
+    assert_eq!(why(&decision, "3.8.0"), "It fits, but it is young, and the policy prefers 3.7.3.");
+    assert_eq!(why(&decision, "3.7.2"), "It fits; 3.7.3 is newer and fits too.");
     assert_eq!(
         why(&decision, "3.6.0"),
         "It is older than 3.6.3, which runs here; drivers are not downgraded."
@@ -172,11 +141,7 @@ fn an_old_vcenter_is_named_together_with_what_would_happen() {
         decision.standstill.unwrap().to_string(),
         "No release in the catalog fits this cluster."
     );
-    let (_, reason) = decision
-        .others
-        .iter()
-        .find(|(v, _)| *v == Version::new(3, 2, 0))
-        .unwrap();
+    let (_, reason) = decision.others.iter().find(|(v, _)| *v == Version::new(3, 2, 0)).unwrap();
     assert_eq!(
         reason.to_string(),
         "It needs vCenter 7.0; vc-2 runs 6.7U3: from 3.2 on the controller exits on a 6.7 vCenter, saying \
@@ -188,56 +153,32 @@ fn an_old_vcenter_is_named_together_with_what_would_happen() {
 fn a_host_too_old_for_disks_to_be_attached_is_named() {
     let mut seen = seen("1.34", &["8.0U3"]);
     seen.vcenters[0].oldest_host = Some("6.5U3".parse().unwrap());
-    let decision = choose(
-        embedded(),
-        &seen,
-        Driver::Csi,
-        &request(Policy::Latest, None),
-    );
-    assert_eq!(
-        why(&decision, "3.8.0"),
-        "It needs ESXi 6.7U3; a host of vc-1 runs 6.5U3."
-    );
+    let decision = choose(embedded(), &seen, Driver::Csi, &request(Policy::Latest, None));
+    assert_eq!(why(&decision, "3.8.0"), "It needs ESXi 6.7U3; a host of vc-1 runs 6.5U3.");
 }
 
 #[test]
 fn images_that_are_gone_are_said_to_be_gone_and_a_mirror_brings_them_back() {
     let mut seen = seen("1.25", &["7.0U3"]);
-    let decision = choose(
-        embedded(),
-        &seen,
-        Driver::Cpi,
-        &request(Policy::Latest, None),
-    );
+    let decision = choose(embedded(), &seen, Driver::Cpi, &request(Policy::Latest, None));
     assert_eq!(
         why(&decision, "1.25.3"),
         "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.25.3 cannot be pulled: its images were only ever \
          at gcr.io/cloud-provider-vsphere, which was deleted in September 2024. Where a mirror has it, say so \
          in spec.images.registry."
     );
-    let pair = (
-        "gcr.io/cloud-provider-vsphere".to_owned(),
-        "mirror.example.com/vsphere".to_owned(),
-    );
+    let pair =
+        ("gcr.io/cloud-provider-vsphere".to_owned(), "mirror.example.com/vsphere".to_owned());
     seen.rewrite = Rewrite::new([pair]);
-    let decision = choose(
-        embedded(),
-        &seen,
-        Driver::Cpi,
-        &request(Policy::Latest, None),
-    );
+    let decision = choose(embedded(), &seen, Driver::Cpi, &request(Policy::Latest, None));
     assert_eq!(show(&decision.action), "install 1.25.3");
 }
 
 #[test]
 fn a_world_newer_than_the_catalog_gets_the_newest_release_and_a_notice() {
     for driver in [Driver::Cpi, Driver::Csi] {
-        let decision = choose(
-            embedded(),
-            &seen("1.39.1", &["11.0"]),
-            driver,
-            &request(Policy::Latest, None),
-        );
+        let decision =
+            choose(embedded(), &seen("1.39.1", &["11.0"]), driver, &request(Policy::Latest, None));
         assert!(matches!(decision.action, Action::Install(_)), "{driver}");
         let notices: Vec<_> = decision.notices.iter().map(ToString::to_string).collect();
         assert!(
@@ -270,10 +211,8 @@ fn what_runs_but_no_longer_fits_stays_and_says_so() {
 
 #[test]
 fn a_version_asked_for_that_does_not_go_is_refused_with_the_reason() {
-    let pin = |version: &str| Policy::Pinned {
-        version: version.parse().unwrap(),
-        downgrade: false,
-    };
+    let pin =
+        |version: &str| Policy::Pinned { version: version.parse().unwrap(), downgrade: false };
     let refused = |pinned: &str, installed: Option<&str>| {
         let decision = choose(
             embedded(),
@@ -299,18 +238,9 @@ fn a_version_asked_for_that_does_not_go_is_refused_with_the_reason() {
 fn everything_to_mind_between_two_and_three_is_collected_on_the_way() {
     let mut seen = seen("1.35", &["9.1"]);
     seen.windows_nodes = true;
-    let decision = choose(
-        embedded(),
-        &seen,
-        Driver::Csi,
-        &request(Policy::Stable, Some("2.7.3")),
-    );
-    let Action::Change(path) = decision.action else {
-        panic!("{:?}", decision.action)
-    };
-    let [hop] = &path.hops[..] else {
-        panic!("{path:?}")
-    };
+    let decision = choose(embedded(), &seen, Driver::Csi, &request(Policy::Stable, Some("2.7.3")));
+    let Action::Change(path) = decision.action else { panic!("{:?}", decision.action) };
+    let [hop] = &path.hops[..] else { panic!("{path:?}") };
     let ids = |steps: &[catalog::model::Step]| {
         steps.iter().map(|step| step.id.clone()).collect::<Vec<_>>()
     };
@@ -329,19 +259,9 @@ fn everything_to_mind_between_two_and_three_is_collected_on_the_way() {
     assert_eq!(ids(&hop.after), ["drop-snapshot-webhook"]);
 
     seen.windows_nodes = false;
-    let decision = choose(
-        embedded(),
-        &seen,
-        Driver::Csi,
-        &request(Policy::Stable, Some("3.7.2")),
-    );
-    let Action::Change(path) = decision.action else {
-        panic!()
-    };
-    assert!(
-        path.hops[0].before.is_empty(),
-        "a patch within the line crosses nothing"
-    );
+    let decision = choose(embedded(), &seen, Driver::Csi, &request(Policy::Stable, Some("3.7.2")));
+    let Action::Change(path) = decision.action else { panic!() };
+    assert!(path.hops[0].before.is_empty(), "a patch within the line crosses nothing");
 }
 
 /// A catalog in which versions must be visited one after the other.
@@ -379,9 +299,7 @@ fn releases_that_must_not_be_skipped_are_visited() {
         "change 1.9.0 > 1.10.0 > 2.1.0 > 3.0.0",
         "2.0.0 cannot run on 1.35"
     );
-    let Action::Change(path) = decision.action else {
-        panic!()
-    };
+    let Action::Change(path) = decision.action else { panic!() };
     assert_eq!(path.hops[0].before[0].id, "ten");
     assert_eq!(path.hops[1].after[0].id, "two-one");
     let stuck = choose(
@@ -390,40 +308,24 @@ fn releases_that_must_not_be_skipped_are_visited() {
         Driver::Csi,
         &request(Policy::Latest, Some("1.8.0")),
     );
-    assert_eq!(
-        show(&stuck.action),
-        "change 1.8.0 > 1.9.0 > 1.10.0 > 2.1.0 > 3.0.0"
-    );
+    assert_eq!(show(&stuck.action), "change 1.8.0 > 1.9.0 > 1.10.0 > 2.1.0 > 3.0.0");
 }
 
 #[test]
 fn a_zone_with_a_host_in_maintenance_is_warned_about_only_where_zones_are_used() {
     let faults = |topology: bool| {
-        let seen = Environment {
-            topology,
-            ..seen("1.33", &["8.0"])
-        };
-        let pin = Policy::Pinned {
-            version: Version::new(3, 7, 0),
-            downgrade: false,
-        };
+        let seen = Environment { topology, ..seen("1.33", &["8.0"]) };
+        let pin = Policy::Pinned { version: Version::new(3, 7, 0), downgrade: false };
         let decision = choose(embedded(), &seen, Driver::Csi, &request(pin, None));
-        decision
-            .notices
-            .iter()
-            .filter(|notice| matches!(notice, Notice::KnownBad { .. }))
-            .count()
+        decision.notices.iter().filter(|notice| matches!(notice, Notice::KnownBad { .. })).count()
     };
     assert_eq!((faults(true), faults(false)), (1, 0));
 }
 
 #[test]
 fn the_drivers_of_this_project_are_not_mixed_up_with_upstreams() {
-    let ours = Request {
-        implementation: Implementation::Rust,
-        policy: Policy::Latest,
-        installed: None,
-    };
+    let ours =
+        Request { implementation: Implementation::Rust, policy: Policy::Latest, installed: None };
     let decision = choose(embedded(), &seen("1.36", &["8.0"]), Driver::Csi, &ours);
     assert_eq!(decision.action, Action::Nothing);
     assert!(decision.others.is_empty());
@@ -434,19 +336,12 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         Just(Policy::Latest),
         Just(Policy::Stable),
         Just(Policy::Manual),
-        any_version().prop_map(|version| Policy::Pinned {
-            version,
-            downgrade: false
-        }),
+        any_version().prop_map(|version| Policy::Pinned { version, downgrade: false }),
     ]
 }
 
 fn any_version() -> impl Strategy<Value = Version> {
-    let known: Vec<_> = embedded()
-        .releases
-        .iter()
-        .map(|release| release.version.clone())
-        .collect();
+    let known: Vec<_> = embedded().releases.iter().map(|release| release.version.clone()).collect();
     prop_oneof![
         4 => proptest::sample::select(known),
         1 => (0u64..5, 0u64..40, 0u64..9).prop_map(|(a, b, c)| Version::new(a, b, c)),
@@ -494,17 +389,12 @@ fn any_seen() -> impl Strategy<Value = Environment> {
 }
 
 fn inside(release: &Release, seen: &Environment) -> bool {
-    let newest = embedded()
-        .newest_kubernetes(release.driver, Implementation::Upstream)
-        .unwrap();
+    let newest = embedded().newest_kubernetes(release.driver, Implementation::Upstream).unwrap();
     let minor = seen.kubernetes.as_minor().min(newest);
     let range = release.kubernetes;
     minor >= range.min
         && minor <= range.tolerates.unwrap_or(range.max).max(range.max)
-        && seen
-            .vcenters
-            .iter()
-            .all(|vcenter| vcenter.version >= release.vsphere.min.version())
+        && seen.vcenters.iter().all(|vcenter| vcenter.version >= release.vsphere.min.version())
 }
 
 proptest! {
@@ -597,11 +487,8 @@ fn releases_are_ordered_by_number_and_never_by_letter() {
         &request(Policy::Latest, Some("1.9.0")),
     );
     assert!(
-        decision
-            .others
-            .iter()
-            .any(|(v, r)| *v == Version::new(1, 10, 0)
-                && !matches!(r, Reason::OlderThanInstalled { .. }))
+        decision.others.iter().any(|(v, r)| *v == Version::new(1, 10, 0)
+            && !matches!(r, Reason::OlderThanInstalled { .. }))
     );
 }
 
@@ -625,19 +512,12 @@ fn the_embedded_catalog_holds_every_living_release() {
          1.28.0 1.28.1 1.29.0 1.29.1 1.29.2 1.30.0 1.30.1 1.30.2 1.31.0 1.31.1 1.32.1 1.32.2 1.32.3 1.33.0 1.33.1 \
          1.34.0 1.35.0 1.35.1 1.36.0"
     );
-    let young: Vec<_> = embedded()
-        .releases
-        .iter()
-        .filter(|r| r.channel != Channel::Stable)
-        .collect();
+    let young: Vec<_> =
+        embedded().releases.iter().filter(|r| r.channel != Channel::Stable).collect();
     assert_eq!(young.len(), 1);
 }
 
 #[test]
 fn the_embedded_catalog_is_small() {
-    assert!(
-        catalog::EMBEDDED.len() < 1 << 20,
-        "{} bytes",
-        catalog::EMBEDDED.len()
-    );
+    assert!(catalog::EMBEDDED.len() < 1 << 20, "{} bytes", catalog::EMBEDDED.len());
 }

@@ -1,0 +1,413 @@
+//! Builds, signs, checks, compares and explains catalogs.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use catalog::{
+    Action, Catalog, Driver, EMBEDDED, Environment, Implementation, Policy, Release, Request,
+    Rewrite, Vcenter, choose,
+    diff::diff,
+    manifest::{Profile, from_manifest, images_to_mirror, render},
+    model::{KubernetesRange, Manifest, VsphereRange},
+    read,
+    trust::{Bundle, PublicKey, Shelf, SigningKey, Trust},
+    version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
+    write,
+};
+use clap::{Parser, Subcommand, ValueEnum};
+use jiff::Timestamp;
+use semver::Version;
+use snafu::{OptionExt as _, ResultExt as _, Whatever, whatever};
+
+/// Builds, signs, checks, compares and explains driver catalogs.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum DriverName {
+    Cpi,
+    Csi,
+}
+
+impl From<DriverName> for Driver {
+    fn from(name: DriverName) -> Self {
+        match name {
+            DriverName::Cpi => Self::Cpi,
+            DriverName::Csi => Self::Csi,
+        }
+    }
+}
+
+/// Where `embedded` stands for the catalog in this program, and `-` for standard input.
+#[derive(Subcommand)]
+enum Command {
+    /// Reads a catalog or a bundle and says what is in it, or what is wrong with it.
+    Check {
+        /// The file.
+        file: String,
+        /// Public keys a bundle must be signed with one of.
+        #[arg(long = "key")]
+        keys: Vec<PublicKey>,
+    },
+    /// Writes a catalog with nothing left to fold out, ready to be signed.
+    Build {
+        /// The file.
+        file: String,
+        /// Its new serial.
+        #[arg(long)]
+        serial: Option<u64>,
+        /// When it should be followed by a newer one.
+        #[arg(long)]
+        expires: Option<Timestamp>,
+    },
+    /// Makes a key pair: the private key into a file, the public key to standard output.
+    Keygen {
+        /// The file, which must not exist yet.
+        file: PathBuf,
+    },
+    /// Signs a catalog.
+    Sign {
+        /// The catalog.
+        file: String,
+        /// Files with private keys.
+        #[arg(long = "key", required = true)]
+        keys: Vec<PathBuf>,
+    },
+    /// Tells what a newer catalog says that an older does not.
+    Diff {
+        /// The older.
+        old: String,
+        /// The newer.
+        new: String,
+    },
+    /// Adds a release made from a published manifest to a catalog.
+    FromManifest {
+        /// The catalog to add to.
+        #[arg(long, default_value = "embedded")]
+        catalog: String,
+        /// Which driver.
+        #[arg(long)]
+        driver: DriverName,
+        /// Its version.
+        #[arg(long)]
+        version: Version,
+        /// The oldest Kubernetes it supports.
+        #[arg(long)]
+        kubernetes_min: KubernetesMinor,
+        /// The newest Kubernetes it supports.
+        #[arg(long)]
+        kubernetes_max: KubernetesMinor,
+        /// The oldest vSphere it supports.
+        #[arg(long)]
+        vsphere_min: VsphereBound,
+        /// The files of the manifest.
+        #[arg(required = true)]
+        files: Vec<String>,
+    },
+    /// Lists images, one per line: what to mirror.
+    Images {
+        /// The catalog.
+        #[arg(default_value = "embedded")]
+        catalog: String,
+        /// Only this driver's.
+        #[arg(long)]
+        driver: Option<DriverName>,
+        /// Only this version's.
+        #[arg(long)]
+        version: Option<Version>,
+    },
+    /// Says which release fits a cluster, and why the others do not.
+    Explain {
+        /// The catalog.
+        #[arg(default_value = "embedded")]
+        catalog: String,
+        /// Which driver.
+        #[arg(long)]
+        driver: DriverName,
+        /// The cluster's version.
+        #[arg(long)]
+        kubernetes: KubernetesVersion,
+        /// The vCenters' versions.
+        #[arg(long, required = true)]
+        vsphere: Vec<VsphereVersion>,
+        /// What runs now.
+        #[arg(long)]
+        installed: Option<Version>,
+    },
+    /// Writes a release's objects for a plain cluster.
+    Render {
+        /// The catalog.
+        #[arg(default_value = "embedded")]
+        catalog: String,
+        /// Which driver.
+        #[arg(long)]
+        driver: DriverName,
+        /// Its version.
+        #[arg(long)]
+        version: Version,
+        /// The cluster's version.
+        #[arg(long)]
+        kubernetes: KubernetesVersion,
+        /// A mirror for every image.
+        #[arg(long)]
+        mirror: Option<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(answer) => match io::stdout().write_all(answer.as_bytes()) {
+            // Whoever reads the answer may have read enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
+        },
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{}", snafu::Report::from_error(error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One line of an answer.
+macro_rules! say {
+    ($answer:expr, $($text:tt)+) => {{
+        let _ = writeln!($answer, $($text)+);
+    }};
+}
+
+fn run(command: Command) -> Result<String, Whatever> {
+    let mut answer = String::new();
+    match command {
+        Command::Check { file, keys } => check(&file, &keys),
+        Command::Build { file, serial, expires } => {
+            let mut catalog = open(&file)?;
+            catalog.serial = serial.unwrap_or(catalog.serial);
+            catalog.expires = expires.or(catalog.expires);
+            Ok(write(&catalog))
+        }
+        Command::Keygen { file } => keygen(&file),
+        Command::Sign { file, keys } => sign(&file, &keys),
+        Command::Diff { old, new } => {
+            for line in diff(&open(&old)?, &open(&new)?) {
+                say!(answer, "{line}");
+            }
+            Ok(answer)
+        }
+        Command::FromManifest {
+            catalog,
+            driver,
+            version,
+            kubernetes_min,
+            kubernetes_max,
+            vsphere_min,
+            files,
+        } => {
+            let kubernetes =
+                KubernetesRange { min: kubernetes_min, max: kubernetes_max, tolerates: None };
+            add_published(&catalog, driver.into(), version, kubernetes, vsphere_min, &files)
+        }
+        Command::Images { catalog, driver, version } => {
+            let wanted = |release: &&Release| {
+                driver.is_none_or(|driver| Driver::from(driver) == release.driver)
+                    && version.as_ref().is_none_or(|version| *version == release.version)
+            };
+            let catalog = open(&catalog)?;
+            let images: BTreeSet<_> =
+                catalog.releases.iter().filter(wanted).flat_map(images_to_mirror).collect();
+            for image in images {
+                say!(answer, "{image}");
+            }
+            Ok(answer)
+        }
+        Command::Explain { catalog, driver, kubernetes, vsphere, installed } => {
+            Ok(explain(&open(&catalog)?, driver.into(), kubernetes, &vsphere, installed))
+        }
+        Command::Render { catalog, driver, version, kubernetes, mirror } => {
+            let catalog = open(&catalog)?;
+            let release = catalog
+                .find(driver.into(), Implementation::Upstream, &version)
+                .with_whatever_context(|| format!("{version} is not in the catalog"))?;
+            let mut profile = Profile::new(kubernetes);
+            profile.images.rewrite = mirror.as_deref().map(Rewrite::mirror).unwrap_or_default();
+            let rendered = render(release, &profile).whatever_context("it cannot be rendered")?;
+            for object in &rendered.objects {
+                let yaml =
+                    serde_saphyr::to_string(&object.0).whatever_context("it cannot be written")?;
+                say!(answer, "---\n{}", yaml.trim_end());
+            }
+            Ok(answer)
+        }
+    }
+}
+
+fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
+    match file {
+        "embedded" => Ok(EMBEDDED.as_bytes().to_vec()),
+        "-" => {
+            let mut all = Vec::new();
+            let read = io::stdin().read_to_end(&mut all);
+            read.map(|_| all).whatever_context("standard input cannot be read")
+        }
+        path => fs::read(path).with_whatever_context(|_| format!("{path} cannot be read")),
+    }
+}
+
+fn open(file: &str) -> Result<Catalog, Whatever> {
+    read(&bytes(file)?).with_whatever_context(|_| format!("{file} cannot be used"))
+}
+
+/// With keys the file is judged as the operator would judge it, coming from a network.
+fn check(file: &str, keys: &[PublicKey]) -> Result<String, Whatever> {
+    let catalog = if keys.is_empty() {
+        open(file)?
+    } else {
+        let mut shelf = Shelf::embedded();
+        let trust = Trust { keys, unsigned: false };
+        shelf
+            .offer(&bytes(file)?, trust, Timestamp::now())
+            .with_whatever_context(|_| format!("{file} would be refused"))?;
+        Catalog::clone(&shelf.catalog())
+    };
+    let mut answer = String::new();
+    say!(answer, "serial {}, issued {}", catalog.serial, catalog.issued);
+    if let Some(expires) = catalog.expires {
+        say!(answer, "expires {expires}");
+    }
+    for driver in [Driver::Cpi, Driver::Csi] {
+        let versions: Vec<_> =
+            catalog.releases.iter().filter(|release| release.driver == driver).collect();
+        if let (Some(first), Some(last)) = (versions.first(), versions.last()) {
+            say!(
+                answer,
+                "{driver}: {} releases, {} to {}",
+                versions.len(),
+                first.version,
+                last.version
+            );
+        }
+    }
+    Ok(answer)
+}
+
+fn keygen(file: &PathBuf) -> Result<String, Whatever> {
+    let (key, pem) = SigningKey::generate().whatever_context("no key could be made")?;
+    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    let mut out =
+        opened.with_whatever_context(|_| format!("{} cannot be created", file.display()))?;
+    out.write_all(pem.as_bytes()).whatever_context("the key cannot be written")?;
+    Ok(format!("{}\n", key.public()))
+}
+
+fn sign(file: &str, keys: &[PathBuf]) -> Result<String, Whatever> {
+    let text = bytes(file)?;
+    read(&text).whatever_context("it would be refused, so it is not signed")?;
+    let mut signing = Vec::new();
+    for path in keys {
+        let pem = fs::read_to_string(path)
+            .with_whatever_context(|_| format!("{} cannot be read", path.display()))?;
+        signing.push(
+            SigningKey::from_pem(&pem)
+                .with_whatever_context(|_| format!("{} cannot be used", path.display()))?,
+        );
+    }
+    Ok(format!("{}\n", Bundle::sign(&text, &signing).to_json()))
+}
+
+fn add_published(
+    catalog: &str,
+    driver: Driver,
+    version: Version,
+    kubernetes: KubernetesRange,
+    min: VsphereBound,
+    files: &[String],
+) -> Result<String, Whatever> {
+    let mut catalog = open(catalog)?;
+    if catalog.find(driver, Implementation::Upstream, &version).is_some() {
+        whatever!("{driver} {version} is in the catalog already");
+    }
+    let mut texts = Vec::new();
+    for file in files {
+        texts.push(
+            String::from_utf8(bytes(file)?)
+                .with_whatever_context(|_| format!("{file} is not text"))?,
+        );
+    }
+    let named = Release {
+        kubernetes,
+        vsphere: VsphereRange { min, max: None, tested: None, hosts: None, because: String::new() },
+        ..Release::published(driver, version, Manifest::default())
+    };
+    let release =
+        from_manifest::fetched(&named, &texts).whatever_context("the manifest cannot be used")?;
+    catalog.releases.push(release);
+    catalog.serial += 1;
+    let written = write(&catalog);
+    read(written.as_bytes()).whatever_context("the catalog would be refused")?;
+    Ok(written)
+}
+
+fn explain(
+    catalog: &Catalog,
+    driver: Driver,
+    kubernetes: KubernetesVersion,
+    vsphere: &[VsphereVersion],
+    installed: Option<Version>,
+) -> String {
+    let mut answer = String::new();
+    let vcenter = |(n, version): (usize, &VsphereVersion)| Vcenter {
+        name: format!("vCenter {}", n + 1),
+        version: *version,
+        oldest_host: None,
+    };
+    let seen = Environment {
+        kubernetes,
+        vcenters: vsphere.iter().enumerate().map(vcenter).collect(),
+        distribution: "vanilla".to_owned(),
+        windows_nodes: false,
+        topology: false,
+        rewrite: Rewrite::default(),
+        today: None,
+    };
+    let request =
+        Request { implementation: Implementation::Upstream, policy: Policy::Latest, installed };
+    let decision = choose(catalog, &seen, driver, &request);
+    match &decision.action {
+        Action::Install(version) => say!(answer, "Install {version}"),
+        Action::Keep(version) => say!(answer, "Keep {version}"),
+        Action::Nothing => say!(answer, "Nothing"),
+        Action::Change(path) => {
+            say!(answer, "Change {}", path.from);
+            for hop in &path.hops {
+                for step in &hop.before {
+                    say!(answer, "  before  {}", step.text);
+                }
+                say!(answer, "  to      {}", hop.to);
+                for step in &hop.after {
+                    say!(answer, "  after   {}", step.text);
+                }
+            }
+        }
+    }
+    if let Some(standstill) = &decision.standstill {
+        say!(answer, "{standstill}");
+    }
+    for notice in &decision.notices {
+        say!(answer, "! {notice}");
+    }
+    say!(answer, "");
+    for (version, reason) in &decision.others {
+        say!(answer, "{version:<8} {reason}");
+    }
+    answer
+}

@@ -1,0 +1,185 @@
+//! The cloud controller: one pod on every control-plane node, one of them leading.
+//!
+//! It must run before anything else can: while it does not, nodes are tainted, DNS is pending and the
+//! CNI may be absent. Hence the host's network, the node's resolver and the long list of tolerations.
+
+use serde_json::{Value, json};
+
+use super::{
+    Expected, RenderError, Rendered,
+    common::{
+        CPI_ACCOUNT, CPI_NAME, config_digest, confined, confined_pod, control_plane_nodes, env,
+        metadata, namespace, pod_metadata, pull_secrets, requests, tolerations,
+    },
+    image,
+    profile::Profile,
+    rbac::{Subject, account, named, rule},
+};
+use crate::model::{CpiTemplate, Release};
+
+/// The user upstream's manifest runs it as.
+const USER: i64 = 1001;
+
+/// The taints a node bears before its cloud controller and its CNI have seen it.
+const EARLY_TAINTS: [(&str, &str); 5] = [
+    ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
+    ("node.kubernetes.io/not-ready", "NoSchedule"),
+    ("node.kubernetes.io/network-unavailable", "NoSchedule"),
+    ("node-role.kubernetes.io/control-plane", "NoSchedule"),
+    ("node-role.kubernetes.io/master", "NoSchedule"),
+];
+
+pub(super) fn render(
+    release: &Release,
+    template: &CpiTemplate,
+    profile: &Profile,
+) -> Result<Rendered, RenderError> {
+    let version = &release.version;
+    let home = profile.cpi.namespace.as_str();
+    let mut objects = Vec::new();
+    // The labels of kube-system are not ours to set.
+    if home != "kube-system" {
+        objects.push(namespace(home, version, profile));
+    }
+    objects.push(account(CPI_ACCOUNT, home, version));
+    objects.extend(access(release, template, profile));
+    objects.push(daemon_set(release, template, profile)?);
+    let config = Expected {
+        kind: "ConfigMap".to_owned(),
+        namespace: home.to_owned(),
+        name: profile.cpi.config_map.clone(),
+        keys: vec!["vsphere.conf".to_owned()],
+    };
+    Ok(Rendered::new(objects, vec![config]))
+}
+
+fn access(release: &Release, template: &CpiTemplate, profile: &Profile) -> Vec<Value> {
+    let version = &release.version;
+    let subject = Subject { account: CPI_ACCOUNT, namespace: &profile.cpi.namespace, version };
+    let mut rules = vec![
+        rule("", &["nodes"], &["get", "list", "watch", "update", "patch", "delete"]),
+        rule("", &["nodes/status"], &["update", "patch"]),
+        rule("", &["services"], &["get", "list", "watch", "update", "patch"]),
+        rule("", &["services/status"], &["update", "patch"]),
+        rule("", &["events"], &["create", "update", "patch"]),
+        // Whoever asks for metrics has to be known and allowed to.
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    ];
+    if template.endpoint_slices {
+        rules.push(rule("discovery.k8s.io", &["endpointslices"], &["get", "list", "watch"]));
+    }
+    let read_secrets = rule("", &["secrets"], &["get", "list", "watch"]);
+    if !template.namespaced_secrets {
+        rules.push(read_secrets.clone());
+    }
+    let name = "system:cloud-controller-manager";
+    let mut objects = subject.cluster_role(name, name, &rules).to_vec();
+    if template.namespaced_secrets {
+        for place in &profile.cpi.secret_namespaces {
+            let name = "vsphere-cloud-controller-manager-credentials";
+            objects.extend(subject.role(place, name, name, std::slice::from_ref(&read_secrets)));
+        }
+    }
+    // Its lease is in kube-system wherever it lives itself: two of them must not both lead.
+    let lease = [
+        rule("coordination.k8s.io", &["leases"], &["create"]),
+        named(
+            "coordination.k8s.io",
+            &["leases"],
+            &["cloud-controller-manager"],
+            &["get", "update"],
+        ),
+    ];
+    let name = "vsphere-cloud-controller-manager-lease";
+    objects.extend(subject.role("kube-system", name, name, &lease));
+    objects.push(subject.bind(
+        "RoleBinding",
+        "Role",
+        "extension-apiserver-authentication-reader",
+        "servicecatalog.k8s.io:apiserver-authentication-reader",
+        "kube-system",
+    ));
+    if profile.openshift() {
+        objects.extend(
+            subject.security_context("hostnetwork-v2", "vsphere-cloud-controller-manager-scc"),
+        );
+    }
+    objects
+}
+
+fn daemon_set(
+    release: &Release,
+    template: &CpiTemplate,
+    profile: &Profile,
+) -> Result<Value, RenderError> {
+    let selector = json!({ "name": CPI_NAME });
+    let cpi = &profile.cpi;
+    let mut arguments = vec![
+        "--cloud-provider=vsphere".to_owned(),
+        "--cloud-config=/etc/cloud/vsphere.conf".to_owned(),
+        format!("--secure-port={}", cpi.port),
+        "--v=2".to_owned(),
+    ];
+    if template.node_labels && !cpi.node_labels.is_empty() {
+        let pairs: Vec<_> =
+            cpi.node_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        arguments.push(format!("--node-labels={}", pairs.join(",")));
+    }
+    let health = json!({ "path": "/healthz", "port": "https", "scheme": "HTTPS" });
+    let mut container = json!({
+        "name": CPI_NAME,
+        "image": image(release, profile, "manager")?,
+        "imagePullPolicy": "IfNotPresent",
+        "args": arguments,
+        "ports": [{ "name": "https", "containerPort": cpi.port, "hostPort": cpi.port, "protocol": "TCP" }],
+        "startupProbe": { "httpGet": health, "periodSeconds": 5, "failureThreshold": 24 },
+        "livenessProbe": { "httpGet": health, "periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 3 },
+        "resources": requests("100m", "64Mi"),
+        "securityContext": confined(Some(USER), profile),
+        "volumeMounts": [{ "name": "vsphere-config-volume", "mountPath": "/etc/cloud", "readOnly": true }],
+    });
+    if cpi.keep_nodes {
+        // Its presence is what counts, whatever its value.
+        container["env"] = json!([env("SKIP_NODE_DELETION", "true")]);
+    }
+    let mut pod_context = confined_pod(Some(USER), profile);
+    if let Some(context) = pod_context.as_object_mut() {
+        context.remove("fsGroup");
+    }
+    let mut spec = json!({
+        "serviceAccountName": CPI_ACCOUNT,
+        "priorityClassName": "system-node-critical",
+        "hostNetwork": true,
+        "dnsPolicy": "Default",
+        "nodeSelector": { "kubernetes.io/os": "linux" },
+        "tolerations": tolerations(&EARLY_TAINTS, profile),
+        "securityContext": pod_context,
+        "containers": [container],
+        "volumes": [{ "name": "vsphere-config-volume", "configMap": { "name": cpi.config_map } }],
+    });
+    if !profile.placement.labels.is_empty() {
+        spec["affinity"] = json!({ "nodeAffinity": control_plane_nodes(profile) });
+    }
+    pull_secrets(&mut spec, profile);
+    let mut pod = pod_metadata(
+        &selector,
+        "cloud-controller-manager",
+        &release.version,
+        profile,
+        "hostnetwork-v2",
+    );
+    config_digest(&mut pod, profile);
+    pod["labels"]["component"] = json!("cloud-controller-manager");
+    pod["labels"]["tier"] = json!("control-plane");
+    Ok(json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(CPI_NAME, &cpi.namespace, &release.version),
+        "spec": {
+            "selector": { "matchLabels": selector },
+            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
+            "template": { "metadata": pod, "spec": spec },
+        },
+    }))
+}

@@ -1,0 +1,418 @@
+//! A driver's manifest as somebody published it, made to fit this cluster.
+//!
+//! A release too new for any template can be installed from upstream's own YAML. The same things are
+//! changed in it that the templates take from the profile, each by its type: namespace, images, pull
+//! secrets, kubelet path, tolerations, placement, replicas, topology flags, pod-security labels.
+//!
+//! Published manifests carry placeholder configuration (`vsphere-cloud-config`, `vsphere-cloud-secret`)
+//! and their pods mount *that*. Left in place, a driver starts and talks to nobody. So every
+//! ConfigMap or Secret of configuration is taken out, the pods are pointed at the real one, and it is
+//! listed in [`Rendered::expects`].
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use snafu::{ResultExt, Snafu, ensure};
+
+use super::{
+    Expected, Object, Rendered,
+    common::{self, CSI_FEATURES},
+    located,
+    profile::Profile,
+};
+use crate::{
+    image::{Image, ImageError},
+    model::{Driver, Manifest, Release},
+};
+
+/// Why a published manifest cannot be used.
+#[derive(Debug, Snafu)]
+pub enum AdaptError {
+    /// Not YAML.
+    #[snafu(display("the manifest is not YAML"))]
+    NotYaml {
+        /// Where.
+        source: Box<serde_saphyr::Error>,
+    },
+    /// A document that is no object.
+    #[snafu(display(
+        "document {n} of the manifest is no Kubernetes object: it lacks kind, apiVersion or a name"
+    ))]
+    NotAnObject {
+        /// Counted from one.
+        n: usize,
+    },
+    /// A variable nobody replaced.
+    #[snafu(display(
+        "{kind} {name} still holds the variable {variable}; the manifest is a template for another tool"
+    ))]
+    Unfilled {
+        /// The object.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// An image that cannot be moved.
+    #[snafu(display("{kind} {name} names an image that cannot be read"))]
+    BadImage {
+        /// The object.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Why.
+        source: ImageError,
+    },
+    /// Nothing that runs.
+    #[snafu(display("the manifest has no workload of the {driver} driver; is it the right file?"))]
+    NoWorkload {
+        /// Which driver.
+        driver: Driver,
+    },
+}
+
+/// Reads the documents of a published manifest. Empty documents are passed over.
+pub fn parse(text: &str) -> Result<Vec<Value>, AdaptError> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(Box::new).context(NotYamlSnafu)?;
+    let mut objects = Vec::new();
+    for (n, document) in documents.into_iter().enumerate() {
+        match document {
+            Value::Null => {}
+            Value::Object(mut list) if list.get("kind").is_some_and(|kind| kind == "List") => {
+                let items = list.remove("items");
+                objects
+                    .extend(items.and_then(|items| items.as_array().cloned()).unwrap_or_default());
+            }
+            document => {
+                let object = Object(document);
+                let whole = ![object.kind(), object.api_version(), object.name()].contains(&"");
+                ensure!(whole, NotAnObjectSnafu { n: n + 1 });
+                objects.push(object.0);
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// Makes a published manifest fit a profile.
+pub fn adapt(
+    driver: Driver,
+    objects: Vec<Value>,
+    profile: &Profile,
+) -> Result<Rendered, AdaptError> {
+    let (home, config) = match driver {
+        Driver::Csi => (&profile.csi.namespace, Configuration::csi(profile)),
+        Driver::Cpi => (&profile.cpi.namespace, Configuration::cpi(profile)),
+    };
+    let mut adapted = Vec::new();
+    let mut workloads = 0;
+    let mut has_namespace = false;
+    for mut object in objects {
+        if Configuration::is_placeholder(&object) {
+            continue;
+        }
+        rename_namespace(&mut object, home, driver);
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        if kind == "Namespace" {
+            has_namespace = true;
+            label_namespace(&mut object, profile);
+        }
+        if kind == "DaemonSet" && is_windows(&object) && !profile.windows_nodes {
+            continue;
+        }
+        if let Some(template) = object.pointer_mut("/spec/template") {
+            workloads += 1;
+            let name = object_name(&kind, template);
+            adapt_pod(template, &config, profile)
+                .context(BadImageSnafu { kind: kind.clone(), name })?;
+        }
+        if kind == "Deployment" {
+            fit_replicas(&mut object, profile);
+        }
+        check_filled(&object)?;
+        adapted.push(object);
+    }
+    ensure!(workloads > 0, NoWorkloadSnafu { driver });
+    if !has_namespace && home != "kube-system" {
+        adapted.insert(0, common::namespace(home, &semver::Version::new(0, 0, 0), profile));
+        strip_version(&mut adapted[0]);
+    }
+    Ok(Rendered::new(adapted, vec![config.expected(home)]))
+}
+
+fn object_name(kind: &str, template: &Value) -> String {
+    let first = template.pointer("/spec/containers/0/name").and_then(Value::as_str);
+    first.unwrap_or(kind).to_owned()
+}
+
+fn strip_version(object: &mut Value) {
+    if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+        labels.remove("app.kubernetes.io/version");
+    }
+}
+
+/// The configuration of a driver: how published manifests name it, and how it is named here.
+struct Configuration {
+    kind: &'static str,
+    volume: &'static str,
+    name: String,
+    key: &'static str,
+}
+
+impl Configuration {
+    fn csi(profile: &Profile) -> Self {
+        Self {
+            kind: "Secret",
+            volume: "secret",
+            name: profile.csi.config_secret.clone(),
+            key: "csi-vsphere.conf",
+        }
+    }
+
+    fn cpi(profile: &Profile) -> Self {
+        Self {
+            kind: "ConfigMap",
+            volume: "configMap",
+            name: profile.cpi.config_map.clone(),
+            key: "vsphere.conf",
+        }
+    }
+
+    /// Every Secret, and every ConfigMap but the feature switches, is somebody's example.
+    fn is_placeholder(object: &Value) -> bool {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str);
+        match object["kind"].as_str() {
+            Some("Secret") => true,
+            Some("ConfigMap") => name != Some(CSI_FEATURES),
+            _ => false,
+        }
+    }
+
+    fn expected(&self, home: &str) -> Expected {
+        Expected {
+            kind: self.kind.to_owned(),
+            namespace: home.to_owned(),
+            name: self.name.clone(),
+            keys: vec![self.key.to_owned()],
+        }
+    }
+
+    /// Points a volume that holds configuration at the real one.
+    fn repoint(&self, volume: &mut Value) {
+        let of_config = volume["name"].as_str().is_some_and(|name| name.contains("config"));
+        if of_config && (volume.get("secret").is_some() || volume.get("configMap").is_some()) {
+            let name_key = if self.volume == "secret" { "secretName" } else { "name" };
+            let name = volume["name"].clone();
+            *volume = json!({ "name": name, self.volume: { name_key: self.name } });
+        }
+    }
+}
+
+/// Moves an object, and the accounts it is bound to, into the driver's namespace.
+///
+/// `kube-system` stays where upstream looks into it for something of the API server's.
+fn rename_namespace(object: &mut Value, home: &str, driver: Driver) {
+    let usual = match driver {
+        Driver::Csi => "vmware-system-csi",
+        Driver::Cpi => "kube-system",
+    };
+    if usual == home {
+        return;
+    }
+    let reads_api_server = object
+        .pointer("/roleRef/name")
+        .is_some_and(|role| role == "extension-apiserver-authentication-reader");
+    if object["kind"] == "Namespace"
+        && object.pointer("/metadata/name").is_some_and(|name| name == usual)
+    {
+        object["metadata"]["name"] = json!(home);
+    }
+    let mut moved = vec!["/webhooks/0/clientConfig/service/namespace".to_owned()];
+    if !reads_api_server {
+        moved.push("/metadata/namespace".to_owned());
+    }
+    let subjects = object["subjects"].as_array().map_or(0, Vec::len);
+    moved.extend((0..subjects).map(|n| format!("/subjects/{n}/namespace")));
+    for pointer in moved {
+        if let Some(place) = object.pointer_mut(&pointer)
+            && place == usual
+        {
+            *place = json!(home);
+        }
+    }
+}
+
+fn label_namespace(object: &mut Value, profile: &Profile) {
+    let name =
+        object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let ours = common::namespace(&name, &semver::Version::new(0, 0, 0), profile);
+    for part in ["labels", "annotations"] {
+        let Some(more) = ours.pointer(&format!("/metadata/{part}")).and_then(Value::as_object)
+        else {
+            continue;
+        };
+        let mut all = object
+            .pointer(&format!("/metadata/{part}"))
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default();
+        all.extend(more.clone());
+        object["metadata"][part] = Value::Object(all);
+    }
+    strip_version(object);
+}
+
+fn is_windows(object: &Value) -> bool {
+    object
+        .pointer("/spec/template/spec/nodeSelector/kubernetes.io~1os")
+        .is_some_and(|os| os == "windows")
+}
+
+fn fit_replicas(object: &mut Value, profile: &Profile) {
+    let wanted = object.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
+    let most = u32::try_from(wanted).unwrap_or(u32::MAX).max(1);
+    object["spec"]["replicas"] = json!(profile.replicas(most));
+}
+
+fn adapt_pod(
+    template: &mut Value,
+    config: &Configuration,
+    profile: &Profile,
+) -> Result<(), ImageError> {
+    let windows =
+        template.pointer("/spec/nodeSelector/kubernetes.io~1os").is_some_and(|os| os == "windows");
+    if let Some(digest) = &profile.config_digest {
+        template["metadata"]["annotations"]["vdo.vmware.com/config-digest"] = json!(digest);
+    }
+    let spec = &mut template["spec"];
+    common::pull_secrets(spec, profile);
+    if spec.pointer("/affinity/nodeAffinity").is_some() || names_control_plane(spec) {
+        place(spec, profile);
+    }
+    for volume in spec["volumes"].as_array_mut().into_iter().flatten() {
+        config.repoint(volume);
+    }
+    for kind in ["initContainers", "containers"] {
+        for container in spec.get_mut(kind).and_then(Value::as_array_mut).into_iter().flatten() {
+            adapt_container(container, profile)?;
+        }
+    }
+    if !windows {
+        move_kubelet(spec, &profile.kubelet_path);
+    }
+    Ok(())
+}
+
+/// Whether a pod is meant for the control plane by a plain node selector.
+fn names_control_plane(spec: &Value) -> bool {
+    let selector = spec["nodeSelector"].as_object();
+    selector
+        .is_some_and(|labels| labels.keys().any(|key| key.starts_with("node-role.kubernetes.io/")))
+}
+
+/// Puts a controller where this cluster's control plane is.
+fn place(spec: &mut Value, profile: &Profile) {
+    if let Some(labels) = spec["nodeSelector"].as_object_mut() {
+        labels.retain(|key, _| !key.starts_with("node-role.kubernetes.io/"));
+    }
+    if profile.placement.labels.is_empty() {
+        if let Some(affinity) = spec["affinity"].as_object_mut() {
+            affinity.remove("nodeAffinity");
+        }
+    } else {
+        let mut affinity = spec["affinity"].as_object().cloned().unwrap_or_else(Map::new);
+        affinity.insert("nodeAffinity".to_owned(), common::control_plane_nodes(profile));
+        spec["affinity"] = Value::Object(affinity);
+    }
+    let seen = common::tolerations(&[], profile);
+    let mut all = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    for toleration in seen.as_array().into_iter().flatten() {
+        let has = |other: &Value| {
+            other["key"] == toleration["key"] && other["effect"] == toleration["effect"]
+        };
+        if !all.iter().any(has) {
+            all.push(toleration.clone());
+        }
+    }
+    spec["tolerations"] = Value::Array(all);
+}
+
+fn adapt_container(container: &mut Value, profile: &Profile) -> Result<(), ImageError> {
+    let image: Image = container["image"].as_str().unwrap_or_default().parse()?;
+    container["image"] = json!(located(&image, profile));
+    container["imagePullPolicy"] = json!("IfNotPresent");
+    if container["name"] == "csi-provisioner" {
+        let mut flags = container["args"].as_array().cloned().unwrap_or_default();
+        flags.retain(|flag| {
+            let flag = flag.as_str().unwrap_or_default();
+            !flag.starts_with("--feature-gates=Topology") && flag != "--strict-topology"
+        });
+        if profile.topology {
+            flags.extend([json!("--feature-gates=Topology=true"), json!("--strict-topology")]);
+        } else {
+            flags.push(json!("--feature-gates=Topology=false"));
+        }
+        container["args"] = Value::Array(flags);
+    }
+    Ok(())
+}
+
+/// Replaces the usual kubelet directory wherever it begins a path: volumes, mounts, flags, variables.
+fn move_kubelet(value: &mut Value, path: &str) {
+    const USUAL: &str = "/var/lib/kubelet";
+    let path = path.trim_end_matches('/');
+    if path == USUAL {
+        return;
+    }
+    match value {
+        Value::String(text) => {
+            let whole = text.match_indices(USUAL).any(|(at, _)| {
+                let (before, after) = (&text[..at], &text[at + USUAL.len()..]);
+                let begins =
+                    before.is_empty() || before.ends_with(['=', ':']) || before.ends_with("://");
+                begins && (after.is_empty() || after.starts_with('/'))
+            });
+            if whole {
+                *text = text.replacen(USUAL, path, 1);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| move_kubelet(item, path)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| move_kubelet(field, path)),
+        _ => {}
+    }
+}
+
+/// `${CA_BUNDLE}` and its like were meant for a script that did not run. `$(NAME)` is Kubernetes' own.
+fn check_filled(object: &Value) -> Result<(), AdaptError> {
+    let text = object.to_string();
+    let Some(start) = text.find("${") else { return Ok(()) };
+    let variable: String = text[start..].chars().take_while(|c| *c != '}').chain(['}']).collect();
+    let named = Object(object.clone());
+    UnfilledSnafu { kind: named.kind(), name: named.name(), variable }.fail()
+}
+
+/// A release whose manifest was only named, with the manifest as it was fetched: one text per file.
+///
+/// Its images are read out of the manifest, so that what the catalog says of them (gone, mirrored)
+/// holds for it too.
+pub fn fetched(release: &Release, texts: &[String]) -> Result<Release, AdaptError> {
+    let mut objects = Vec::new();
+    for text in texts {
+        objects.extend(parse(text)?);
+    }
+    let driver = release.driver;
+    let mut images = BTreeMap::new();
+    for object in objects.iter().cloned().map(Object) {
+        for name in object.pod_template().map(super::images_of).unwrap_or_default() {
+            let (kind, object_name) = (object.kind().to_owned(), object.name().to_owned());
+            let image: Image = name.parse().context(BadImageSnafu { kind, name: object_name })?;
+            let part = image.name.rsplit('/').next().unwrap_or_default().to_owned();
+            images.insert(part, image);
+        }
+    }
+    ensure!(!images.is_empty(), NoWorkloadSnafu { driver });
+    let manifest = Manifest { objects, ..Manifest::default() };
+    Ok(Release { images, manifest, ..release.clone() })
+}

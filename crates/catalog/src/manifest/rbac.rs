@@ -1,0 +1,91 @@
+//! Accounts and what they may do. No wildcards: every resource and verb is named.
+
+use semver::Version;
+use serde_json::{Value, json};
+
+use super::common::metadata;
+
+/// A rule over resources of one group.
+pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
+}
+
+/// A rule over some objects by name.
+pub(crate) fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs })
+}
+
+/// A service account.
+pub(crate) fn account(name: &str, namespace: &str, version: &Version) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, namespace, version) })
+}
+
+/// Whom roles are bound to, and where.
+pub(crate) struct Subject<'a> {
+    pub account: &'a str,
+    pub namespace: &'a str,
+    pub version: &'a Version,
+}
+
+impl Subject<'_> {
+    /// A cluster role and its binding.
+    pub(crate) fn cluster_role(&self, role: &str, binding: &str, rules: &[Value]) -> [Value; 2] {
+        [
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRole",
+                "metadata": metadata(role, "", self.version),
+                "rules": rules,
+            }),
+            self.bind("ClusterRoleBinding", "ClusterRole", role, binding, ""),
+        ]
+    }
+
+    /// A role in one namespace and its binding there.
+    pub(crate) fn role(
+        &self,
+        namespace: &str,
+        role: &str,
+        binding: &str,
+        rules: &[Value],
+    ) -> [Value; 2] {
+        [
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "Role",
+                "metadata": metadata(role, namespace, self.version),
+                "rules": rules,
+            }),
+            self.bind("RoleBinding", "Role", role, binding, namespace),
+        ]
+    }
+
+    /// A binding to a role that exists.
+    pub(crate) fn bind(
+        &self,
+        kind: &str,
+        role_kind: &str,
+        role: &str,
+        name: &str,
+        namespace: &str,
+    ) -> Value {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": kind,
+            "metadata": metadata(name, namespace, self.version),
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role },
+            "subjects": [{ "kind": "ServiceAccount", "name": self.account, "namespace": self.namespace }],
+        })
+    }
+
+    /// On OpenShift: the right to run under one of its security context constraints.
+    pub(crate) fn security_context(&self, constraint: &str, name: &str) -> [Value; 2] {
+        let rule = named(
+            "security.openshift.io",
+            &["securitycontextconstraints"],
+            &[constraint],
+            &["use"],
+        );
+        self.cluster_role(name, name, &[rule])
+    }
+}

@@ -1,0 +1,109 @@
+//! The snapshot machinery that a cluster has once for all its drivers, for clusters that lack it.
+//!
+//! In `kube-system`, where distributions that bring it also put it, and under the usual names: whoever
+//! looks for a snapshot controller finds this one.
+
+use serde_json::{Value, json};
+
+use super::{
+    RenderError,
+    common::{Controller, confined, disruption_budget, requests},
+    crds, image,
+    profile::{Profile, Snapshots},
+    rbac::{Subject, account, rule},
+};
+use crate::model::Release;
+
+const NAME: &str = "snapshot-controller";
+const HOME: &str = "kube-system";
+const USER: i64 = 65532;
+
+pub(super) fn objects(
+    release: &Release,
+    wanted: Snapshots,
+    profile: &Profile,
+) -> Result<Vec<Value>, RenderError> {
+    let mut objects = Vec::new();
+    if wanted.crds {
+        objects.extend(crds::snapshots());
+    }
+    if wanted.controller {
+        objects.extend(controller(release, profile)?);
+    }
+    Ok(objects)
+}
+
+fn controller(release: &Release, profile: &Profile) -> Result<Vec<Value>, RenderError> {
+    let version = &release.version;
+    let subject = Subject { account: NAME, namespace: HOME, version };
+    let group = "snapshot.storage.k8s.io";
+    let rules = [
+        rule("", &["persistentvolumes"], &["get", "list", "watch"]),
+        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
+        rule("", &["events"], &["list", "watch", "create", "update", "patch"]),
+        rule(group, &["volumesnapshotclasses"], &["get", "list", "watch"]),
+        rule(
+            group,
+            &["volumesnapshotcontents"],
+            &["create", "get", "list", "watch", "update", "delete", "patch"],
+        ),
+        rule(group, &["volumesnapshotcontents/status"], &["patch"]),
+        rule(
+            group,
+            &["volumesnapshots"],
+            &["create", "get", "list", "watch", "update", "patch", "delete"],
+        ),
+        rule(group, &["volumesnapshots/status"], &["update", "patch"]),
+    ];
+    let lease = [rule(
+        "coordination.k8s.io",
+        &["leases"],
+        &["get", "watch", "list", "delete", "update", "create", "patch"],
+    )];
+    let mut objects = vec![account(NAME, HOME, version)];
+    objects.extend(subject.cluster_role(
+        "snapshot-controller-runner",
+        "snapshot-controller-role",
+        &rules,
+    ));
+    objects.extend(subject.role(
+        HOME,
+        "snapshot-controller-leaderelection",
+        "snapshot-controller-leaderelection",
+        &lease,
+    ));
+    let selector = json!({ "app.kubernetes.io/name": NAME });
+    let container = json!({
+        "name": NAME,
+        "image": image(release, profile, NAME)?,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["--v=4", "--leader-election=true", "--http-endpoint=:8095"],
+        "ports": [{ "name": "diag", "containerPort": 8095, "protocol": "TCP" }],
+        "livenessProbe": {
+            "httpGet": { "path": "/healthz/leader-election", "port": "diag" },
+            "initialDelaySeconds": 30,
+            "periodSeconds": 60,
+            "timeoutSeconds": 10,
+            "failureThreshold": 3,
+        },
+        "resources": requests("10m", "48Mi"),
+        "securityContext": confined(Some(USER), profile),
+    });
+    let deployment = Controller {
+        name: NAME,
+        namespace: HOME,
+        version,
+        selector: selector.clone(),
+        role: NAME,
+        account: NAME,
+        replicas: profile.replicas(2),
+        priority: "system-cluster-critical",
+        user: Some(USER),
+        reads_config: false,
+        containers: vec![container],
+        volumes: json!([]),
+    };
+    objects.push(deployment.build(profile));
+    objects.push(disruption_budget(NAME, HOME, version, &selector));
+    Ok(objects)
+}

@@ -1,0 +1,539 @@
+//! What is rendered: hardened in every release, fitting every cluster, and different between neighbours
+//! only where the releases are.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::assigning_clones,
+    reason = "a test that cannot set itself up should fall, and reads better plain"
+)]
+
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use catalog::{
+    Driver, Implementation, Release, embedded,
+    manifest::{Object, Profile, Rendered, Stage, images_to_mirror, render},
+};
+use serde_json::{Value, json};
+use support::{air_gap, full, openshift, plain, profiles, release};
+
+/// Every release for every cluster.
+fn everything() -> impl Iterator<Item = (String, &'static Release, Profile, Rendered)> {
+    embedded().releases.iter().flat_map(|release| {
+        profiles().into_iter().map(move |(name, profile)| {
+            let at = format!("{} {} for {name}", release.driver, release.version);
+            let rendered =
+                render(release, &profile).unwrap_or_else(|error| panic!("{at}: {error}"));
+            (at, release, profile, rendered)
+        })
+    })
+}
+
+fn containers(object: &Object) -> Vec<Value> {
+    let template = object.pod_template();
+    let list =
+        template.and_then(|template| template.pointer("/spec/containers")?.as_array().cloned());
+    list.unwrap_or_default()
+}
+
+fn container(rendered: &Rendered, kind: &str, name: &str, container: &str) -> Value {
+    let object = rendered.find(kind, name).unwrap();
+    containers(object).into_iter().find(|it| it["name"] == container).unwrap()
+}
+
+fn has_flag(container: &Value, flag: &str) -> bool {
+    container["args"].as_array().unwrap().contains(&json!(flag))
+}
+
+#[test]
+fn no_rule_of_any_role_has_a_wildcard() {
+    for (at, _, _, rendered) in everything() {
+        for object in &rendered.objects {
+            for rule in object.0["rules"].as_array().into_iter().flatten() {
+                for field in ["apiGroups", "resources", "verbs"] {
+                    let values = rule[field].as_array().unwrap();
+                    assert!(!values.is_empty() && !values.contains(&json!("*")), "{at}: {rule}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_account_that_is_bound_exists_and_every_role_too() {
+    for (at, _, _, rendered) in everything() {
+        for binding in rendered.objects.iter().filter(|object| object.kind().ends_with("Binding")) {
+            for subject in binding.0["subjects"].as_array().unwrap() {
+                let name = subject["name"].as_str().unwrap();
+                let account = rendered.find("ServiceAccount", name).unwrap();
+                assert_eq!(account.namespace(), subject["namespace"], "{at}: {name}");
+            }
+            let role = &binding.0["roleRef"];
+            let name = role["name"].as_str().unwrap();
+            if name != "extension-apiserver-authentication-reader" {
+                assert!(
+                    rendered.find(role["kind"].as_str().unwrap(), name).is_some(),
+                    "{at}: {name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_container_says_what_it_needs_and_shows_that_it_lives() {
+    // On Windows the registrar has no way to be asked; a probe asks for others, not for itself.
+    let unwatched = ["liveness-probe"];
+    for (at, _, _, rendered) in everything() {
+        for object in &rendered.objects {
+            let windows = object.name() == "vsphere-csi-node-windows";
+            for it in containers(object) {
+                let name = it["name"].as_str().unwrap();
+                assert!(it.pointer("/resources/requests/cpu").is_some(), "{at}: {name}");
+                assert!(it.pointer("/resources/requests/memory").is_some(), "{at}: {name}");
+                assert_eq!(it["imagePullPolicy"], "IfNotPresent", "{at}: {name}");
+                let watched = it.get("livenessProbe").is_some();
+                let excused =
+                    unwatched.contains(&name) || windows && name == "node-driver-registrar";
+                assert!(watched || excused, "{at}: {name} has no probe");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_node_driver_is_privileged() {
+    for (at, release, _, rendered) in everything() {
+        for object in
+            rendered.objects.iter().filter(|object| object.name() != "vsphere-csi-node-windows")
+        {
+            for it in containers(object) {
+                let name = it["name"].as_str().unwrap();
+                let context = &it["securityContext"];
+                if name == "vsphere-csi-node" {
+                    assert_eq!(context["privileged"], true, "{at}");
+                    continue;
+                }
+                assert_eq!(context["allowPrivilegeEscalation"], false, "{at}: {name}");
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{at}: {name}");
+                assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{at}: {name}");
+                // Releases before 3.1 can only run as root; so do those that hold a socket on the node.
+                let root = release.driver == Driver::Csi && release.line() < (3, 1);
+                let on_node = object.kind() == "DaemonSet" && release.driver == Driver::Csi;
+                let snapshots = name == "snapshot-controller";
+                assert_eq!(
+                    context["runAsNonRoot"] == true,
+                    snapshots || !root && !on_node,
+                    "{at}: {name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_namespace_of_a_privileged_pod_allows_it() {
+    for (at, _, _, rendered) in everything() {
+        for object in rendered.objects.iter().filter(|object| object.pod_template().is_some()) {
+            if object.namespace() == "kube-system" {
+                continue;
+            }
+            let namespace = rendered.find("Namespace", object.namespace()).unwrap();
+            for mode in ["enforce", "audit", "warn"] {
+                let label = format!("pod-security.kubernetes.io/{mode}");
+                assert_eq!(namespace.0["metadata"]["labels"][label], "privileged", "{at}");
+            }
+        }
+        assert!(rendered.find("Namespace", "kube-system").is_none(), "{at}: not ours to label");
+    }
+}
+
+#[test]
+fn objects_come_in_the_order_in_which_they_are_needed() {
+    for (at, _, _, rendered) in everything() {
+        let stages: Vec<_> = rendered.objects.iter().map(Object::stage).collect();
+        assert!(stages.is_sorted(), "{at}: {stages:?}");
+    }
+    let rendered = render(release(Driver::Csi, "3.8.0"), &full()).unwrap();
+    let at = |kind: &str, name: &str| {
+        rendered
+            .objects
+            .iter()
+            .position(|object| object.kind() == kind && object.name() == name)
+            .unwrap()
+    };
+    let crd = at("CustomResourceDefinition", "csinodetopologies.cns.vmware.com");
+    assert!(crd < at("Deployment", "vsphere-csi-controller"));
+    assert!(at("Deployment", "vsphere-csi-controller") < at("DaemonSet", "vsphere-csi-node"));
+    assert_eq!(rendered.objects.last().unwrap().stage(), Stage::Admission);
+}
+
+#[test]
+fn images_that_can_be_pulled_are_pinned_and_rendered_from_the_release() {
+    for (at, release, profile, rendered) in everything() {
+        let known: BTreeSet<_> = images_to_mirror(release)
+            .iter()
+            .map(|image| profile.images.rewrite.apply(image).to_string())
+            .collect();
+        assert!(rendered.images.is_subset(&known), "{at}: {:?}", rendered.images);
+        for image in images_to_mirror(release) {
+            let young = ["/csi-vsphere/driver:v3.8.0", "/csi-vsphere/syncer:v3.8.0"];
+            let excused = embedded().why_unavailable(&image).is_some()
+                || young.iter().any(|name| image.tagged().ends_with(name));
+            assert!(image.digest.is_some() || excused, "{at}: {image}");
+        }
+    }
+}
+
+#[test]
+fn a_mirror_and_its_secret_reach_every_pod() {
+    for release in &embedded().releases {
+        let rendered = render(release, &air_gap()).unwrap();
+        for image in &rendered.images {
+            assert!(image.starts_with("harbor.example.com:8443/vdo/"), "{image}");
+        }
+        for object in rendered.objects.iter().filter_map(Object::pod_template) {
+            assert_eq!(object["spec"]["imagePullSecrets"], json!([{ "name": "harbor" }]));
+        }
+    }
+}
+
+#[test]
+fn digests_can_be_left_out_for_mirrors_that_copy_less() {
+    let mut profile = plain();
+    profile.images.pinned = false;
+    let rendered = render(release(Driver::Cpi, "1.36.0"), &profile).unwrap();
+    let images: Vec<_> = rendered.images.into_iter().collect();
+    assert_eq!(images, ["registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0"]);
+}
+
+#[test]
+fn the_kubelet_path_moves_in_every_place() {
+    let mut profile = full();
+    profile.kubelet_path = "/opt/rke/var/lib/kubelet".to_owned();
+    for version in ["2.7.0", "3.4.0", "3.8.0"] {
+        let rendered = render(release(Driver::Csi, version), &profile).unwrap();
+        let node = rendered.find("DaemonSet", "vsphere-csi-node").unwrap().0.to_string();
+        let moved = node.matches("/opt/rke/var/lib/kubelet").count();
+        assert_eq!(moved, node.matches("/var/lib/kubelet").count(), "{version}");
+        assert_eq!(moved, 6, "{version}");
+    }
+}
+
+#[test]
+fn topology_flags_follow_the_configuration() {
+    let provisioner = |profile: &Profile| {
+        let rendered = render(release(Driver::Csi, "3.7.3"), profile).unwrap();
+        container(&rendered, "Deployment", "vsphere-csi-controller", "csi-provisioner")
+    };
+    let with = provisioner(&full());
+    assert!(
+        has_flag(&with, "--feature-gates=Topology=true") && has_flag(&with, "--strict-topology")
+    );
+    let without = provisioner(&plain());
+    assert!(!without["args"].to_string().contains("opology"), "4.0.1 has it off by itself");
+
+    let mut newer = release(Driver::Csi, "3.7.3").clone();
+    newer.manifest.csi.as_mut().unwrap().topology_gate_on_by_default = true;
+    let rendered = render(&newer, &plain()).unwrap();
+    let off = container(&rendered, "Deployment", "vsphere-csi-controller", "csi-provisioner");
+    assert!(has_flag(&off, "--feature-gates=Topology=false"), "5.x has it on unless told");
+}
+
+#[test]
+fn the_provisioner_stays_where_it_has_to() {
+    for release in embedded().of(Driver::Csi, Implementation::Upstream) {
+        let tag = release.images["provisioner"].tag.clone().unwrap();
+        assert!(tag.starts_with("v3.") || tag.starts_with("v4.0."), "{}: {tag}", release.version);
+    }
+}
+
+#[test]
+fn a_limit_of_volumes_reaches_the_driver_in_the_way_it_reads_it() {
+    let mut profile = plain();
+    profile.csi.max_volumes_per_node = Some(200);
+    let limits = |version: &str| {
+        let rendered = render(release(Driver::Csi, version), &profile).unwrap();
+        let node = container(&rendered, "DaemonSet", "vsphere-csi-node", "vsphere-csi-node");
+        let env = node["env"].as_array().unwrap();
+        let by_env = env
+            .iter()
+            .find(|it| it["name"] == "MAX_VOLUMES_PER_NODE")
+            .map(|it| it["value"].clone());
+        let features =
+            rendered.find("ConfigMap", "internal-feature-states.csi.vsphere.vmware.com").unwrap();
+        (by_env, features.0["data"].get("high-pv-node-density").cloned())
+    };
+    assert_eq!(limits("3.7.0"), (Some(json!("200")), None));
+    assert_eq!(limits("3.7.1"), (None, Some(json!("true"))));
+    profile.csi.max_volumes_per_node = None;
+    let rendered = render(release(Driver::Csi, "3.7.3"), &profile).unwrap();
+    let features =
+        rendered.find("ConfigMap", "internal-feature-states.csi.vsphere.vmware.com").unwrap();
+    assert_eq!(features.0["data"]["high-pv-node-density"], "false");
+}
+
+#[test]
+fn a_feature_switch_the_release_does_not_know_stays_away() {
+    let mut profile = plain();
+    profile.csi.features =
+        [("trigger-csi-fullsync".to_owned(), true), ("made-up".to_owned(), true)].into();
+    let rendered = render(release(Driver::Csi, "3.5.1"), &profile).unwrap();
+    let features =
+        rendered.find("ConfigMap", "internal-feature-states.csi.vsphere.vmware.com").unwrap();
+    assert_eq!(
+        features.0["data"],
+        json!({ "trigger-csi-fullsync": "true", "pv-to-backingdiskobjectid-mapping": "false" })
+    );
+}
+
+#[test]
+fn replicas_and_places_fit_the_cluster() {
+    let shape = |profile: &Profile| {
+        let rendered = render(release(Driver::Csi, "3.8.0"), profile).unwrap();
+        let controller = rendered.find("Deployment", "vsphere-csi-controller").unwrap().0.clone();
+        let terms = controller
+            .pointer("/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms")
+            .and_then(Value::as_array)
+            .map_or(0, Vec::len);
+        (controller["spec"]["replicas"].as_u64().unwrap(), terms)
+    };
+    let mut profile = plain();
+    assert_eq!(shape(&profile), (3, 1));
+    profile.placement.nodes = 1;
+    assert_eq!(shape(&profile), (1, 1));
+    profile.placement.nodes = 5;
+    profile.placement.labels.push("node-role.kubernetes.io/controlplane".to_owned());
+    assert_eq!(shape(&profile), (3, 2));
+    profile.placement.labels.clear();
+    assert_eq!(shape(&profile), (3, 0), "a control plane without nodes");
+}
+
+#[test]
+fn windows_nodes_are_served_where_there_are_any_and_the_release_can() {
+    let windows = |version: &str, profile: &Profile| {
+        let rendered = render(release(Driver::Csi, version), profile).unwrap();
+        rendered.find("DaemonSet", "vsphere-csi-node-windows").map(|object| object.0.clone())
+    };
+    assert!(windows("3.8.0", &plain()).is_none(), "no Windows nodes");
+    assert!(windows("2.7.3", &full()).is_none(), "not yet");
+    let proxy = windows("3.4.0", &full()).unwrap();
+    assert!(proxy.to_string().contains("csi-proxy-disk-v1"));
+    assert!(proxy.pointer("/spec/template/spec/securityContext").is_none());
+    let host = windows("3.5.0", &full()).unwrap();
+    assert!(!host.to_string().contains("csi-proxy"));
+    let options = host.pointer("/spec/template/spec/securityContext/windowsOptions").unwrap();
+    assert_eq!(*options, json!({ "hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM" }));
+}
+
+#[test]
+fn on_openshift_users_are_left_to_it_and_constraints_are_asked_for() {
+    for release in embedded()
+        .releases
+        .iter()
+        .filter(|release| release.line() >= (3, 1) || release.driver == Driver::Cpi)
+    {
+        let rendered = render(release, &openshift()).unwrap();
+        for object in &rendered.objects {
+            let Some(template) = object.pod_template() else { continue };
+            assert!(
+                !template.to_string().contains("\"runAsUser\""),
+                "{} {}",
+                release.version,
+                object.name()
+            );
+            let wanted = match object.name() {
+                "vsphere-csi-node" | "vsphere-csi-node-windows" => "privileged",
+                "vsphere-cloud-controller-manager" => "hostnetwork-v2",
+                _ => "restricted-v2",
+            };
+            assert_eq!(template["metadata"]["annotations"]["openshift.io/required-scc"], wanted);
+        }
+        let uses = rendered
+            .objects
+            .iter()
+            .filter(|object| object.0["rules"].to_string().contains("securitycontextconstraints"))
+            .count();
+        assert_eq!(uses, 1);
+    }
+}
+
+#[test]
+fn what_has_to_be_there_beside_the_objects_is_told() {
+    let rendered = render(release(Driver::Csi, "3.8.0"), &full()).unwrap();
+    let expects: Vec<_> = rendered
+        .expects
+        .iter()
+        .map(|it| format!("{} {}/{} {:?}", it.kind, it.namespace, it.name, it.keys))
+        .collect();
+    assert_eq!(
+        expects,
+        [
+            r#"Secret vmware-system-csi/vsphere-config-secret ["csi-vsphere.conf"]"#,
+            r#"Secret vmware-system-csi/vsphere-webhook-certs ["tls.crt", "tls.key", "webhook.config"]"#
+        ]
+    );
+    for (at, _, _, rendered) in everything() {
+        assert!(rendered.objects.iter().all(|object| object.kind() != "Secret"), "{at}");
+    }
+}
+
+#[test]
+fn a_cloud_controller_that_watches_secrets_of_one_namespace_may_read_no_others() {
+    let reads_all = |version: &str| {
+        let rendered = render(release(Driver::Cpi, version), &plain()).unwrap();
+        rendered
+            .find("ClusterRole", "system:cloud-controller-manager")
+            .unwrap()
+            .0
+            .to_string()
+            .contains("secrets")
+    };
+    assert!(reads_all("1.31.1"), "it watches the whole cluster");
+    assert!(!reads_all("1.32.1") && !reads_all("1.36.0"));
+}
+
+#[test]
+fn the_webhook_never_stands_in_the_way() {
+    let mut profile = full();
+    let webhook = |profile: &Profile, version: &str| {
+        let rendered = render(release(Driver::Csi, version), profile).unwrap();
+        let object = rendered
+            .find("ValidatingWebhookConfiguration", "validation.csi.vsphere.vmware.com")
+            .unwrap();
+        object.0["webhooks"][0].clone()
+    };
+    let newest = webhook(&profile, "3.8.0");
+    assert_eq!(newest["failurePolicy"], "Ignore");
+    assert!(newest["matchConditions"].to_string().contains("csi.vsphere.vmware.com"));
+    assert_eq!(newest["rules"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        webhook(&profile, "3.1.2")["rules"].as_array().unwrap().len(),
+        2,
+        "volumes since 3.2"
+    );
+    profile.kubernetes = "1.27.3".parse().unwrap();
+    assert!(webhook(&profile, "3.2.0").get("matchConditions").is_none(), "1.27 does not know them");
+}
+
+/// All objects as YAML, the way they would be applied.
+fn yaml(rendered: &Rendered) -> String {
+    let documents: Vec<_> =
+        rendered.objects.iter().map(|object| serde_saphyr::to_string(&object.0).unwrap()).collect();
+    documents.join("---\n")
+}
+
+#[test]
+fn the_newest_storage_driver_with_everything() {
+    insta::assert_snapshot!(yaml(&render(release(Driver::Csi, "3.8.0"), &full()).unwrap()));
+}
+
+#[test]
+fn the_oldest_storage_driver() {
+    insta::assert_snapshot!(yaml(&render(release(Driver::Csi, "2.7.0"), &plain()).unwrap()));
+}
+
+#[test]
+fn the_newest_cloud_controller() {
+    insta::assert_snapshot!(yaml(&render(release(Driver::Cpi, "1.36.0"), &plain()).unwrap()));
+}
+
+/// The fields in which two renderings differ, containers and volumes by name, variables and flags one
+/// by one. Images and version labels are left out: that they differ is the point of a release.
+fn differences(old: &Rendered, new: &Rendered) -> BTreeSet<String> {
+    let (old, new) = (facts(old), facts(new));
+    let mut all = BTreeSet::new();
+    for name in old.keys().chain(new.keys()) {
+        match (old.get(name), new.get(name)) {
+            (Some(old), Some(new)) => {
+                all.extend(old.difference(new).map(|fact| format!("{name}: - {fact}")));
+                all.extend(new.difference(old).map(|fact| format!("{name}: + {fact}")));
+            }
+            (None, _) => drop(all.insert(format!("{name} is new"))),
+            (_, None) => drop(all.insert(format!("{name} is gone"))),
+        }
+    }
+    all
+}
+
+fn facts(rendered: &Rendered) -> BTreeMap<String, BTreeSet<String>> {
+    let facts = |object: &Object| {
+        let mut all = BTreeSet::new();
+        collect("", &object.0, &mut all);
+        (format!("{} {}", object.kind(), object.name()), all)
+    };
+    rendered.objects.iter().map(facts).collect()
+}
+
+fn collect(path: &str, value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) if fields.is_empty() => drop(into.insert(format!("{path} = {{}}"))),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if !["image", "app.kubernetes.io/version"].contains(&key.as_str()) {
+                    collect(format!("{path} {key}").trim_start(), value, into);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let name = match item.get("name").and_then(Value::as_str) {
+                    Some(name) => name.to_owned(),
+                    // Rules and terms have no name; they are one fact each.
+                    None if item.is_object() => {
+                        into.insert(format!("{path} {item}"));
+                        continue;
+                    }
+                    None => String::new(),
+                };
+                collect(format!("{path} {name}").trim_end(), item, into);
+            }
+        }
+        leaf => drop(into.insert(format!("{path} = {leaf}"))),
+    }
+}
+
+#[test]
+fn neighbours_differ_only_where_the_releases_do() {
+    let mut report = String::new();
+    for driver in [Driver::Cpi, Driver::Csi] {
+        let releases: Vec<_> = embedded().of(driver, Implementation::Upstream).collect();
+        for pair in releases.windows(2) {
+            let [old, new] = pair else { continue };
+            let found = differences(&render(old, &full()).unwrap(), &render(new, &full()).unwrap());
+            // Patches change images alone, but for the one that moved the volume limit.
+            if old.line() == new.line() && new.version.to_string() != "3.7.1" {
+                assert!(found.is_empty(), "{} to {}: {found:#?}", old.version, new.version);
+            }
+            if !found.is_empty() {
+                writeln!(report, "{driver} {} -> {}", old.version, new.version).unwrap();
+                for line in &found {
+                    writeln!(report, "  {line}").unwrap();
+                }
+            }
+        }
+    }
+    insta::assert_snapshot!(report);
+}
+
+#[test]
+fn on_openshift_the_objects_differ_only_in_what_openshift_demands() {
+    let mut ours = full();
+    ours.placement = openshift().placement;
+    let mut report = String::new();
+    for (driver, version) in [(Driver::Cpi, "1.36.0"), (Driver::Csi, "3.8.0")] {
+        let release = release(driver, version);
+        let found =
+            differences(&render(release, &ours).unwrap(), &render(release, &openshift()).unwrap());
+        writeln!(report, "{driver} {version}").unwrap();
+        for line in &found {
+            writeln!(report, "  {line}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(report);
+}

@@ -1,0 +1,275 @@
+//! Catalogs that must not be believed, each refused with its own sentence while the old one stays in use.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::assigning_clones,
+    reason = "a test that cannot set itself up should fall, and reads better plain"
+)]
+
+use std::io::{self, Read};
+
+use catalog::{
+    EMBEDDED, embedded,
+    trust::{Bundle, Intake, MAX_BUNDLE_BYTES, PublicKey, Shelf, SigningKey, Trust},
+};
+use jiff::Timestamp;
+
+fn now() -> Timestamp {
+    "2026-12-01T00:00:00Z".parse().unwrap()
+}
+
+fn key() -> SigningKey {
+    SigningKey::generate().unwrap().0
+}
+
+/// The embedded catalog with another serial.
+fn text(serial: u64) -> String {
+    EMBEDDED.replacen("serial: 1", &format!("serial: {serial}"), 1)
+}
+
+fn bundle(text: &str, key: SigningKey) -> Vec<u8> {
+    Bundle::sign(text.as_bytes(), &[key]).to_json().into_bytes()
+}
+
+/// Offers bytes to a shelf with the embedded catalog; the sentence of the refusal.
+fn refused(bytes: &[u8], keys: &[PublicKey]) -> String {
+    let mut shelf = Shelf::embedded();
+    let error = shelf.offer(bytes, Trust { keys, unsigned: false }, now()).unwrap_err();
+    assert_eq!(*shelf.catalog(), *embedded(), "the old one stays in use");
+    assert_eq!(shelf.digest(), Shelf::embedded().digest());
+    snafu::Report::from_error(error).to_string()
+}
+
+#[test]
+fn a_newer_signed_catalog_takes_the_place_of_the_old_one() {
+    let key = key();
+    let public = [key.public()];
+    let trust = Trust { keys: &public, unsigned: false };
+    let offered = bundle(&text(2), key);
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.offer(&offered, trust, now()).unwrap());
+    assert_eq!(shelf.catalog().serial, 2);
+    assert!(!shelf.offer(&offered, trust, now()).unwrap(), "the same again is no change");
+}
+
+#[test]
+fn a_catalog_without_a_signature_is_refused() {
+    assert!(
+        refused(text(2).as_bytes(), &[key().public()]).starts_with("the catalog is not signed")
+    );
+    let bundle = Bundle::sign(text(2).as_bytes(), &[]).to_json();
+    assert!(refused(bundle.as_bytes(), &[key().public()]).starts_with("the catalog is not signed"));
+}
+
+#[test]
+fn a_tampered_catalog_is_refused() {
+    let key = key();
+    let public = [key.public()];
+    let genuine = String::from_utf8(bundle(&text(2), key)).unwrap();
+    // One letter of the payload: `schema: "1.0"` opens differently.
+    let place = genuine.find("\"payload\":\"").unwrap() + 400;
+    for (n, letter) in [(place, 'A'), (place + 1_000, 'B'), (place + 10_000, 'C')] {
+        let mut forged = genuine.clone();
+        let letter = if forged.as_bytes()[n] == letter as u8 { 'Z' } else { letter };
+        forged.replace_range(n..=n, &letter.to_string());
+        let sentence = refused(forged.as_bytes(), &public);
+        assert!(sentence.contains("the catalog was changed after it was signed"), "{sentence}");
+    }
+}
+
+#[test]
+fn a_catalog_signed_by_a_stranger_is_refused_and_both_keys_are_named() {
+    let stranger = key();
+    let ours = key().public();
+    let theirs = stranger.public().id();
+    let sentence = refused(&bundle(&text(2), stranger), std::slice::from_ref(&ours));
+    assert!(sentence.contains(&format!("signed with {theirs}")), "{sentence}");
+    assert!(sentence.contains(&format!("trusted here are {}", ours.id())), "{sentence}");
+}
+
+#[test]
+fn a_stranger_who_borrows_the_name_of_our_key_is_found_out() {
+    let (ours, stranger) = (key().public(), key());
+    let id = stranger.public().id().to_string();
+    let forged =
+        String::from_utf8(bundle(&text(2), stranger)).unwrap().replace(&id, &ours.id().to_string());
+    let sentence = refused(forged.as_bytes(), std::slice::from_ref(&ours));
+    assert!(sentence.contains("does not match"), "{sentence}");
+}
+
+#[test]
+fn an_expired_catalog_is_refused() {
+    let key = key();
+    let public = [key.public()];
+    let old = text(2).replace("expires: 2027-11-15", "expires: 2026-11-20");
+    let sentence = refused(&bundle(&old, key), &public);
+    assert_eq!(
+        sentence.trim(),
+        "the catalog expired on 2026-11-20T00:00:00Z; a source that still offers it is out of date"
+    );
+}
+
+#[test]
+fn a_catalog_in_use_outlives_its_expiry_with_a_warning() {
+    let shelf = Shelf::embedded();
+    assert_eq!(shelf.overdue(now()), None);
+    let later = "2028-01-01T00:00:00Z".parse().unwrap();
+    assert!(shelf.overdue(later).is_some());
+    assert_eq!(*shelf.catalog(), *embedded());
+}
+
+#[test]
+fn a_rolled_back_catalog_is_refused() {
+    let (first, second) = (key(), key());
+    let keys = [first.public(), second.public()];
+    let trust = Trust { keys: &keys, unsigned: false };
+    let mut shelf = Shelf::embedded();
+    shelf.offer(&bundle(&text(7), first), trust, now()).unwrap();
+    let error = shelf.offer(&bundle(&text(6), second), trust, now()).unwrap_err();
+    assert_eq!(error.to_string(), "the catalog has serial 6, older than 7, which is in use");
+    assert_eq!(shelf.catalog().serial, 7);
+}
+
+#[test]
+fn two_catalogs_with_one_serial_are_not_both_believed() {
+    let key = key();
+    let public = [key.public()];
+    let other = text(1).replace("newestVsphere: \"9.1\"", "newestVsphere: \"9.2\"");
+    let sentence = refused(&bundle(&other, key), &public);
+    assert!(sentence.starts_with("the catalog has serial 1 like the one in use"), "{sentence}");
+}
+
+#[test]
+fn a_bundle_cut_short_anywhere_is_refused() {
+    let key = key();
+    let public = [key.public()];
+    let whole = bundle(&text(2), key);
+    for cut in (1..whole.len()).step_by(whole.len() / 40).chain([whole.len() - 1]) {
+        let sentence = refused(&whole[..cut], &public);
+        let fits = sentence.starts_with("the catalog bundle is cut short")
+            // So little that it does not even look like a bundle.
+            || (cut < 16 && sentence.starts_with("the catalog is not signed"));
+        assert!(fits, "{cut}: {sentence}");
+    }
+}
+
+#[test]
+fn a_catalog_of_a_future_schema_is_refused() {
+    let key = key();
+    let public = [key.public()];
+    let sentence =
+        refused(&bundle(&text(2).replace("schema: \"1.0\"", "schema: \"2.0\""), key), &public);
+    assert!(
+        sentence
+            .contains("the catalog has schema 2.0; this operator reads 1.x. Upgrade the operator")
+    );
+}
+
+#[test]
+fn a_bundle_of_a_future_format_is_refused() {
+    let sentence = refused(br#"{"format":2,"payload":"","signatures":[]}"#, &[]);
+    assert!(
+        sentence.starts_with("the catalog bundle has format 2; this operator reads 1"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn a_signed_catalog_that_makes_no_sense_is_refused() {
+    let key = key();
+    let public = [key.public()];
+    let twice = text(2).replace("version: 3.7.2", "version: 3.7.3");
+    let sentence = refused(&bundle(&twice, key), &public);
+    assert!(
+        sentence.contains("the catalog makes no sense: CSI 3.7.3 is in it twice"),
+        "{sentence}"
+    );
+}
+
+/// A gigabyte that is never there: it is made as it is read, and counted.
+struct Gigabyte {
+    left: u64,
+    read: u64,
+}
+
+impl Read for Gigabyte {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        into[..length].fill(b'x');
+        self.left -= length as u64;
+        self.read += length as u64;
+        Ok(length)
+    }
+}
+
+#[test]
+fn a_catalog_of_a_gigabyte_is_refused_after_a_few_megabytes() {
+    let mut stream = Gigabyte { left: 1 << 30, read: 0 };
+    let error = Intake::expecting(None).unwrap().drain(&mut stream).unwrap_err();
+    assert!(error.to_string().starts_with("the catalog is larger than 5 MiB"), "{error}");
+    assert!(
+        stream.read < (MAX_BUNDLE_BYTES + (64 << 10)) as u64 + 1,
+        "{} bytes were read",
+        stream.read
+    );
+    let error = Intake::expecting(Some(1 << 30)).unwrap_err();
+    assert!(
+        error.to_string().starts_with("the catalog is larger than"),
+        "said at once where the length is known"
+    );
+    let mut shelf = Shelf::embedded();
+    let trust = Trust { keys: &[], unsigned: true };
+    assert!(shelf.offer(&vec![b' '; MAX_BUNDLE_BYTES + 1], trust, now()).is_err());
+    assert_eq!(*shelf.catalog(), *embedded());
+}
+
+#[test]
+fn a_stream_that_breaks_off_is_told_from_one_that_ends() {
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("connection reset"))
+        }
+    }
+    let error = Intake::default().drain(Broken).unwrap_err();
+    assert_eq!(error.to_string(), "the catalog could not be read to its end");
+}
+
+#[test]
+fn what_the_admin_puts_there_by_hand_needs_no_signature_and_no_order() {
+    let mut shelf = Shelf::embedded();
+    let trust = Trust { keys: &[], unsigned: true };
+    assert!(shelf.offer(text(0).as_bytes(), trust, now()).unwrap());
+    let matrix = br#"{"CPI": {"1.36.0": {"vSphere": {"min": "7.0", "max": "9.0"}, "k8s": {"skewVersion": "1.36"},
+        "deploymentPath": ["https://example.com/cpi.yaml"]}}}"#;
+    assert!(shelf.offer(matrix, trust, now()).unwrap());
+    assert_eq!(shelf.catalog().releases.len(), 1);
+}
+
+#[test]
+fn keys_are_read_as_other_tools_write_them() {
+    // The first key of RFC 8032, in the form `openssl genpkey` and `openssl pkey -pubout` write.
+    let private = "-----BEGIN PRIVATE KEY-----\n\
+                   MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+                   -----END PRIVATE KEY-----\n";
+    let public = "-----BEGIN PUBLIC KEY-----\n\
+                  MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n\
+                  -----END PUBLIC KEY-----\n";
+    let key = SigningKey::from_pem(private).unwrap();
+    assert_eq!(key.public(), public.parse().unwrap());
+    assert_eq!(key.public(), key.public().to_string().parse().unwrap(), "and as we write them");
+    for text in ["", "AAAA", "not base64!", private] {
+        assert!(text.parse::<PublicKey>().is_err());
+    }
+    assert!(SigningKey::from_pem(public).is_err());
+}
+
+#[test]
+fn two_keys_sign_while_one_follows_the_other() {
+    let (old, new) = (key(), key());
+    let keys = [new.public()];
+    let both = Bundle::sign(text(2).as_bytes(), &[old, new]).to_json();
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.offer(both.as_bytes(), Trust { keys: &keys, unsigned: false }, now()).unwrap());
+}
