@@ -151,22 +151,14 @@ impl Credentials {
     pub fn for_server(&self, server: &str) -> Result<&Credential, CredentialsError> {
         let exact = |c: &&Credential| c.server.as_deref() == Some(server);
         let alike = |c: &&Credential| {
-            c.server
-                .as_deref()
-                .is_some_and(|s| host(s).eq_ignore_ascii_case(host(server)))
+            c.server.as_deref().is_some_and(|s| host(s).eq_ignore_ascii_case(host(server)))
         };
         let any = |c: &&Credential| c.server.is_none();
         let find = |wanted: &dyn Fn(&&Credential) -> bool| self.all.iter().find(|c| wanted(c));
-        find(&exact)
-            .or_else(|| find(&alike))
-            .or_else(|| find(&any))
-            .ok_or_else(|| {
-                let known = self.all.iter().filter_map(|c| c.server.clone()).collect();
-                CredentialsError::OtherServer {
-                    server: server.to_owned(),
-                    known,
-                }
-            })
+        find(&exact).or_else(|| find(&alike)).or_else(|| find(&any)).ok_or_else(|| {
+            let known = self.all.iter().filter_map(|c| c.server.clone()).collect();
+            CredentialsError::OtherServer { server: server.to_owned(), known }
+        })
     }
 }
 

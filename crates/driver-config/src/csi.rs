@@ -168,15 +168,8 @@ pub struct GuestCluster {
     pub cluster_kind: String,
 }
 
-const SECTIONS: [&str; 7] = [
-    "Global",
-    "VirtualCenter",
-    "Snapshot",
-    "NetPermissions",
-    "Labels",
-    "TopologyCategory",
-    "GC",
-];
+const SECTIONS: [&str; 7] =
+    ["Global", "VirtualCenter", "Snapshot", "NetPermissions", "Labels", "TopologyCategory", "GC"];
 
 impl CsiConfig {
     /// Reads the file.
@@ -216,13 +209,7 @@ impl CsiConfig {
         }
         write_section(w, "Labels", None, keys::LABELS, labels)?;
         for (name, category) in topology_categories {
-            write_section(
-                w,
-                "TopologyCategory",
-                Some(name),
-                keys::TOPOLOGY_CATEGORY,
-                category,
-            )?;
+            write_section(w, "TopologyCategory", Some(name), keys::TOPOLOGY_CATEGORY, category)?;
         }
         write_section(w, "GC", None, keys::GUEST_CLUSTER, guest_cluster)?;
         Ok(writer.finish())
@@ -235,20 +222,9 @@ impl CsiConfig {
 
     /// User and password the driver uses for one vCenter, its own or those of [`Global`].
     pub fn login<'a>(&'a self, vcenter: &'a VirtualCenter) -> (&'a str, &'a SecretText) {
-        let user = if vcenter.user.is_empty() {
-            &self.global.user
-        } else {
-            &vcenter.user
-        };
+        let user = if vcenter.user.is_empty() { &self.global.user } else { &vcenter.user };
         let own = &vcenter.password;
-        (
-            user,
-            if own.is_empty() {
-                &self.global.password
-            } else {
-                own
-            },
-        )
+        (user, if own.is_empty() { &self.global.password } else { own })
     }
 
     fn take(
@@ -256,21 +232,15 @@ impl CsiConfig {
         section: &gcfg::Section,
         unknown: &mut Vec<UnknownKey>,
     ) -> Result<(), ReadError> {
-        match (
-            section.name.to_ascii_lowercase().as_str(),
-            &section.subsection,
-        ) {
+        match (section.name.to_ascii_lowercase().as_str(), &section.subsection) {
             ("global", None) => read_section(section, keys::GLOBAL, &mut self.global, unknown),
             ("snapshot", None) => {
                 read_section(section, keys::SNAPSHOT, &mut self.snapshot, unknown)
             }
             ("labels", None) => read_section(section, keys::LABELS, &mut self.labels, unknown),
-            ("gc", None) => read_section(
-                section,
-                keys::GUEST_CLUSTER,
-                &mut self.guest_cluster,
-                unknown,
-            ),
+            ("gc", None) => {
+                read_section(section, keys::GUEST_CLUSTER, &mut self.guest_cluster, unknown)
+            }
             ("virtualcenter", Some(name)) => {
                 let into = self.vcenters.entry(name.clone()).or_default();
                 read_section(section, keys::VCENTER, into, unknown)
@@ -286,17 +256,11 @@ impl CsiConfig {
             ("virtualcenter" | "netpermissions" | "topologycategory", None) => {
                 let expected =
                     "followed by a name in quotes, such as [VirtualCenter \"vc.example.com\"]";
-                Err(ReadError::Value {
-                    path: format!("[{}]", section.name),
-                    expected,
-                })
+                Err(ReadError::Value { path: format!("[{}]", section.name), expected })
             }
             _ => {
                 let nearest = nearest(&section.name, SECTIONS.into_iter());
-                unknown.push(UnknownKey {
-                    path: format!("[{}]", section.name),
-                    nearest,
-                });
+                unknown.push(UnknownKey { path: format!("[{}]", section.name), nearest });
                 Ok(())
             }
         }

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use snafu::Snafu;
 use zeroize::Zeroizing;
 
-use crate::secret::SecretText;
+use crate::secret::{SecretText, WipedText};
 
 /// Why a text is not gcfg.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
@@ -129,23 +129,13 @@ pub struct Section {
 /// as often as they stand there; the caller merges them.
 pub fn parse(text: &str) -> Result<Vec<Section>, SyntaxError> {
     if text.starts_with('\u{feff}') {
-        return Err(SyntaxError {
-            line: 1,
-            what: Fault::ByteOrderMark,
-        });
+        return Err(SyntaxError { line: 1, what: Fault::ByteOrderMark });
     }
     if let Some(at) = text.find('\0') {
         let line = 1 + text[..at].matches('\n').count();
-        return Err(SyntaxError {
-            line,
-            what: Fault::Nul,
-        });
+        return Err(SyntaxError { line, what: Fault::Nul });
     }
-    Scanner {
-        rest: text,
-        line: 1,
-    }
-    .document()
+    Scanner { rest: text, line: 1 }.document()
 }
 
 /// The place in the text.
@@ -168,12 +158,7 @@ impl<'a> Scanner<'a> {
                 Some('[') => {
                     self.bump();
                     let (name, subsection) = self.header()?;
-                    sections.push(Section {
-                        name,
-                        subsection,
-                        line,
-                        entries: Vec::new(),
-                    });
+                    sections.push(Section { name, subsection, line, entries: Vec::new() });
                 }
                 Some(c) if is_letter(c) => {
                     let key = self.identifier().to_owned();
@@ -197,11 +182,7 @@ impl<'a> Scanner<'a> {
         }
         let name = self.identifier().to_owned();
         self.spaces();
-        let subsection = if self.eat('"') {
-            Some(self.quoted_name()?)
-        } else {
-            None
-        };
+        let subsection = if self.eat('"') { Some(self.quoted_name()?) } else { None };
         self.spaces();
         if !self.eat(']') {
             return Err(self.fault(Fault::SectionEnd));
@@ -360,7 +341,7 @@ fn is_letter(c: char) -> bool {
 /// Writes a text section by section.
 #[derive(Default)]
 pub struct Writer {
-    text: Zeroizing<String>,
+    text: WipedText,
 }
 
 impl Writer {
@@ -384,13 +365,6 @@ impl Writer {
     /// Writes one key of the current section; the value is always quoted.
     pub fn entry(&mut self, key: &str, value: &str) -> Result<(), Unwritable> {
         let quoted = quote_value(value)?;
-        // Growing would leave a copy of a password behind in freed memory.
-        let needed = key.len() + quoted.len() + 4;
-        if self.text.capacity() - self.text.len() < needed {
-            let mut grown = Zeroizing::new(String::with_capacity((self.text.len() + needed) * 2));
-            grown.push_str(&self.text);
-            self.text = grown;
-        }
         let _ = writeln!(self.text, "{key} = {}", quoted.as_str());
         Ok(())
     }

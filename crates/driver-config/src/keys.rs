@@ -84,10 +84,7 @@ pub enum ReadError {
         expected: &'static str,
     },
     /// Keys no driver knows; only [`Read::strict`] says so.
-    #[snafu(display(
-        "the driver does not know {}; it would ignore them silently",
-        listed(keys)
-    ))]
+    #[snafu(display("the driver does not know {}; it would ignore them silently", listed(keys)))]
     Unknown {
         /// All of them.
         keys: Vec<UnknownKey>,
@@ -95,10 +92,7 @@ pub enum ReadError {
 }
 
 fn listed(keys: &[UnknownKey]) -> String {
-    keys.iter()
-        .map(UnknownKey::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+    keys.iter().map(UnknownKey::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Why a configuration cannot be written so that the driver reads back the same.
@@ -148,10 +142,7 @@ pub(crate) enum Slot<T: 'static> {
     /// Comma-separated text in both formats.
     Commas(Get<T, Vec<String>>, Set<T, Vec<String>>),
     /// A map in YAML, a JSON object in gcfg.
-    Map(
-        Get<T, BTreeMap<String, String>>,
-        Set<T, BTreeMap<String, String>>,
-    ),
+    Map(Get<T, BTreeMap<String, String>>, Set<T, BTreeMap<String, String>>),
 }
 
 /// `key!(Text user = "user", "user")`: kind, field, YAML name, gcfg name.
@@ -193,10 +184,7 @@ impl<T> Key<T> {
         value: Option<&str>,
         path: impl Fn() -> String,
     ) -> Result<(), ReadError> {
-        let wrong = |expected| ReadError::Value {
-            path: path(),
-            expected,
-        };
+        let wrong = |expected| ReadError::Value { path: path(), expected };
         if let (Slot::Flag(_, set), None) = (&self.slot, value) {
             *set(into) = true;
             return Ok(());
@@ -225,10 +213,7 @@ impl<T> Key<T> {
         value: &str,
         path: impl Fn() -> String,
     ) -> Result<(), ReadError> {
-        let wrong = |expected| ReadError::Value {
-            path: path(),
-            expected,
-        };
+        let wrong = |expected| ReadError::Value { path: path(), expected };
         let digits = value.trim();
         let parsed = match digits.strip_prefix("0x") {
             Some(hex) => u32::from_str_radix(hex, 16).ok(),
@@ -271,10 +256,7 @@ pub(crate) fn check_items(items: &[String], path: impl Fn() -> String) -> Result
 
 pub(crate) fn split(value: &str) -> Vec<String> {
     let items = value.split(',').map(str::trim);
-    items
-        .filter(|item| !item.is_empty())
-        .map(str::to_owned)
-        .collect()
+    items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 fn gcfg_bool(value: &str) -> Option<bool> {
@@ -306,17 +288,12 @@ pub(crate) fn write_section<T>(
     }
     writer
         .section(name, subsection)
-        .map_err(|source| WriteError::Unwritable {
-            path: format!("[{name}]"),
+        .map_err(|source| WriteError::Unwritable { path: format!("[{name}]"), source })?;
+    for (key, text) in entries {
+        writer.entry(key, text.expose()).map_err(|source| WriteError::Unwritable {
+            path: place(name, subsection, key),
             source,
         })?;
-    for (key, text) in entries {
-        writer
-            .entry(key, text.expose())
-            .map_err(|source| WriteError::Unwritable {
-                path: place(name, subsection, key),
-                source,
-            })?;
     }
     Ok(())
 }
@@ -334,10 +311,7 @@ pub(crate) fn read_section<T>(
             known.set_ini(into, value.as_ref().map(SecretText::expose), path)?;
         } else {
             let nearest = nearest(key, keys.iter().map(|known| known.ini));
-            unknown.push(UnknownKey {
-                path: path(),
-                nearest,
-            });
+            unknown.push(UnknownKey { path: path(), nearest });
         }
     }
     Ok(())
@@ -368,10 +342,7 @@ pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -
 }
 
 fn fold(name: &str) -> Vec<char> {
-    name.chars()
-        .filter(|c| !matches!(c, '-' | '_'))
-        .flat_map(char::to_lowercase)
-        .collect()
+    name.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 /// How many letters must be added, removed or changed to turn one word into the other.
@@ -405,11 +376,7 @@ mod tests {
             ("colour", None),
         ];
         for (written, expected) in cases {
-            assert_eq!(
-                nearest(written, known.into_iter()).as_deref(),
-                expected,
-                "{written}"
-            );
+            assert_eq!(nearest(written, known.into_iter()).as_deref(), expected, "{written}");
         }
     }
 }

@@ -24,19 +24,11 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn refused(path: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            text: text.into(),
-            effect: Effect::Refused,
-        }
+        Self { path: path.into(), text: text.into(), effect: Effect::Refused }
     }
 
     pub(crate) fn later(path: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            text: text.into(),
-            effect: Effect::Later,
-        }
+        Self { path: path.into(), text: text.into(), effect: Effect::Later }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
+use zeroize::Zeroizing;
 
 /// A password, a token, or a whole document that contains one.
 ///
@@ -53,11 +54,42 @@ impl Eq for SecretText {}
 
 impl fmt::Debug for SecretText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_empty() {
-            "SecretText(empty)"
-        } else {
-            "SecretText(hidden)"
-        })
+        f.write_str(if self.is_empty() { "SecretText(empty)" } else { "SecretText(hidden)" })
+    }
+}
+
+/// A text that grows without leaving copies of itself in freed memory, and is wiped on drop.
+#[derive(Default)]
+pub(crate) struct WipedText(Zeroizing<String>);
+
+impl WipedText {
+    pub(crate) fn push_str(&mut self, more: &str) {
+        if self.0.capacity() - self.0.len() < more.len() {
+            let room = (self.0.len() + more.len()).max(256) * 2;
+            let mut grown = Zeroizing::new(String::with_capacity(room));
+            grown.push_str(&self.0);
+            self.0 = grown;
+        }
+        self.0.push_str(more);
+    }
+
+    pub(crate) fn push(&mut self, c: char) {
+        self.push_str(c.encode_utf8(&mut [0; 4]));
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Write for WipedText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push_str(text);
+        Ok(())
     }
 }
 
@@ -67,10 +99,7 @@ mod tests {
 
     #[test]
     fn debug_says_whether_there_is_a_secret_but_never_which() {
-        assert_eq!(
-            format!("{:?}", SecretText::from("hunter2")),
-            "SecretText(hidden)"
-        );
+        assert_eq!(format!("{:?}", SecretText::from("hunter2")), "SecretText(hidden)");
         assert_eq!(format!("{:?}", SecretText::default()), "SecretText(empty)");
     }
 }

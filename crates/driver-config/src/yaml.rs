@@ -13,12 +13,12 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use zeroize::Zeroizing;
 
 use crate::keys::{self, Key, ReadError, Slot, UnknownKey, WriteError};
-use crate::secret::SecretText;
+use crate::secret::{SecretText, WipedText};
 
 /// Writes sections of keys; two levels deep at most, which is all the format has.
 #[derive(Default)]
 pub(crate) struct Writer {
-    text: Zeroizing<String>,
+    text: WipedText,
 }
 
 impl Writer {
@@ -31,9 +31,8 @@ impl Writer {
     ) -> Result<(), WriteError> {
         let body = body(name, 2, keys, from)?;
         if !body.is_empty() {
-            self.reserve(name.len() + body.len() + 2);
             let _ = writeln!(self.text, "{name}:");
-            self.text.push_str(&body);
+            self.text.push_str(body.as_str());
         }
         Ok(())
     }
@@ -48,28 +47,18 @@ impl Writer {
         for (index, (name, entry)) in entries.enumerate() {
             let body = body(&format!("{section}.{name}"), 4, keys, entry)?;
             let name = quote(name);
-            self.reserve(section.len() + name.len() + body.len() + 12);
             if index == 0 {
                 let _ = writeln!(self.text, "{section}:");
             }
             let empty = if body.is_empty() { " {}" } else { "" };
             let _ = writeln!(self.text, "  {}:{empty}", name.as_str());
-            self.text.push_str(&body);
+            self.text.push_str(body.as_str());
         }
         Ok(())
     }
 
     pub(crate) fn finish(self) -> SecretText {
         SecretText::from(self.text.as_str())
-    }
-
-    /// Grows without leaving a copy of a password behind in freed memory.
-    fn reserve(&mut self, more: usize) {
-        if self.text.capacity() - self.text.len() < more {
-            let mut grown = Zeroizing::new(String::with_capacity((self.text.len() + more) * 2));
-            grown.push_str(&self.text);
-            self.text = grown;
-        }
     }
 }
 
@@ -78,8 +67,8 @@ fn body<T>(
     indent: usize,
     keys: &'static [Key<T>],
     from: &T,
-) -> Result<Zeroizing<String>, WriteError> {
-    let mut text = Zeroizing::new(String::with_capacity(512));
+) -> Result<WipedText, WriteError> {
+    let mut text = WipedText::default();
     for key in keys.iter().filter(|key| !key.yaml.is_empty()) {
         let path = || format!("{section}.{}", key.yaml);
         if let Some(value) = value(key, indent, from, path)? {
@@ -95,40 +84,49 @@ fn value<T>(
     indent: usize,
     from: &T,
     path: impl Fn() -> String,
-) -> Result<Option<Zeroizing<String>>, WriteError> {
-    let spaced = |text: &str| Zeroizing::new(format!(" {text}"));
+) -> Result<Option<WipedText>, WriteError> {
+    let spaced = |text: &str| {
+        let mut spaced = WipedText::default();
+        spaced.push(' ');
+        spaced.push_str(text);
+        spaced
+    };
+    let lines = |lines: String| {
+        let mut text = WipedText::default();
+        text.push_str(&lines);
+        text
+    };
     Ok(match &key.slot {
-        Slot::Text(get, _) => (!get(from).is_empty()).then(|| spaced(&quote(get(from)))),
-        Slot::Secret(get, _) => (!get(from).is_empty()).then(|| spaced(&quote(get(from).expose()))),
+        Slot::Text(get, _) => (!get(from).is_empty()).then(|| spaced(quote(get(from)).as_str())),
+        Slot::Secret(get, _) => {
+            (!get(from).is_empty()).then(|| spaced(quote(get(from).expose()).as_str()))
+        }
         Slot::Flag(get, _) => get(from).then(|| spaced("true")),
         Slot::Number(get, _) => get(from).map(|n| spaced(&n.to_string())),
         Slot::Port(get, _) => get(from).map(|n| spaced(&n.to_string())),
-        Slot::Commas(get, _) => keys::joined(get(from), path)?.map(|text| spaced(&quote(&text))),
+        Slot::Commas(get, _) => {
+            keys::joined(get(from), path)?.map(|text| spaced(quote(&text).as_str()))
+        }
         Slot::List(get, _) => {
             let items = get(from);
             // The driver joins the list with commas before it uses it.
             keys::check_items(items, path)?;
             let line = |item: &String| format!("\n{:indent$}  - {}", "", quote(item).as_str());
-            (!items.is_empty()).then(|| Zeroizing::new(items.iter().map(line).collect()))
+            (!items.is_empty()).then(|| lines(items.iter().map(line).collect()))
         }
         Slot::Map(get, _) => {
             let line = |(name, text): (&String, &String)| {
-                format!(
-                    "\n{:indent$}  {}: {}",
-                    "",
-                    quote(name).as_str(),
-                    quote(text).as_str()
-                )
+                format!("\n{:indent$}  {}: {}", "", quote(name).as_str(), quote(text).as_str())
             };
             let map = get(from);
-            (!map.is_empty()).then(|| Zeroizing::new(map.iter().map(line).collect()))
+            (!map.is_empty()).then(|| lines(map.iter().map(line).collect()))
         }
     })
 }
 
 /// A double-quoted scalar. Everything outside printable characters is escaped by number.
-fn quote(text: &str) -> Zeroizing<String> {
-    let mut quoted = Zeroizing::new(String::with_capacity(text.len() * 2 + 2));
+fn quote(text: &str) -> WipedText {
+    let mut quoted = WipedText::default();
     quoted.push('"');
     for c in text.chars() {
         match c {
@@ -242,16 +240,12 @@ impl<'de, T> Visitor<'de> for SectionSeed<'_, T> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
             let path = || format!("{}.{name}", self.path);
-            let known = self
-                .keys
-                .iter()
-                .find(|key| key.yaml == name && !name.is_empty());
+            let known = self.keys.iter().find(|key| key.yaml == name && !name.is_empty());
             if let Some(key) = known {
                 read_value(key, self.into, &mut map, self.context, path)?;
             } else {
                 map.next_value::<IgnoredAny>()?;
-                self.context
-                    .report(path(), &name, self.keys.iter().map(|key| key.yaml));
+                self.context.report(path(), &name, self.keys.iter().map(|key| key.yaml));
             }
         }
         Ok(())
@@ -315,16 +309,9 @@ fn read_value<'de, T, A: MapAccess<'de>>(
     context: &Context,
     path: impl Fn() -> String,
 ) -> Result<(), A::Error> {
-    let wrong = |expected| {
-        context.fail(ReadError::Value {
-            path: path(),
-            expected,
-        })
-    };
+    let wrong = |expected| context.fail(ReadError::Value { path: path(), expected });
     let text = |map: &mut A| -> Result<Zeroizing<String>, A::Error> {
-        let text = map
-            .next_value::<Option<String>>()
-            .map_err(|_| wrong("a single value"))?;
+        let text = map.next_value::<Option<String>>().map_err(|_| wrong("a single value"))?;
         Ok(Zeroizing::new(text.unwrap_or_default()))
     };
     match &key.slot {
@@ -336,8 +323,7 @@ fn read_value<'de, T, A: MapAccess<'de>>(
         Slot::Number(..) | Slot::Port(..) => {
             let digits = text(map)?;
             if !digits.is_empty() {
-                key.set_number(into, &digits, &path)
-                    .map_err(|error| context.fail(error))?;
+                key.set_number(into, &digits, &path).map_err(|error| context.fail(error))?;
             }
         }
         Slot::Commas(_, set) => *set(into) = keys::split(&text(map)?),
@@ -346,11 +332,7 @@ fn read_value<'de, T, A: MapAccess<'de>>(
                 .next_value::<Option<Vec<String>>>()
                 .map_err(|_| wrong("a list, each item on its own line after `- `"))?;
             // The driver joins the list with commas and splits it again.
-            *set(into) = items
-                .unwrap_or_default()
-                .iter()
-                .flat_map(|i| keys::split(i))
-                .collect();
+            *set(into) = items.unwrap_or_default().iter().flat_map(|i| keys::split(i)).collect();
         }
         Slot::Map(_, set) => {
             let map = map

@@ -1,9 +1,5 @@
 //! Files as others wrote them, and mistakes as people make them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use driver_config::ReadError;
 use driver_config::cpi::CpiConfig;
@@ -11,11 +7,7 @@ use driver_config::credentials::{Credentials, CredentialsError, Format, SecretDa
 use driver_config::csi::CsiConfig;
 
 fn unknown_cpi(text: &str) -> String {
-    CpiConfig::read(text)
-        .unwrap()
-        .strict()
-        .unwrap_err()
-        .to_string()
+    CpiConfig::read(text).unwrap().strict().unwrap_err().to_string()
 }
 
 #[test]
@@ -46,10 +38,7 @@ fn an_unknown_key_is_named_with_the_right_one() {
 #[test]
 fn a_wrong_value_is_named_but_never_repeated() {
     let cases = [
-        (
-            "vcenter:\n  a:\n    port: hunter2\n",
-            "`vcenter.a.port` must be a port from 1 to 65535",
-        ),
+        ("vcenter:\n  a:\n    port: hunter2\n", "`vcenter.a.port` must be a port from 1 to 65535"),
         (
             "vcenter:\n  a:\n    insecureFlag: hunter2\n",
             "`vcenter.a.insecureFlag` must be true or false",
@@ -58,22 +47,10 @@ fn a_wrong_value_is_named_but_never_repeated() {
             "vcenter:\n  a:\n    datacenters: hunter2\n",
             "`vcenter.a.datacenters` must be a list, each item on its own line after `- `",
         ),
-        (
-            "global:\n  user: [hunter2]\n",
-            "`global.user` must be a single value",
-        ),
-        (
-            "[Global]\nport = hunter2\n",
-            "`[Global] port` must be a port from 1 to 65535",
-        ),
-        (
-            "[Global]\ninsecure-flag = hunter2\n",
-            "`[Global] insecure-flag` must be true or false",
-        ),
-        (
-            "[Global]\nuser\n",
-            "`[Global] user` must be followed by `=` and a value",
-        ),
+        ("global:\n  user: [hunter2]\n", "`global.user` must be a single value"),
+        ("[Global]\nport = hunter2\n", "`[Global] port` must be a port from 1 to 65535"),
+        ("[Global]\ninsecure-flag = hunter2\n", "`[Global] insecure-flag` must be true or false"),
+        ("[Global]\nuser\n", "`[Global] user` must be followed by `=` and a value"),
         (
             "global:\n  password: \"hunter2\n",
             "the configuration is not valid YAML at line 3, column 1: check indentation, colons and quotes there",
@@ -85,15 +62,8 @@ fn a_wrong_value_is_named_but_never_repeated() {
         assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     }
     let error = CsiConfig::read("[Global]\npassword = \"hunter2\n").unwrap_err();
-    let ReadError::Gcfg { source } = &error else {
-        panic!("{error:?}")
-    };
-    assert!(
-        source
-            .to_string()
-            .starts_with("line 2: a double quote is not closed"),
-        "{source}"
-    );
+    let ReadError::Gcfg { source } = &error else { panic!("{error:?}") };
+    assert!(source.to_string().starts_with("line 2: a double quote is not closed"), "{source}");
     assert!(!format!("{error:?}{source}").contains("hunter2"));
 }
 
@@ -117,28 +87,15 @@ fn the_files_of_the_go_operator_are_read() {
     let config = CsiConfig::read(csi).unwrap().strict().unwrap();
     let vcenter = &config.vcenters["10.10.10.10"];
     assert_eq!(vcenter.datacenters, ["dc0", "dc1"]);
-    assert_eq!(
-        vcenter.target_vsan_file_share_datastore_urls,
-        ["ds:///vmfs/volumes/vsan:123/"]
-    );
+    assert_eq!(vcenter.target_vsan_file_share_datastore_urls, ["ds:///vmfs/volumes/vsan:123/"]);
     assert!(config.net_permissions["A"].root_squash);
     let problems: Vec<String> = config.problems().iter().map(ToString::to_string).collect();
-    assert_eq!(
-        problems.len(),
-        1,
-        "only the user without a domain: {problems:?}"
-    );
-    assert!(
-        problems[0].contains("must be fully qualified"),
-        "{problems:?}"
-    );
+    assert_eq!(problems.len(), 1, "only the user without a domain: {problems:?}");
+    assert!(problems[0].contains("must be fully qualified"), "{problems:?}");
 }
 
 fn secret(entries: &[(&str, &str)]) -> SecretData {
-    entries
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec()))
-        .collect()
+    entries.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
 }
 
 /// One vCenter's credentials in every format people have.
@@ -171,11 +128,7 @@ fn every_secret_format_gives_the_same_credentials() {
         ),
         (
             "the CPI's for IPv6",
-            secret(&[
-                ("server_1", "vc"),
-                ("username_1", "admin@corp"),
-                ("password_1", "p\"w"),
-            ]),
+            secret(&[("server_1", "vc"), ("username_1", "admin@corp"), ("password_1", "p\"w")]),
             Format::Numbered,
             "password_1",
         ),
@@ -285,32 +238,19 @@ fn a_secret_that_cannot_be_used_names_the_key() {
              add the key `csi-vsphere.conf: [VirtualCenter \"vc\"] password`",
         ),
         (
-            vec![
-                ("vc.vc-session-manager-url", "https://s"),
-                ("vc.vc-session-manager-token", "t"),
-            ],
+            vec![("vc.vc-session-manager-url", "https://s"), ("vc.vc-session-manager-token", "t")],
             "the Secret names a session manager (`vc.vc-session-manager-url`) instead of a password: \
              add user and password, which VDO needs to check the vCenter",
         ),
     ];
     for (entries, expected) in cases {
-        assert_eq!(
-            Credentials::read(&secret(&entries))
-                .unwrap_err()
-                .to_string(),
-            expected
-        );
+        assert_eq!(Credentials::read(&secret(&entries)).unwrap_err().to_string(), expected);
     }
-    let binary: SecretData = [
-        ("username".to_owned(), vec![0xff]),
-        ("password".to_owned(), vec![b'p']),
-    ]
-    .into();
+    let binary: SecretData =
+        [("username".to_owned(), vec![0xff]), ("password".to_owned(), vec![b'p'])].into();
     assert_eq!(
         Credentials::read(&binary),
-        Err(CredentialsError::NotText {
-            key: "username".into()
-        })
+        Err(CredentialsError::NotText { key: "username".into() })
     );
 }
 

@@ -1,9 +1,5 @@
 //! What is written reads back equal, for any value.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -60,20 +56,11 @@ proptest! {
 fn every_nasty_text_survives_as_a_password_in_all_three() {
     for password in NASTY {
         let cpi = one_vcenter("vc", |vc| vc.password = password.into());
-        let yaml = CpiConfig::read(cpi.to_yaml().unwrap().expose())
-            .unwrap()
-            .config;
-        let ini = CpiConfig::read(cpi.to_ini().unwrap().expose())
-            .unwrap()
-            .config;
+        let yaml = CpiConfig::read(cpi.to_yaml().unwrap().expose()).unwrap().config;
+        let ini = CpiConfig::read(cpi.to_ini().unwrap().expose()).unwrap().config;
         assert_eq!((&yaml, &ini), (&cpi, &cpi), "{password:?}");
         let csi = one_csi_vcenter("vc", |vc| vc.password = password.into());
-        assert_eq!(
-            CsiConfig::read(csi.render().unwrap().expose())
-                .unwrap()
-                .config,
-            csi
-        );
+        assert_eq!(CsiConfig::read(csi.render().unwrap().expose()).unwrap().config, csi);
     }
 }
 
@@ -82,10 +69,8 @@ fn nothing_shows_a_password_when_printed() {
     let cpi = one_vcenter("vc", |vc| vc.password = "hunter2".into());
     let csi = one_csi_vcenter("vc", |vc| vc.password = "hunter2".into());
     let texts = (cpi.to_yaml(), cpi.to_ini(), csi.render());
-    let printed = format!(
-        "{cpi:?} {csi:?} {texts:?} {:?}",
-        driver_config::gcfg::parse("[S]\nk = hunter2")
-    );
+    let printed =
+        format!("{cpi:?} {csi:?} {texts:?} {:?}", driver_config::gcfg::parse("[S]\nk = hunter2"));
     assert!(!printed.contains("hunter2"), "{printed}");
 }
 
@@ -93,10 +78,7 @@ fn nothing_shows_a_password_when_printed() {
 fn a_datacenter_with_a_comma_is_refused_because_the_driver_would_see_two() {
     let config = one_vcenter("vc", |vc| vc.datacenters = vec!["a,b".into()]);
     let path = config.to_yaml().unwrap_err().to_string();
-    assert!(
-        path.starts_with("`vcenter.vc.datacenters` has an item that"),
-        "{path}"
-    );
+    assert!(path.starts_with("`vcenter.vc.datacenters` has an item that"), "{path}");
     assert!(
         config
             .to_ini()

@@ -25,32 +25,21 @@ pub(super) fn read(text: &str) -> Result<Read<CpiConfig>, ReadError> {
     let mut unknown = Vec::new();
     for section in &sections {
         let found = &mut unknown;
-        match (
-            section.name.to_ascii_lowercase().as_str(),
-            &section.subsection,
-        ) {
+        match (section.name.to_ascii_lowercase().as_str(), &section.subsection) {
             ("global", None) => read_section(section, keys::GLOBAL, &mut config.global, found)?,
             ("labels", None) => read_section(section, keys::LABELS, &mut config.labels, found)?,
             ("nodes", None) => read_section(section, keys::NODES, &mut config.nodes, found)?,
             ("route", None) => read_section(section, keys::ROUTE, &mut config.route, found)?,
             ("nsxt", None) => read_section(section, keys::NSXT, &mut config.nsxt, found)?,
             ("loadbalancer", None) => {
-                read_section(
-                    section,
-                    keys::LOAD_BALANCER,
-                    &mut config.load_balancer,
-                    found,
-                )?;
+                read_section(section, keys::LOAD_BALANCER, &mut config.load_balancer, found)?;
             }
             ("virtualcenter", Some(name)) => {
                 let into = config.vcenters.entry(name.clone()).or_default();
                 read_section(section, keys::VCENTER, into, found)?;
             }
             ("loadbalancerclass", Some(name)) => {
-                let into = config
-                    .load_balancer_classes
-                    .entry(name.clone())
-                    .or_default();
+                let into = config.load_balancer_classes.entry(name.clone()).or_default();
                 read_section(section, keys::LOAD_BALANCER_CLASS, into, found)?;
             }
             ("virtualcenter" | "loadbalancerclass", None) => {
@@ -61,17 +50,11 @@ pub(super) fn read(text: &str) -> Result<Read<CpiConfig>, ReadError> {
             }
             _ => {
                 let nearest = nearest(&section.name, SECTIONS.into_iter());
-                found.push(UnknownKey {
-                    path: format!("[{}]", section.name),
-                    nearest,
-                });
+                found.push(UnknownKey { path: format!("[{}]", section.name), nearest });
             }
         }
     }
-    Ok(Read {
-        config: config.with_servers(),
-        unknown,
-    })
+    Ok(Read { config: config.with_servers(), unknown })
 }
 
 pub(super) fn write(config: &CpiConfig) -> Result<SecretText, WriteError> {
@@ -97,13 +80,7 @@ pub(super) fn write(config: &CpiConfig) -> Result<SecretText, WriteError> {
     write_section(w, "NSXT", None, keys::NSXT, &nsxt)?;
     write_section(w, "LoadBalancer", None, keys::LOAD_BALANCER, &load_balancer)?;
     for (name, class) in &load_balancer_classes {
-        write_section(
-            w,
-            "LoadBalancerClass",
-            Some(name),
-            keys::LOAD_BALANCER_CLASS,
-            class,
-        )?;
+        write_section(w, "LoadBalancerClass", Some(name), keys::LOAD_BALANCER_CLASS, class)?;
     }
     Ok(writer.finish())
 }

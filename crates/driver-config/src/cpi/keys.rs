@@ -36,10 +36,8 @@ pub(super) const VCENTER: &[Key<VirtualCenter>] = &[
     key!(List ip_family = "ipFamily", "ip-family"),
 ];
 
-pub(super) const LABELS: &[Key<Labels>] = &[
-    key!(Text region = "region", "region"),
-    key!(Text zone = "zone", "zone"),
-];
+pub(super) const LABELS: &[Key<Labels>] =
+    &[key!(Text region = "region", "region"), key!(Text zone = "zone", "zone")];
 
 pub(super) const NODES: &[Key<Nodes>] = &[
     key!(Commas internal_network_subnet_cidr = "internalNetworkSubnetCidr", "internal-network-subnet-cidr"),

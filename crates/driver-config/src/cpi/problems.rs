@@ -8,29 +8,14 @@ use crate::problem::Problem;
 pub(super) fn of(config: &CpiConfig) -> Vec<Problem> {
     let mut problems = Vec::new();
     if config.vcenters.is_empty() && config.global.server.is_empty() {
-        problems.push(Problem::refused(
-            "vcenter",
-            "no vCenter is named: add one with its server",
-        ));
+        problems.push(Problem::refused("vcenter", "no vCenter is named: add one with its server"));
     }
     for (name, vcenter) in &config.vcenters {
         if name.is_empty() {
-            problems.push(Problem::refused(
-                "vcenter",
-                "a vCenter has an empty name: name it",
-            ));
+            problems.push(Problem::refused("vcenter", "a vCenter has an empty name: name it"));
         }
-        credentials(
-            &format!("vcenter.{name}"),
-            &config.global,
-            vcenter,
-            &mut problems,
-        );
-        families(
-            &format!("vcenter.{name}.ipFamily"),
-            &vcenter.ip_family,
-            &mut problems,
-        );
+        credentials(&format!("vcenter.{name}"), &config.global, vcenter, &mut problems);
+        families(&format!("vcenter.{name}.ipFamily"), &vcenter.ip_family, &mut problems);
     }
     let global = &config.global;
     if !global.server.is_empty() && !config.vcenters.contains_key(&global.server) {
@@ -72,10 +57,7 @@ fn credentials(path: &str, global: &Global, own: &VirtualCenter, problems: &mut 
 }
 
 fn families(path: &str, families: &[String], problems: &mut Vec<Problem>) {
-    if families
-        .iter()
-        .any(|family| family != "ipv4" && family != "ipv6")
-    {
+    if families.iter().any(|family| family != "ipv4" && family != "ipv6") {
         let text = "only ipv4 and ipv6, in small letters, match any address";
         problems.push(Problem::later(path, text));
     }
@@ -91,22 +73,10 @@ fn labels(config: &CpiConfig, problems: &mut Vec<Problem>) {
 fn subnets(config: &CpiConfig, problems: &mut Vec<Problem>) {
     let nodes = &config.nodes;
     let lists = [
-        (
-            "internalNetworkSubnetCidr",
-            &nodes.internal_network_subnet_cidr,
-        ),
-        (
-            "externalNetworkSubnetCidr",
-            &nodes.external_network_subnet_cidr,
-        ),
-        (
-            "excludeInternalNetworkSubnetCidr",
-            &nodes.exclude_internal_network_subnet_cidr,
-        ),
-        (
-            "excludeExternalNetworkSubnetCidr",
-            &nodes.exclude_external_network_subnet_cidr,
-        ),
+        ("internalNetworkSubnetCidr", &nodes.internal_network_subnet_cidr),
+        ("externalNetworkSubnetCidr", &nodes.external_network_subnet_cidr),
+        ("excludeInternalNetworkSubnetCidr", &nodes.exclude_internal_network_subnet_cidr),
+        ("excludeExternalNetworkSubnetCidr", &nodes.exclude_external_network_subnet_cidr),
     ];
     for (key, list) in lists {
         if let Some(bad) = list.iter().find(|subnet| !is_cidr(subnet)) {

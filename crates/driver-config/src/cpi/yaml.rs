@@ -9,16 +9,8 @@ use crate::keys::{Key, Read, ReadError, WriteError};
 use crate::secret::SecretText;
 use crate::yaml::{Context, NamedSeed, SectionSeed, Writer};
 
-const SECTIONS: [&str; 8] = [
-    "global",
-    "vcenter",
-    "labels",
-    "nodes",
-    "route",
-    "nsxt",
-    "loadBalancer",
-    "loadBalancerClass",
-];
+const SECTIONS: [&str; 8] =
+    ["global", "vcenter", "labels", "nodes", "route", "nsxt", "loadBalancer", "loadBalancerClass"];
 
 pub(super) fn read(text: &str) -> Result<Read<CpiConfig>, ReadError> {
     if text.trim().is_empty() {
@@ -26,10 +18,7 @@ pub(super) fn read(text: &str) -> Result<Read<CpiConfig>, ReadError> {
     }
     let context = Context::default();
     let config = context.read(text, Root(&context))?;
-    Ok(Read {
-        config: config.with_servers(),
-        unknown: context.unknown(),
-    })
+    Ok(Read { config: config.with_servers(), unknown: context.unknown() })
 }
 
 pub(super) fn write(config: &CpiConfig) -> Result<SecretText, WriteError> {
@@ -119,11 +108,6 @@ impl Root<'_> {
         keys: &'static [Key<T>],
         into: &mut T,
     ) -> Result<(), A::Error> {
-        map.next_value_seed(SectionSeed {
-            context: self.0,
-            path: name.to_owned(),
-            keys,
-            into,
-        })
+        map.next_value_seed(SectionSeed { context: self.0, path: name.to_owned(), keys, into })
     }
 }

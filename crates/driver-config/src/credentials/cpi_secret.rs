@@ -32,12 +32,8 @@ pub fn render<'a>(
 /// Whether the controller finds a server again in a key made from it.
 fn fits_key(server: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-    let misread = [
-        ".username",
-        ".password",
-        ".vc-session-manager-url",
-        ".vc-session-manager-token",
-    ];
+    let misread =
+        [".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"];
     !server.is_empty()
         && server.len() <= 240
         && !server.starts_with('.')

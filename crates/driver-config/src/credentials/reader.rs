@@ -10,11 +10,7 @@ use crate::secret::SecretText;
 const RANCHER: &str = "vmwarevspherecredentialConfig-";
 
 pub(super) fn read(data: &SecretData) -> Result<Credentials, CredentialsError> {
-    let mut found = Found {
-        data,
-        pairs: BTreeMap::new(),
-        unknown: Vec::new(),
-    };
+    let mut found = Found { data, pairs: BTreeMap::new(), unknown: Vec::new() };
     let mut all = Vec::new();
     for key in data.keys() {
         found.sort(key);
@@ -30,10 +26,7 @@ pub(super) fn read(data: &SecretData) -> Result<Credentials, CredentialsError> {
     if all.is_empty() {
         return Err(CredentialsError::Nothing);
     }
-    Ok(Credentials {
-        all,
-        unknown: found.unknown,
-    })
+    Ok(Credentials { all, unknown: found.unknown })
 }
 
 /// The keys of one credential, before their values are looked at.
@@ -61,32 +54,20 @@ struct Found<'a> {
 impl Found<'_> {
     /// Notes which credential a key belongs to.
     fn sort(&mut self, key: &str) {
-        let by_address = [
-            ".username",
-            ".password",
-            ".vc-session-manager-url",
-            ".vc-session-manager-token",
-        ];
+        let by_address =
+            [".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"];
         let numbered = ["server_", "username_", "password_"];
         if key == "username" || key == "password" {
             self.note(Format::BasicAuth, "", Server::Any, "username", "password");
         } else if let Some(suffix) = by_address.into_iter().find(|s| key.ends_with(s)) {
             let server = key.strip_suffix(suffix).unwrap_or_default();
             let (user, pass) = (format!("{server}.username"), format!("{server}.password"));
-            let pair = self.note(
-                Format::ByAddress,
-                server,
-                Server::Named(server.into()),
-                &user,
-                &pass,
-            );
+            let pair =
+                self.note(Format::ByAddress, server, Server::Named(server.into()), &user, &pass);
             if suffix.contains("session-manager") {
                 pair.session = Some(key.to_owned());
             }
-        } else if let Some(id) = numbered
-            .into_iter()
-            .find_map(|prefix| key.strip_prefix(prefix))
-        {
+        } else if let Some(id) = numbered.into_iter().find_map(|prefix| key.strip_prefix(prefix)) {
             let (user, pass) = (format!("username_{id}"), format!("password_{id}"));
             let server = Server::InKey(format!("server_{id}"));
             self.note(Format::Numbered, id, server, &user, &pass);
@@ -107,15 +88,13 @@ impl Found<'_> {
         username: &str,
         password: &str,
     ) -> &mut Pair {
-        self.pairs
-            .entry((format, id.to_owned()))
-            .or_insert_with(|| Pair {
-                format,
-                server,
-                username: username.to_owned(),
-                password: password.to_owned(),
-                session: None,
-            })
+        self.pairs.entry((format, id.to_owned())).or_insert_with(|| Pair {
+            format,
+            server,
+            username: username.to_owned(),
+            password: password.to_owned(),
+            session: None,
+        })
     }
 
     fn credential(&self, pair: &Pair) -> Result<Option<Credential>, CredentialsError> {
@@ -125,21 +104,14 @@ impl Found<'_> {
             return Err(CredentialsError::SessionManager { key: key.clone() });
         }
         let half = |present: &String, missing: &String| {
-            Err(CredentialsError::Half {
-                present: present.clone(),
-                missing: missing.clone(),
-            })
+            Err(CredentialsError::Half { present: present.clone(), missing: missing.clone() })
         };
         let server = match &pair.server {
             Server::Any => None,
             Server::Named(name) => Some(name.clone()),
             Server::InKey(key) if there(key) => Some(self.text(key)?.0),
             Server::InKey(key) => {
-                let present = if has_user {
-                    &pair.username
-                } else {
-                    &pair.password
-                };
+                let present = if has_user { &pair.username } else { &pair.password };
                 return half(present, key);
             }
         };
@@ -173,10 +145,7 @@ impl Found<'_> {
         let text =
             str::from_utf8(bytes).map_err(|_| CredentialsError::NotText { key: key_name() })?;
         let cut = text.strip_suffix('\n').unwrap_or(text);
-        let cut = cut
-            .strip_suffix('\r')
-            .filter(|_| cut.len() < text.len())
-            .unwrap_or(cut);
+        let cut = cut.strip_suffix('\r').filter(|_| cut.len() < text.len()).unwrap_or(cut);
         if cut.is_empty() {
             return Err(CredentialsError::EmptyValue { key: key_name() });
         }
@@ -188,10 +157,7 @@ impl Found<'_> {
 }
 
 fn is_configuration(key: &str) -> bool {
-    matches!(
-        key,
-        "csi-vsphere.conf" | "cloud.conf" | "vsphere.conf" | "cloud-config"
-    )
+    matches!(key, "csi-vsphere.conf" | "cloud.conf" | "vsphere.conf" | "cloud-config")
 }
 
 /// The credentials inside a driver's configuration; `None` if the key is not one.
@@ -199,13 +165,9 @@ fn configuration(key: &str, value: &[u8]) -> Result<Option<Vec<Credential>>, Cre
     if !is_configuration(key) {
         return Ok(None);
     }
-    let text = str::from_utf8(value).map_err(|_| CredentialsError::NotText {
-        key: key.to_owned(),
-    })?;
-    let wrong = |source| CredentialsError::Configuration {
-        key: key.to_owned(),
-        source,
-    };
+    let text =
+        str::from_utf8(value).map_err(|_| CredentialsError::NotText { key: key.to_owned() })?;
+    let wrong = |source| CredentialsError::Configuration { key: key.to_owned(), source };
     let credential = |server: &str, username: &str, password: &SecretText| Credential {
         server: Some(server.to_owned()),
         username: username.to_owned(),
@@ -216,11 +178,8 @@ fn configuration(key: &str, value: &[u8]) -> Result<Option<Vec<Credential>>, Cre
     };
     let mut all = Vec::new();
     let incomplete = |server: &str, user: &str| {
-        let (present, missing) = if user.is_empty() {
-            ("password", "user")
-        } else {
-            ("user", "password")
-        };
+        let (present, missing) =
+            if user.is_empty() { ("password", "user") } else { ("user", "password") };
         Err(CredentialsError::Half {
             present: format!("{key}: [VirtualCenter \"{server}\"] {present}"),
             missing: format!("{key}: [VirtualCenter \"{server}\"] {missing}"),
@@ -241,17 +200,9 @@ fn configuration(key: &str, value: &[u8]) -> Result<Option<Vec<Credential>>, Cre
         let config = CpiConfig::read(text).map_err(wrong)?.config;
         let global = &config.global;
         for vcenter in config.vcenters.values() {
-            let user = if vcenter.user.is_empty() {
-                &global.user
-            } else {
-                &vcenter.user
-            };
+            let user = if vcenter.user.is_empty() { &global.user } else { &vcenter.user };
             let own = &vcenter.password;
-            let password = if own.is_empty() {
-                &global.password
-            } else {
-                own
-            };
+            let password = if own.is_empty() { &global.password } else { own };
             if !user.is_empty() && !password.is_empty() {
                 all.push(credential(&vcenter.server, user, password));
             }

@@ -4,11 +4,8 @@ use super::{CsiConfig, MAX_CLUSTER_ID, MAX_TOPOLOGY_CATEGORIES, MAX_VCENTERS};
 use crate::problem::Problem;
 
 /// The domains a topology label may have.
-const LABEL_DOMAINS: [&str; 3] = [
-    "failure-domain.beta.kubernetes.io",
-    "topology.kubernetes.io",
-    "topology.csi.vmware.com",
-];
+const LABEL_DOMAINS: [&str; 3] =
+    ["failure-domain.beta.kubernetes.io", "topology.kubernetes.io", "topology.csi.vmware.com"];
 
 pub(super) fn of(config: &CsiConfig) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -16,10 +13,7 @@ pub(super) fn of(config: &CsiConfig) -> Vec<Problem> {
     vcenters(config, &mut problems);
     topology(config, &mut problems);
     for (name, rule) in &config.net_permissions {
-        if !matches!(
-            rule.permissions.as_str(),
-            "" | "READ_WRITE" | "READ_ONLY" | "NO_ACCESS"
-        ) {
+        if !matches!(rule.permissions.as_str(), "" | "READ_WRITE" | "READ_ONLY" | "NO_ACCESS") {
             let path = format!("[NetPermissions \"{name}\"] permissions");
             let text = "must be READ_WRITE, READ_ONLY or NO_ACCESS";
             problems.push(Problem::refused(path, text));
@@ -35,10 +29,7 @@ fn global(config: &CsiConfig, problems: &mut Vec<Problem>) {
     ];
     for (path, id) in ids {
         if id.len() > MAX_CLUSTER_ID {
-            let text = format!(
-                "has {} bytes; at most {MAX_CLUSTER_ID} are allowed",
-                id.len()
-            );
+            let text = format!("has {} bytes; at most {MAX_CLUSTER_ID} are allowed", id.len());
             problems.push(Problem::refused(path, text));
         }
     }
@@ -67,12 +58,7 @@ fn vcenters(config: &CsiConfig, problems: &mut Vec<Problem>) {
     }
     for (name, vcenter) in &config.vcenters {
         let (user, password) = config.login(vcenter);
-        login(
-            &format!("[VirtualCenter \"{name}\"]"),
-            user,
-            password.is_empty(),
-            problems,
-        );
+        login(&format!("[VirtualCenter \"{name}\"]"), user, password.is_empty(), problems);
     }
     if implicit {
         let no_password = config.global.password.is_empty();
@@ -82,29 +68,20 @@ fn vcenters(config: &CsiConfig, problems: &mut Vec<Problem>) {
 
 fn login(section: &str, user: &str, no_password: bool, problems: &mut Vec<Problem>) {
     if user.is_empty() {
-        problems.push(Problem::refused(
-            format!("{section} user"),
-            "is missing: name the user",
-        ));
+        problems.push(Problem::refused(format!("{section} user"), "is missing: name the user"));
     } else if !is_qualified(user) {
         let text = "must be fully qualified: name@domain or domain\\name, letters, digits, . _ -";
         problems.push(Problem::refused(format!("{section} user"), text));
     }
     if no_password {
-        problems.push(Problem::refused(
-            format!("{section} password"),
-            "is missing",
-        ));
+        problems.push(Problem::refused(format!("{section} password"), "is missing"));
     }
 }
 
 /// Whether the driver accepts a user name: `name@domain` or `domain\name` of a few characters.
 pub(crate) fn is_qualified(user: &str) -> bool {
     let name = |text: &str| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
     let domain = |text: &str| name(text) && !text.contains('_');
     match (user.split_once('\\'), user.split_once('@')) {

@@ -70,10 +70,7 @@ fn a_key_alone_has_no_value_and_sections_keep_their_order() {
 fn what_the_driver_would_change_is_not_written() {
     let mut writer = Writer::default();
     assert_eq!(writer.section("A", Some("")), Err(Unwritable::EmptyName));
-    assert_eq!(
-        writer.section("A", Some("b\nc")),
-        Err(Unwritable::LineBreakInName)
-    );
+    assert_eq!(writer.section("A", Some("b\nc")), Err(Unwritable::LineBreakInName));
     assert_eq!(writer.entry("k", "a\rb"), Err(Unwritable::CarriageReturn));
     assert_eq!(writer.entry("k", "a\0b"), Err(Unwritable::Nul));
 }

@@ -278,10 +278,7 @@ pub fn sample<T>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
     let mut runner = TestRunner::deterministic();
     (0..count)
         .map(|_| {
-            strategy
-                .new_tree(&mut runner)
-                .expect("strategies do not reject everything")
-                .current()
+            strategy.new_tree(&mut runner).expect("strategies do not reject everything").current()
         })
         .collect()
 }
@@ -295,10 +292,7 @@ pub fn one_vcenter(name: &str, change: impl FnOnce(&mut cpi::VirtualCenter)) -> 
         ..cpi::VirtualCenter::default()
     };
     change(&mut vcenter);
-    CpiConfig {
-        vcenters: BTreeMap::from([(name.to_owned(), vcenter)]),
-        ..CpiConfig::default()
-    }
+    CpiConfig { vcenters: BTreeMap::from([(name.to_owned(), vcenter)]), ..CpiConfig::default() }
 }
 
 /// A CSI driver configuration with one vCenter.
@@ -309,8 +303,5 @@ pub fn one_csi_vcenter(name: &str, change: impl FnOnce(&mut csi::VirtualCenter))
         ..csi::VirtualCenter::default()
     };
     change(&mut vcenter);
-    CsiConfig {
-        vcenters: BTreeMap::from([(name.to_owned(), vcenter)]),
-        ..CsiConfig::default()
-    }
+    CsiConfig { vcenters: BTreeMap::from([(name.to_owned(), vcenter)]), ..CsiConfig::default() }
 }

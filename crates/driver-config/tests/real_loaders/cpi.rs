@@ -17,21 +17,17 @@ fn cpi_understood(config: &CpiConfig) -> Value {
     let count = |n: Option<u32>| n.filter(|n| *n > 0);
     let mut vcenters = config.vcenters.clone();
     if !global.server.is_empty() {
-        vcenters
-            .entry(global.server.clone())
-            .or_insert_with(|| cpi::VirtualCenter {
-                server: global.server.clone(),
-                user: global.user.clone(),
-                password: global.password.clone(),
-                secret_name: global.secret_name.clone(),
-                secret_namespace: global.secret_namespace.clone(),
-                ..cpi::VirtualCenter::default()
-            });
+        vcenters.entry(global.server.clone()).or_insert_with(|| cpi::VirtualCenter {
+            server: global.server.clone(),
+            user: global.user.clone(),
+            password: global.password.clone(),
+            secret_name: global.secret_name.clone(),
+            secret_namespace: global.secret_namespace.clone(),
+            ..cpi::VirtualCenter::default()
+        });
     }
-    let vcenters: BTreeMap<&String, Value> = vcenters
-        .iter()
-        .map(|(name, vc)| (name, cpi_vcenter(global, name, vc)))
-        .collect();
+    let vcenters: BTreeMap<&String, Value> =
+        vcenters.iter().map(|(name, vc)| (name, cpi_vcenter(global, name, vc))).collect();
     json!({
         "Global": {
             "User": global.user, "Password": global.password.expose(),
@@ -58,11 +54,7 @@ fn cpi_understood(config: &CpiConfig) -> Value {
 
 fn cpi_vcenter(global: &cpi::Global, name: &str, vc: &cpi::VirtualCenter) -> Value {
     let or = |own: &String, other: &String| {
-        if own.is_empty() {
-            other.clone()
-        } else {
-            own.clone()
-        }
+        if own.is_empty() { other.clone() } else { own.clone() }
     };
     let both = |a: &str, b: &str| !a.is_empty() && !b.is_empty();
     let own_secret = both(&vc.secret_name, &vc.secret_namespace);
@@ -71,11 +63,7 @@ fn cpi_vcenter(global: &cpi::Global, name: &str, vc: &cpi::VirtualCenter) -> Val
     let directory = !global.secrets_directory.is_empty();
     let shared = (shared && !directory) || (none && directory);
     let inherit = !own_secret && !shared;
-    let password = if inherit && vc.password.is_empty() {
-        &global.password
-    } else {
-        &vc.password
-    };
+    let password = if inherit && vc.password.is_empty() { &global.password } else { &vc.password };
     // An entry made from the global server is born with the name of the global credentials.
     let born = name == global.server && vc.user == global.user && !shared && !own_secret;
     let secret_ref = match (own_secret, shared) {
@@ -86,16 +74,9 @@ fn cpi_vcenter(global: &cpi::Global, name: &str, vc: &cpi::VirtualCenter) -> Val
     };
     let count = |n: Option<u32>| n.filter(|n| *n > 0);
     let list = |own: &Vec<String>, other: &Vec<String>| {
-        if own.is_empty() {
-            other.clone()
-        } else {
-            own.clone()
-        }
+        if own.is_empty() { other.clone() } else { own.clone() }
     };
-    let families = list(
-        &vc.ip_family,
-        &list(&global.ip_family, &vec!["ipv4".to_owned()]),
-    );
+    let families = list(&vc.ip_family, &list(&global.ip_family, &vec!["ipv4".to_owned()]));
     json!({
         "User": if inherit { or(&vc.user, &global.user) } else { vc.user.clone() },
         "Password": password.expose(),
@@ -138,21 +119,13 @@ fn check_cpi(what: &str, config: &CpiConfig, answer: &Value) {
         );
         return;
     }
-    assert_eq!(
-        answer["error"],
-        Value::Null,
-        "{what}: {:?}",
-        config.problems()
-    );
+    assert_eq!(answer["error"], Value::Null, "{what}: {:?}", config.problems());
     assert_eq!(answer["config"], cpi_understood(config), "{what}");
     if answer["nsxt"].is_object() {
         assert_eq!(answer["nsxt"], nsxt_understood(&config.nsxt), "{what}");
     }
     if answer["route"].is_object() {
-        assert_eq!(
-            answer["route"]["Route"]["RouterPath"], config.route.router_path,
-            "{what}"
-        );
+        assert_eq!(answer["route"]["Route"]["RouterPath"], config.route.router_path, "{what}");
     }
     check_load_balancer(what, config, &answer["loadBalancer"]);
 }
@@ -176,14 +149,8 @@ fn check_load_balancer(what: &str, config: &CpiConfig, answer: &Value) {
     expected.insert("Tier1GatewayPath".into(), json!(lb.tier1_gateway_path));
     expected.insert("SnatDisabled".into(), json!(lb.snat_disabled));
     let tags = &answer["LoadBalancer"]["AdditionalTags"];
-    expected.insert(
-        "AdditionalTags".into(),
-        if tags.is_null() {
-            Value::Null
-        } else {
-            json!(lb.tags)
-        },
-    );
+    expected
+        .insert("AdditionalTags".into(), if tags.is_null() { Value::Null } else { json!(lb.tags) });
     assert_eq!(answer["LoadBalancer"], Value::Object(expected), "{what}");
     for (name, class) in &config.load_balancer_classes {
         let mut class = class.clone();
@@ -207,21 +174,13 @@ fn check_load_balancer(what: &str, config: &CpiConfig, answer: &Value) {
 fn check_cpi_configs(configs: &[(String, CpiConfig)]) {
     let mut cases = Vec::new();
     for (what, config) in configs {
-        for (format, text) in [
-            ("yaml", config.to_yaml().unwrap()),
-            ("gcfg", config.to_ini().unwrap()),
-        ] {
-            cases.push((
-                format!("{what} as {format}"),
-                config,
-                json!({ "text": text.expose() }),
-            ));
+        for (format, text) in
+            [("yaml", config.to_yaml().unwrap()), ("gcfg", config.to_ini().unwrap())]
+        {
+            cases.push((format!("{what} as {format}"), config, json!({ "text": text.expose() })));
         }
     }
-    let questions: Vec<Value> = cases
-        .iter()
-        .map(|(_, _, question)| question.clone())
-        .collect();
+    let questions: Vec<Value> = cases.iter().map(|(_, _, question)| question.clone()).collect();
     let answers = ask("config-loader-cpi", &questions);
     for ((what, config, _), answer) in cases.iter().zip(&answers) {
         check_cpi(what, config, answer);
@@ -244,25 +203,15 @@ fn nasty_cpi() -> Vec<(String, CpiConfig)> {
     let mut add = |what: &str, config: CpiConfig| cases.push((what.to_owned(), config));
     add("domain\\user", user("CORP\\svc-k8s"));
     add("an IPv6 address", one_vcenter("fd00::10", |_| {}));
-    add(
-        "an IPv6 address in brackets",
-        one_vcenter("[fd00::10]", |_| {}),
-    );
+    add("an IPv6 address in brackets", one_vcenter("[fd00::10]", |_| {}));
     add("another port", one_vcenter("vc", |vc| vc.port = Some(8443)));
-    add(
-        "the last port",
-        one_vcenter("vc", |vc| vc.port = Some(65535)),
-    );
-    add(
-        "no datacenters",
-        one_vcenter("vc", |vc| vc.datacenters.clear()),
-    );
+    add("the last port", one_vcenter("vc", |vc| vc.port = Some(65535)));
+    add("no datacenters", one_vcenter("vc", |vc| vc.datacenters.clear()));
     add(
         "datacenters in folders",
         one_vcenter("vc", |vc| {
-            vc.datacenters = ["/Europe/DC 1", "DC#2", "Datacenter:datacenter-3"]
-                .map(String::from)
-                .to_vec();
+            vc.datacenters =
+                ["/Europe/DC 1", "DC#2", "Datacenter:datacenter-3"].map(String::from).to_vec();
         }),
     );
     add(
@@ -272,24 +221,15 @@ fn nasty_cpi() -> Vec<(String, CpiConfig)> {
             vc.ca_file = "/etc/cloud/ca bundle.pem".into();
         }),
     );
-    add(
-        "both families",
-        one_vcenter("vc", |vc| vc.ip_family = vec!["ipv6".into(), "ipv4".into()]),
-    );
+    add("both families", one_vcenter("vc", |vc| vc.ip_family = vec!["ipv6".into(), "ipv4".into()]));
     add(
         "nothing at all but a label",
         CpiConfig {
-            labels: cpi::Labels {
-                region: "r".into(),
-                zone: "z".into(),
-            },
+            labels: cpi::Labels { region: "r".into(), zone: "z".into() },
             ..CpiConfig::default()
         },
     );
-    add(
-        "no password",
-        one_vcenter("vc", |vc| vc.password = SecretText::default()),
-    );
+    add("no password", one_vcenter("vc", |vc| vc.password = SecretText::default()));
     add("no user", one_vcenter("vc", |vc| vc.user.clear()));
     let mut many = one_vcenter("vc-0", |_| {});
     for index in 1..8 {
@@ -320,15 +260,10 @@ fn the_cloud_controller_understands_every_nasty_configuration() {
 #[test]
 fn the_cloud_controller_understands_random_configurations() {
     let configs = sample(cpi_config(), 400);
-    let taken = configs
-        .iter()
-        .filter(|config| !refused(&config.problems()))
-        .count();
+    let taken = configs.iter().filter(|config| !refused(&config.problems())).count();
     assert!(taken >= 100, "only {taken} would be accepted");
     let named = configs.into_iter().enumerate();
-    let cases: Vec<_> = named
-        .map(|(n, config)| (format!("sample {n}"), config))
-        .collect();
+    let cases: Vec<_> = named.map(|(n, config)| (format!("sample {n}"), config)).collect();
     check_cpi_configs(&cases);
 }
 
@@ -367,10 +302,9 @@ fn we_understand_cloud_controller_files_as_the_controller_does() {
     for (text, answer) in texts.iter().zip(ask("config-loader-cpi", &questions)) {
         match CpiConfig::read(text) {
             Ok(read) => check_cpi(text, &read.config, &trimmed(answer)),
-            Err(error) => assert!(
-                answer["error"].is_string(),
-                "we say: {error}\n{text}\n{answer:#}"
-            ),
+            Err(error) => {
+                assert!(answer["error"].is_string(), "we say: {error}\n{text}\n{answer:#}");
+            }
         }
     }
 }
@@ -398,17 +332,14 @@ fn the_cloud_controller_finds_every_credential_in_the_secret_we_write() {
     ];
     let mut cases = Vec::new();
     for password in NASTY.into_iter().filter(|text| !text.contains('\n')) {
-        let passwords: Vec<SecretText> = (0..servers.len())
-            .map(|n| format!("{password}{n}").into())
-            .collect();
+        let passwords: Vec<SecretText> =
+            (0..servers.len()).map(|n| format!("{password}{n}").into()).collect();
         let entries = servers.iter().zip(&passwords);
         let data = render_cpi_secret(entries.map(|(server, p)| (*server, "user@domain", p)));
         cases.push((data, passwords));
     }
     let plain = |data: &BTreeMap<String, SecretText>| -> BTreeMap<String, String> {
-        data.iter()
-            .map(|(key, value)| (key.clone(), value.expose().to_owned()))
-            .collect()
+        data.iter().map(|(key, value)| (key.clone(), value.expose().to_owned())).collect()
     };
     let questions: Vec<Value> = cases
         .iter()
@@ -416,30 +347,17 @@ fn the_cloud_controller_finds_every_credential_in_the_secret_we_write() {
         .collect();
     for ((data, passwords), answer) in cases.iter().zip(ask("config-loader-cpi", &questions)) {
         assert_eq!(answer["error"], Value::Null);
-        let bytes: SecretData = plain(data)
-            .into_iter()
-            .map(|(k, v)| (k, v.into_bytes()))
-            .collect();
-        assert!(bytes.keys().all(|key| {
-            key.bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
-        }));
+        let bytes: SecretData = plain(data).into_iter().map(|(k, v)| (k, v.into_bytes())).collect();
+        assert!(
+            bytes.keys().all(|key| {
+                key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+            })
+        );
         let ours = Credentials::read(&bytes).unwrap();
         for (server, password) in servers.iter().zip(passwords) {
-            assert_eq!(
-                answer["credentials"][server]["Password"],
-                password.expose(),
-                "{server}"
-            );
-            assert_eq!(
-                answer["credentials"][server]["User"], "user@domain",
-                "{server}"
-            );
-            assert_eq!(
-                &ours.for_server(server).unwrap().password,
-                password,
-                "{server}"
-            );
+            assert_eq!(answer["credentials"][server]["Password"], password.expose(), "{server}");
+            assert_eq!(answer["credentials"][server]["User"], "user@domain", "{server}");
+            assert_eq!(&ours.for_server(server).unwrap().password, password, "{server}");
         }
     }
 }

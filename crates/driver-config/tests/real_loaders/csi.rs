@@ -16,15 +16,11 @@ fn csi_understood(config: &CsiConfig) -> Value {
     if !global.vcenter_ip.is_empty() {
         vcenters.entry(global.vcenter_ip.clone()).or_default();
     }
-    let single = vcenters
-        .keys()
-        .next()
-        .filter(|_| vcenters.len() == 1 && global.vcenter_ip.is_empty());
+    let single =
+        vcenters.keys().next().filter(|_| vcenters.len() == 1 && global.vcenter_ip.is_empty());
     let vcenter_ip = single.unwrap_or(&global.vcenter_ip).clone();
-    let servers: BTreeMap<&String, Value> = vcenters
-        .iter()
-        .map(|(name, vc)| (name, csi_vcenter(config, vc)))
-        .collect();
+    let servers: BTreeMap<&String, Value> =
+        vcenters.iter().map(|(name, vc)| (name, csi_vcenter(config, vc))).collect();
     let mut rules: BTreeMap<&str, Value> = config
         .net_permissions
         .iter()
@@ -76,11 +72,7 @@ fn csi_understood(config: &CsiConfig) -> Value {
 fn csi_vcenter(config: &CsiConfig, vc: &csi::VirtualCenter) -> Value {
     let global = &config.global;
     let (user, password) = config.login(vc);
-    let datacenters = if vc.datacenters.is_empty() {
-        &global.datacenters
-    } else {
-        &vc.datacenters
-    };
+    let datacenters = if vc.datacenters.is_empty() { &global.datacenters } else { &vc.datacenters };
     json!({
         "User": user, "Password": password.expose(), "VCenterPort": port(vc.port.or(global.port)),
         "InsecureFlag": vc.insecure_flag || global.insecure_flag,
@@ -92,11 +84,7 @@ fn csi_vcenter(config: &CsiConfig, vc: &csi::VirtualCenter) -> Value {
 
 fn net_permission(rule: &csi::NetPermission) -> Value {
     let or = |text: &str, default: &str| {
-        if text.is_empty() {
-            default.to_owned()
-        } else {
-            text.to_owned()
-        }
+        if text.is_empty() { default.to_owned() } else { text.to_owned() }
     };
     json!({
         "Ips": or(&rule.ips, "*"), "Permissions": or(&rule.permissions, "READ_WRITE"),
@@ -154,34 +142,21 @@ fn the_csi_driver_understands_every_nasty_configuration() {
         "",
     ];
     for user in users {
-        add(
-            &format!("user {user:?}"),
-            one_csi_vcenter("vc", |vc| vc.user = user.into()),
-        );
+        add(&format!("user {user:?}"), one_csi_vcenter("vc", |vc| vc.user = user.into()));
     }
     add("an IPv6 address", one_csi_vcenter("fd00::10", |_| {}));
-    add(
-        "another port",
-        one_csi_vcenter("vc", |vc| vc.port = Some(8443)),
-    );
+    add("another port", one_csi_vcenter("vc", |vc| vc.port = Some(8443)));
     add(
         "datacenters in folders",
         one_csi_vcenter("vc", |vc| {
-            vc.datacenters = ["/Europe/DC 1", "DC#2", "DC;3", "DC\"4"]
-                .map(String::from)
-                .to_vec();
+            vc.datacenters = ["/Europe/DC 1", "DC#2", "DC;3", "DC\"4"].map(String::from).to_vec();
         }),
     );
-    add(
-        "no datacenters",
-        one_csi_vcenter("vc", |vc| vc.datacenters.clear()),
-    );
+    add("no datacenters", one_csi_vcenter("vc", |vc| vc.datacenters.clear()));
     for (count, topology) in [(2, false), (2, true), (5, true), (6, true), (0, false)] {
         let mut config = CsiConfig::default();
         for index in 0..count {
-            config
-                .vcenters
-                .extend(one_csi_vcenter(&format!("vc-{index}"), |_| {}).vcenters);
+            config.vcenters.extend(one_csi_vcenter(&format!("vc-{index}"), |_| {}).vcenters);
         }
         if topology {
             config.labels.topology_categories = vec!["k8s-region".into(), "k8s-zone".into()];
@@ -201,15 +176,10 @@ fn the_csi_driver_understands_every_nasty_configuration() {
 #[test]
 fn the_csi_driver_understands_random_configurations() {
     let configs = sample(csi_config(), 600);
-    let taken = configs
-        .iter()
-        .filter(|config| !refused(&config.problems()))
-        .count();
+    let taken = configs.iter().filter(|config| !refused(&config.problems())).count();
     assert!(taken >= 100, "only {taken} would be accepted");
     let named = configs.into_iter().enumerate();
-    let cases: Vec<_> = named
-        .map(|(n, config)| (format!("sample {n}"), config))
-        .collect();
+    let cases: Vec<_> = named.map(|(n, config)| (format!("sample {n}"), config)).collect();
     check_csi_configs(&cases);
 }
 
@@ -252,10 +222,9 @@ fn we_understand_csi_files_as_the_driver_does() {
     for (text, answer) in texts.iter().zip(ask("config-loader-csi", &questions)) {
         match CsiConfig::read(text) {
             Ok(read) => check_csi(text, &read.config, &answer),
-            Err(error) => assert!(
-                answer["error"].is_string(),
-                "we say: {error}\n{text}\n{answer:#}"
-            ),
+            Err(error) => {
+                assert!(answer["error"].is_string(), "we say: {error}\n{text}\n{answer:#}");
+            }
         }
     }
 }

@@ -33,9 +33,7 @@ pub(crate) fn ask(program: &str, cases: &[Value]) -> Vec<Value> {
 }
 
 pub(crate) fn refused(problems: &[Problem]) -> bool {
-    problems
-        .iter()
-        .any(|problem| problem.effect == Effect::Refused)
+    problems.iter().any(|problem| problem.effect == Effect::Refused)
 }
 
 /// A port as both drivers keep it.

@@ -1,0 +1,259 @@
+//! Every finding there is, by code.
+//!
+//! | codes | theme |
+//! |---|---|
+//! | `VDO-10xx` | the objects an admin writes |
+//! | `VDO-11xx` | the catalog and the choice of releases |
+//! | `VDO-19xx` | the operator itself |
+
+use super::{Definition, Severity};
+
+/// Declares the definitions as constants and lists them all in [`CATALOGUE`].
+macro_rules! catalogue {
+    ($($name:ident = $code:literal {
+        title: $title:literal,
+        severity: $severity:ident,
+        seen: $seen:literal,
+        why: $why:literal,
+        remedy: [$($step:literal),+ $(,)?]
+        $(, fixable: $fixable:literal)? $(,)?
+    })+) => {
+        /// The definitions by name.
+        pub mod codes {
+            use super::{Definition, Severity};
+            $(
+                #[doc = concat!("`", $code, "`: ", $title)]
+                pub const $name: &Definition = &Definition {
+                    code: $code,
+                    title: $title,
+                    severity: Severity::$severity,
+                    seen: $seen,
+                    why: $why,
+                    remedy: &[$($step),+],
+                    fixable: false $(|| $fixable)?,
+                };
+            )+
+        }
+
+        /// All definitions, ordered by code.
+        pub const CATALOGUE: &[&Definition] = &[$(codes::$name),+];
+    };
+}
+
+catalogue! {
+    SEVERAL_CONFIGS = "VDO-1001" {
+        title: "There is more than one VDOConfig",
+        severity: Blocker,
+        seen: "{count} VDOConfig objects exist: {names}; VDO follows {followed}, the oldest",
+        why: "A cluster has one cloud provider and one storage driver. Two objects that ask for different things would undo each other, so VDO follows the oldest and ignores the others.",
+        remedy: ["Move what you need into {followed}", "kubectl delete vdoconfig --namespace {namespace} {others}"],
+    }
+    CONFIG_MISSING = "VDO-1002" {
+        title: "A VsphereCloudConfig does not exist",
+        severity: Blocker,
+        seen: "{field} of {config} names {missing}, which does not exist in namespace {namespace}",
+        why: "Without it VDO does not know how to reach that vCenter, so nothing that depends on it can be installed or changed.",
+        remedy: ["kubectl get vspherecloudconfigs --namespace {namespace}   shows those that exist", "Correct {field}, or create the object {missing}"],
+    }
+    CREDENTIALS_MISSING = "VDO-1003" {
+        title: "The Secret with the vCenter credentials does not exist",
+        severity: Blocker,
+        seen: "{config} names the Secret {secret}, which does not exist in namespace kube-system",
+        why: "Without user and password nobody can log in to that vCenter: neither VDO nor the drivers.",
+        remedy: ["kubectl create secret generic {secret} --namespace kube-system --type kubernetes.io/basic-auth --from-literal username=USER@DOMAIN --from-literal password=PASSWORD"],
+    }
+    CREDENTIALS_UNUSABLE = "VDO-1004" {
+        title: "The Secret with the vCenter credentials cannot be used",
+        severity: Blocker,
+        seen: "Secret kube-system/{secret}: {reason}",
+        why: "Without user and password nobody can log in to that vCenter: neither VDO nor the drivers.",
+        remedy: ["kubectl edit secret --namespace kube-system {secret}   and correct it as said above"],
+    }
+    CREDENTIALS_TRIMMED = "VDO-1005" {
+        title: "A line break at the end of the credentials was cut off",
+        severity: Info,
+        seen: "Secret kube-system/{secret} ends {key} with a line break",
+        why: "It is nearly always left by `echo` without -n. VDO ignores it, as the cloud provider does; another program may not.",
+        remedy: ["Create the Secret again with kubectl create secret, or with printf instead of echo"],
+    }
+    DRIVER_CONFIG_REFUSED = "VDO-1006" {
+        title: "A driver would refuse this configuration",
+        severity: Blocker,
+        seen: "{driver}: {problem}",
+        why: "The driver exits when it starts with such a configuration, so VDO keeps the one that works.",
+        remedy: ["Correct {field} of {config} as said above"],
+    }
+    DRIVER_CONFIG_DOUBTFUL = "VDO-1007" {
+        title: "A driver would misunderstand this configuration",
+        severity: Warning,
+        seen: "{driver}: {problem}",
+        why: "The driver starts with it and fails, or silently does less, later.",
+        remedy: ["Correct {field} of {config} as said above"],
+    }
+    TLS_UNVERIFIED = "VDO-1008" {
+        title: "The vCenter's certificate is not verified",
+        severity: Warning,
+        seen: "{config} says insecure: true",
+        why: "Anyone between the cluster and {vcenter} can read the password and answer in its place.",
+        remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch '{patch}'   trusts exactly the certificate it shows now"],
+    }
+    CATALOG_UNREACHABLE = "VDO-1101" {
+        title: "The catalog cannot be fetched",
+        severity: Warning,
+        seen: "{url}: {reason}",
+        why: "VDO goes on with the catalog it has ({current}); releases that are newer stay unknown.",
+        remedy: ["Make {url} reachable from the VDO pod (proxy, firewall, certificate)", "Without a network: put the catalog into a ConfigMap and name it in spec.bundle"],
+    }
+    CATALOG_UNREADABLE = "VDO-1102" {
+        title: "The catalog cannot be read",
+        severity: Warning,
+        seen: "{source}: {reason}",
+        why: "VDO goes on with the catalog it has ({current}).",
+        remedy: ["vdoctl catalog check FILE   names the place", "Correct it, or point spec.matrixURL at a good one"],
+    }
+    CATALOG_UNTRUSTED = "VDO-1103" {
+        title: "The catalog's signature does not hold",
+        severity: Error,
+        seen: "{source}: {reason}",
+        why: "Somebody may have changed it on the way, so VDO does not follow it and goes on with the one it has ({current}).",
+        remedy: ["Fetch it again from its publisher", "If you signed it yourself, put your public key into spec.publicKey"],
+    }
+    CATALOG_ROLLED_BACK = "VDO-1104" {
+        title: "The catalog is older than the one in use",
+        severity: Warning,
+        seen: "{source} has serial {offered}, the one in use {current}",
+        why: "An old catalog can hide a release that was withdrawn. VDO never goes back.",
+        remedy: ["Publish the catalog again with a serial above {current}"],
+    }
+    CATALOG_EXPIRED = "VDO-1105" {
+        title: "The catalog has expired",
+        severity: Warning,
+        seen: "The catalog from {source} was good until {expiry}",
+        why: "What it says may no longer be true: releases may have been withdrawn since.",
+        remedy: ["Make a newer one reachable: see spec.matrixURL and spec.bundle of the CompatibilityConfig", "Without a network: upgrade VDO, which carries a newer one"],
+    }
+    CATALOG_TOO_NEW = "VDO-1106" {
+        title: "The catalog is written for a newer VDO",
+        severity: Warning,
+        seen: "{source} has schema {schema}, this VDO reads up to {known}",
+        why: "Reading it halfway could choose wrongly, so VDO goes on with the one it has ({current}).",
+        remedy: ["Upgrade VDO"],
+    }
+    CATALOG_TOO_LARGE = "VDO-1107" {
+        title: "The catalog is too large",
+        severity: Warning,
+        seen: "{source} is larger than {limit}",
+        why: "No catalog is; it is something else or an attack. VDO goes on with the one it has ({current}).",
+        remedy: ["Check what spec.matrixURL points at"],
+    }
+    NOTHING_FITS = "VDO-1110" {
+        title: "No driver release fits this cluster",
+        severity: Error,
+        seen: "{driver}: {reason}",
+        why: "What runs keeps running, but VDO cannot choose a release by itself, and nobody has tested this combination.",
+        remedy: ["vdoctl releases {driver}   says for each release why not", "Upgrade what stands in the way, or name a release in version to take it anyway"],
+    }
+    KUBERNETES_UNKNOWN = "VDO-1111" {
+        title: "Kubernetes is newer than the catalog knows",
+        severity: Warning,
+        seen: "Kubernetes is {version}, the catalog knows up to {known}",
+        why: "VDO stays with the last release that is known to be good; it will most likely work.",
+        remedy: ["Make a newer catalog reachable, or upgrade VDO"],
+    }
+    VSPHERE_UNKNOWN = "VDO-1112" {
+        title: "vSphere is newer than the catalog knows",
+        severity: Warning,
+        seen: "{vcenter} is {version}, the catalog knows up to {known}",
+        why: "VDO stays with the last release that is known to be good; it will most likely work.",
+        remedy: ["Make a newer catalog reachable, or upgrade VDO"],
+    }
+    RELEASE_KNOWN_BAD = "VDO-1113" {
+        title: "This driver release has a known fault here",
+        severity: Blocker,
+        seen: "{driver} {version}: {reason}",
+        why: "Others have met it in this combination, so VDO does not install it.",
+        remedy: ["{advice}"],
+    }
+    VERSION_UNKNOWN = "VDO-1114" {
+        title: "The release asked for is not in the catalog",
+        severity: Blocker,
+        seen: "{field} is {version}; the catalog knows {known}",
+        why: "Without its entry VDO has neither its manifest nor its images.",
+        remedy: ["Choose one of those, or leave {field} out and let VDO choose", "Make a catalog reachable that has it"],
+    }
+    DOWNGRADE_REFUSED = "VDO-1115" {
+        title: "An older release is asked for than the one that runs",
+        severity: Blocker,
+        seen: "{driver} runs {running}, {field} asks for {version}",
+        why: "Drivers keep state that older releases may not read. VDO never goes back by itself.",
+        remedy: ["Set {field} to {running} or newer"],
+    }
+    VCENTER_NOT_VERIFIED = "VDO-1901" {
+        title: "A vCenter could not be verified",
+        severity: Error,
+        seen: "{vcenter} ({config}): {reason}",
+        why: "A driver gets credentials and addresses only after VDO has proven them. What runs stays as it is; nothing that needs this vCenter is installed or changed.",
+        remedy: ["kubectl describe vspherecloudconfig {config}   shows what was tried", "Correct the address, the trust or the Secret it names; VDO tries again by itself"],
+    }
+    FOREIGN_DRIVER = "VDO-1902" {
+        title: "The driver was installed by other hands",
+        severity: Blocker,
+        seen: "{driver} runs in namespace {namespace} as {name} and was not installed by VDO",
+        why: "Two drivers for one cluster would work against each other, and a driver whose settings VDO does not know must not be overwritten. It is left as it is.",
+        remedy: ["Keep it and let VDO watch it: set mode: Observe for this driver", "Or remove {name} from namespace {namespace} the way it was installed; VDO then installs its own"],
+    }
+    MACHINE_MISSING = "VDO-1903" {
+        title: "A node has no virtual machine in the configured vCenters",
+        severity: Error,
+        seen: "{count} nodes have none, {first} among them",
+        why: "The cloud controller cannot initialise such a node, and a configuration that hides the machines of running nodes would be rolled out to all of them. VDO does not change the cloud controller while this is so.",
+        remedy: ["Compare the node's systemUUID with the virtual machine's: kubectl get node {first} -o jsonpath='{.status.nodeInfo.systemUUID}'", "Check that the vCenter user may see the virtual machine, and that its datacenter is listed in the VsphereCloudConfig"],
+    }
+    VOLUMES_ATTACHED = "VDO-1904" {
+        title: "The storage driver cannot be removed while volumes are attached",
+        severity: Blocker,
+        seen: "{count} volumes are attached: {volumes}",
+        why: "Without the driver nobody could detach these volumes, and the pods that use them could not be moved.",
+        remedy: ["Scale down the workloads that use these volumes, or move them to other storage", "kubectl get volumeattachments   shows when none is left; VDO then goes on by itself"],
+    }
+    UPGRADE_ROLLED_BACK = "VDO-1905" {
+        title: "A release did not become healthy and was taken back",
+        severity: Error,
+        seen: "{driver} {version}: {reason}; {running} runs",
+        why: "VDO goes back to the release before when a new one is not healthy in time, and does not try it again until something changes.",
+        remedy: ["Mend what is named above", "Then change the VDOConfig, for example its version field, and VDO tries again"],
+    }
+    PAUSED = "VDO-1906" {
+        title: "VDO is paused",
+        severity: Warning,
+        seen: "the VDOConfig says so",
+        why: "VDO observes and reports, and changes nothing: no repair, no upgrade, no new credentials.",
+        remedy: ["kubectl annotate vdoconfig --all vdo.vmware.com/paused-   or remove spec.paused"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_ordered_and_well_formed() {
+        let codes: Vec<&str> = CATALOGUE.iter().map(|d| d.code).collect();
+        assert!(codes.windows(2).all(|pair| pair[0] < pair[1]), "{codes:?}");
+        for code in codes {
+            let digits = code.strip_prefix("VDO-").unwrap();
+            assert!(digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_digit()), "{code}");
+        }
+    }
+
+    #[test]
+    fn every_text_reads_as_a_sentence_for_people() {
+        for definition in CATALOGUE {
+            let code = definition.code;
+            assert!(definition.title.len() <= 72, "{code}: the title is too long for one line");
+            assert!(!definition.title.ends_with('.') && !definition.title.contains('{'), "{code}");
+            assert!(definition.why.ends_with('.'), "{code}: why is a sentence");
+            assert!(!definition.remedy.is_empty(), "{code}: there is always something to do");
+        }
+    }
+}

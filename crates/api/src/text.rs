@@ -1,0 +1,281 @@
+//! Texts with a form: a type per form, checked by the API server with a message that says what to
+//! write instead.
+//!
+//! Each is a plain string in YAML. The rule is part of the type's schema, so every field of the type
+//! has it, at the exact path of the field or list item. An old object that breaks a rule can still
+//! be read here and, as long as the field is not changed, updated there.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// Defines a text type: documentation, name, longest length, rule, message.
+macro_rules! text {
+    ($(#[$doc:meta])* $name:ident, max $max:literal, $rule:expr, $message:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                self.0 == other
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({
+                    "type": "string",
+                    "maxLength": $max,
+                    "x-kubernetes-validations": [{ "rule": $rule, "message": $message }],
+                })
+            }
+        }
+    };
+}
+
+/// A number from 0 to 255, as CEL's regular expressions write it.
+macro_rules! octet {
+    () => {
+        "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+    };
+}
+
+macro_rules! v4 {
+    () => {
+        concat!("(", octet!(), "\\.){3}", octet!())
+    };
+}
+
+macro_rules! v6 {
+    () => {
+        "[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
+    };
+}
+
+text!(
+    /// The name of a Kubernetes object.
+    ObjectName, max 253,
+    "self.matches(r'^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",
+    "must be the name of an object: lower-case letters, digits, '-' and '.', for example vcenter-a"
+);
+
+text!(
+    /// A driver release.
+    ReleaseVersion, max 64,
+    "self.matches(r'^v?[0-9]+\\.[0-9]+\\.[0-9]+([-+][0-9A-Za-z.+-]+)?$')",
+    "must be a full version such as 3.7.0"
+);
+
+text!(
+    /// A subnet.
+    Cidr, max 64,
+    concat!(
+        "self.matches(r'^(", v4!(), "/(3[0-2]|[12]?[0-9])|", v6!(), "/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$')"
+    ),
+    "must be a subnet such as 10.0.0.0/16 or fd00:10::/64"
+);
+
+text!(
+    /// Addresses that may mount a file share.
+    ClientAddresses, max 256,
+    concat!(
+        "self.matches(r'^(\\*|", v4!(), "(/(3[0-2]|[12]?[0-9])|-", v4!(), ")?|", v6!(), "(/[0-9]{1,3})?)$')"
+    ),
+    "must be *, an address, a subnet such as 10.20.0.0/16, or a range such as 10.20.0.5-10.20.0.9"
+);
+
+text!(
+    /// A length of time.
+    Span, max 32,
+    "self.matches(r'^([0-9]+(d|h|m|s))+$')",
+    "must be a length of time such as 30m, 6h or 1d"
+);
+
+text!(
+    /// A datastore's URL.
+    DatastoreUrl, max 1024,
+    "self.startsWith('ds:///')",
+    "must be the URL of a datastore as its summary page shows it, such as ds:///vmfs/volumes/vsan:52cdfa80721ff516-ea1e993113acfc77/"
+);
+
+text!(
+    /// The fingerprint of a certificate.
+    Thumbprint, max 128,
+    "self == '' || self.matches(r'^([0-9A-Fa-f]{2}:){19}([0-9A-Fa-f]{2}:){0,12}[0-9A-Fa-f]{2}$')",
+    "must be the SHA-1 or SHA-256 thumbprint of the certificate in pairs separated by colons, such as AA:BB:CC:..."
+);
+
+text!(
+    /// A tag category in vCenter.
+    TagCategory, max 256,
+    "size(self) > 0 && !self.contains(',')",
+    "must be the name of a tag category in vCenter, such as k8s-zone, without commas"
+);
+
+text!(
+    /// The address of a vCenter.
+    VcenterAddress, max 262,
+    "self.matches(r'^[A-Za-z0-9._:\\[\\]-]+$')",
+    "must be the address of the vCenter alone, such as vc.example.com or 10.0.0.1, without https:// and without a path"
+);
+
+text!(
+    /// A directory on the nodes.
+    NodePath, max 1024,
+    "self == '' || (self.startsWith('/') && !self.contains('/../') && !self.endsWith('/..'))",
+    "must be an absolute path such as /var/data/kubelet"
+);
+
+text!(
+    /// A registry, with or without a path in it.
+    Registry, max 255,
+    "self.matches(r'^[a-zA-Z0-9][a-zA-Z0-9.-]*(:[0-9]+)?(/[a-z0-9._/-]+)?$')",
+    "must be a registry without https:// in front, such as registry.example.com/vsphere"
+);
+
+text!(
+    /// A time of day.
+    TimeOfDay, max 5,
+    "self.matches(r'^([01][0-9]|2[0-3]):[0-5][0-9]$')",
+    "must be a time of day such as 02:30"
+);
+
+text!(
+    /// A time zone.
+    TimeZone, max 64,
+    "self.matches(r'^[A-Za-z]+([/_+-][A-Za-z0-9]+)*$')",
+    "must be a time zone such as Europe/Berlin or UTC"
+);
+
+text!(
+    /// Where a catalog is fetched from.
+    CatalogUrl, max 2048,
+    "self == '' || self.matches(r'^(https?|file|oci)://.+')",
+    "must begin with https://, http://, oci:// or file://"
+);
+
+/// A file share permission. The predecessor accepted any text here, so it is no enumeration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SharePermission(pub String);
+
+impl SharePermission {
+    /// Clients read and write; the driver's default.
+    pub const READ_WRITE: &str = "READ_WRITE";
+    /// Clients read.
+    pub const READ_ONLY: &str = "READ_ONLY";
+    /// Clients are kept out.
+    pub const NO_ACCESS: &str = "NO_ACCESS";
+}
+
+impl From<&str> for SharePermission {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl JsonSchema for SharePermission {
+    fn schema_name() -> Cow<'static, str> {
+        "SharePermission".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "maxLength": 16,
+            "x-kubernetes-validations": [{
+                "rule": "self in ['', 'READ_WRITE', 'READ_ONLY', 'NO_ACCESS']",
+                "message": "must be READ_WRITE, READ_ONLY or NO_ACCESS",
+            }],
+        })
+    }
+}
+
+impl Span {
+    /// The length of time, or `None` if the text has no such form.
+    pub fn duration(&self) -> Option<std::time::Duration> {
+        let mut seconds: u64 = 0;
+        let mut number: Option<u64> = None;
+        for c in self.0.chars() {
+            if let Some(digit) = c.to_digit(10) {
+                number = Some(number.unwrap_or(0).checked_mul(10)?.checked_add(digit.into())?);
+                continue;
+            }
+            let unit = match c {
+                'd' => 86_400,
+                'h' => 3_600,
+                'm' => 60,
+                's' => 1,
+                _ => return None,
+            };
+            seconds = seconds.checked_add(number.take()?.checked_mul(unit)?)?;
+        }
+        (number.is_none() && !self.0.is_empty()).then(|| std::time::Duration::from_secs(seconds))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_in_days_hours_minutes_and_seconds() {
+        let cases = [
+            ("30m", Some(1800)),
+            ("1h30m", Some(5400)),
+            ("1d", Some(86_400)),
+            ("90s", Some(90)),
+            ("", None),
+            ("5", None),
+            ("h", None),
+            ("5x", None),
+            ("99999999999999999999h", None),
+        ];
+        for (text, seconds) in cases {
+            assert_eq!(Span::from(text).duration().map(|d| d.as_secs()), seconds, "{text}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! `VDOConfig`: what the cluster should have.
+
+mod cloud_provider;
+mod network_provider;
+mod operation;
+mod status;
+mod storage_provider;
+
+use std::collections::BTreeSet;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::text::ObjectName;
+
+pub use cloud_provider::{
+    CloudProvider, IpFamily, NodeAddresses, NodeDeletion, Nsx, NsxLoadBalancer,
+    NsxLoadBalancerClass, NsxLoadBalancerSize, Topology,
+};
+pub use network_provider::{NetworkPlugin, NetworkProvider};
+pub use operation::{
+    Adoption, CatalogSource, DeletionPolicy, Images, Mirror, Remediation, Remedy, Repair,
+    UpgradePolicy, UpgradeWindow, Upgrades, Weekday,
+};
+pub use status::{
+    DriverStatus, NodeState, Phase, Plan, PlanState, PlanStep, StepState, VDOConfigStatus,
+    VcenterVersion, Versions,
+};
+pub use storage_provider::{
+    BindingMode, FileVolumes, FsType, NetPermission, ReclaimPolicy, Snapshots, StorageClassSpec,
+    StorageProvider, StorageTuning,
+};
+
+/// What the cluster should have: which vSphere drivers, for which vCenters, and how VDO may act.
+///
+/// One per cluster.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "vdo.vmware.com",
+    version = "v1alpha1",
+    kind = "VDOConfig",
+    plural = "vdoconfigs",
+    namespaced,
+    status = "VDOConfigStatus",
+    shortname = "vdo",
+    category = "vdo",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Which vSphere drivers the cluster has, for which vCenters, and how VDO may act. One per cluster.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Status",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
+    printcolumn(name = "CPI", type_ = "string", json_path = ".status.cpi.version"),
+    printcolumn(name = "CSI", type_ = "string", json_path = ".status.csi.version"),
+    printcolumn(
+        name = "Upgrade",
+        type_ = "string",
+        json_path = ".status.plan.summary",
+        priority = "1"
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = "1"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[x_kube(validation = Rule::new("has(self.cloudProvider) || has(self.storageProvider) || has(self.networkProvider)")
+    .message("nothing is asked for: add storageProvider, cloudProvider or both"))]
+#[x_kube(validation = Rule::new("!has(self.storageProvider) || !has(self.storageProvider.vsphereCloudConfigs) || \
+     size(self.storageProvider.vsphereCloudConfigs) < 2 || \
+     (has(self.storageProvider.topologyCategories) && size(self.storageProvider.topologyCategories) > 0) || \
+     (has(self.cloudProvider) && has(self.cloudProvider.topology) && has(self.cloudProvider.topology.zone) && self.cloudProvider.topology.zone != '')")
+    .message("storage on several vCenters needs zones: set cloudProvider.topology, or storageProvider.topologyCategories such as [k8s-region, k8s-zone]"))]
+#[x_kube(validation = Rule::new("!has(self.upgrades) || !has(self.upgrades.policy) || self.upgrades.policy != 'Pinned' || \
+     ((!has(self.cloudProvider) || has(self.cloudProvider.version)) && (!has(self.storageProvider) || has(self.storageProvider.version)))")
+    .message("upgrades.policy Pinned needs to know where to stay: set version in cloudProvider and storageProvider, for example version: 3.7.0"))]
+#[serde(rename_all = "camelCase")]
+pub struct VDOConfigSpec {
+    /// The cloud provider (CPI): gives nodes their addresses, zones and identity, and removes nodes
+    /// whose VM is gone. Leave it out for storage alone.
+    ///
+    /// Example: `{vsphereCloudConfigs: [vcenter-a], topology: {zone: k8s-zone, region: k8s-region}}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud_provider: Option<CloudProvider>,
+
+    /// The storage driver (CSI): persistent volumes on vSphere datastores.
+    ///
+    /// Example: `{vsphereCloudConfig: vcenter-a}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_provider: Option<StorageProvider>,
+
+    /// The network plugin. VDO shows the health of whichever is there; it touches it only if this
+    /// says so.
+    ///
+    /// Example: `{plugin: Antrea, mode: Managed}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_provider: Option<NetworkProvider>,
+
+    /// When and how drivers are upgraded.
+    ///
+    /// Example: `{policy: Stable, window: {days: [Saturday], start: "02:00", duration: 4h}}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrades: Option<Upgrades>,
+
+    /// Where images are pulled from.
+    ///
+    /// Example: `{registry: registry.example.com/vsphere, pullSecrets: [registry]}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<Images>,
+
+    /// Which repairs VDO makes by itself. By default it proposes and waits.
+    ///
+    /// Example: `{diskUuid: Fix}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remediation: Option<Remediation>,
+
+    /// What happens to drivers somebody else installed.
+    ///
+    /// Default: `Propose`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adoption: Option<Adoption>,
+
+    /// What happens to the drivers when this object is deleted.
+    ///
+    /// Default: `Retain`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
+
+    /// Watch and report, but change nothing for now.
+    ///
+    /// Default: `false`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+}
+
+impl VDOConfigSpec {
+    /// The vCenters of all parts, by the name of their VsphereCloudConfig, each once.
+    pub fn vcenters(&self) -> BTreeSet<&ObjectName> {
+        let cloud = self.cloud_provider.iter().flat_map(|cloud| &cloud.vsphere_cloud_configs);
+        let storage = self.storage_provider.iter().flat_map(StorageProvider::vcenters);
+        cloud.chain(storage).collect()
+    }
+
+    /// The tag categories volumes follow, the widest first: those of the storage section, else those
+    /// of the cloud provider. Empty without zones.
+    pub fn topology_categories(&self) -> Vec<&str> {
+        let own = self.storage_provider.iter().flat_map(|storage| &storage.topology_categories);
+        let own: Vec<&str> = own.map(|category| &**category).collect();
+        let shared = self.cloud_provider.as_ref().and_then(|cloud| cloud.topology.as_ref());
+        match shared.filter(|topology| own.is_empty() && topology.is_set()) {
+            Some(topology) => vec![&topology.region, &topology.zone],
+            None => own,
+        }
+    }
+
+    /// Which release VDO aims for.
+    pub fn upgrade_policy(&self) -> UpgradePolicy {
+        self.upgrades.as_ref().and_then(|upgrades| upgrades.policy).unwrap_or_default()
+    }
+
+    /// What happens to drivers somebody else installed.
+    pub fn adoption(&self) -> Adoption {
+        self.adoption.unwrap_or_default()
+    }
+
+    /// What happens to the drivers when the object is deleted.
+    pub fn deletion_policy(&self) -> DeletionPolicy {
+        self.deletion_policy.unwrap_or_default()
+    }
+
+    /// What VDO does about faults of one kind.
+    pub fn remedy(&self, repair: Repair) -> Remedy {
+        self.remediation.as_ref().map(|remediation| remediation.of(repair)).unwrap_or_default()
+    }
+
+    /// Whether VDO only watches for now.
+    pub fn is_paused(&self) -> bool {
+        self.paused.unwrap_or_default()
+    }
+}
+
+/// Whether VDO runs a driver.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// VDO installs, configures, upgrades and mends it.
+    #[default]
+    Managed,
+    /// VDO only watches and reports. The default where the platform brings the driver itself, as
+    /// OpenShift on vSphere does.
+    Observe,
+    /// VDO takes the driver away, unless volumes still depend on it.
+    Removed,
+}
+
+/// Whose driver it is.
+#[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Implementation {
+    /// The upstream Go driver.
+    #[default]
+    Upstream,
+    /// This project's driver.
+    Rust,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(value: serde_json::Value) -> VDOConfigSpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn zones_of_the_cloud_provider_serve_storage_unless_it_has_its_own() {
+        let topology = serde_json::json!({"zone": "z", "region": "r"});
+        let shared = spec(serde_json::json!({"cloudProvider": {"topology": topology}}));
+        assert_eq!(shared.topology_categories(), ["r", "z"]);
+        let own = spec(serde_json::json!({
+            "cloudProvider": {"topology": topology},
+            "storageProvider": {"topologyCategories": ["rack"]},
+        }));
+        assert_eq!(own.topology_categories(), ["rack"]);
+        let empty = serde_json::json!({"cloudProvider": {"topology": {"zone": "", "region": ""}}});
+        assert!(spec(empty).topology_categories().is_empty());
+    }
+
+    #[test]
+    fn a_vcenter_named_twice_is_one() {
+        let spec = spec(serde_json::json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["b", "a"]},
+            "storageProvider": {"vsphereCloudConfig": "a"},
+        }));
+        let names: Vec<&str> = spec.vcenters().into_iter().map(|name| &**name).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_careful_choice() {
+        let spec = VDOConfigSpec::default();
+        assert_eq!(spec.deletion_policy(), DeletionPolicy::Retain);
+        assert_eq!(spec.adoption(), Adoption::Propose);
+        assert_eq!(spec.upgrade_policy(), UpgradePolicy::Stable);
+        assert_eq!(spec.remedy(Repair::DiskUuid), Remedy::Propose);
+        assert!(!spec.is_paused());
+    }
+
+    #[test]
+    fn a_kind_of_repair_overrides_the_default_for_all() {
+        let remediation = serde_json::json!({"default": "Off", "diskUuid": "Fix"});
+        let spec = spec(serde_json::json!({"remediation": remediation}));
+        assert_eq!(spec.remedy(Repair::DiskUuid), Remedy::Fix);
+        assert_eq!(spec.remedy(Repair::CsiNodes), Remedy::Off);
+    }
+}
