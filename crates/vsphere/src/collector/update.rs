@@ -8,7 +8,7 @@ use crate::soap::{Fault, XmlError};
 
 data! {
     /// A property that was asked for and not given.
-    pub struct MissingProperty {
+    pub(crate) struct MissingProperty {
         /// The property.
         path: String = "path",
         /// Why not.

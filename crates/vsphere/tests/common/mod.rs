@@ -9,7 +9,7 @@ use vsphere::inventory::{Event, Events, Inventory, Selection, Vm, Watch};
 use vsphere::{CallCounter, Client, ClientBuilder, Credentials, Limits, Trust};
 
 /// Limits for a vCenter on this machine: failures are noticed soon.
-pub fn quick() -> Limits {
+pub(crate) fn quick() -> Limits {
     Limits {
         connect: Duration::from_secs(2),
         call: Duration::from_secs(10),
@@ -22,12 +22,12 @@ pub fn quick() -> Limits {
 }
 
 /// A client in the making, for the simulator's first user.
-pub fn client_of(vcenter: &Vcenter) -> ClientBuilder {
+pub(crate) fn client_of(vcenter: &Vcenter) -> ClientBuilder {
     client_at(vcenter, &vcenter.address().to_string())
 }
 
 /// The same, by way of another address.
-pub fn client_at(vcenter: &Vcenter, address: &str) -> ClientBuilder {
+pub(crate) fn client_at(vcenter: &Vcenter, address: &str) -> ClientBuilder {
     Client::builder(address)
         .trust(Trust::CaBundle(vcenter.ca_pem()))
         .credentials(Credentials::new(vcenter.user(), vcenter.password()))
@@ -36,12 +36,12 @@ pub fn client_at(vcenter: &Vcenter, address: &str) -> ClientBuilder {
 }
 
 /// A connected client.
-pub async fn connected(vcenter: &Vcenter) -> Client {
+pub(crate) async fn connected(vcenter: &Vcenter) -> Client {
     client_of(vcenter).connect().await.expect("the simulator lets us in")
 }
 
 /// A connected client whose calls are counted.
-pub async fn counted(vcenter: &Vcenter) -> (Client, Arc<CallCounter>) {
+pub(crate) async fn counted(vcenter: &Vcenter) -> (Client, Arc<CallCounter>) {
     let counter = Arc::new(CallCounter::default());
     let client = client_of(vcenter)
         .observer(counter.clone())
@@ -52,7 +52,7 @@ pub async fn counted(vcenter: &Vcenter) -> (Client, Arc<CallCounter>) {
 }
 
 /// Everything this crate knows of machines, hosts, clusters, pools, datastores and networks.
-pub fn everything() -> Selection {
+pub(crate) fn everything() -> Selection {
     use vsphere::inventory::{Cluster, Datastore, Host, Network, ResourcePool};
     Selection::new()
         .vms(&[
@@ -74,25 +74,24 @@ pub fn everything() -> Selection {
 }
 
 /// A watch whose first view is there, and its events from then on.
-pub async fn watching(client: &Client, selection: Selection) -> (Watch, Inventory, Events) {
+pub(crate) async fn watching(client: &Client, selection: Selection) -> (Watch, Inventory, Events) {
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
     let mut events = inventory.events();
     inventory.ready().await.expect("a first view");
-    if matches!(next(&mut events).await, Event::Snapshot) {
-        return (watch, inventory, events);
-    }
-    panic!("the first event is not the snapshot");
+    let first = next(&mut events).await;
+    assert!(matches!(first, Event::Snapshot), "the first event is {first:?}");
+    (watch, inventory, events)
 }
 
 /// The next event, soon.
-pub async fn next(events: &mut Events) -> Event {
+pub(crate) async fn next(events: &mut Events) -> Event {
     let event = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
     event.expect("an event within 20 seconds").expect("the watch goes on")
 }
 
 /// Events until one fits.
-pub async fn until(events: &mut Events, mut fits: impl FnMut(&Event) -> bool) -> Event {
+pub(crate) async fn until(events: &mut Events, mut fits: impl FnMut(&Event) -> bool) -> Event {
     loop {
         let event = next(events).await;
         if fits(&event) {
@@ -102,6 +101,6 @@ pub async fn until(events: &mut Events, mut fits: impl FnMut(&Event) -> bool) ->
 }
 
 /// Waits until `check` holds.
-pub async fn holds(what: &str, mut check: impl FnMut() -> bool) {
+pub(crate) async fn holds(what: &str, mut check: impl FnMut() -> bool) {
     eventually(what, 20, async || if check() { Ok(()) } else { Err("not yet") }).await;
 }
