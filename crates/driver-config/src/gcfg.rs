@@ -125,7 +125,8 @@ pub struct Section {
 
 /// Reads a text into its sections.
 ///
-/// Accepts and refuses exactly what the drivers' own reader does. Sections that repeat are returned
+/// Accepts and refuses what the drivers' own reader does (in the names of unknown keys, letters
+/// outside ASCII are taken a little more freely). Sections that repeat are returned
 /// as often as they stand there; the caller merges them.
 pub fn parse(text: &str) -> Result<Vec<Section>, SyntaxError> {
     if text.starts_with('\u{feff}') {

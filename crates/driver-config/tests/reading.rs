@@ -255,6 +255,22 @@ fn a_secret_that_cannot_be_used_names_the_key() {
 }
 
 #[test]
+fn a_rancher_credential_that_names_no_vcenter_is_for_any() {
+    let data = secret(&[
+        ("vmwarevspherecredentialConfig-username", "u"),
+        ("vmwarevspherecredentialConfig-password", "p"),
+    ]);
+    assert_eq!(Credentials::read(&data).unwrap().for_server("vc").unwrap().server, None);
+    let alone = secret(&[("vmwarevspherecredentialConfig-vcenter", "vc")]);
+    assert_eq!(
+        Credentials::read(&alone).unwrap_err().to_string(),
+        "the Secret has `vmwarevspherecredentialConfig-vcenter` but no \
+         `vmwarevspherecredentialConfig-username`: add the key \
+         `vmwarevspherecredentialConfig-username`"
+    );
+}
+
+#[test]
 fn credentials_for_another_vcenter_are_not_used() {
     let data = secret(&[
         ("vc-a.username", "u"),

@@ -43,6 +43,8 @@ enum Server {
     Named(String),
     /// The value of this key.
     InKey(String),
+    /// The value of this key, if it is there.
+    MaybeInKey(String),
 }
 
 struct Found<'a> {
@@ -73,7 +75,7 @@ impl Found<'_> {
             self.note(Format::Numbered, id, server, &user, &pass);
         } else if key.starts_with(RANCHER) {
             let (user, pass) = (format!("{RANCHER}username"), format!("{RANCHER}password"));
-            let server = Server::InKey(format!("{RANCHER}vcenter"));
+            let server = Server::MaybeInKey(format!("{RANCHER}vcenter"));
             self.note(Format::Rancher, "", server, &user, &pass);
         } else if !is_configuration(key) {
             self.unknown.push(key.to_owned());
@@ -109,7 +111,8 @@ impl Found<'_> {
         let server = match &pair.server {
             Server::Any => None,
             Server::Named(name) => Some(name.clone()),
-            Server::InKey(key) if there(key) => Some(self.text(key)?.0),
+            Server::InKey(key) | Server::MaybeInKey(key) if there(key) => Some(self.text(key)?.0),
+            Server::MaybeInKey(_) => None,
             Server::InKey(key) => {
                 let present = if has_user { &pair.username } else { &pair.password };
                 return half(present, key);
@@ -119,12 +122,12 @@ impl Found<'_> {
             (true, true) => {}
             (true, false) => return half(&pair.username, &pair.password),
             (false, true) => return half(&pair.password, &pair.username),
-            (false, false) => {
-                let Server::InKey(key) = &pair.server else {
-                    return Ok(None);
-                };
-                return half(key, &pair.username);
-            }
+            (false, false) => match &pair.server {
+                Server::InKey(key) | Server::MaybeInKey(key) if there(key) => {
+                    return half(key, &pair.username);
+                }
+                _ => return Ok(None),
+            },
         }
         let (username, cut_user) = self.text(&pair.username)?;
         let (password, cut_password) = self.text(&pair.password)?;
