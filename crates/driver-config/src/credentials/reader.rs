@@ -109,10 +109,9 @@ impl Found<'_> {
             Err(CredentialsError::Half { present: present.clone(), missing: missing.clone() })
         };
         let server = match &pair.server {
-            Server::Any => None,
             Server::Named(name) => Some(name.clone()),
             Server::InKey(key) | Server::MaybeInKey(key) if there(key) => Some(self.text(key)?.0),
-            Server::MaybeInKey(_) => None,
+            Server::Any | Server::MaybeInKey(_) => None,
             Server::InKey(key) => {
                 let present = if has_user { &pair.username } else { &pair.password };
                 return half(present, key);
