@@ -222,7 +222,7 @@ func (s *Sim) setDatastore(dc *simulator.Datacenter, ds *simulator.Datastore, sp
 	mounts := []types.DatastoreHostMount{}
 	for _, h := range s.hostsOf(dc) {
 		mounted := spec.Hosts == nil || slices.Contains(*spec.Hosts, h.Name)
-		setMember(&h.Datastore, ds.Self, mounted)
+		s.member(h, &h.Datastore, ds.Self, mounted)
 		if dss, ok := s.reg().Get(*h.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem); ok {
 			setMember(&dss.Datastore, ds.Self, mounted)
 		}
@@ -242,7 +242,7 @@ func (s *Sim) setDatastore(dc *simulator.Datacenter, ds *simulator.Datastore, sp
 		for _, h := range c.Host {
 			has = has || slices.Contains(s.reg().Get(h).(*simulator.HostSystem).Datastore, ds.Self)
 		}
-		setMember(&c.Datastore, ds.Self, has)
+		s.member(c, &c.Datastore, ds.Self, has)
 	}
 }
 
@@ -255,6 +255,19 @@ func setMember(list *[]ref, r ref, in bool) {
 		*list = append(slices.Clone(*list), r)
 	case !in && at >= 0:
 		*list = slices.Delete(slices.Clone(*list), at, at+1)
+	}
+}
+
+// member puts a reference into a list of another object, or takes it out, and notes the change.
+func (s *Sim) member(owner mo.Reference, list *[]ref, r ref, in bool) {
+	changed := false
+	s.locked(owner, func() {
+		before := len(*list)
+		setMember(list, r, in)
+		changed = len(*list) != before
+	})
+	if changed {
+		s.journal.touch(owner.Reference())
 	}
 }
 

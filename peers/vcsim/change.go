@@ -69,7 +69,7 @@ func (s *Sim) addVM(v VM) (VM, error) {
 		return v, err
 	}
 	s.journal.restructure(vm.Self, *vm.Parent)
-	return s.describeVM(vm), nil
+	return s.lookAt(vm), nil
 }
 
 // patchVM changes a machine to what the given fields say; those not given stay. The change is made in
@@ -103,7 +103,7 @@ func (s *Sim) patchVM(path string, patch []byte) (VM, error) {
 	if err := s.setSnapshots(vm, after.Snapshots); err != nil {
 		return VM{}, err
 	}
-	return s.describeVM(vm), nil
+	return s.lookAt(vm), nil
 }
 
 func (s *Sim) checkPatch(p *places, before, after *VM, patch []byte) error {
@@ -176,12 +176,11 @@ func (s *Sim) changeVM(p *places, vm *simulator.VirtualMachine, before, after VM
 // moveTo puts an entity into another folder.
 func (s *Sim) moveTo(e mo.Entity, to *simulator.Folder) {
 	if from, ok := s.reg().Get(*e.Entity().Parent).(*simulator.Folder); ok {
-		setMember(&from.ChildEntity, e.Reference(), false)
-		s.journal.restructure(from.Self)
+		s.member(from, &from.ChildEntity, e.Reference(), false)
 	}
 	parent := to.Self
 	e.Entity().Parent = &parent
-	setMember(&to.ChildEntity, e.Reference(), true)
+	s.member(to, &to.ChildEntity, e.Reference(), true)
 	s.journal.restructure(to.Self, e.Reference())
 }
 
@@ -190,13 +189,11 @@ func (s *Sim) moveStorage(vm *simulator.VirtualMachine, from, to *simulator.Data
 		return fmt.Errorf("vm.datastore: there is no such datastore")
 	}
 	if from != nil {
-		setMember(&from.Vm, vm.Self, false)
-		s.journal.touch(from.Self)
+		s.member(from, &from.Vm, vm.Self, false)
 	}
-	setMember(&to.Vm, vm.Self, true)
+	s.member(to, &to.Vm, vm.Self, true)
 	vm.Datastore = []ref{to.Self}
 	vm.Config.DatastoreUrl = []types.VirtualMachineConfigInfoDatastoreUrlPair{{Name: to.Name, Url: to.Summary.Url}}
-	s.journal.touch(to.Self, vm.Self)
 	return nil
 }
 
@@ -211,31 +208,26 @@ func (s *Sim) destroyVM(path string) error {
 }
 
 func (s *Sim) unlink(vm *simulator.VirtualMachine) {
-	drop := func(list *[]ref, owner ref) {
-		setMember(list, vm.Self, false)
-		s.journal.touch(owner)
-	}
 	if vm.Runtime.Host != nil {
 		if h, ok := s.reg().Get(*vm.Runtime.Host).(*simulator.HostSystem); ok {
-			drop(&h.Vm, h.Self)
+			s.member(h, &h.Vm, vm.Self, false)
 		}
 	}
 	if vm.ResourcePool != nil {
 		if p, ok := s.reg().Get(*vm.ResourcePool).(*simulator.ResourcePool); ok {
-			drop(&p.Vm, p.Self)
+			s.member(p, &p.Vm, vm.Self, false)
 		}
 	}
 	for _, r := range vm.Datastore {
 		if d, ok := s.reg().Get(r).(*simulator.Datastore); ok {
-			drop(&d.Vm, d.Self)
+			s.member(d, &d.Vm, vm.Self, false)
 		}
 	}
 	if f, ok := s.reg().Get(*vm.Parent).(*simulator.Folder); ok {
-		drop(&f.ChildEntity, f.Self)
+		s.member(f, &f.ChildEntity, vm.Self, false)
 	}
 	s.guests.drop(vm.Self)
 	s.reg().Remove(s.ctx(), vm.Self)
-	s.journal.restructure(vm.Self)
 }
 
 // reregister is what removing a VM from the inventory and registering it again does: everything
@@ -260,16 +252,15 @@ func (s *Sim) reregister(path string) (VM, error) {
 	s.place(again, host, pool)
 	for _, r := range again.Datastore {
 		if d, ok := s.reg().Get(r).(*simulator.Datastore); ok {
-			setMember(&d.Vm, again.Self, true)
-			s.journal.touch(d.Self)
+			s.member(d, &d.Vm, again.Self, true)
 		}
 	}
 	folder := s.reg().Get(*again.Parent).(*simulator.Folder)
-	setMember(&folder.ChildEntity, again.Self, true)
+	s.member(folder, &folder.ChildEntity, again.Self, true)
 	s.guests.put(again.Self, guest)
 	s.reg().PutEntity(folder, again)
 	s.journal.restructure(folder.Self, again.Self)
-	return s.describeVM(again), nil
+	return s.lookAt(again), nil
 }
 
 func (s *Sim) patchHost(path string, patch []byte) (Host, error) {
@@ -292,7 +283,7 @@ func (s *Sim) patchHost(path string, patch []byte) (Host, error) {
 		}
 	})
 	s.journal.touch(h.Self, *h.Parent)
-	return describeHost(h), err
+	return s.lookAtHost(h), err
 }
 
 func (s *Sim) patchDatastore(path string, patch []byte) (Datastore, error) {
@@ -322,7 +313,7 @@ func (s *Sim) patchDatastore(path string, patch []byte) (Datastore, error) {
 	for _, h := range s.hostsOf(dc) {
 		s.journal.touch(h.Self)
 	}
-	return s.describeDatastore(ds), err
+	return s.lookAtDatastore(ds), err
 }
 
 // removeHost takes a host out of the inventory; it must carry no VM.
@@ -349,11 +340,10 @@ func (s *Sim) removeHost(path string) error {
 		}
 	}
 	if c := s.computeResource(*h.Parent); c != nil {
-		setMember(&c.Host, h.Self, false)
-		s.journal.restructure(c.Self)
+		s.member(c, &c.Host, h.Self, false)
 		if c.Self.Type == "ComputeResource" { // a standalone host's resource goes with it
 			if f, ok := s.reg().Get(*c.Parent).(*simulator.Folder); ok {
-				setMember(&f.ChildEntity, c.Self, false)
+				s.member(f, &f.ChildEntity, c.Self, false)
 			}
 			s.reg().Remove(s.ctx(), *c.ResourcePool)
 			s.reg().Remove(s.ctx(), c.Self)
@@ -376,9 +366,9 @@ func (s *Sim) removeDatastore(path string) error {
 	spec := s.describeDatastore(ds)
 	spec.Hosts = &none
 	s.locked(ds, func() { s.setDatastore(dc, ds, spec) })
-	setMember(&dc.Datastore, ds.Self, false)
+	s.member(dc, &dc.Datastore, ds.Self, false)
 	if f, ok := s.reg().Get(*ds.Parent).(*simulator.Folder); ok {
-		setMember(&f.ChildEntity, ds.Self, false)
+		s.member(f, &f.ChildEntity, ds.Self, false)
 	}
 	s.reg().Remove(s.ctx(), ds.Self)
 	s.journal.restructure(ds.Self, dc.Self)
@@ -406,15 +396,12 @@ func (s *Sim) follow(r ref, changed map[string]bool) {
 		for _, e := range s.reg().All("") {
 			switch o := e.(type) {
 			case *simulator.HostSystem:
-				setMember(&o.Vm, r, vm.Runtime.Host != nil && *vm.Runtime.Host == o.Self)
+				s.member(o, &o.Vm, r, vm.Runtime.Host != nil && *vm.Runtime.Host == o.Self)
 			case *simulator.ResourcePool:
-				setMember(&o.Vm, r, vm.ResourcePool != nil && *vm.ResourcePool == o.Self)
+				s.member(o, &o.Vm, r, vm.ResourcePool != nil && *vm.ResourcePool == o.Self)
 			case *simulator.Datastore:
-				setMember(&o.Vm, r, slices.Contains(vm.Datastore, o.Self))
-			default:
-				continue
+				s.member(o, &o.Vm, r, slices.Contains(vm.Datastore, o.Self))
 			}
-			s.journal.touch(e.Reference())
 		}
 		s.journal.restructure(r)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -15,6 +16,7 @@ import (
 type control struct {
 	sim   *Sim
 	ready Ready
+	turns sync.RWMutex // levers that change the world take turns
 }
 
 // Ready is the line printed when the simulator serves, and what GET /ready answers.
@@ -63,13 +65,24 @@ func (c *control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
 		var v any
-		if v, err = do(r, body); err == nil {
+		if v, err = c.turn(do, r, body); err == nil {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(v)
 			return
 		}
 	}
 	answer(w, http.StatusBadRequest, err.Error())
+}
+
+func (c *control) turn(do lever, r *http.Request, body []byte) (any, error) {
+	if r.Method == http.MethodGet {
+		c.turns.RLock()
+		defer c.turns.RUnlock()
+	} else {
+		c.turns.Lock()
+		defer c.turns.Unlock()
+	}
+	return do(r, body)
 }
 
 func answer(w http.ResponseWriter, status int, sentence string) {

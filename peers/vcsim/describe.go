@@ -31,7 +31,7 @@ func (s *Sim) describeDatacenter(dc *simulator.Datacenter) Datacenter {
 		hosts := []Host{}
 		for _, r := range c.Host {
 			if h, ok := s.reg().Get(r).(*simulator.HostSystem); ok {
-				hosts = append(hosts, describeHost(h))
+				hosts = append(hosts, s.lookAtHost(h))
 			}
 		}
 		folder := s.below(c.Self, dc.HostFolder)
@@ -48,7 +48,7 @@ func (s *Sim) describeDatacenter(dc *simulator.Datacenter) Datacenter {
 	}
 	for _, r := range dc.Datastore {
 		if ds, ok := s.reg().Get(r).(*simulator.Datastore); ok {
-			out.Datastores = append(out.Datastores, s.describeDatastore(ds))
+			out.Datastores = append(out.Datastores, s.lookAtDatastore(ds))
 		}
 	}
 	for _, r := range dc.Network {
@@ -69,7 +69,7 @@ func (s *Sim) describeDatacenter(dc *simulator.Datacenter) Datacenter {
 				out.Folders = append(out.Folders, name)
 				folders(child, name+"/")
 			case *simulator.VirtualMachine:
-				out.VMs = append(out.VMs, s.describeVM(o))
+				out.VMs = append(out.VMs, s.lookAt(o))
 			}
 		}
 	}
@@ -91,6 +91,22 @@ func (s *Sim) describePools(root ref, at string) (names []string) {
 	return names
 }
 
+// lookAt describes a VM that nobody has locked, as lookAtHost and lookAtDatastore do for theirs.
+func (s *Sim) lookAt(vm *simulator.VirtualMachine) (v VM) {
+	s.locked(vm, func() { v = s.describeVM(vm) })
+	return v
+}
+
+func (s *Sim) lookAtHost(h *simulator.HostSystem) (out Host) {
+	s.locked(h, func() { out = describeHost(h) })
+	return out
+}
+
+func (s *Sim) lookAtDatastore(ds *simulator.Datastore) (out Datastore) {
+	s.locked(ds, func() { out = s.describeDatastore(ds) })
+	return out
+}
+
 func describeHost(h *simulator.HostSystem) Host {
 	return Host{Name: h.Name, Moref: h.Self.Value, Version: h.Config.Product.Version, Build: h.Config.Product.Build,
 		Maintenance: h.Runtime.InMaintenanceMode, Connection: string(h.Runtime.ConnectionState)}
@@ -105,7 +121,7 @@ func (s *Sim) describeDatastore(ds *simulator.Datastore) Datastore {
 		}
 	}
 	return Datastore{Name: ds.Name, Moref: ds.Self.Value, Type: sum.Type, URL: sum.Url, CapacityGiB: &capacity, FreeGiB: &free,
-		Hosts: &hosts, Accessible: &sum.Accessible, Maintenance: sum.MaintenanceMode}
+		Hosts: &hosts, Accessible: types.NewBool(sum.Accessible), Maintenance: sum.MaintenanceMode}
 }
 
 // describeVM reads everything from the live object but the guest's side, which is kept apart.

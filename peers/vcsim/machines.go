@@ -107,12 +107,11 @@ func (s *Sim) addMachine(p *places, v VM) (*simulator.VirtualMachine, error) {
 	s.setNICs(vm, p, *v.NICs)
 	s.setMachine(vm, v)
 	s.place(vm, host, pool)
-	ds.Vm = append(ds.Vm, vm.Self)
+	s.locked(ds, func() { ds.Vm = append(ds.Vm, vm.Self) })
 
 	s.guests.put(vm.Self, v)
 	s.setGuest(vm, v)
-	f := &folder.Folder
-	f.ChildEntity = append(f.ChildEntity, vm.Self)
+	s.locked(folder, func() { folder.ChildEntity = append(folder.ChildEntity, vm.Self) })
 	s.reg().PutEntity(folder, vm)
 	return vm, s.setSnapshots(vm, v.Snapshots)
 }
@@ -215,21 +214,20 @@ func guestName(id string) string {
 func (s *Sim) place(vm *simulator.VirtualMachine, host *simulator.HostSystem, pool *simulator.ResourcePool) {
 	if old := vm.Runtime.Host; old != nil && *old != host.Self {
 		if h, ok := s.reg().Get(*old).(*simulator.HostSystem); ok {
-			setMember(&h.Vm, vm.Self, false)
-			s.journal.touch(h.Self)
+			s.member(h, &h.Vm, vm.Self, false)
 		}
 	}
 	if old := vm.ResourcePool; old != nil && *old != pool.Self {
 		if rp, ok := s.reg().Get(*old).(*simulator.ResourcePool); ok {
-			setMember(&rp.Vm, vm.Self, false)
-			s.journal.touch(rp.Self)
+			s.member(rp, &rp.Vm, vm.Self, false)
 		}
 	}
 	if vm.Runtime.Host == nil { // new, so nowhere listed: 5,000 of them are not looked up in each other's lists
-		host.Vm, pool.Vm = append(host.Vm, vm.Self), append(pool.Vm, vm.Self)
+		s.locked(host, func() { host.Vm = append(host.Vm, vm.Self) })
+		s.locked(pool, func() { pool.Vm = append(pool.Vm, vm.Self) })
 	} else {
-		setMember(&host.Vm, vm.Self, true)
-		setMember(&pool.Vm, vm.Self, true)
+		s.member(host, &host.Vm, vm.Self, true)
+		s.member(pool, &pool.Vm, vm.Self, true)
 	}
 	at, in := host.Self, pool.Self
 	vm.Runtime.Host, vm.Summary.Runtime.Host, vm.ResourcePool = &at, &at, &in
