@@ -1,0 +1,349 @@
+//! The rules as tables. Where a row's name says "as ever", the Go controller chooses the same.
+
+use super::*;
+use crate::{
+    model::Metadata,
+    testing::{addresses, interface},
+};
+
+/// The rules in a short form: `int=10.0.0.0/8 !int=10.1.0.0/16 intnet=name ext=.. !ext=.. extnet=..`.
+fn rules(text: &str) -> Rules {
+    let mut rules = Rules::default();
+    for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
+        let (key, value) = part.split_once('=').unwrap();
+        let subnets = || value.split(',').map(|s| s.parse().unwrap()).collect::<Vec<IpNet>>();
+        match key {
+            "int" => rules.internal.subnets = subnets(),
+            "ext" => rules.external.subnets = subnets(),
+            "!int" => rules.internal.excluded = subnets(),
+            "!ext" => rules.external.excluded = subnets(),
+            "intnet" => rules.internal.network = value.into(),
+            "extnet" => rules.external.network = value.into(),
+            _ => panic!("{key}"),
+        }
+    }
+    rules
+}
+
+fn guest(interfaces: &[(&str, &[&str])]) -> Guest {
+    Guest {
+        host_name: "node-1".into(),
+        interfaces: interfaces.iter().map(|(network, of)| interface(network, of)).collect(),
+        metadata: None,
+    }
+}
+
+fn chosen(guest: &Guest, rules: &Rules, families: &[Family], hint: &[IpAddr]) -> Vec<String> {
+    match select(guest, rules, families, hint) {
+        (_, Some(error)) => vec![format!("{error}")],
+        (selected, None) => {
+            assert_eq!(selected.addresses[0], addresses(&["Hostname node-1"])[0]);
+            selected.addresses[1..]
+                .iter()
+                .map(|a| match a.kind {
+                    AddressKind::InternalIP => format!("int {}", a.address),
+                    _ => format!("ext {}", a.address),
+                })
+                .collect()
+        }
+    }
+}
+
+const V4: &[Family] = &[Family::V4];
+const V6: &[Family] = &[Family::V6];
+const BOTH: &[Family] = &[Family::V4, Family::V6];
+
+type Row = (
+    &'static str,
+    &'static [(&'static str, &'static [&'static str])],
+    &'static str,
+    &'static [Family],
+    &'static [&'static str],
+);
+
+const TWO: &[(&str, &[&str])] = &[
+    ("internal_net", &["192.168.0.1", "fd00:100:64::1"]),
+    ("external_net", &["10.0.0.1", "fd00:200::1"]),
+];
+
+const TABLE: &[Row] = &[
+    ("no rules: the first is both, as ever", TWO, "", V4, &["int 192.168.0.1", "ext 192.168.0.1"]),
+    ("no rules, IPv6, as ever", TWO, "", V6, &["int fd00:100:64::1", "ext fd00:100:64::1"]),
+    (
+        "both families, as ever",
+        TWO,
+        "",
+        BOTH,
+        &["int 192.168.0.1", "ext 192.168.0.1", "int fd00:100:64::1", "ext fd00:100:64::1"],
+    ),
+    (
+        "by network names, as ever",
+        TWO,
+        "intnet=internal_net;extnet=external_net",
+        V4,
+        &["int 192.168.0.1", "ext 10.0.0.1"],
+    ),
+    (
+        "network names do not care for case, as ever",
+        TWO,
+        "intnet=INTERNAL_NET;extnet=External_Net",
+        V4,
+        &["int 192.168.0.1", "ext 10.0.0.1"],
+    ),
+    (
+        "one network name: only that side, as ever",
+        TWO,
+        "extnet=external_net",
+        V4,
+        &["ext 10.0.0.1"],
+    ),
+    (
+        "one network name that is not there: the first is both, as ever",
+        TWO,
+        "intnet=nowhere",
+        V4,
+        &["int 192.168.0.1", "ext 192.168.0.1"],
+    ),
+    (
+        "one of two network names is there, as ever",
+        TWO,
+        "intnet=nowhere;extnet=external_net",
+        V4,
+        &["ext 10.0.0.1"],
+    ),
+    (
+        "by subnets, as ever",
+        TWO,
+        "int=10.0.0.0/8;ext=192.168.0.0/16",
+        V4,
+        &["int 10.0.0.1", "ext 192.168.0.1"],
+    ),
+    (
+        "a subnet beats a network name, as ever",
+        TWO,
+        "int=10.0.0.0/8;intnet=internal_net;extnet=external_net",
+        V4,
+        &["int 10.0.0.1", "ext 10.0.0.1"],
+    ),
+    (
+        "a subnet that holds nothing falls back to the network name, as ever",
+        TWO,
+        "int=172.16.0.0/12;intnet=internal_net",
+        V4,
+        &["int 192.168.0.1"],
+    ),
+    (
+        "the order of subnets beats that of addresses, as ever",
+        &[("n", &["192.168.0.1", "10.0.0.1"])],
+        "int=10.0.0.0/8,192.168.0.0/16;ext=192.168.0.0/16,10.0.0.0/8",
+        V4,
+        &["int 10.0.0.1", "ext 192.168.0.1"],
+    ),
+    (
+        "subnets of either family, as ever",
+        TWO,
+        "int=10.0.0.0/8,fd00:200::/32;ext=192.168.0.0/16,fd00:100::/32",
+        BOTH,
+        &["int 10.0.0.1", "ext 192.168.0.1", "int fd00:200::1", "ext fd00:100:64::1"],
+    ),
+    (
+        "an excluded address is not internal, as ever",
+        &[("n", &["192.168.0.1", "10.0.0.1"])],
+        "!int=192.168.0.0/16",
+        V4,
+        &["int 10.0.0.1", "ext 192.168.0.1"],
+    ),
+    (
+        "an excluded address is not external, as ever",
+        &[("n", &["192.168.0.1", "10.0.0.1"])],
+        "!ext=192.168.0.1/32",
+        V4,
+        &["int 192.168.0.1", "ext 10.0.0.1"],
+    ),
+    (
+        "exclusion beats subnet, as ever",
+        &[("n", &["10.0.0.1", "10.1.0.1"])],
+        "int=10.0.0.0/8;!int=10.0.0.0/16",
+        V4,
+        &["int 10.1.0.1"],
+    ),
+    (
+        "exclusion beats network name, as ever",
+        &[("n", &["10.0.0.1", "10.1.0.1"])],
+        "intnet=n;extnet=n;!int=10.0.0.0/16",
+        V4,
+        &["int 10.1.0.1", "ext 10.0.0.1"],
+    ),
+    (
+        "all excluded on one side, as ever",
+        &[("n", &["10.0.0.1"])],
+        "!ext=10.0.0.0/8",
+        V4,
+        &["int 10.0.0.1"],
+    ),
+    (
+        "all excluded on both sides",
+        &[("n", &["10.0.0.1"])],
+        "!ext=10.0.0.0/8;!int=10.0.0.0/8",
+        V4,
+        &[
+            "it has no usable ipv4 address among 10.0.0.1: give it one, or correct ip-family, subnets and exclusions",
+        ],
+    ),
+    (
+        "local addresses are passed over, as ever",
+        &[("n", &["fe80::1", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "10.10.108.12"])],
+        "",
+        V4,
+        &["int 10.10.108.12", "ext 10.10.108.12"],
+    ),
+    (
+        "nothing but local addresses",
+        &[("n", &["127.0.0.1", "::1", "fe80::1", "ff02::1"])],
+        "",
+        V4,
+        &["all its addresses are local ones (127.0.0.1, ::1, fe80::1, ff02::1)"],
+    ),
+    (
+        "a family that is missing fails, as ever",
+        &[("n", &["10.0.0.1"])],
+        "",
+        BOTH,
+        &[
+            "it has no usable ipv6 address among 10.0.0.1: give it one, or correct ip-family, subnets and exclusions",
+        ],
+    ),
+    (
+        "both networks missing fails, as ever",
+        TWO,
+        "intnet=a;extnet=b",
+        V4,
+        &[
+            "neither network \"a\" nor network \"b\" is among its networks (internal_net, external_net): \
+           correct the configured network names or the machine",
+        ],
+    ),
+    (
+        "IPv6 first, IPv4 second, as ever",
+        TWO,
+        "int=fd00::/16,10.0.0.0/8",
+        &[Family::V6, Family::V4],
+        &["int fd00:100:64::1", "int 10.0.0.1"],
+    ),
+];
+
+#[test]
+fn addresses_are_chosen_by_subnet_then_network_then_order() {
+    for (what, interfaces, rule, families, expected) in TABLE {
+        let found = chosen(&guest(interfaces), &rules(rule), families, &[]);
+        assert_eq!(found, *expected, "{what}");
+    }
+}
+
+#[test]
+fn interfaces_without_a_device_are_passed_over() {
+    let mut guest = guest(&[("pods", &["10.244.0.1"]), ("n", &["10.0.0.1"])]);
+    guest.interfaces[0].device = -1;
+    assert_eq!(chosen(&guest, &Rules::default(), V4, &[]), ["int 10.0.0.1", "ext 10.0.0.1"]);
+}
+
+#[test]
+fn a_guest_that_tells_nothing_has_no_address() {
+    let silent = Guest { host_name: "a".into(), ..Guest::default() };
+    assert_eq!(select(&silent, &Rules::default(), V4, &[]).1, Some(NoAddress::NoInterface));
+    let nameless = Guest { host_name: String::new(), ..guest(TWO) };
+    assert_eq!(select(&nameless, &Rules::default(), V4, &[]).1, Some(NoAddress::NoHostName));
+}
+
+#[test]
+fn what_cloud_init_configured_comes_first_in_its_order() {
+    use base64::Engine as _;
+    let document =
+        "network: {ethernets: {b: {addresses: [10.0.0.3/24]}, a: {addresses: [10.0.0.2/24]}}}";
+    let content = base64::engine::general_purpose::STANDARD.encode(document);
+    let mut guest = guest(&[("n", &["10.0.0.1", "10.0.0.2", "10.0.0.3"])]);
+    guest.metadata = Some(Metadata { content, encoding: "base64".into() });
+    assert_eq!(chosen(&guest, &Rules::default(), V4, &[]), ["int 10.0.0.3", "ext 10.0.0.3"]);
+}
+
+#[test]
+fn malformed_metadata_is_told_and_the_order_of_the_interfaces_is_used() {
+    let mut guest = guest(&[("n", &["10.0.0.1", "10.0.0.2"])]);
+    guest.metadata = Some(Metadata { content: "%".into(), encoding: "base64".into() });
+    let (selected, failed) = select(&guest, &Rules::default(), V4, &[]);
+    assert_eq!(failed, None);
+    assert_eq!(&*selected.addresses[1].address, "10.0.0.1");
+    assert!(selected.metadata.is_some());
+}
+
+#[test]
+fn the_kubelets_own_address_decides_among_those_that_fit_a_rule_equally() {
+    let vip_first = guest(&[("n", &["10.0.0.100", "10.0.0.1", "192.168.0.1"])]);
+    let hint = ["10.0.0.1".parse().unwrap()];
+    let found = |rule: &str| chosen(&vip_first, &rules(rule), V4, &hint);
+    assert_eq!(found(""), ["int 10.0.0.1", "ext 10.0.0.1"]);
+    assert_eq!(found("int=10.0.0.0/8"), ["int 10.0.0.1"]);
+    assert_eq!(found("intnet=n;extnet=n"), ["int 10.0.0.1", "ext 10.0.0.1"]);
+    // A hint never overrides a rule.
+    assert_eq!(found("int=192.168.0.0/16"), ["int 192.168.0.1"]);
+    assert_eq!(found("!int=10.0.0.1/32"), ["int 10.0.0.100", "ext 10.0.0.1"]);
+}
+
+#[test]
+fn every_candidate_has_its_reason() {
+    let mut guest =
+        guest(&[("pods", &["10.244.0.1"]), ("n", &["fe80::1", "10.0.0.1", "10.1.0.1", "fd00::1"])]);
+    guest.interfaces[0].device = -1;
+    let (selected, failed) = select(&guest, &rules("int=10.0.0.0/8;!int=10.0.0.0/16"), V4, &[]);
+    assert_eq!(failed, None);
+    let told: Vec<String> = selected
+        .reasons
+        .iter()
+        .map(|r| format!("{} {:?} {}", r.address, r.side, r.verdict))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "10.244.0.1 None left: its interface is no virtual device",
+            "fe80::1 None left: it is link-local",
+            "10.0.0.1 Some(InternalIP) left: excluded by 10.0.0.0/16",
+            "10.1.0.1 Some(InternalIP) taken: the first in 10.0.0.0/8",
+            "10.0.0.1 Some(ExternalIP) left: no rule fits it",
+            "10.1.0.1 Some(ExternalIP) left: no rule fits it",
+            "fd00::1 None left: its family is not configured",
+        ]
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn nothing_is_invented_and_nothing_is_unexplained(
+        octets in proptest::collection::vec((0u8..3, 0u8..3), 1..6),
+        exclude in 0u8..3,
+        subnet in 0u8..3,
+        hinted in 0u8..3,
+    ) {
+        let all: Vec<String> = octets.iter().map(|(a, b)| format!("10.{a}.{b}.1")).collect();
+        let texts: Vec<&str> = all.iter().map(String::as_str).collect();
+        let guest = Guest {
+            host_name: "h".into(),
+            interfaces: vec![interface("n", &texts)],
+            metadata: None,
+        };
+        let rules = rules(&format!("!int=10.{exclude}.0.0/16;int=10.{subnet}.0.0/16"));
+        let hint = [format!("10.{hinted}.0.1").parse().unwrap()];
+        let (selected, failed) = select(&guest, &rules, V4, &hint);
+        for address in selected.addresses.iter().skip(1) {
+            proptest::prop_assert!(all.contains(&address.address.to_string()));
+        }
+        if failed.is_none() {
+            for address in guest.addresses() {
+                proptest::prop_assert!(selected.reasons.iter().any(|r| r.address == address));
+            }
+        }
+        for internal in selected.addresses.iter().filter(|a| a.kind == AddressKind::InternalIP) {
+            let excluded = format!("10.{exclude}.");
+            proptest::prop_assert!(!internal.address.starts_with(&excluded));
+        }
+    }
+}

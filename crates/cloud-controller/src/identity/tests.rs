@@ -1,0 +1,192 @@
+use super::*;
+use crate::testing::{addresses, interface, machine, node};
+
+/// A handful of machines, searched one by one.
+struct Few(Vec<Machine>);
+
+impl Few {
+    fn with(&self, fits: impl Fn(&Machine) -> bool) -> Vec<Machine> {
+        self.0.iter().filter(|m| fits(m)).cloned().collect()
+    }
+}
+
+impl Directory for Few {
+    fn at(&self, place: &Place) -> Option<Machine> {
+        self.with(|m| m.place == *place).pop()
+    }
+    fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<Machine> {
+        self.with(|m| m.bios_uuid.is_some_and(|u| u == uuid || u == uuid.swapped()))
+    }
+    fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<Machine> {
+        self.with(|m| m.instance_uuid == Some(uuid))
+    }
+    fn with_dns_name(&self, name: &str) -> Vec<Machine> {
+        self.with(|m| m.guest.host_name.eq_ignore_ascii_case(name))
+    }
+    fn with_short_name(&self, name: &str) -> Vec<Machine> {
+        self.with(|m| short(&m.guest.host_name).eq_ignore_ascii_case(name))
+    }
+    fn with_address(&self, address: IpAddr) -> Vec<Machine> {
+        self.with(|m| m.guest.addresses().any(|a| a == address))
+    }
+}
+
+const UUID: &str = "422e4956-ad22-1139-6d72-59cc8f26bc90";
+const SWAPPED: &str = "56492e42-22ad-3911-6d72-59cc8f26bc90";
+const INSTANCE: &str = "502e4956-ad22-1139-6d72-59cc8f26bc90";
+const OTHER: &str = "42000000-0000-0000-0000-000000000001";
+
+/// `Found(vm-a by Rule)`, `Several(2 by Rule)`, ...
+fn outcome(node: &Node, machines: &[Machine]) -> String {
+    match identify(node, &Few(machines.to_vec())).outcome {
+        Match::Found(machine, rule) => format!("{} by {rule:?}", machine.place.machine.id),
+        Match::Several(machines, rule) => format!("{} by {rule:?}", machines.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn other_uuids(mut machine: Machine) -> Machine {
+    machine.bios_uuid = OTHER.parse().ok();
+    machine.instance_uuid = "50000000-0000-0000-0000-000000000001".parse().ok();
+    machine
+}
+
+#[test]
+fn provider_ids_are_read_in_every_spelling() {
+    let expected: BiosUuid = UUID.parse().unwrap();
+    for text in [
+        UUID,
+        "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90",
+        "vsphere://422E4956-AD22-1139-6D72-59CC8F26BC90",
+        " vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90 ",
+        "422E4956-AD22-1139-6D72-59CC8F26BC90",
+    ] {
+        assert_eq!(provider_uuid(text), Some(expected), "{text}");
+        assert!(!is_foreign(text));
+    }
+    for text in ["aws:///eu-west-1a/i-0123", "k3s://node-1", "kind://docker/a/b", "vsphere://"] {
+        assert!(is_foreign(text), "{text}");
+    }
+    assert!(!is_foreign(""), "no provider id yet");
+}
+
+#[test]
+fn a_node_is_found_by_its_uuid_in_either_byte_order() {
+    for uuid in [UUID, SWAPPED, &UUID.to_uppercase()] {
+        let by_system = Node { system_uuid: uuid.into(), ..node("n") };
+        assert_eq!(outcome(&by_system, &[machine("a")]), "vm-a by SystemUuid", "{uuid}");
+        let by_id = Node { provider_id: format!("vsphere://{uuid}").into(), ..node("n") };
+        assert_eq!(outcome(&by_id, &[machine("a")]), "vm-a by ProviderId", "{uuid}");
+    }
+    let by_instance = Node { system_uuid: INSTANCE.into(), ..node("n") };
+    assert_eq!(outcome(&by_instance, &[machine("a")]), "vm-a by InstanceUuid");
+}
+
+#[test]
+fn a_node_without_a_machines_uuid_is_found_by_name_then_address() {
+    let vm = |host: &str| {
+        let mut vm = other_uuids(machine("a"));
+        vm.guest.host_name = host.into();
+        vm
+    };
+    for (name, host, rule) in [
+        ("worker-1", "worker-1", "vm-a by DnsName"),
+        ("worker-1", "WORKER-1", "vm-a by DnsName"),
+        ("win-node", "WIN-NODE.corp.example.com", "vm-a by ShortName"),
+        ("worker-1.example.com", "worker-1", "vm-a by ShortName"),
+        ("worker-1.a.example", "worker-1.b.example", "vm-a by ShortName"),
+        ("worker-2", "worker-1", "NotFound"),
+    ] {
+        assert_eq!(outcome(&node(name), &[vm(host)]), rule, "{name} and {host}");
+    }
+    let mut by_address = node("worker-9");
+    by_address.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
+    assert_eq!(outcome(&by_address, &[vm("x")]), "vm-a by Address");
+    let by_wish = Node { provided_ip: Some("10.0.0.1".into()), ..node("worker-9") };
+    assert_eq!(outcome(&by_wish, &[vm("x")]), "vm-a by Address");
+    // What a kubelet shows that cannot read the firmware: its machine-id.
+    let machine_id = Node { system_uuid: "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b".into(), ..node("a") };
+    assert_eq!(outcome(&machine_id, &[vm("a")]), "vm-a by DnsName");
+}
+
+#[test]
+fn a_name_alone_does_not_make_another_machine_this_node() {
+    let elsewhere = other_uuids(machine("node-1"));
+    let system = Node { system_uuid: UUID.into(), ..node("node-1") };
+    assert_eq!(outcome(&system, std::slice::from_ref(&elsewhere)), "NotFound");
+    let initialised = Node { provider_id: format!("vsphere://{UUID}").into(), ..node("node-1") };
+    assert_eq!(outcome(&initialised, &[elsewhere]), "NotFound");
+}
+
+#[test]
+fn nodes_of_other_providers_are_none_of_our_business() {
+    let foreign =
+        Node { provider_id: "aws:///a/i-1".into(), system_uuid: UUID.into(), ..node("node-1") };
+    assert_eq!(outcome(&foreign, &[machine("node-1")]), "Foreign");
+}
+
+#[test]
+fn copies_are_told_apart_or_reported_never_guessed() {
+    let copy = |name: &str, address: &str| {
+        let mut copy = machine(name);
+        copy.guest.interfaces = vec![interface("n", &[address])];
+        copy.instance_uuid = None;
+        copy
+    };
+    let (a, b) = (copy("a", "10.0.0.1"), copy("b", "10.0.0.2"));
+    let by_uuid = |name: &str| Node { system_uuid: UUID.into(), ..node(name) };
+    let both = [a.clone(), b.clone()];
+    assert_eq!(outcome(&by_uuid("b.example"), &both), "vm-b by SystemUuid", "by name");
+    let mut addressed = by_uuid("c");
+    addressed.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
+    assert_eq!(outcome(&addressed, &both), "vm-a by SystemUuid", "by address");
+    assert_eq!(outcome(&by_uuid("c"), &both), "2 by SystemUuid", "reported");
+    let template = Machine { template: true, ..a };
+    assert_eq!(outcome(&by_uuid("c"), &[template, b]), "vm-b by SystemUuid", "a template is none");
+    let mut first = machine("same");
+    first.place.vcenter = "vc-1".into();
+    let twins = [first, machine("same")];
+    assert_eq!(outcome(&by_uuid("same"), &twins), "2 by SystemUuid", "in two vCenters");
+}
+
+#[test]
+fn the_record_on_a_node_comes_before_everything_else() {
+    let mut renamed = machine("a");
+    renamed.bios_uuid = OTHER.parse().ok();
+    let recorded = Node {
+        record: Some(Record::of(&machine("a")).to_text().into()),
+        provider_id: format!("vsphere://{UUID}").into(),
+        ..node("a")
+    };
+    assert_eq!(
+        outcome(&recorded, &[machine("a"), machine("b")]),
+        "vm-a by Record",
+        "of two copies"
+    );
+    assert_eq!(outcome(&recorded, &[renamed]), "vm-a by Record", "its BIOS uuid was changed");
+    let mut inaccessible = machine("a");
+    (inaccessible.bios_uuid, inaccessible.instance_uuid) = (None, None);
+    assert_eq!(outcome(&recorded, &[inaccessible]), "vm-a by Record", "vCenter lost its uuids");
+    let mut reregistered = machine("a");
+    reregistered.place = machine("new").place;
+    assert_eq!(outcome(&recorded, &[reregistered]), "vm-new by ProviderId", "a new reference");
+    assert_eq!(
+        outcome(&recorded, &[other_uuids(machine("a"))]),
+        "NotFound",
+        "the reference was reused"
+    );
+}
+
+#[test]
+fn the_way_to_the_answer_can_be_told() {
+    let lost = Node {
+        provider_id: format!("vsphere://{UUID}").into(),
+        system_uuid: OTHER.into(),
+        ..node("n")
+    };
+    let identified = identify(&lost, &Few(vec![]));
+    assert_eq!(
+        identified.asked,
+        [(Rule::ProviderId, 0), (Rule::SystemUuid, 0), (Rule::InstanceUuid, 0)]
+    );
+}

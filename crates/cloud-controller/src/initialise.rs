@@ -1,0 +1,164 @@
+//! What is written to a node: pure decisions from a node and its machine.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use serde_json::{Value, json};
+use snafu::Snafu;
+
+use crate::{
+    addresses::{self, Family, NoAddress, Rules, Selected},
+    instance_type,
+    model::{Address, AddressKind, Machine, Node, PAIRS, SCHEME, Taint, UNINITIALIZED},
+    provided_ip::{self, ProvidedIpError},
+    record::{ANNOTATION, Record},
+    zones::Zones,
+};
+
+/// Why a node cannot be initialised yet.
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum NotYet {
+    #[snafu(display("{machine} has no usable address"))]
+    NoAddress { machine: String, source: NoAddress },
+    #[snafu(display("the addresses of {machine} do not fit the kubelet"))]
+    ProvidedIp { machine: String, source: ProvidedIpError },
+    #[snafu(display("vCenter does not know the BIOS uuid of {machine} at present"))]
+    NoUuid { machine: String },
+    #[snafu(display("{why}; --require-zones keeps the node waiting"))]
+    NoZones { why: String },
+}
+
+/// What is to be written to initialise a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Initialisation {
+    /// `status.addresses`, if they differ.
+    pub addresses: Option<Vec<Address>>,
+    /// Provider id, labels, record and taints, as one merge patch.
+    pub patch: Value,
+}
+
+/// The addresses a node should have, and how they were chosen.
+pub fn addresses(
+    node: &Node,
+    machine: &Machine,
+    rules: &Rules,
+    families: &[Family],
+) -> (Result<Vec<Address>, NotYet>, Selected) {
+    let wish = node.provided_ip.as_deref();
+    let hint: Vec<IpAddr> = wish.and_then(|text| provided_ip::read(text).ok()).unwrap_or_default();
+    let (selected, failed) = addresses::select(&machine.guest, rules, families, &hint);
+    let machine = || machine.title();
+    let applied = match (failed, wish) {
+        (Some(source), _) => Err(NotYet::NoAddress { machine: machine(), source }),
+        (None, None) => Ok(selected.addresses.clone()),
+        (None, Some(wish)) => provided_ip::apply(wish, selected.addresses.clone())
+            .map_err(|source| NotYet::ProvidedIp { machine: machine(), source }),
+    };
+    (applied, selected)
+}
+
+/// The addresses to write, if they differ from those the node has. A host name the machine does not
+/// tell is kept.
+pub fn changed_addresses(node: &Node, mut wanted: Vec<Address>) -> Option<Vec<Address>> {
+    let is_host_name = |a: &&Address| a.kind == AddressKind::Hostname;
+    if !wanted.iter().any(|a| is_host_name(&a)) {
+        wanted.extend(node.addresses.iter().filter(is_host_name).cloned());
+    }
+    (*wanted != *node.addresses).then_some(wanted)
+}
+
+/// Everything to write to initialise a node.
+///
+/// In one update: the provider id where there is none, the labels in both names, the extra labels
+/// where the node has none of that key, the record, and the taints without ours. The addresses go
+/// first, so that nothing is scheduled to a node that has none.
+pub fn plan(
+    node: &Node,
+    machine: &Machine,
+    addresses: Vec<Address>,
+    zones: &Zones,
+    extra_labels: &BTreeMap<String, String>,
+) -> Result<Initialisation, NotYet> {
+    let mut spec = serde_json::Map::new();
+    if node.provider_id.is_empty() {
+        let uuid = machine.bios_uuid.filter(|uuid| !uuid.is_nil());
+        let uuid = uuid.ok_or_else(|| NotYet::NoUuid { machine: machine.title() })?;
+        spec.insert("providerID".into(), format!("{SCHEME}{uuid}").into());
+    }
+    let remaining: Vec<&Taint> = node.taints.iter().filter(|t| &*t.key != UNINITIALIZED).collect();
+    spec.insert("taints".into(), json!(remaining));
+    let mut labels = cloud_labels(machine, zones);
+    for (key, value) in extra_labels {
+        if !node.labels.contains_key(key.as_str()) {
+            labels.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    let patch = json!({
+        "metadata": {
+            "labels": labels,
+            "annotations": { ANNOTATION: Record::of(machine).to_text() },
+        },
+        "spec": spec,
+    });
+    Ok(Initialisation { addresses: changed_addresses(node, addresses), patch })
+}
+
+/// Instance type, zone and region under both names.
+fn cloud_labels(machine: &Machine, zones: &Zones) -> BTreeMap<String, String> {
+    let [zone, region, kind] = PAIRS;
+    let found = |found: &Option<crate::zones::Found>| found.as_ref().map(|f| f.value.clone());
+    let values = [
+        (zone, found(&zones.zone)),
+        (region, found(&zones.region)),
+        (kind, Some(instance_type::of(machine))),
+    ];
+    let mut labels = BTreeMap::new();
+    for ((beta, stable), value) in values {
+        if let Some(value) = value {
+            labels.insert(beta.to_owned(), value.clone());
+            labels.insert(stable.to_owned(), value);
+        }
+    }
+    labels
+}
+
+/// Labels to write on a node that is initialised: the newer name follows the older one, as ever; and
+/// both follow the machine if `refresh` gives what they should be.
+pub fn label_changes(
+    node: &Node,
+    refresh: Option<(&Machine, &Zones)>,
+) -> Option<BTreeMap<String, String>> {
+    let mut changes = BTreeMap::new();
+    for (beta, stable) in PAIRS {
+        if let Some(older) = node.labels.get(beta)
+            && node.labels.get(stable) != Some(older)
+        {
+            changes.insert(stable.to_owned(), older.to_string());
+        }
+    }
+    if let Some((machine, zones)) = refresh {
+        for (key, value) in cloud_labels(machine, zones) {
+            if node.labels.get(key.as_str()).map(|v| &**v) == Some(value.as_str()) {
+                changes.remove(&key);
+            } else {
+                changes.insert(key, value);
+            }
+        }
+    }
+    (!changes.is_empty()).then_some(changes)
+}
+
+/// The labels of `--node-labels` that may be set: those of Kubernetes' own domains are left out.
+pub fn allowed_extra_labels(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let reserved = |key: &str| {
+        key.split_once('/').is_some_and(|(domain, _)| {
+            ["kubernetes.io", "k8s.io"].iter().any(|own| {
+                domain.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            })
+        })
+    };
+    labels.into_iter().filter(|(key, _)| !reserved(key)).collect()
+}
+
+#[cfg(test)]
+mod tests;

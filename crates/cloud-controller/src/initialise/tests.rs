@@ -1,0 +1,208 @@
+//! The cases of the Kubernetes cloud-node controller, as tables.
+
+use super::*;
+use crate::{
+    testing::{addresses as list, machine, node},
+    zones::Found,
+};
+
+const UUID: &str = "422e4956-ad22-1139-6d72-59cc8f26bc90";
+const TYPE: &str = "vsphere-vm.cpu-2.mem-4gb.os-ubuntu";
+
+fn tainted(taints: &[Taint]) -> Node {
+    let mut all = taints.to_vec();
+    all.push(Taint::new(UNINITIALIZED, Some("true"), "NoSchedule"));
+    Node { taints: all.into(), ..node("node-1") }
+}
+
+fn zones(zone: &str, region: &str) -> Zones {
+    let found = |v: &str| (!v.is_empty()).then(|| Found { value: v.into(), at: "x".into() });
+    Zones { zone: found(zone), region: found(region), missing: Vec::new() }
+}
+
+fn planned(node: &Node, zones: &Zones) -> Initialisation {
+    let machine = machine("node-1");
+    let (addresses, _) = addresses(node, &machine, &Rules::default(), &[Family::V4]);
+    plan(node, &machine, addresses.unwrap(), zones, &BTreeMap::new()).unwrap()
+}
+
+#[test]
+fn a_fresh_node_gets_everything_in_one_update() {
+    let plan = planned(&tainted(&[]), &zones("a", "eu"));
+    assert_eq!(
+        plan.patch["spec"],
+        json!({"providerID": format!("vsphere://{UUID}"), "taints": []})
+    );
+    assert_eq!(
+        plan.patch["metadata"]["labels"],
+        json!({
+            "beta.kubernetes.io/instance-type": TYPE,
+            "node.kubernetes.io/instance-type": TYPE,
+            "failure-domain.beta.kubernetes.io/zone": "a",
+            "topology.kubernetes.io/zone": "a",
+            "failure-domain.beta.kubernetes.io/region": "eu",
+            "topology.kubernetes.io/region": "eu",
+        })
+    );
+    let record = plan.patch["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
+    assert_eq!(Record::read(record), Some(Record::of(&machine("node-1"))));
+    assert_eq!(
+        plan.addresses,
+        Some(list(&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"]))
+    );
+}
+
+#[test]
+fn the_taint_goes_by_its_key_alone_and_all_others_stay() {
+    let mine = |value, effect| Taint::new(UNINITIALIZED, value, effect);
+    let other = Taint {
+        time_added: Some("2026-01-01T00:00:00Z".into()),
+        ..Taint::new("dedicated", Some("gpu"), "NoExecute")
+    };
+    for own in [
+        mine(None, "NoSchedule"),
+        mine(Some("false"), "NoExecute"),
+        mine(Some("x"), "PreferNoSchedule"),
+    ] {
+        let node = tainted(&[own.clone(), other.clone()]);
+        let plan = planned(&node, &Zones::default());
+        assert_eq!(plan.patch["spec"]["taints"], json!([other]), "{own:?}");
+    }
+}
+
+#[test]
+fn a_provider_id_that_is_there_is_never_touched() {
+    let given = Node {
+        provider_id: "vsphere://56492e42-22ad-3911-6d72-59cc8f26bc90".into(),
+        ..tainted(&[])
+    };
+    let plan = planned(&given, &Zones::default());
+    assert!(plan.patch["spec"].get("providerID").is_none());
+}
+
+#[test]
+fn a_machine_without_a_uuid_gives_no_provider_id() {
+    let mut machine = machine("node-1");
+    machine.bios_uuid = None;
+    let result = plan(&tainted(&[]), &machine, vec![], &Zones::default(), &BTreeMap::new());
+    assert!(matches!(result, Err(NotYet::NoUuid { .. })), "{result:?}");
+}
+
+#[test]
+fn missing_zones_leave_their_labels_alone() {
+    let plan = planned(&tainted(&[]), &zones("a", ""));
+    let labels = plan.patch["metadata"]["labels"].as_object().unwrap();
+    assert_eq!(labels["topology.kubernetes.io/zone"], "a");
+    assert!(!labels.keys().any(|key| key.contains("region")), "{labels:?}");
+}
+
+#[test]
+fn extra_labels_are_set_where_the_node_has_none() {
+    let mut node = tainted(&[]);
+    node.labels.insert("site".into(), "own".into());
+    let extra = [("site", "x"), ("provider", "vsphere")];
+    let extra = extra.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    let plan = plan(&node, &machine("a"), vec![], &Zones::default(), &extra).unwrap();
+    let labels = &plan.patch["metadata"]["labels"];
+    assert_eq!(labels["provider"], "vsphere");
+    assert!(labels.get("site").is_none(), "{labels}");
+}
+
+#[test]
+fn labels_of_kubernetes_own_domains_cannot_be_given() {
+    let given = [
+        "a/b",
+        "x",
+        "kubernetes.io/a",
+        "node.kubernetes.io/b",
+        "k8s.io/c",
+        "my.k8s.io/d",
+        "notkubernetes.io/e",
+    ];
+    let allowed = allowed_extra_labels(given.map(|k| (k.to_owned(), String::new())).into());
+    assert_eq!(allowed.keys().collect::<Vec<_>>(), ["a/b", "notkubernetes.io/e", "x"]);
+}
+
+#[test]
+fn the_kubelets_address_comes_first_or_the_node_waits() {
+    let wish = |ip: &str| Node { provided_ip: Some(ip.into()), ..tainted(&[]) };
+    let mut machine = machine("node-1");
+    machine.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.9", "10.0.0.1"])];
+    let chosen = |ip: &str| addresses(&wish(ip), &machine, &Rules::default(), &[Family::V4]).0;
+    assert_eq!(
+        chosen("10.0.0.1").unwrap(),
+        list(&["InternalIP 10.0.0.1", "ExternalIP 10.0.0.1", "Hostname node-1"])
+    );
+    let error = chosen("10.0.0.7").unwrap_err();
+    assert!(matches!(error, NotYet::ProvidedIp { .. }), "{error:?}");
+    assert!(matches!(chosen("garbage"), Err(NotYet::ProvidedIp { .. })));
+}
+
+#[test]
+fn addresses_are_written_only_when_they_differ() {
+    let has = |of: &[&str]| Node { addresses: list(of).into(), ..node("n") };
+    let same = ["Hostname a", "InternalIP 10.0.0.1"];
+    for (what, before, wanted, written) in [
+        ("the same", &same[..], &same[..], None),
+        (
+            "another order",
+            &same,
+            &["InternalIP 10.0.0.1", "Hostname a"],
+            Some(&["InternalIP 10.0.0.1", "Hostname a"][..]),
+        ),
+        (
+            "another address",
+            &same,
+            &["Hostname a", "InternalIP 10.0.0.2"],
+            Some(&["Hostname a", "InternalIP 10.0.0.2"]),
+        ),
+        (
+            "two of one kind, the same",
+            &["InternalIP 10.0.0.1", "InternalIP fd00::1", "Hostname a"],
+            &["InternalIP 10.0.0.1", "InternalIP fd00::1", "Hostname a"],
+            None,
+        ),
+        (
+            "a host name nobody tells any more is kept",
+            &same,
+            &["InternalIP 10.0.0.1"],
+            Some(&["InternalIP 10.0.0.1", "Hostname a"]),
+        ),
+    ] {
+        let found = changed_addresses(&has(before), list(wanted));
+        assert_eq!(found, written.map(list), "{what}");
+    }
+}
+
+#[test]
+fn newer_labels_follow_older_ones_on_nodes_that_are_initialised() {
+    let with = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        Node { labels, ..node("n") }
+    };
+    let [(beta, stable), ..] = PAIRS;
+    let change = |v: &str| Some(BTreeMap::from([(stable.to_owned(), v.to_owned())]));
+    assert_eq!(label_changes(&with(&[(beta, "a"), (stable, "a")]), None), None);
+    assert_eq!(label_changes(&with(&[(beta, "a"), (stable, "b")]), None), change("a"));
+    assert_eq!(label_changes(&with(&[(beta, "a")]), None), change("a"));
+    assert_eq!(label_changes(&with(&[(stable, "a")]), None), None);
+}
+
+#[test]
+fn labels_follow_the_machine_only_where_that_is_asked_for() {
+    let machine = machine("n");
+    let mut moved = node("n");
+    for (key, value) in cloud_labels(&machine, &zones("a", "eu")) {
+        moved.labels.insert(key.into(), value.into());
+    }
+    let now = zones("b", "eu");
+    assert_eq!(label_changes(&moved, None), None);
+    let changes = label_changes(&moved, Some((&machine, &now))).unwrap();
+    let expected = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
+    assert_eq!(changes, expected.map(|k| (k.to_owned(), "b".to_owned())).into());
+    assert_eq!(
+        label_changes(&moved, Some((&machine, &zones("", "")))),
+        None,
+        "a lost tag takes nothing away"
+    );
+}

@@ -1,0 +1,167 @@
+//! The cases of the Kubernetes node-lifecycle controller, and those it gets wrong.
+
+use super::*;
+use crate::testing::node;
+
+fn not_ready(name: &str) -> Node {
+    Node { ready: false, ..node(name) }
+}
+
+fn with(node: Node, taints: &[Taint]) -> Node {
+    Node { taints: taints.into(), ..node }
+}
+
+fn shutdown() -> Taint {
+    Taint::new(SHUTDOWN, None, "NoSchedule")
+}
+
+fn once(node: &Node, standing: &Standing, policy: &Policy) -> Action {
+    Deletions::default().decide(node, standing, 10, policy, Instant::now())
+}
+
+fn at_once() -> Policy {
+    Policy { delay: Duration::ZERO, ..Policy::default() }
+}
+
+#[tokio::test]
+async fn taints_follow_the_power_of_machines_whose_nodes_are_not_ready() {
+    let other = Taint::new("dedicated", None, "NoSchedule");
+    let (on, off) = (Some(Power::On), Some(Power::Off));
+    for (what, node, power, expected) in [
+        ("ready and on", node("n"), on, None),
+        (
+            "ready, the machine said to be off: a kubelet that answers knows better",
+            node("n"),
+            off,
+            None,
+        ),
+        ("not ready and on", not_ready("n"), on, None),
+        ("not ready and off", not_ready("n"), off, Some(vec![shutdown()])),
+        ("not ready and suspended", not_ready("n"), Some(Power::Suspended), Some(vec![shutdown()])),
+        ("not ready, power unknown", not_ready("n"), None, None),
+        ("tainted already", with(not_ready("n"), &[shutdown()]), off, None),
+        (
+            "other taints stay",
+            with(not_ready("n"), &[other.clone()]),
+            off,
+            Some(vec![other.clone(), shutdown()]),
+        ),
+        (
+            "ready again",
+            with(node("n"), &[shutdown(), other.clone()]),
+            on,
+            Some(vec![other.clone()]),
+        ),
+        ("on again but not ready yet", with(not_ready("n"), &[shutdown()]), on, None),
+        ("ready, nothing to take away", with(node("n"), &[other]), on, None),
+    ] {
+        let expected = expected.map_or(Action::Leave, Action::SetTaints);
+        assert_eq!(once(&node, &Standing::Present(power), &Policy::default()), expected, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn the_out_of_service_taint_comes_only_if_asked_for_and_goes_with_the_other() {
+    let ours = Taint::new(OUT_OF_SERVICE, Some("nodeshutdown"), "NoExecute");
+    let theirs = Taint::new(OUT_OF_SERVICE, Some("by-hand"), "NoExecute");
+    let policy = Policy { out_of_service: true, ..Policy::default() };
+    let taints = |node: &Node, power| taints(node, Some(power), &policy);
+    assert_eq!(taints(&not_ready("n"), Power::Off), Some(vec![shutdown(), ours.clone()]));
+    assert_eq!(taints(&not_ready("n"), Power::Suspended), Some(vec![shutdown()]));
+    assert_eq!(taints(&with(node("n"), &[shutdown(), ours]), Power::On), Some(vec![]));
+    assert_eq!(taints(&with(node("n"), &[theirs]), Power::On), None, "set by somebody else");
+}
+
+#[tokio::test]
+async fn a_node_goes_only_when_its_machine_is_proven_gone_and_it_is_not_ready() {
+    let gone = Standing::Gone(Proof::for_test());
+    let unsure = Standing::Uncertain("vCenter is away".into());
+    let policy = at_once();
+    assert_eq!(once(&not_ready("n"), &gone, &policy), Action::Delete(Proof::for_test()));
+    assert_eq!(once(&node("n"), &gone, &policy), Action::Leave, "its kubelet answers");
+    assert_eq!(once(&not_ready("n"), &unsure, &policy), Action::Leave);
+    assert_eq!(once(&not_ready("n"), &Standing::Present(None), &policy), Action::Leave);
+    let deleting = Node { deleting: true, ..not_ready("n") };
+    assert_eq!(once(&deleting, &gone, &policy), Action::Leave, "somebody else is at it");
+    let kept = Policy { skip_deletion: true, ..policy };
+    assert!(matches!(once(&not_ready("n"), &gone, &kept), Action::Hold(_, None)));
+    let none = Policy { most: 0, ..policy };
+    assert!(matches!(once(&not_ready("n"), &gone, &none), Action::Hold(_, None)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_moment_of_doubt_starts_the_delay_anew() {
+    let gone = Standing::Gone(Proof::for_test());
+    let policy = Policy { delay: Duration::from_secs(30), ..Policy::default() };
+    let (node, mut memory) = (not_ready("n"), Deletions::default());
+    let start = Instant::now();
+    let mut at = |seconds: u64, standing: &Standing| {
+        let now = start + Duration::from_secs(seconds);
+        memory.decide(&node, standing, 10, &policy, now)
+    };
+    assert_eq!(at(0, &gone), Action::Wait(start + policy.delay));
+    assert_eq!(at(29, &gone), Action::Wait(start + policy.delay));
+    assert_eq!(at(30, &Standing::Uncertain(String::new())), Action::Leave);
+    assert_eq!(at(31, &gone), Action::Wait(start + Duration::from_secs(61)));
+    assert_eq!(at(61, &gone), Action::Delete(Proof::for_test()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_nodes_go_in_a_time_than_allowed() {
+    let gone = Standing::Gone(Proof::for_test());
+    let policy = Policy { most: 2, window: Duration::from_secs(60), ..at_once() };
+    let mut memory = Deletions::default();
+    let start = Instant::now();
+    for name in ["a", "b"] {
+        let node = not_ready(name);
+        assert!(matches!(memory.decide(&node, &gone, 100, &policy, start), Action::Delete(_)));
+        memory.deleted(&node.uid, start);
+    }
+    let third = not_ready("c");
+    let held = memory.decide(&third, &gone, 100, &policy, start);
+    let until = Some(start + Duration::from_secs(60));
+    assert!(matches!(&held, Action::Hold(_, at) if *at == until), "{held:?}");
+    let later = start + Duration::from_secs(60);
+    assert!(matches!(memory.decide(&third, &gone, 100, &policy, later), Action::Delete(_)));
+}
+
+#[tokio::test]
+async fn a_mass_disappearance_deletes_nothing() {
+    let gone = Standing::Gone(Proof::for_test());
+    // All are seen gone before the delay of the first is over, as it is when a folder is lost.
+    let waiting = Policy { delay: Duration::from_secs(1), ..Policy::default() };
+    let mut memory = Deletions::default();
+    let start = Instant::now();
+    for n in 0..40 {
+        let node = not_ready(&n.to_string());
+        assert!(matches!(memory.decide(&node, &gone, 100, &waiting, start), Action::Wait(_)));
+    }
+    let later = start + Duration::from_secs(2);
+    for n in 0..40 {
+        let node = not_ready(&n.to_string());
+        let action = memory.decide(&node, &gone, 100, &waiting, later);
+        assert!(matches!(&action, Action::Hold(why, _) if why.contains("40 of 100")), "{action:?}");
+    }
+    // A few of them were an accident: they come back, and the rest may go.
+    for n in 0..10 {
+        memory.decide(
+            &not_ready(&n.to_string()),
+            &Standing::Present(Some(Power::On)),
+            100,
+            &waiting,
+            later,
+        );
+    }
+    let action = memory.decide(&not_ready("39"), &gone, 100, &waiting, later);
+    assert!(matches!(action, Action::Delete(_)), "{action:?}");
+}
+
+#[tokio::test]
+async fn in_a_small_cluster_a_few_may_go_at_once() {
+    let gone = Standing::Gone(Proof::for_test());
+    let mut memory = Deletions::default();
+    for name in ["a", "b", "c"] {
+        let action = memory.decide(&not_ready(name), &gone, 3, &at_once(), Instant::now());
+        assert!(matches!(action, Action::Delete(_)), "{action:?}");
+    }
+}

@@ -1,0 +1,2 @@
+//! The cloud controller.
+fn main() {}

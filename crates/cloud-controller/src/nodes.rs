@@ -1,0 +1,354 @@
+//! The nodes of the cluster: a small mirror, and the writes.
+//!
+//! A Node object is some ten kilobytes, most of them images and managed fields. What is kept of it
+//! here is a few hundred bytes.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    runtime::watcher,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    model::{Address, Node, PAIRS, PROVIDED_NODE_IP, Taint},
+    record,
+};
+
+/// The name writes are attributed to.
+pub const FIELD_MANAGER: &str = "vsphere-cloud-controller-manager";
+/// Nodes per page of the first list.
+const PAGE: u32 = 250;
+
+/// A Node, as much of it as is read from the wire.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct NodeObject {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Spec {
+    #[serde(rename = "providerID", default)]
+    provider_id: Option<Box<str>>,
+    #[serde(default)]
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    addresses: Option<Vec<Address>>,
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+    #[serde(default)]
+    node_info: Option<NodeInfo>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: Box<str>,
+    status: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeInfo {
+    #[serde(rename = "systemUUID", default)]
+    system_uuid: Box<str>,
+}
+
+impl Resource for NodeObject {
+    type DynamicType = ();
+    type Scope = ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Node".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "nodes".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Which labels of a node are kept.
+#[derive(Clone, Debug, Default)]
+pub struct Kept(HashSet<String>);
+
+impl Kept {
+    /// Those of zone, region and type, and these.
+    pub fn with<'a>(extra: impl IntoIterator<Item = &'a String>) -> Self {
+        let own = PAIRS.iter().flat_map(|(beta, stable)| [beta.to_string(), stable.to_string()]);
+        Self(own.chain(extra.into_iter().cloned()).collect())
+    }
+}
+
+/// What is kept of a Node.
+fn keep(object: NodeObject, kept: &Kept) -> Node {
+    let NodeObject { metadata, spec, status } = object;
+    let mut annotations = metadata.annotations.unwrap_or_default();
+    let mut annotation = |key: &str| annotations.remove(key).map(String::into_boxed_str);
+    let labels = metadata.labels.unwrap_or_default().into_iter();
+    let labels: BTreeMap<_, _> = labels
+        .filter(|(key, _)| kept.0.contains(key))
+        .map(|(key, value)| (key.into_boxed_str(), value.into_boxed_str()))
+        .collect();
+    let is_ready = |c: &Condition| &*c.kind == "Ready" && &*c.status == "True";
+    Node {
+        name: metadata.name.unwrap_or_default().into(),
+        uid: metadata.uid.unwrap_or_default().into(),
+        resource_version: metadata.resource_version.unwrap_or_default().into(),
+        created: metadata.creation_timestamp.map_or(0, |time| time.0.as_second()),
+        deleting: metadata.deletion_timestamp.is_some(),
+        provider_id: spec.provider_id.unwrap_or_default(),
+        taints: spec.taints.unwrap_or_default().into(),
+        labels,
+        provided_ip: annotation(PROVIDED_NODE_IP),
+        record: annotation(record::ANNOTATION),
+        addresses: status.addresses.unwrap_or_default().into(),
+        ready: status.conditions.iter().flatten().any(is_ready),
+        system_uuid: status.node_info.unwrap_or_default().system_uuid,
+    }
+}
+
+/// What happened to the mirror.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A node is there or changed.
+    Node(Arc<str>),
+    /// A node is gone; its uid is left.
+    Gone(Arc<str>, Box<str>),
+    /// The mirror is complete.
+    Complete,
+}
+
+/// The mirror and the door to the API server. Clones are one.
+#[derive(Clone)]
+pub struct Nodes {
+    api: Api<NodeObject>,
+    kept: Arc<Kept>,
+    mirror: Arc<RwLock<HashMap<Arc<str>, Arc<Node>>>>,
+}
+
+impl Nodes {
+    /// An empty mirror.
+    pub fn new(client: Client, kept: Kept) -> Self {
+        Self { api: Api::all(client), kept: Arc::new(kept), mirror: Arc::default() }
+    }
+
+    /// Follows the cluster for as long as the stream is read. Troubles are logged and retried.
+    pub fn follow(&self) -> impl Stream<Item = Vec<Change>> + use<> {
+        let nodes = self.clone();
+        let config = watcher::Config::default().page_size(PAGE);
+        let mut listed: HashSet<Arc<str>> = HashSet::new();
+        watcher::watcher(self.api.clone(), config).map(move |event| match event {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                Vec::new()
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                let name = nodes.put(object);
+                listed.insert(name.clone());
+                vec![Change::Node(name)]
+            }
+            Ok(watcher::Event::InitDone) => {
+                let mut changes = nodes.retain(&std::mem::take(&mut listed));
+                changes.push(Change::Complete);
+                changes
+            }
+            Ok(watcher::Event::Apply(object)) => vec![Change::Node(nodes.put(object))],
+            Ok(watcher::Event::Delete(object)) => {
+                let name = object.metadata.name.unwrap_or_default();
+                nodes.remove(&name).into_iter().collect()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch the nodes");
+                Vec::new()
+            }
+        })
+    }
+
+    /// A node, as last seen.
+    pub fn get(&self, name: &str) -> Option<Arc<Node>> {
+        self.read().get(name).cloned()
+    }
+
+    /// All nodes.
+    pub fn all(&self) -> Vec<Arc<Node>> {
+        self.read().values().cloned().collect()
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.read().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.read().is_empty()
+    }
+
+    /// Reads one node afresh.
+    pub async fn fetch(&self, name: &str) -> Result<Option<Node>, kube::Error> {
+        Ok(self.api.get_opt(name).await?.map(|object| keep(object, &self.kept)))
+    }
+
+    /// Writes to a node, provided it still is what `node` shows; returns it as written.
+    pub async fn patch(&self, node: &Node, patch: Value) -> Result<Node, kube::Error> {
+        let patch = conditional(node, patch);
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let written = self.api.patch(&node.name, &parameters, &Patch::Merge(patch)).await?;
+        Ok(keep(written, &self.kept))
+    }
+
+    /// Writes a node's addresses, provided it still is what `node` shows; returns it as written.
+    pub async fn set_addresses(
+        &self,
+        node: &Node,
+        addresses: &[Address],
+    ) -> Result<Node, kube::Error> {
+        let patch = conditional(node, json!({"status": {"addresses": addresses}}));
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let written = self.api.patch_status(&node.name, &parameters, &Patch::Merge(patch)).await?;
+        Ok(keep(written, &self.kept))
+    }
+
+    /// Deletes a node, provided it still is what `node` shows.
+    pub async fn delete(&self, node: &Node) -> Result<(), kube::Error> {
+        let preconditions = Preconditions {
+            uid: Some(node.uid.to_string()),
+            resource_version: Some(node.resource_version.to_string()),
+        };
+        let parameters =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        self.api.delete(&node.name, &parameters).await.map(drop)
+    }
+
+    fn put(&self, object: NodeObject) -> Arc<str> {
+        let node = Arc::new(keep(object, &self.kept));
+        let name = node.name.clone();
+        self.write().insert(name.clone(), node);
+        name
+    }
+
+    fn remove(&self, name: &str) -> Option<Change> {
+        let node = self.write().remove(name)?;
+        Some(Change::Gone(node.name.clone(), node.uid.clone()))
+    }
+
+    fn retain(&self, listed: &HashSet<Arc<str>>) -> Vec<Change> {
+        let stale: Vec<Arc<str>> =
+            self.read().keys().filter(|name| !listed.contains(*name)).cloned().collect();
+        stale.iter().filter_map(|name| self.remove(name)).collect()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
+        self.mirror.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
+        self.mirror.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The patch with the version it was decided on: the API server refuses it if there is a newer one.
+fn conditional(node: &Node, mut patch: Value) -> Value {
+    patch["metadata"]["resourceVersion"] = node.resource_version.to_string().into();
+    patch["metadata"]["uid"] = node.uid.to_string().into();
+    patch
+}
+
+/// Whether somebody else wrote first: look at the node again and decide anew.
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Whether the node is no more.
+pub fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_controller_needs_is_kept_of_a_node() {
+        let object: NodeObject = serde_json::from_value(json!({
+            "metadata": {
+                "name": "n", "uid": "u", "resourceVersion": "7",
+                "creationTimestamp": "1970-01-01T00:01:00Z",
+                "labels": {"topology.kubernetes.io/zone": "a", "site": "x", "junk": "y"},
+                "annotations": {"alpha.kubernetes.io/provided-node-ip": "10.0.0.1", "junk": "z"},
+            },
+            "spec": {
+                "providerID": "vsphere://x",
+                "taints": [{"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}],
+                "podCIDR": "10.0.0.0/24",
+            },
+            "status": {
+                "addresses": [{"type": "Hostname", "address": "n"}, {"type": "Future", "address": "f"}],
+                "conditions": [{"type": "Ready", "status": "True", "reason": "r"}],
+                "nodeInfo": {"systemUUID": "S", "kernelVersion": "6"},
+                "images": [{"names": ["a"], "sizeBytes": 1}],
+            },
+        }))
+        .unwrap();
+        let node = keep(object, &Kept::with([&"site".to_owned()]));
+        assert_eq!(
+            (&*node.name, &*node.uid, &*node.resource_version, node.created),
+            ("n", "u", "7", 60)
+        );
+        assert_eq!(
+            node.labels.keys().map(|k| &**k).collect::<Vec<_>>(),
+            ["site", "topology.kubernetes.io/zone"]
+        );
+        assert!(node.ready && !node.deleting);
+        assert_eq!(node.provided_ip.as_deref(), Some("10.0.0.1"));
+        let taints = serde_json::to_value(&node.taints).unwrap();
+        assert_eq!(
+            taints,
+            json!([{"key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}])
+        );
+        let addresses = serde_json::to_value(&node.addresses).unwrap();
+        assert_eq!(
+            addresses[1],
+            json!({"type": "Future", "address": "f"}),
+            "written back as it was"
+        );
+    }
+
+    #[test]
+    fn a_node_without_anything_is_not_ready() {
+        let object: NodeObject =
+            serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        assert!(!keep(object, &Kept::default()).ready);
+    }
+}

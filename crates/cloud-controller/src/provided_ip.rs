@@ -1,0 +1,149 @@
+//! `--node-ip`: the addresses a kubelet was started with, which the cloud controller must honour.
+
+use std::net::IpAddr;
+
+use snafu::Snafu;
+
+use crate::model::Address;
+
+/// Why the wish of a kubelet cannot be met.
+#[derive(Debug, Clone, PartialEq, Eq, Snafu)]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum ProvidedIpError {
+    #[snafu(display(
+        "the kubelet's --node-ip \"{text}\" is neither one address nor a pair of an IPv4 and an IPv6 address"
+    ))]
+    Unreadable { text: String },
+    #[snafu(display(
+        "the kubelet's --node-ip {address} is none of the addresses chosen for the machine ({found}): \
+         give the kubelet one of these, or the controller subnets that contain it"
+    ))]
+    NotThere { address: IpAddr, found: String },
+}
+
+/// Reads the annotation: one address, or one of each family separated by a comma.
+pub fn read(text: &str) -> Result<Vec<IpAddr>, ProvidedIpError> {
+    let unreadable = || UnreadableSnafu { text }.build();
+    let parsed: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
+    match parsed.map_err(|_| unreadable())?.as_slice() {
+        [one] => Ok(vec![*one]),
+        [first, second] if first.is_ipv4() != second.is_ipv4() => Ok(vec![*first, *second]),
+        _ => Err(unreadable()),
+    }
+}
+
+/// Orders addresses by what a kubelet asked for: its addresses first, in its order; others of the
+/// same kind are dropped, those of other kinds follow as they were.
+pub fn apply(text: &str, addresses: Vec<Address>) -> Result<Vec<Address>, ProvidedIpError> {
+    let mut chosen: Vec<Address> = Vec::new();
+    for wanted in read(text)? {
+        let before = chosen.len();
+        let is_wanted = |a: &&Address| a.address.parse() == Ok(wanted);
+        chosen.extend(addresses.iter().filter(is_wanted).cloned());
+        if chosen.len() == before {
+            let listed: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            return NotThereSnafu { address: wanted, found: listed.join(", ") }.fail();
+        }
+    }
+    let rest = addresses.into_iter().filter(|a| chosen.iter().all(|c| c.kind != a.kind));
+    let rest: Vec<Address> = rest.collect();
+    chosen.extend(rest);
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::addresses;
+
+    #[test]
+    fn the_wish_of_a_kubelet_orders_and_thins_the_addresses() {
+        for (what, wish, given, expected) in [
+            (
+                "one of one",
+                "10.1.1.1",
+                &["InternalIP 10.1.1.1", "Hostname a"][..],
+                &["InternalIP 10.1.1.1", "Hostname a"][..],
+            ),
+            (
+                "one of three",
+                "10.1.1.1",
+                &["InternalIP 10.1.1.2", "InternalIP 10.1.1.1", "InternalIP 10.1.1.3"],
+                &["InternalIP 10.1.1.1"],
+            ),
+            (
+                "internal and external at once",
+                "10.1.1.1",
+                &["InternalIP 10.1.1.1", "InternalIP 10.1.1.2", "ExternalIP 10.1.1.1"],
+                &["InternalIP 10.1.1.1", "ExternalIP 10.1.1.1"],
+            ),
+            (
+                "an external one leaves the internal ones alone",
+                "55.55.55.55",
+                &[
+                    "InternalIP 10.1.1.1",
+                    "ExternalIP 55.55.55.56",
+                    "ExternalIP 55.55.55.55",
+                    "Hostname a",
+                ],
+                &["ExternalIP 55.55.55.55", "InternalIP 10.1.1.1", "Hostname a"],
+            ),
+            (
+                "names follow as they were",
+                "10.1.1.1",
+                &[
+                    "Hostname a",
+                    "InternalIP 10.1.1.1",
+                    "InternalDNS a.internal",
+                    "ExternalIP 5.5.5.5",
+                ],
+                &[
+                    "InternalIP 10.1.1.1",
+                    "Hostname a",
+                    "InternalDNS a.internal",
+                    "ExternalIP 5.5.5.5",
+                ],
+            ),
+            (
+                "a pair in the order asked for",
+                "fd01::1,10.1.1.1",
+                &[
+                    "InternalIP 10.1.1.1",
+                    "InternalIP 10.1.1.2",
+                    "InternalIP fd01::1",
+                    "InternalIP fd01::2",
+                ],
+                &["InternalIP fd01::1", "InternalIP 10.1.1.1"],
+            ),
+            (
+                "a pair with a blank",
+                "10.1.1.1, fd01::1",
+                &["InternalIP fd01::1", "InternalIP 10.1.1.1"],
+                &["InternalIP 10.1.1.1", "InternalIP fd01::1"],
+            ),
+            (
+                "another spelling of the same address",
+                "fd01::1",
+                &["InternalIP FD01:0:0::1"],
+                &["InternalIP FD01:0:0::1"],
+            ),
+        ] {
+            assert_eq!(apply(wish, addresses(given)), Ok(addresses(expected)), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_wish_that_cannot_be_met_is_an_error_that_says_why() {
+        for (wish, given, why) in [
+            ("10.1.1.9", &["InternalIP 10.1.1.1"][..], "10.1.1.9 is none of the addresses"),
+            ("10.1.1.1,fd01::9", &["InternalIP 10.1.1.1"], "fd01::9 is none of the addresses"),
+            ("10.1.1.1,10.1.1.2", &["InternalIP 10.1.1.1"], "neither one address nor a pair"),
+            ("10.1.1", &["InternalIP 10.1.1.1"], "neither one address nor a pair"),
+            ("", &["InternalIP 10.1.1.1"], "neither one address nor a pair"),
+            ("10.1.1.1,fd01::1,fd01::2", &[], "neither one address nor a pair"),
+        ] {
+            let error = apply(wish, addresses(given)).unwrap_err().to_string();
+            assert!(error.contains(why), "{wish}: {error}");
+        }
+    }
+}

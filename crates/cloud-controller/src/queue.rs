@@ -1,0 +1,167 @@
+//! Which nodes are to be looked at, each once however often it was asked for.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+/// Names waiting to be looked at. A name is handed out to one worker at a time; if it is asked for
+/// while it is out, it comes again afterwards.
+#[derive(Debug, Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    added: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: VecDeque<Arc<str>>,
+    is_ready: HashSet<Arc<str>>,
+    out: HashSet<Arc<str>>,
+    again: HashSet<Arc<str>>,
+    later: BTreeMap<(Instant, Arc<str>), ()>,
+    due: HashMap<Arc<str>, Instant>,
+}
+
+impl Queue {
+    /// Asks for `name` now.
+    pub fn add(&self, name: &Arc<str>) {
+        let mut state = self.lock();
+        if state.out.contains(name) {
+            state.again.insert(name.clone());
+        } else if state.is_ready.insert(name.clone()) {
+            state.ready.push_back(name.clone());
+            self.added.notify_one();
+        }
+    }
+
+    /// Asks for `name` at a time. Of several times the earliest counts.
+    pub fn add_at(&self, name: &Arc<str>, at: Instant) {
+        let mut state = self.lock();
+        if let Some(before) = state.due.get(name).copied() {
+            if before <= at {
+                return;
+            }
+            state.later.remove(&(before, name.clone()));
+        }
+        state.due.insert(name.clone(), at);
+        state.later.insert((at, name.clone()), ());
+        self.added.notify_one();
+    }
+
+    /// The next name; [`Queue::done`] must follow. For one caller at a time; safe to drop and call
+    /// again.
+    pub async fn next(&self) -> Arc<str> {
+        loop {
+            let due = {
+                let mut state = self.lock();
+                state.promote(Instant::now());
+                if let Some(name) = state.ready.pop_front() {
+                    state.is_ready.remove(&name);
+                    state.out.insert(name.clone());
+                    return name;
+                }
+                state.later.first_key_value().map(|((at, _), ())| *at)
+            };
+            match due {
+                Some(due) => tokio::select! {
+                    () = self.added.notified() => {}
+                    () = sleep_until(due) => {}
+                },
+                None => self.added.notified().await,
+            }
+        }
+    }
+
+    /// Says that a name that was handed out has been looked at.
+    pub fn done(&self, name: &Arc<str>) {
+        let again = {
+            let mut state = self.lock();
+            state.out.remove(name);
+            state.again.remove(name)
+        };
+        if again {
+            self.add(name);
+        }
+    }
+
+    /// How many names wait now.
+    pub fn depth(&self) -> usize {
+        self.lock().ready.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Moves what is due to what is ready.
+    fn promote(&mut self, now: Instant) {
+        while let Some(entry) = self.later.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let ((_, name), ()) = entry.remove_entry();
+            self.due.remove(&name);
+            if self.out.contains(&name) {
+                self.again.insert(name);
+            } else if self.is_ready.insert(name.clone()) {
+                self.ready.push_back(name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn name(text: &str) -> Arc<str> {
+        text.into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_asked_for_many_times_comes_once() {
+        let queue = Queue::default();
+        for _ in 0..3 {
+            queue.add(&name("a"));
+        }
+        queue.add(&name("b"));
+        assert_eq!((&*queue.next().await, &*queue.next().await, queue.depth()), ("a", "b", 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_is_out_comes_again_only_after_it_is_done() {
+        let queue = Queue::default();
+        queue.add(&name("a"));
+        queue.next().await;
+        queue.add(&name("a"));
+        assert_eq!(queue.depth(), 0, "never with two workers at once");
+        queue.done(&name("a"));
+        assert_eq!(&*queue.next().await, "a");
+        queue.done(&name("a"));
+        assert_eq!(queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_several_times_the_earliest_counts() {
+        let queue = Queue::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        queue.add_at(&name("a"), at(60));
+        queue.add_at(&name("b"), at(30));
+        queue.add_at(&name("a"), at(10));
+        queue.add_at(&name("a"), at(20));
+        assert_eq!((&*queue.next().await, start.elapsed().as_secs()), ("a", 10));
+        assert_eq!((&*queue.next().await, start.elapsed().as_secs()), ("b", 30));
+        assert!(tokio::time::timeout(Duration::from_secs(100), queue.next()).await.is_err());
+    }
+}
