@@ -4,13 +4,21 @@
 //! |---|---|
 //! | `VDO-10xx` | the objects an admin writes |
 //! | `VDO-11xx` | the catalog and the choice of releases |
+//! | `VDO-12xx` | nodes and their VMs |
+//! | `VDO-13xx` | vCenters |
+//! | `VDO-14xx` | privileges of the vCenter account |
+//! | `VDO-15xx` | datastores, StorageClasses and volumes |
+//! | `VDO-16xx` | the drivers as they run |
+//! | `VDO-17xx` | zones and regions |
+//! | `VDO-18xx` | what VDO may do, and whom it meets doing it |
 //! | `VDO-19xx` | the operator itself |
 
-use super::{Definition, Severity};
+use super::Definition;
 
-/// Declares the definitions as constants and lists them all in [`CATALOGUE`].
+/// Declares the definitions of a theme as constants and lists them in `OWN`; `also` brings in those
+/// of other themes.
 macro_rules! catalogue {
-    ($($name:ident = $code:literal {
+    ($([also $($theme:ident),+])? $($name:ident = $code:literal {
         title: $title:literal,
         severity: $severity:ident,
         seen: $seen:literal,
@@ -20,7 +28,8 @@ macro_rules! catalogue {
     })+) => {
         /// The definitions by name.
         pub mod codes {
-            use super::{Definition, Severity};
+            use crate::finding::{Definition, Severity};
+            $($(pub use super::$theme::codes::*;)+)?
             $(
                 #[doc = concat!("`", $code, "`: ", $title)]
                 pub const $name: &Definition = &Definition {
@@ -35,12 +44,88 @@ macro_rules! catalogue {
             )+
         }
 
-        /// All definitions, ordered by code.
-        pub const CATALOGUE: &[&Definition] = &[$(codes::$name),+];
+        /// The definitions of this theme.
+        pub(super) const OWN: &[&crate::finding::Definition] = &[$(codes::$name),+];
     };
 }
 
+mod drivers;
+mod nodes;
+mod operator;
+mod privileges;
+mod storage;
+mod vcenter;
+mod zones;
+
+const THEMES: [&[&Definition]; 8] = [
+    OWN,
+    nodes::OWN,
+    vcenter::OWN,
+    privileges::OWN,
+    storage::OWN,
+    drivers::OWN,
+    zones::OWN,
+    operator::OWN,
+];
+
+const COUNT: usize = {
+    let (mut count, mut theme) = (0, 0);
+    while theme < THEMES.len() {
+        count += THEMES[theme].len();
+        theme += 1;
+    }
+    count
+};
+
+/// All definitions, ordered by code.
+pub const CATALOGUE: &[&Definition] = &sorted(joined());
+
+const fn joined() -> [&'static Definition; COUNT] {
+    let mut all = [THEMES[0][0]; COUNT];
+    let (mut place, mut theme) = (0, 0);
+    while theme < THEMES.len() {
+        let mut at = 0;
+        while at < THEMES[theme].len() {
+            all[place] = THEMES[theme][at];
+            place += 1;
+            at += 1;
+        }
+        theme += 1;
+    }
+    all
+}
+
+/// Sorts by insertion: the themes come nearly in order.
+const fn sorted(mut all: [&'static Definition; COUNT]) -> [&'static Definition; COUNT] {
+    let mut end = 1;
+    while end < all.len() {
+        let mut at = end;
+        while at > 0 && number(all[at]) < number(all[at - 1]) {
+            let lower = all[at];
+            all[at] = all[at - 1];
+            all[at - 1] = lower;
+            at -= 1;
+        }
+        end += 1;
+    }
+    all
+}
+
+/// The digits of a code, for comparison.
+const fn number(definition: &Definition) -> u32 {
+    let code = definition.code.as_bytes();
+    let (mut value, mut at) = (0, 0);
+    while at < code.len() {
+        if code[at].is_ascii_digit() {
+            value = value * 10 + (code[at] - b'0') as u32;
+        }
+        at += 1;
+    }
+    value
+}
+
 catalogue! {
+    [also nodes, vcenter, privileges, storage, drivers, zones, operator]
     SEVERAL_CONFIGS = "VDO-1001" {
         title: "There is more than one VDOConfig",
         severity: Blocker,
@@ -207,7 +292,7 @@ catalogue! {
         severity: Error,
         seen: "{count} nodes have none, {first} among them",
         why: "The cloud controller cannot initialise such a node, and a configuration that hides the machines of running nodes would be rolled out to all of them. VDO does not change the cloud controller while this is so.",
-        remedy: ["Compare the node's systemUUID with the virtual machine's: kubectl get node {first} -o jsonpath='{.status.nodeInfo.systemUUID}'", "Check that the vCenter user may see the virtual machine, and that its datacenter is listed in the VsphereCloudConfig"],
+        remedy: ["kubectl describe node {first}   shows its System UUID: is there a virtual machine with this uuid?", "Check that the vCenter user may see the virtual machine, and that its datacenter is listed in the VsphereCloudConfig"],
     }
     VOLUMES_ATTACHED = "VDO-1904" {
         title: "The storage driver cannot be removed while volumes are attached",

@@ -1,0 +1,325 @@
+//! Nodes and the VMs they run on.
+
+catalogue! {
+    VM_NOT_FOUND = "VDO-1201" {
+        title: "A node's VM is in none of the configured vCenters",
+        severity: Error,
+        seen: "{node}: no configured vCenter shows a VM with the uuid {uuid}",
+        why: "The cloud provider cannot initialise the node, or deletes it once it is not ready; the storage driver cannot attach volumes to it, and its controller may exit because of this one node.",
+        remedy: [
+            "govc vm.info -vm.uuid {uuid}   with an administrator's account; if that shows a VM, the drivers' account may not see it: grant it Read-only on the VM and on every folder above it",
+            "If the VM is on a vCenter VDO does not know, add that vCenter as a VsphereCloudConfig and name it in the VDOConfig",
+            "If the machine is gone for good: kubectl delete node {node}",
+        ],
+    }
+    VM_AMBIGUOUS = "VDO-1202" {
+        title: "Several VMs have the uuid of one node",
+        severity: Error,
+        seen: "{node}: {vms} all have the uuid {uuid}",
+        why: "The drivers take whichever vCenter names first: volumes may be attached to the wrong machine. It happens when a VM is copied by its files, or restored beside the original.",
+        remedy: [
+            "Find out which of {vms} is the node, and shut down the other",
+            "govc vm.change -vm THE_OTHER -uuid $(uuidgen)   while it is off",
+        ],
+    }
+    DISK_UUID_OFF = "VDO-1203" {
+        title: "Disk ids are hidden from a node",
+        severity: Error,
+        seen: "{node}: disk.EnableUUID is off for its VM {vm}",
+        why: "Volumes are attached but the node cannot find them: pods stay in ContainerCreating with the message that the disk is not attached to the node.",
+        remedy: [
+            "kubectl drain {node} --ignore-daemonsets",
+            "govc vm.power -off {vm}",
+            "govc vm.change -vm {vm} -e disk.enableUUID=TRUE",
+            "govc vm.power -on {vm}   then kubectl uncordon {node}",
+        ],
+        fixable: true,
+    }
+    HARDWARE_TOO_OLD = "VDO-1204" {
+        title: "A node VM's hardware version is too old",
+        severity: Error,
+        seen: "{node}: its VM {vm} has hardware version {version}, the storage driver needs {needed}",
+        why: "Attaching a volume fails with DeviceUnsupportedForVmVersion or NotSupported.",
+        remedy: [
+            "kubectl drain {node} --ignore-daemonsets   then govc vm.power -off {vm}",
+            "govc vm.upgrade -version={needed} -vm {vm}",
+            "govc vm.power -on {vm}   then kubectl uncordon {node}",
+        ],
+    }
+    SCSI_SLOTS = "VDO-1205" {
+        title: "A node VM has no room for another disk",
+        severity: Error,
+        seen: "{node}: all {slots} places on the SCSI controllers of {vm} are taken",
+        why: "The next volume fails to attach: missing SCSI controller, or an error without any text at the 60th disk.",
+        remedy: [
+            "With the VM off, add paravirtual controllers, up to four: govc device.scsi.add -vm {vm} -type pvscsi",
+            "If it has four already, move pods to other nodes: kubectl cordon {node}",
+            "On vSphere 8 and newer, storageProvider.maxVolumesPerNode: 255 raises the limit of 59",
+        ],
+    }
+    SCSI_KIND = "VDO-1206" {
+        title: "A node VM has SCSI controllers volumes cannot use",
+        severity: Warning,
+        seen: "{node}: {others} of {count} SCSI controllers of {vm} are not paravirtual",
+        why: "Volumes go to paravirtual controllers only: each other one costs 15 places, while Kubernetes still counts on 59 volumes for the node.",
+        remedy: ["With the VM off, change the controllers of {vm} to VMware Paravirtual: Edit Settings, SCSI controller, Change Type"],
+    }
+    VM_SNAPSHOTS = "VDO-1207" {
+        title: "A node VM has snapshots",
+        severity: Warning,
+        seen: "{node}: its VM {vm} has {snapshots}",
+        why: "A snapshot of the VM holds the volumes attached to it: attaching, detaching and growing them fails until it is gone. Image backups of node VMs leave such snapshots.",
+        remedy: [
+            "govc snapshot.tree -vm {vm}   shows them",
+            "govc snapshot.remove -vm {vm} '*'   removes all, merging their content into the disks",
+            "Exclude node VMs from image-level backup jobs",
+        ],
+    }
+    TOOLS_NOT_RUNNING = "VDO-1208" {
+        title: "VMware Tools do not run in a node VM",
+        severity: Error,
+        seen: "{node}: VMware Tools are {state} in {vm}",
+        why: "vCenter learns host name and addresses of the guest from them; without, the cloud provider cannot find or address the node.",
+        remedy: [
+            "On {node}: systemctl enable --now open-vm-tools   (install the package open-vm-tools first where it is missing)",
+            "On Talos: add the system extension vmtoolsd-guest-agent to the machine's image",
+        ],
+    }
+    GUEST_NAME_DIFFERS = "VDO-1209" {
+        title: "A node's name differs from its VM's host name",
+        severity: Warning,
+        seen: "{node}: VMware Tools report the host name {guest}",
+        why: "The cloud provider looks for the VM by the node's name, and keeps it under the guest's host name: if they differ, the node is not initialised.",
+        remedy: [
+            "On the node: hostnamectl set-hostname {node}   and restart VMware Tools",
+            "Or let the node join under the name {guest}: kubelet --hostname-override={guest}",
+        ],
+    }
+    GUEST_NAME_SHARED = "VDO-1210" {
+        title: "Several VMs have the host name of one node",
+        severity: Error,
+        seen: "{node}: the host name belongs to {vms}",
+        why: "The cloud provider looks for the VM by this name, finds several and gives up: Multiple VMs found. The node is not initialised.",
+        remedy: [
+            "Give every guest its own host name: on the VM that is not the node, hostnamectl set-hostname OTHER",
+            "Old copies of the VM that are off keep their last name: delete them, or power them on once under another",
+        ],
+    }
+    VM_OUT_OF_SIGHT = "VDO-1211" {
+        title: "A node's VM is where the drivers do not look",
+        severity: Error,
+        seen: "{node}: its VM {vm} is in {place}, but {drivers} only looks in {looked}",
+        why: "To the driver this VM does not exist: the node is not initialised, gets no volumes, and is deleted once it is not ready.",
+        remedy: ["Add {place} to {field}"],
+    }
+    HOST_TOO_OLD = "VDO-1212" {
+        title: "A node runs on an ESXi host that is too old",
+        severity: Error,
+        seen: "{node}: {host} runs ESXi {version}, {needed} is needed for {purpose}",
+        why: "What vCenter offers works only on hosts that know it too: attaching fails with NotSupported whenever the VM is on such a host.",
+        remedy: [
+            "Upgrade {host} to ESXi {needed} or newer",
+            "Until then keep node VMs away from it: govc host.maintenance.enter {path}",
+        ],
+    }
+    HOST_UNUSABLE = "VDO-1213" {
+        title: "A node's ESXi host is not connected or in maintenance",
+        severity: Warning,
+        seen: "{node}: its host {host} is {state}",
+        why: "Until it is back, storage drivers before 3.6.2 and 3.7.1 find no datastore that all hosts share, and new volumes cannot be made in its zone.",
+        remedy: [
+            "govc host.info {path}   shows its state",
+            "govc host.maintenance.exit {path}   or reconnect it once the work is done",
+        ],
+    }
+    PROVIDER_ID_FOREIGN = "VDO-1214" {
+        title: "A node carries the provider id of another cloud provider",
+        severity: Error,
+        seen: "{node}: spec.providerID is {id}",
+        why: "Kubernetes never lets a provider id change. The vSphere cloud provider cannot take the node over, and may delete it.",
+        remedy: [
+            "Switch the other provider off first; on k3s: --disable-cloud-controller",
+            "kubectl drain {node} --ignore-daemonsets   then kubectl delete node {node}",
+            "Restart kubelet on {node} with --cloud-provider=external; it joins again without a provider id",
+        ],
+    }
+    PROVIDER_ID_WRONG = "VDO-1215" {
+        title: "A node's provider id does not name its VM",
+        severity: Error,
+        seen: "{node}: spec.providerID is {id}, its VM {vm} has the uuid {uuid}",
+        why: "The drivers follow the provider id: they look for another machine, or crash on a uuid in the other byte order. It happens when kubelet is given --provider-id by hand, and after a VM was replaced under the same node name.",
+        remedy: [
+            "Remove --provider-id from kubelet's arguments on {node}",
+            "kubectl drain {node} --ignore-daemonsets   then kubectl delete node {node}   and restart kubelet: the cloud provider fills it in",
+        ],
+    }
+    NODE_UNINITIALIZED = "VDO-1216" {
+        title: "The cloud provider has not initialised a node",
+        severity: Error,
+        seen: "{node}: it carries the taint node.cloudprovider.kubernetes.io/uninitialized for {age}; {state}",
+        why: "Nothing is scheduled on it before that taint goes.",
+        remedy: [
+            "kubectl get pods --namespace {namespace} --selector {selector}   should show a running cloud provider",
+            "kubectl logs --namespace {namespace} --selector {selector} --tail 200 | grep {node}   says what it tried",
+        ],
+    }
+    KUBELET_NOT_EXTERNAL = "VDO-1217" {
+        title: "A node joined without waiting for the cloud provider",
+        severity: Error,
+        seen: "{node}: it has neither a provider id nor the taint that asks the cloud provider for one",
+        why: "Kubelet runs without --cloud-provider=external, or joined before it had it: the cloud provider never looks at the node, which keeps wrong addresses and no zone.",
+        remedy: [
+            "On {node}, add --cloud-provider=external to kubelet's arguments (kubeadm: nodeRegistration.kubeletExtraArgs) and restart kubelet",
+            "kubectl taint node {node} node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule   makes the cloud provider look at it now",
+        ],
+        fixable: true,
+    }
+    ADDRESS_WRONG = "VDO-1218" {
+        title: "The cloud provider would pick another address than kubelet uses",
+        severity: Error,
+        seen: "{node}: kubelet was told {wanted}, the cloud provider picks {picked} ({reason})",
+        why: "The node is not initialised, or its address changes and connections to its kubelet fail. VMware Tools list interfaces in their own order, those of the network plugin and virtual addresses among them.",
+        remedy: [
+            "Say which network counts: cloudProvider.nodes.internalNetworkSubnetCidr: {subnet}",
+            "Or hide the others from VMware Tools on {node}: [guestinfo] exclude-nics=cali*,antrea*,veth*,cni*,flannel*   in /etc/vmware-tools/tools.conf",
+        ],
+    }
+    ADDRESS_NONE = "VDO-1219" {
+        title: "No address of a node's VM can be used",
+        severity: Error,
+        seen: "{node}: {vm} has {addresses}; {reason}",
+        why: "Without an address the cloud provider does not initialise the node.",
+        remedy: [
+            "govc vm.info -json {vm} | grep -A3 ipAddress   shows what VMware Tools report",
+            "Correct cloudProvider.nodes, or connect the VM to the network it names",
+        ],
+    }
+    KUBELET_SKEW = "VDO-1220" {
+        title: "A node's kubelet does not fit the API server's version",
+        severity: Warning,
+        seen: "{node}: kubelet {version}, API server {server}",
+        why: "Kubernetes supports kubelets up to three minor releases behind the API server, and none ahead of it. Driver releases are chosen for the API server's version.",
+        remedy: ["Upgrade kubelet on {node} to {server}"],
+    }
+    CSI_NODE_MISSING = "VDO-1221" {
+        title: "The storage driver is not registered on a node",
+        severity: Error,
+        seen: "{node}: its CSINode has no entry for csi.vsphere.vmware.com",
+        why: "Pods with volumes cannot start there.",
+        remedy: [
+            "kubectl get pods --namespace {namespace} --field-selector spec.nodeName={node}   should show vsphere-csi-node running",
+            "kubectl logs --namespace {namespace} POD --container node-driver-registrar   says whether kubelet accepted it",
+        ],
+    }
+    CSI_NODE_STALE = "VDO-1222" {
+        title: "A node is registered for storage under a machine that is gone",
+        severity: Error,
+        seen: "{node}: its CSINode names {id}, {reason}",
+        why: "Controller and syncer of the storage driver exit when one node's VM is not found: csiNodeAdd failed. No volume can then be made or attached anywhere in the cluster.",
+        remedy: [
+            "If the machine is gone: kubectl delete node {node}",
+            "If it is there under a new uuid: kubectl delete csinode {node}   and restart the vsphere-csi-node pod on it, which registers it anew",
+        ],
+        fixable: true,
+    }
+    NODE_FOREIGN = "VDO-1223" {
+        title: "The storage driver runs on a node that is not a vSphere VM",
+        severity: Error,
+        seen: "{node}: {reason}, and vsphere-csi-node is scheduled on it",
+        why: "It registers a machine vCenter does not know, whereupon controller and syncer of the storage driver exit, for the whole cluster.",
+        remedy: [
+            "kubectl label node {node} vdo.vmware.com/platform=other   VDO then keeps the vSphere drivers away from it",
+            "With drivers VDO does not manage: add a nodeAffinity that leaves out {node} to the DaemonSet vsphere-csi-node",
+            "kubectl delete csinode {node}",
+        ],
+    }
+    MULTIPATH = "VDO-1224" {
+        title: "multipathd takes VMware disks on a node",
+        severity: Error,
+        seen: "{node}: multipathd has claimed disks of the vendor VMware",
+        why: "The disk then appears as /dev/dm-*: mounting says it is busy, growing a volume says no such file or directory.",
+        remedy: [
+            "On {node}, in /etc/multipath.conf: blacklist, device, vendor \"VMware\", product \"Virtual disk\"",
+            "systemctl restart multipathd   then multipath -F",
+        ],
+    }
+    NODE_HOLDS_VOLUMES = "VDO-1225" {
+        title: "A node that is down holds volumes other nodes wait for",
+        severity: Error,
+        seen: "{node}: not ready for {age}, still has {count} attached that pods elsewhere need: {volumes}",
+        why: "Kubernetes does not detach volumes from a node it cannot reach: the pods' replacements wait with a Multi-Attach error.",
+        remedy: [
+            "Make sure that {node} is really off: {power}",
+            "kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute   lets its volumes go",
+            "Remove that taint once the node is back",
+        ],
+    }
+    VOLUME_LIMIT_LOWER = "VDO-1226" {
+        title: "A node takes fewer volumes than asked for",
+        severity: Warning,
+        seen: "{node}: {actual} volumes, {wanted} are asked for",
+        why: "Since 3.7.1 the storage driver ignores MAX_VOLUMES_PER_NODE: it goes by the feature switch high-pv-node-density, 59 when off and 255 when on. Pods beyond the limit stay Pending.",
+        remedy: [
+            "kubectl patch configmap --namespace {namespace} internal-feature-states.csi.vsphere.vmware.com --type merge --patch '{patch}'",
+            "kubectl rollout restart daemonset --namespace {namespace} vsphere-csi-node",
+        ],
+    }
+    NODE_DELETION_RISK = "VDO-1227" {
+        title: "The cloud provider may delete a node that still exists",
+        severity: Blocker,
+        seen: "{node}: not ready, and the cloud provider {reason}",
+        why: "It deletes Node objects that are not ready and whose VM it does not find, with everything scheduled there. A vCenter it is not told of, a datacenter left out or a lost permission looks the same to it as a deleted VM.",
+        remedy: [
+            "kubectl set env --namespace {namespace} daemonset/vsphere-cloud-controller-manager SKIP_NODE_DELETION=true   at once, where VDO does not manage it",
+            "Then make the VM visible to it: see the other findings about {node}",
+        ],
+    }
+    DISK_SLOW = "VDO-1228" {
+        title: "The disks of a control plane node are slow",
+        severity: Warning,
+        seen: "{node}: disk latency is {latency} ms on average",
+        why: "etcd needs answers within a few milliseconds; beyond 100 ms leaders change, and leases of the drivers are lost with them.",
+        remedy: ["Move {vm} to a faster datastore, or give it a storage policy with more: govc vm.migrate -ds DATASTORE {vm}"],
+    }
+    CBT_MIXED = "VDO-1229" {
+        title: "Changed block tracking is on for some node VMs only",
+        severity: Warning,
+        seen: "{on} node VMs have it on, {off} have it off: {names}",
+        why: "A volume that moves between them loses its record of changed blocks: incremental backups become full ones, or miss data.",
+        remedy: ["Set it alike on all, each needs a power cycle: govc vm.change -vm {vm} -e ctkEnabled={value}"],
+    }
+    VM_OFF = "VDO-1230" {
+        title: "A node's VM is not running",
+        severity: Error,
+        seen: "{node}: its VM {vm} is {state}",
+        why: "The node cannot become ready.",
+        remedy: ["govc vm.power -on {vm}"],
+    }
+    DISK_UUID_WAITS = "VDO-1231" {
+        title: "A node VM needs a power cycle before it shows disk ids",
+        severity: Error,
+        seen: "{node}: disk.EnableUUID is set for {vm} but the VM has not been off since",
+        why: "The setting takes effect when the VM is powered on; a restart of the guest is not enough.",
+        remedy: [
+            "kubectl drain {node} --ignore-daemonsets   then govc vm.power -off {vm}",
+            "govc vm.power -on {vm}   then kubectl uncordon {node}",
+        ],
+    }
+    VM_INACCESSIBLE = "VDO-1232" {
+        title: "vCenter cannot reach the files of a node's VM",
+        severity: Error,
+        seen: "{node}: {vm} is inaccessible or orphaned",
+        why: "vCenter then forgets the VM's uuid: cloud providers that look for it take the machine for deleted.",
+        remedy: [
+            "Bring its datastore back: govc datastore.info   shows which are not accessible",
+            "If the VM was moved by hand: remove it from the inventory and register it anew with its old uuid",
+        ],
+    }
+    VOLUMES_AT_LIMIT = "VDO-1233" {
+        title: "A node has nearly all the volumes it can hold",
+        severity: Info,
+        seen: "{node}: {count} of {limit} volumes",
+        why: "Pods with volumes that only fit there will stay Pending.",
+        remedy: ["Add a node, or raise storageProvider.maxVolumesPerNode on vSphere 8 and newer"],
+    }
+}

@@ -1,0 +1,73 @@
+//! Zones and regions: tags in vCenter, labels in Kubernetes.
+
+catalogue! {
+    CATEGORY_MISSING = "VDO-1701" {
+        title: "A tag category for zones does not exist",
+        severity: Error,
+        seen: "{address} has no tag category {category}",
+        why: "With zones configured, the cloud provider initialises no node, and the storage driver registers none, before every node has its tags.",
+        remedy: [
+            "govc tags.category.create -t Datacenter -t ClusterComputeResource -t HostSystem {category}",
+            "govc tags.create -c {category} NAME   for each zone, and govc tags.attach -c {category} NAME PATH   to datacenter, cluster or host",
+            "Or, without zones: take cloudProvider.topology and storageProvider.topologyCategories out of the VDOConfig",
+        ],
+    }
+    TAG_MISSING = "VDO-1702" {
+        title: "A node has no zone or region tag above it",
+        severity: Error,
+        seen: "{node}: neither {host} nor anything above it has a tag of the category {category}",
+        why: "The node is not initialised by the cloud provider, and not registered by the storage driver: nodeVM does not have labels for the categories.",
+        remedy: [
+            "govc tags.attach -c {category} NAME {path}   or on the cluster or datacenter above, for all hosts in it",
+            "If there is one: let the account read tags and everything above the VM, with the role ReadOnly",
+        ],
+    }
+    TAG_DOUBLE = "VDO-1703" {
+        title: "A node has two tags of one category above it",
+        severity: Warning,
+        seen: "{node}: {category} is {tags}",
+        why: "The cloud provider and the storage driver may choose differently: the pod is sent to one zone, its volume is made in the other.",
+        remedy: ["Leave one: govc tags.detach -c {category} NAME PATH"],
+    }
+    TAG_ON_VM = "VDO-1704" {
+        title: "A zone tag is attached to a node's VM itself",
+        severity: Warning,
+        seen: "{node}: {vm} itself has the tag {tag} of the category {category}",
+        why: "The storage driver ignores tags on VMs, on purpose: the VM moves, the zone does not. The cloud provider may follow it, so the two disagree.",
+        remedy: ["govc tags.detach -c {category} {tag} {vm}   and attach it to host, cluster or datacenter"],
+    }
+    ZONE_MOVED = "VDO-1705" {
+        title: "A node's VM has moved to another zone",
+        severity: Warning,
+        seen: "{node}: its label {label} says {labelled}, its host {host} is in {actual}",
+        why: "Labels are written once and never follow: pods and volumes are placed for the old zone, and volumes of the old zone may not be reachable from the new host.",
+        remedy: [
+            "Move it back: govc vm.migrate -host HOST_IN_{labelled} {vm}   and keep it there with a VM/Host rule",
+            "Or let it join anew: kubectl drain {node} --ignore-daemonsets   kubectl delete node {node}   and restart kubelet",
+        ],
+    }
+    ZONE_LABELS_DISAGREE = "VDO-1706" {
+        title: "The zone labels of a node contradict each other",
+        severity: Error,
+        seen: "{node}: {first} and {second}",
+        why: "The storage driver's node pod exits with: found conflicting topology labels. Old releases wrote failure-domain.beta labels, new ones topology labels.",
+        remedy: [
+            "kubectl label node {node} {remove}   removes the old one",
+            "Let both drivers use one set of categories: cloudProvider.topology, and nothing in storageProvider.topologyCategories",
+        ],
+    }
+    ZONE_HALF = "VDO-1707" {
+        title: "Only one of zone and region is configured",
+        severity: Warning,
+        seen: "{present} is set, {absent} is not",
+        why: "The cloud provider then writes neither label, and the storage driver refuses its configuration.",
+        remedy: ["Set both in cloudProvider.topology, or neither"],
+    }
+    HOST_GROUP_BROKEN = "VDO-1708" {
+        title: "A host group that stands for a zone is not in order",
+        severity: Error,
+        seen: "Failure domain {domain}, host group {group}: {problem}",
+        why: "VMs of that zone may run on hosts of another.",
+        remedy: ["vSphere Client, cluster, Configure, VM/Host Groups and VM/Host Rules: correct {group}"],
+    }
+}
