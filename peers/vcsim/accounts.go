@@ -84,6 +84,12 @@ func (a *accounts) name(user string) string {
 	return user
 }
 
+func (a *accounts) knows(user string) bool {
+	a.Lock()
+	defer a.Unlock()
+	return a.users[sameAccount(user)] != nil
+}
+
 // groups are the folded names of a user's groups.
 func (a *accounts) groups(user string) map[string]bool {
 	a.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// collector replaces govmomi's PropertyCollector; only Fetch is still its own. It differs in that it
+// collector replaces govmomi's PropertyCollector. It differs in that it
 // shows each user what that user may see, finds changes by comparing with what it sent last, pays for
 // a change by the size of the change, and counts its versions.
 //

@@ -142,7 +142,7 @@ func sleep(ctx context.Context, d time.Duration) {
 
 func (g *gate) identify(r *http.Request) (*call, error) {
 	c := &call{agent: r.UserAgent(), session: "-"}
-	if r.Method == http.MethodPost && strings.Contains(r.Header.Get("Content-Type"), "xml") {
+	if r.Method == http.MethodPost && (strings.Contains(r.Header.Get("Content-Type"), "xml") || strings.HasPrefix(r.URL.Path, "/sdk")) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ type journal struct {
 	mu   sync.Mutex
 	base uint64 // position of notes[0]
 	log  []note
-	gone map[ref]bool  // removed objects: references are never used again
+	gone map[ref]bool  // removed entities: references are never used again
 	wake chan struct{} // closed at the next note
 
 	// follow is told that govmomi changed a VM, while the VM is still locked.
@@ -140,11 +140,11 @@ func (j *journal) UpdateObject(_ *simulator.Context, o mo.Reference, set []types
 
 // RemoveObject is called before the object is taken away.
 func (j *journal) RemoveObject(ctx *simulator.Context, r ref) {
-	j.mu.Lock()
-	j.gone[r] = true
-	j.mu.Unlock()
 	about := []ref{r}
 	if e, ok := ctx.Map.Get(r).(mo.Entity); ok {
+		j.mu.Lock()
+		j.gone[r] = true
+		j.mu.Unlock()
 		if p := e.Entity().Parent; p != nil {
 			about = append(about, *p)
 		}

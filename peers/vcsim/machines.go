@@ -134,6 +134,8 @@ func (s *Sim) blank(vm *simulator.VirtualMachine, dir, name string) {
 	vm.LayoutEx = &types.VirtualMachineFileLayoutEx{Timestamp: now}
 	vm.Storage = &types.VirtualMachineStorageInfo{Timestamp: now}
 	vm.Runtime.ConnectionState = types.VirtualMachineConnectionStateConnected
+	vm.Runtime.FaultToleranceState = types.VirtualMachineFaultToleranceStateNotConfigured
+	vm.Runtime.RecordReplayState = types.VirtualMachineRecordReplayStateInactive
 	vm.Summary.Guest = &types.VirtualMachineGuestSummary{}
 	vm.Summary.Storage = &types.VirtualMachineStorageSummary{Timestamp: now}
 	vm.Summary.OverallStatus = types.ManagedEntityStatusGreen

@@ -82,6 +82,9 @@ func (s *Sim) enforce(ctx *simulator.Context, m *simulator.Method) (mo.Reference
 	if l, ok := m.Body.(*types.Login); ok && l.UserName != internalUser {
 		l.UserName = displayName(s.accounts.name(l.UserName)) // how the session will spell it
 	}
+	if _, ok := m.Body.(*types.LoginByToken); ok && !s.knownSubject(ctx) {
+		return nil, &types.InvalidLogin{}
+	}
 	if ctx.Session != nil {
 		if c := s.auth.accessOf(ctx.Session.UserName); c != nil {
 			if !c.sees(m.This) {
@@ -102,6 +105,17 @@ func (s *Sim) enforce(ctx *simulator.Context, m *simulator.Method) (mo.Reference
 		m.This = searchRef // govmomi's own parts insist on its own index
 	}
 	return nil, nil
+}
+
+// knownSubject says whether a token was issued to one of the users; what it is signed with is not looked at.
+func (s *Sim) knownSubject(ctx *simulator.Context) bool {
+	var subject struct {
+		ID string `xml:"Assertion>Subject>NameID"`
+	}
+	if e, ok := ctx.Header.Security.(*simulator.Element); ok {
+		_ = e.Decode(&subject)
+	}
+	return !s.accounts.restricted() || s.accounts.knows(subject.ID)
 }
 
 // needs is what a call needs; nothing for the many that only read.

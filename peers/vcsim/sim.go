@@ -104,6 +104,7 @@ func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 		s.poseAsESXi()
 	}
 	s.journal.follow = s.follow
+	go s.forgetTasks()
 	s.reg().AddHandler(s.journal)
 	return s, nil
 }

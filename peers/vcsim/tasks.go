@@ -92,6 +92,25 @@ func (s *Sim) endTask(t *simulator.Task, result any, fault types.BaseMethodFault
 	s.setTask(t, changes...)
 }
 
+// vCenter, too, forgets a task some ten minutes after it ended.
+const taskMemory = 10 * time.Minute
+
+func (s *Sim) forgetTasks() {
+	for range time.Tick(time.Minute) {
+		for _, o := range s.reg().AllReference("Task") {
+			t, ok := o.(*simulator.Task)
+			if !ok {
+				continue
+			}
+			old := false
+			s.locked(t, func() { old = t.Info.CompleteTime != nil && time.Since(*t.Info.CompleteTime) > taskMemory })
+			if old {
+				s.reg().Remove(s.ctx(), t.Self)
+			}
+		}
+	}
+}
+
 var taskReference = regexp.MustCompile(`type="Task"[^>]*>(task-[0-9]+)<`)
 
 // settle ends our task as the one that the real call answered with ends.

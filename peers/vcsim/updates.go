@@ -213,7 +213,7 @@ func (c *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx, li
 	}
 	for {
 		_, wake := s.journal.end()
-		if !s.sessionAlive(ctx.Session.Key) {
+		if ctx.Session.UserName != "" && !s.sessionAlive(ctx.Session.Key) {
 			return nil, &types.NotAuthenticated{NoPermission: types.NoPermission{Object: &req.This, PrivilegeId: "System.View"}}
 		}
 		if set := c.next(ctx, s, limit, req.Version == ""); set != nil {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 )
@@ -179,4 +182,71 @@ func TestVersionsAreCountersAndALostAnswerIsSaidAgain(t *testing.T) {
 	if set, err := w.ask(1); err != nil || set != nil {
 		t.Fatalf("nothing changed since, but %v, %v", set, err)
 	}
+}
+
+func TestAListViewOfTasksIsWatched(t *testing.T) {
+	p := launch(t, world())
+	c, ctx := p.client(), deadline(t)
+	view, err := methods.CreateListView(ctx, c, &types.CreateListView{This: *c.ServiceContent.ViewManager})
+	must(t, err)
+	pc, err := methods.CreatePropertyCollector(ctx, c, &types.CreatePropertyCollector{This: c.ServiceContent.PropertyCollector})
+	must(t, err)
+	_, err = methods.CreateFilter(ctx, c, &types.CreateFilter{This: pc.Returnval, Spec: types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: view.Returnval, Skip: types.NewBool(true), SelectSet: []types.BaseSelectionSpec{
+			&types.TraversalSpec{Type: "ListView", Path: "view"}}}},
+		PropSet: []types.PropertySpec{{Type: "Task", PathSet: []string{"info"}}}}})
+	must(t, err)
+	w := &watch{t: t, c: c, pc: pc.Returnval, objects: map[ref]map[string]any{}}
+	w.once(1)
+	p.lever("POST", "/faults", record{"method": "PowerOffVM_Task", "task": "slow", "taskDelayMs": 100})
+	task, err := object.NewVirtualMachine(c.Client, p.moref("node-1")).PowerOff(ctx)
+	must(t, err)
+	_, err = methods.ModifyListView(ctx, c, &types.ModifyListView{This: view.Returnval, Add: []ref{task.Reference()}})
+	must(t, err)
+	w.until("the task", func() bool { return w.objects[task.Reference()] != nil })
+	w.until("its end", func() bool {
+		return w.objects[task.Reference()]["info"].(types.TaskInfo).State == types.TaskInfoStateSuccess
+	})
+	_, err = methods.ModifyListView(ctx, c, &types.ModifyListView{This: view.Returnval, Remove: []ref{task.Reference()}})
+	must(t, err)
+	w.until("its leave", func() bool { return len(w.objects) == 0 })
+}
+
+func TestAFilterWithoutTraversalTellsOfOneObject(t *testing.T) {
+	p := launch(t, world())
+	c, ctx := p.client(), deadline(t)
+	vm := p.moref("node-1")
+	_, err := methods.CreateFilter(ctx, c, &types.CreateFilter{This: c.ServiceContent.PropertyCollector, Spec: types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: vm}}, PropSet: []types.PropertySpec{{Type: "ManagedEntity", PathSet: []string{"name"}}}}})
+	must(t, err)
+	w := &watch{t: t, c: c, pc: c.ServiceContent.PropertyCollector, objects: map[ref]map[string]any{}}
+	w.once(1)
+	if w.named("node-1") == nil {
+		t.Fatalf("told: %v", w.objects)
+	}
+	p.lever("DELETE", patchOf("/DC0/vm/k8s/node-1"), nil)
+	w.until("its leave", func() bool { return len(w.objects) == 0 })
+	_, err = methods.CreateFilter(ctx, c, &types.CreateFilter{This: c.ServiceContent.PropertyCollector, Spec: types.PropertyFilterSpec{
+		ObjectSet: []types.ObjectSpec{{Obj: vm}}, PropSet: []types.PropertySpec{{Type: "ManagedEntity", PathSet: []string{"name"}}}}})
+	wantFault(t, err, "ManagedObjectNotFound")
+}
+
+func TestAWaitEndsWithItsClient(t *testing.T) {
+	p := launch(t, world())
+	c := p.client()
+	w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name")
+	gone, cancel := context.WithCancel(context.Background())
+	before := p.calls("WaitForUpdatesEx")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := methods.WaitForUpdatesEx(gone, c, &types.WaitForUpdatesEx{This: w.pc, Version: w.version})
+		ended <- err
+	}()
+	for p.calls("WaitForUpdatesEx") == before {
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel()
+	<-ended
+	p.lever("PATCH", patchOf("/DC0/vm/k8s/node-1"), record{"name": "renamed"})
+	w.until("a change the one who left did not take", func() bool { return w.named("renamed") != nil })
 }
