@@ -368,7 +368,9 @@ impl ReplyStream {
                 Ok(Some(value)) => return Ok(value),
                 Ok(None) => match self.incoming.chunk().await? {
                     Some(chunk) => {
-                        self.stream.feed(chunk.as_ref()).map_err(|e| self.incoming.unreadable(e))?;
+                        self.stream
+                            .feed(chunk.as_ref())
+                            .map_err(|e| self.incoming.unreadable(e))?;
                     }
                     None => self.stream.end(),
                 },

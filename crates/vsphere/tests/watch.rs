@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use common::{client_at, client_of, connected, counted, everything, holds, next, until, watching};
 use serde_json::json;
-use testkit::{Fault, FaultProxy, Inventory, Permission, Role, Vcenter, VcenterUser, Vm as SimulatedVm};
+use testkit::{
+    Fault, FaultProxy, Inventory, Permission, Role, Vcenter, VcenterUser, Vm as SimulatedVm,
+};
 use vsphere::inventory::{
-    Absence, Event, HostConnection, Lookup, PowerState, Presence, Selection, Status, ToolsRunning, Vm,
+    Absence, Event, HostConnection, Lookup, PowerState, Presence, Selection, Status, ToolsRunning,
+    Vm,
 };
 use vsphere::{Client, Credentials, Error, MoRef};
 
@@ -25,8 +28,10 @@ async fn every_change_of_a_machine_reaches_the_reader() {
     let host_before = inventory.view().vm_by_name("node-2").found().unwrap().host.clone();
 
     vcenter.patch_vm(path, json!({"hostName": "other.example.com"})).await;
-    until(&mut events, |e| matches!(e, Event::Changed { after, .. }
-        if after.as_vm().is_some_and(|vm| vm.host_name.as_deref() == Some("other.example.com"))))
+    until(&mut events, |e| {
+        matches!(e, Event::Changed { after, .. }
+        if after.as_vm().is_some_and(|vm| vm.host_name.as_deref() == Some("other.example.com")))
+    })
     .await;
     assert!(inventory.view().vm_by_dns_name("OTHER.example.com").found().is_some());
 
@@ -34,7 +39,9 @@ async fn every_change_of_a_machine_reaches_the_reader() {
     vcenter.patch_vm(path, json!({ "nics": nics })).await;
     holds("both addresses lead to the machine", || {
         let view = inventory.view();
-        ["10.9.8.7", "fd00::7"].iter().all(|ip| view.vm_by_ip(ip.parse().unwrap()).found().is_some())
+        ["10.9.8.7", "fd00::7"]
+            .iter()
+            .all(|ip| view.vm_by_ip(ip.parse().unwrap()).found().is_some())
     })
     .await;
 
@@ -56,7 +63,8 @@ async fn every_change_of_a_machine_reaches_the_reader() {
     holds("the option is seen", || {
         let view = inventory.view();
         let vm = view.vm_by_name("node-2").found().cloned().unwrap();
-        vm.extra_config.as_ref().and_then(|c| c.get("guestinfo.x")?.to_text()).as_deref() == Some("y")
+        vm.extra_config.as_ref().and_then(|c| c.get("guestinfo.x")?.to_text()).as_deref()
+            == Some("y")
     })
     .await;
 
@@ -97,10 +105,17 @@ async fn hosts_and_datastores_are_followed_too() {
     vcenter.patch_host("/DC0/host/cluster-a/esx-a1", json!({"maintenance": true})).await;
     holds("the host is in maintenance", || host("esx-a1").in_maintenance == Some(true)).await;
     vcenter.patch_host("/DC0/host/cluster-a/esx-a2", json!({"connection": "notResponding"})).await;
-    holds("the host does not respond", || host("esx-a2").connection == Some(HostConnection::NotResponding)).await;
+    holds("the host does not respond", || {
+        host("esx-a2").connection == Some(HostConnection::NotResponding)
+    })
+    .await;
     vcenter.patch_datastore("/DC0/datastore/shared", json!({"accessible": false})).await;
     holds("the datastore is out of reach", || {
-        inventory.view().datastores().iter().any(|d| d.name.as_deref() == Some("shared") && d.accessible == Some(false))
+        inventory
+            .view()
+            .datastores()
+            .iter()
+            .any(|d| d.name.as_deref() == Some("shared") && d.accessible == Some(false))
     })
     .await;
 }
@@ -114,7 +129,10 @@ async fn a_machine_that_is_destroyed_is_gone_with_proof() {
 
     vcenter.add_vms("DC0", [SimulatedVm::named("newcomer")]).await;
     let event = until(&mut events, |e| matches!(e, Event::Appeared(_))).await;
-    assert!(matches!(&event, Event::Appeared(object) if object.name() == Some("newcomer")), "{event:?}");
+    assert!(
+        matches!(&event, Event::Appeared(object) if object.name() == Some("newcomer")),
+        "{event:?}"
+    );
 
     vcenter.destroy_vm("/DC0/vm/node-1").await;
     let event = until(&mut events, |e| matches!(e, Event::Left(_))).await;
@@ -122,7 +140,9 @@ async fn a_machine_that_is_destroyed_is_gone_with_proof() {
     assert_eq!(departure.gone().map(vsphere::inventory::Gone::reference), Some(&vm.reference));
     let view = inventory.view();
     assert!(matches!(view.presence(&vm.reference), Presence::Departed(d) if d.gone().is_some()));
-    assert!(matches!(view.vm_by_bios_uuid(vm.bios_uuid.unwrap()), Lookup::Departed(d) if d.gone().is_some()));
+    assert!(
+        matches!(view.vm_by_bios_uuid(vm.bios_uuid.unwrap()), Lookup::Departed(d) if d.gone().is_some())
+    );
 }
 
 fn restricted() -> (VcenterUser, Inventory) {
@@ -154,7 +174,10 @@ async fn a_machine_that_may_no_longer_be_seen_is_invisible_and_not_gone() {
 
     vcenter.forbid("/DC0/vm/node-3", &user.name).await;
     let event = until(&mut events, |e| matches!(e, Event::Appeared(_))).await;
-    assert!(matches!(&event, Event::Appeared(object) if object.reference() == &vm.reference), "{event:?}");
+    assert!(
+        matches!(&event, Event::Appeared(object) if object.reference() == &vm.reference),
+        "{event:?}"
+    );
     assert!(inventory.view().departures().next().is_none());
 }
 
@@ -178,7 +201,10 @@ async fn a_vcenter_out_of_reach_leaves_the_view_as_it_was_and_says_so() {
     until(&mut events, |e| matches!(e, Event::Resynced)).await;
     assert_eq!(view_of("node-2").unwrap().power, Some(PowerState::Off));
     let event = until(&mut events, |e| matches!(e, Event::Left(_))).await;
-    assert!(matches!(&event, Event::Left(d) if d.gone().is_some() && d.object.name() == Some("node-1")), "{event:?}");
+    assert!(
+        matches!(&event, Event::Left(d) if d.gone().is_some() && d.object.name() == Some("node-1")),
+        "{event:?}"
+    );
     assert!(matches!(inventory.status(), Status::Live));
 }
 
@@ -193,10 +219,14 @@ async fn an_object_whose_fate_cannot_be_asked_for_is_unreachable_until_it_can() 
     vcenter.destroy_vm("/DC0/vm/node-1").await;
     let event = until(&mut events, |e| matches!(e, Event::Left(_))).await;
     assert!(matches!(&event, Event::Left(d) if d.absence == Absence::Unreachable), "{event:?}");
-    assert!(matches!(inventory.view().presence(&vm.reference), Presence::Departed(d) if d.gone().is_none()));
+    assert!(
+        matches!(inventory.view().presence(&vm.reference), Presence::Departed(d) if d.gone().is_none())
+    );
 
     vcenter.clear_faults().await;
-    let event = until(&mut events, |e| matches!(e, Event::Left(d) if d.absence != Absence::Unreachable)).await;
+    let event =
+        until(&mut events, |e| matches!(e, Event::Left(d) if d.absence != Absence::Unreachable))
+            .await;
     assert!(matches!(&event, Event::Left(d) if d.gone().is_some()), "{event:?}");
 }
 
@@ -225,7 +255,10 @@ async fn a_gap_is_told_as_resynced_after_expiry_restart_and_truncation() {
     vcenter.fault(Fault::on("WaitForUpdatesEx").fails("InvalidCollectorVersion").times(1)).await;
     vcenter.patch_vm("/DC0/vm/node-4", json!({"name": "after-wrong-version"})).await;
     until(&mut events, |e| matches!(e, Event::Resynced)).await;
-    holds("the view is right after a version vCenter did not know", || named("after-wrong-version")).await;
+    holds("the view is right after a version vCenter did not know", || {
+        named("after-wrong-version")
+    })
+    .await;
     assert!(inventory.view().departures().next().is_none(), "nothing ever left");
 }
 
@@ -246,7 +279,8 @@ async fn only_the_datacenters_asked_for_are_followed() {
     inventory.datacenters.push(second);
     let vcenter = Vcenter::start(inventory).await;
     let client = connected(&vcenter).await;
-    let (_watch, inventory, mut events) = watching(&client, vms().in_datacenters(["/europe/DC1"])).await;
+    let (_watch, inventory, mut events) =
+        watching(&client, vms().in_datacenters(["/europe/DC1"])).await;
     {
         let view = inventory.view();
         let names: Vec<_> = view.vms().iter().filter_map(|vm| vm.name.clone()).collect();
@@ -266,9 +300,15 @@ async fn a_datacenter_that_is_not_there_is_named_with_those_that_are() {
     let client = connected(&vcenter).await;
     let watch = client.watch(vms().in_datacenters(["DC0", "Atlantis"]));
     let error = watch.inventory().ready().await.unwrap_err();
-    assert!(matches!(&*error, Error::NoSuchDatacenter { wanted, .. } if wanted == "Atlantis"), "{error:?}");
+    assert!(
+        matches!(&*error, Error::NoSuchDatacenter { wanted, .. } if wanted == "Atlantis"),
+        "{error:?}"
+    );
     let text = error.to_string();
-    assert!(text.contains("no datacenter Atlantis") && text.contains("this user sees /DC0"), "{text}");
+    assert!(
+        text.contains("no datacenter Atlantis") && text.contains("this user sees /DC0"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! What the tests of this crate share.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod web;
+
 use std::sync::Arc;
 use std::time::Duration;
 
