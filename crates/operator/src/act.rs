@@ -1,0 +1,197 @@
+//! Executes the next step of a plan. Can be killed at any instant: what is applied twice is the
+//! same, and what was begun stands in the record.
+
+use std::{
+    collections::HashMap,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+use catalog::{Driver, manifest::Object};
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::json;
+use snafu::{ResultExt, Snafu};
+
+use crate::{
+    facts::ObjectId,
+    names,
+    observe::record_name,
+    plan::{Next, Plan},
+    record::Record,
+};
+
+/// The kinds of object a driver is made of, and whether they live in namespaces.
+pub(crate) static KINDS: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
+    let kind = |group: &str, version: &str, kind: &str, plural: &str, namespaced: bool| {
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        (ApiResource::from_gvk_with_plural(&gvk, plural), namespaced)
+    };
+    vec![
+        kind("", "v1", "Namespace", "namespaces", false),
+        kind("", "v1", "ServiceAccount", "serviceaccounts", true),
+        kind("", "v1", "ConfigMap", "configmaps", true),
+        kind("", "v1", "Secret", "secrets", true),
+        kind("", "v1", "Service", "services", true),
+        kind("apps", "v1", "Deployment", "deployments", true),
+        kind("apps", "v1", "DaemonSet", "daemonsets", true),
+        kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+        kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
+        kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
+        kind("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
+        kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
+        kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
+        kind(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            false,
+        ),
+        kind(
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingWebhookConfiguration",
+            "validatingwebhookconfigurations",
+            false,
+        ),
+    ]
+});
+
+/// Why a step could not be done. It is tried again.
+#[derive(Debug, Snafu)]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum Error {
+    #[snafu(display(
+        "{object} is of a kind VDO does not manage: the catalog is newer than this operator"
+    ))]
+    UnknownKind { object: ObjectId },
+    #[snafu(display("the API server refused {object}"))]
+    Apply {
+        object: ObjectId,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("{object} could not be deleted"))]
+    Delete {
+        object: ObjectId,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("the record of {driver} could not be written, so nothing was applied"))]
+    Record {
+        driver: Driver,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+}
+
+/// How our last apply left each object: by generation where it has one, else by resource version.
+/// Only saves work: after a restart everything is applied once more.
+#[derive(Debug, Default)]
+pub struct Applied(Mutex<HashMap<ObjectId, String>>);
+
+impl Applied {
+    pub(crate) fn is_settled(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
+        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        left.get(id).is_some_and(|left| *left == mark(metadata))
+    }
+
+    fn note(&self, id: ObjectId, metadata: &ObjectMeta) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, mark(metadata));
+    }
+}
+
+fn mark(metadata: &ObjectMeta) -> String {
+    let uid = metadata.uid.as_deref().unwrap_or_default();
+    match metadata.generation {
+        Some(generation) if generation > 0 => format!("{uid} generation {generation}"),
+        _ => format!("{uid} version {}", metadata.resource_version.as_deref().unwrap_or_default()),
+    }
+}
+
+/// Does the next thing of each driver. Returns whether something was done, so that it is worth
+/// looking again at once.
+pub async fn act(
+    client: &Client,
+    namespace: &str,
+    plan: &Plan,
+    applied: &Applied,
+) -> Result<bool, Error> {
+    let mut done = false;
+    for driver in &plan.drivers {
+        match &driver.next {
+            Next::Nothing | Next::Wait | Next::Blocked => continue,
+            Next::Record(record) => write_record(client, namespace, driver.driver, record).await?,
+            Next::Apply(objects) => {
+                for object in objects {
+                    apply(client, object, applied).await?;
+                }
+            }
+            Next::Delete(objects) => {
+                for object in objects {
+                    delete(client, object).await?;
+                }
+            }
+        }
+        done = true;
+    }
+    Ok(done)
+}
+
+fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Error> {
+    let known = KINDS.iter().find(|(r, _)| r.kind == id.kind && r.api_version == id.api_version);
+    let Some((resource, namespaced)) = known else {
+        return UnknownKindSnafu { object: id.clone() }.fail();
+    };
+    Ok(if *namespaced {
+        Api::namespaced_with(client.clone(), &id.namespace, resource)
+    } else {
+        Api::all_with(client.clone(), resource)
+    })
+}
+
+async fn apply(client: &Client, object: &Object, applied: &Applied) -> Result<(), Error> {
+    let id = ObjectId::of(object);
+    let api = api_of(client, &id)?;
+    // Forced: what stands in our objects is ours to say, and a human's edit is drift.
+    let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
+    let written = api
+        .patch(&id.name, &parameters, &Patch::Apply(&object.0))
+        .await
+        .context(ApplySnafu { object: id.clone() })?;
+    tracing::debug!(object = %id, "applied");
+    applied.note(id, &written.metadata);
+    Ok(())
+}
+
+async fn delete(client: &Client, id: &ObjectId) -> Result<(), Error> {
+    let deleted = api_of(client, id)?.delete(&id.name, &DeleteParams::background()).await;
+    match deleted {
+        Ok(_) => tracing::info!(object = %id, "deleted"),
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(error) => return Err(error).context(DeleteSnafu { object: id.clone() }),
+    }
+    Ok(())
+}
+
+async fn write_record(
+    client: &Client,
+    namespace: &str,
+    driver: Driver,
+    record: &Record,
+) -> Result<(), Error> {
+    let name = record_name(driver);
+    let text = serde_json::to_string_pretty(record).unwrap_or_default();
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace},
+        "data": {"record.json": text},
+    });
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
+    maps.patch(name, &parameters, &Patch::Apply(map)).await.context(RecordSnafu { driver })?;
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! The steps of an install, and how far each one is.
+
+use catalog::manifest::{Object, Stage};
+
+use super::configuration::Configuration;
+use crate::{
+    facts::{Facts, ObjectId, Workload},
+    names,
+    plan::{Next, Step, StepState},
+};
+
+/// The stages that are applied together, and what they are called. Each is gated by the one before.
+const GROUPS: [(&str, &[Stage]); 5] = [
+    ("Namespaces and definitions", &[Stage::Namespaces, Stage::Definitions]),
+    ("Accounts, permissions and configuration", &[Stage::Access, Stage::Settings]),
+    ("Controllers", &[Stage::Controllers]),
+    ("Node drivers", &[Stage::Nodes]),
+    ("Admission checks", &[Stage::Admission]),
+];
+
+/// All steps, and the next thing to do.
+pub(super) fn of(
+    facts: &Facts,
+    configuration: &Configuration,
+    _workload: Option<&Workload>,
+) -> (Vec<Step>, Next) {
+    let mut steps = Vec::new();
+    let mut next = Next::Nothing;
+    for (title, stages) in GROUPS {
+        let objects: Vec<&Object> =
+            configuration.objects.iter().filter(|o| stages.contains(&o.stage())).collect();
+        if objects.is_empty() {
+            continue;
+        }
+        if next != Next::Nothing {
+            steps.push(step(title, StepState::Pending, None));
+            continue;
+        }
+        let (state, message, todo) = look(facts, &objects);
+        steps.push(step(title, state, message));
+        if let Some(todo) = todo {
+            next = todo;
+        }
+    }
+    (steps, next)
+}
+
+fn step(title: &str, state: StepState, message: Option<String>) -> Step {
+    Step { title: title.into(), state, message }
+}
+
+/// How far one group of objects is.
+fn look(facts: &Facts, objects: &[&Object]) -> (StepState, Option<String>, Option<Next>) {
+    let open: Vec<Object> =
+        objects.iter().filter(|object| !is_applied(facts, object)).map(|o| (*o).clone()).collect();
+    if !open.is_empty() {
+        let message = format!("applying {} of {} objects", open.len(), objects.len());
+        return (StepState::Running, Some(message), Some(Next::Apply(open)));
+    }
+    let unhealthy = objects.iter().filter_map(|object| {
+        let workload = matches!(object.kind(), "Deployment" | "DaemonSet")
+            .then(|| facts.workloads.get(object.name()))?;
+        match workload {
+            Some(workload) if workload.is_healthy() => None,
+            Some(workload) => Some((object.name(), workload.clone())),
+            None => Some((object.name(), Workload::default())),
+        }
+    });
+    let waits: Vec<String> = unhealthy
+        .map(|(name, workload)| {
+            let why = workload.trouble.clone().unwrap_or_else(|| "starting".into());
+            format!("{name}: {} of {} pods are ready ({why})", workload.available, workload.wanted)
+        })
+        .collect();
+    if waits.is_empty() {
+        return (StepState::Done, None, None);
+    }
+    (StepState::Running, Some(waits.join("; ")), Some(Next::Wait))
+}
+
+/// Whether an object stands as it should, as far as we know.
+fn is_applied(facts: &Facts, object: &Object) -> bool {
+    let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());
+    facts
+        .objects
+        .get(&ObjectId::of(object))
+        .is_some_and(|seen| seen.settled && seen.digest.as_deref() == digest)
+}

@@ -1,0 +1,203 @@
+//! The circle: observe, decide, act, report, whenever something changed.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::ListParams,
+    runtime::events::{Recorder, Reporter},
+};
+use runtime::{backoff::Backoff, build::BuildInfo, checks::Check, tasks::Tasks};
+use snafu::{ResultExt, Snafu};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    act::{self, Applied},
+    decide::decide,
+    facts::{Facts, Platform},
+    names,
+    observe::{self, Stores, Surroundings},
+    report::{self, OperatorMetrics},
+    vcenters::Vcenters,
+};
+
+/// Changes that come within this time are looked at together.
+const SETTLE: Duration = Duration::from_millis(100);
+/// A look around when nothing changed: the watches are trusted, and yet.
+const RESYNC: Duration = Duration::from_mins(10);
+
+/// Why a round could not be finished. The next one tries again.
+#[derive(Debug, Snafu)]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum Error {
+    #[snafu(display("the cluster could not be observed"))]
+    Observe {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("a step of the plan failed"))]
+    Act { source: act::Error },
+    #[snafu(display("the status could not be written"))]
+    Report {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+}
+
+/// Everything a round needs.
+pub struct Engine {
+    client: Client,
+    around: Surroundings,
+    stores: Stores,
+    vcenters: Vcenters,
+    applied: Applied,
+    recorder: Recorder,
+    metrics: OperatorMetrics,
+    changed: Arc<watch::Sender<()>>,
+    /// The watches that fill the stores.
+    _watches: Tasks,
+}
+
+impl Engine {
+    /// Looks at the cluster and starts the watches.
+    pub async fn start(
+        client: Client,
+        namespace: &str,
+        build: BuildInfo,
+        metrics: OperatorMetrics,
+    ) -> Result<Self, Error> {
+        let around = surroundings(&client, namespace).await.context(ObserveSnafu)?;
+        let changed = Arc::new(watch::Sender::new(()));
+        let (stores, fillers) = Stores::new(&client, &changed);
+        let mut watches = Tasks::default();
+        for filler in fillers {
+            watches.spawn("watch", filler);
+        }
+        stores.ready().await;
+        let reporter = Reporter {
+            controller: names::FIELD_MANAGER.into(),
+            instance: std::env::var("POD_NAME").ok(),
+        };
+        Ok(Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            vcenters: Vcenters::new(build, changed.clone()),
+            client,
+            around,
+            stores,
+            applied: Applied::default(),
+            metrics,
+            changed,
+            _watches: watches,
+        })
+    }
+
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken, working: Check) {
+        let mut changes = self.changed.subscribe();
+        let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
+        loop {
+            changes.mark_unchanged();
+            let began = Instant::now();
+            let pause = match self.round().await {
+                Ok(again) => {
+                    working.pass();
+                    backoff.succeeded(&());
+                    if again { Duration::ZERO } else { RESYNC }
+                }
+                Err(error) => {
+                    let text = full_text(&error);
+                    tracing::error!(error = text, "a round was not finished");
+                    working.fail(text);
+                    backoff.failed(())
+                }
+            };
+            self.metrics.round(began.elapsed().as_secs_f64());
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+                _ = changes.changed() => tokio::time::sleep(SETTLE).await,
+            }
+        }
+        self.vcenters.forget_all();
+    }
+
+    /// One round. Returns whether something was done that makes another look worth while at once.
+    async fn round(&mut self) -> Result<bool, Error> {
+        let Self { client, around, stores, vcenters, applied, .. } = self;
+        let observed = observe::observe(client, around, stores, vcenters, applied).await;
+        let Some(facts) = observed.context(ObserveSnafu)? else { return Ok(false) };
+        let plan = decide(&facts);
+        tracing::debug!(next = ?summary(&facts, &plan), "decided");
+        report::report(client, &self.recorder, &self.metrics, &facts, &plan)
+            .await
+            .context(ReportSnafu)?;
+        act::act(client, &around.namespace, &plan, applied).await.context(ActSnafu)
+    }
+}
+
+fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {
+    let name = facts.config.metadata.name.as_deref().unwrap_or_default();
+    let drivers = plan.drivers.iter().map(|driver| {
+        let next = match &driver.next {
+            crate::plan::Next::Apply(objects) => format!("apply {} objects", objects.len()),
+            crate::plan::Next::Delete(objects) => format!("delete {} objects", objects.len()),
+            crate::plan::Next::Record(_) => "record".into(),
+            other => format!("{other:?}"),
+        };
+        format!("{name}: {} {next}", driver.driver)
+    });
+    drivers.collect()
+}
+
+fn full_text(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// What stays the same while the process runs.
+async fn surroundings(client: &Client, namespace: &str) -> Result<Surroundings, kube::Error> {
+    let version = client.apiserver_version().await?;
+    let home = Api::<Namespace>::all(client.clone()).get(names::KUBE_SYSTEM).await?;
+    let parsed = version.git_version.parse().map_err(|error| {
+        let text = format!("the API server says a version that is none: {error}");
+        kube::Error::Service(text.into())
+    })?;
+    Ok(Surroundings {
+        namespace: namespace.into(),
+        version: parsed,
+        platform: platform(client, &version.git_version).await?,
+        version_text: version.git_version,
+        uid: home.metadata.uid.unwrap_or_default(),
+        catalog: Arc::new(catalog::embedded().clone()),
+    })
+}
+
+async fn platform(client: &Client, version: &str) -> Result<Platform, kube::Error> {
+    if version.contains("+rke2") {
+        return Ok(Platform::Rke2);
+    }
+    if version.contains("+k3s") {
+        return Ok(Platform::K3s);
+    }
+    let groups = client.list_api_groups().await?;
+    if !groups.groups.iter().any(|group| group.name == "config.openshift.io") {
+        return Ok(Platform::Vanilla);
+    }
+    let gvk = kube::api::GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
+    let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, "infrastructures");
+    let api = Api::<kube::api::DynamicObject>::all_with(client.clone(), &resource);
+    let all = api.list(&ListParams::default()).await?;
+    let owns_drivers = all.items.iter().any(|object| {
+        let kind = object.data.pointer("/status/platformStatus/type");
+        kind.and_then(|kind| kind.as_str()) == Some("VSphere")
+    });
+    Ok(Platform::OpenShift { owns_drivers })
+}

@@ -1,0 +1,33 @@
+//! Names that must not change between two releases: objects in clusters carry them.
+
+/// The one field manager under which everything is applied.
+pub const FIELD_MANAGER: &str = "vdo";
+/// The label every object of ours carries, with [`MANAGED_BY`].
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// See [`MANAGED_BY_LABEL`].
+pub const MANAGED_BY: &str = "vdo";
+/// The label of the drivers' pods, with [`PART_OF`].
+pub const PART_OF_LABEL: &str = "app.kubernetes.io/part-of";
+/// See [`PART_OF_LABEL`].
+pub const PART_OF: &str = "vsphere-kubernetes-drivers";
+/// The version of the driver an object belongs to.
+pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
+/// The digest of an object as it was last applied.
+pub const DIGEST: &str = "vdo.vmware.com/digest";
+/// Present on a VDOConfig: VDO observes and reports, and changes nothing.
+pub const PAUSED: &str = "vdo.vmware.com/paused";
+
+/// Where credentials of vCenters are, and where the cloud controller lives.
+pub const KUBE_SYSTEM: &str = "kube-system";
+/// The Secret the cloud controller reads its credentials from.
+pub const CPI_SECRET: &str = "cpi-global-secret";
+/// The CSI driver's name in VolumeAttachments and CSINodes.
+pub const CSI_DRIVER: &str = "csi.vsphere.vmware.com";
+/// The cloud controller's DaemonSet, by whoever installed it.
+pub const CPI_WORKLOAD: &str = "vsphere-cloud-controller-manager";
+/// The CSI controller's Deployment, by whoever installed it.
+pub const CSI_CONTROLLER: &str = "vsphere-csi-controller";
+/// The CSI driver's DaemonSet, by whoever installed it.
+pub const CSI_NODE: &str = "vsphere-csi-node";
+/// The taint of a node that waits for its cloud controller.
+pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";

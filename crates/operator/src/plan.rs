@@ -1,0 +1,77 @@
+//! What is to be done: the outcome of `decide`, which `act` executes and `report` shows.
+
+use api::finding::Finding;
+use catalog::{Decision, Driver, manifest::Object};
+
+use crate::{facts::ObjectId, record::Record};
+
+/// The plan for the whole cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// For each driver that is wanted, observed or removed.
+    pub drivers: Vec<DriverPlan>,
+    /// What is wrong, or worth knowing.
+    pub findings: Vec<Finding>,
+    /// Whether nothing may be changed.
+    pub paused: bool,
+}
+
+/// The plan for one driver.
+#[derive(Clone, Debug)]
+pub struct DriverPlan {
+    /// Which.
+    pub driver: Driver,
+    /// Whether VDO acts on it.
+    pub mode: api::vdo_config::Mode,
+    /// What runs, if anything does.
+    pub installed: Option<String>,
+    /// What is to run.
+    pub target: Option<String>,
+    /// Why that release and no other; none where no choice was made.
+    pub decision: Option<Decision>,
+    /// All steps, in order.
+    pub steps: Vec<Step>,
+    /// The one thing to do now.
+    pub next: Next,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What it does.
+    pub title: String,
+    /// How far it is.
+    pub state: StepState,
+    /// What it waits for, or what is wrong.
+    pub message: Option<String>,
+}
+
+/// How far a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepState {
+    /// Not begun.
+    Pending,
+    /// Under way.
+    Running,
+    /// Done.
+    Done,
+    /// It cannot go on as things are.
+    Failed,
+}
+
+/// The one thing to do now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Nothing: all is as it should be, or it is not ours to act.
+    Nothing,
+    /// Write the record, then look again.
+    Record(Box<Record>),
+    /// Apply these objects.
+    Apply(Vec<Object>),
+    /// Delete these objects, which stand in the record and are wanted no more.
+    Delete(Vec<ObjectId>),
+    /// Wait: the steps say for what.
+    Wait,
+    /// Nothing can be done until somebody mends something: the findings say what.
+    Blocked,
+}

@@ -1,0 +1,59 @@
+//! What we wrote down about what we applied, before we applied it.
+//!
+//! A record lives in a ConfigMap of the operator's namespace, one for each driver. It is what makes
+//! a crash at any instant harmless: what may be pruned is only what stands here, and an upgrade that
+//! was under way is known to be one.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::ObjectId;
+
+/// The records of both drivers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// The cloud controller.
+    pub cpi: Record,
+    /// The storage driver.
+    pub csi: Record,
+}
+
+/// What is known of one driver.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Record {
+    /// The release that is being applied, or was last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Whether it became healthy.
+    pub healthy: bool,
+    /// The release before it, to go back to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+    /// A release that did not become healthy, and under which wish: it is not tried again until the
+    /// wish changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Rejected>,
+    /// Every object that may have been applied.
+    pub objects: BTreeSet<ObjectId>,
+    /// The identity of this cluster in CNS. Once written it never changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+}
+
+/// A release that was tried and did not become healthy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejected {
+    /// Which.
+    pub version: String,
+    /// What was wrong.
+    pub why: String,
+    /// The generation of the VDOConfig that wanted it.
+    pub generation: i64,
+}

@@ -1,0 +1,224 @@
+//! The status of the VDOConfig.
+
+use std::collections::BTreeMap;
+
+use api::{
+    VDOConfigStatus,
+    condition::{self, Answer},
+    finding::Severity,
+    vdo_config::{
+        DriverStatus, Mode, NodeState, Phase, Plan as PlanStatus, PlanState, PlanStep, StepState,
+        VcenterVersion, Versions,
+    },
+};
+use catalog::Driver;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    facts::{Facts, VcenterState, Workload},
+    names,
+    plan::{self, DriverPlan, Next, Plan},
+};
+
+/// Findings that stand in the status; the worst come first.
+const SHOWN: usize = 32;
+/// Nodes that are listed by name; beyond that only the numbers are given.
+const NODES_LISTED: usize = 500;
+
+/// The status that says what facts and plan say.
+pub(super) fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
+    let before = facts.config.status.clone().unwrap_or_default();
+    let mut status = VDOConfigStatus {
+        conditions: before.conditions.clone(),
+        observed_generation: facts.config.metadata.generation,
+        cpi: driver_of(plan, Driver::Cpi).map(|driver| driver_status(facts, driver)),
+        csi: driver_of(plan, Driver::Csi).map(|driver| driver_status(facts, driver)),
+        versions: Some(versions(facts)),
+        findings: plan.findings.iter().take(SHOWN).cloned().collect(),
+        plan: Some(plan_status(&before, facts, plan)),
+        cluster_id: facts.records.csi.cluster_id.clone().or_else(|| before.cluster_id.clone()),
+    };
+    keep_since(&mut status, &before, facts);
+    conditions(&mut status, facts, plan);
+    status
+}
+
+fn driver_of(plan: &Plan, driver: Driver) -> Option<&DriverPlan> {
+    plan.drivers.iter().find(|d| d.driver == driver)
+}
+
+fn is_done(driver: &DriverPlan) -> bool {
+    driver.next == Next::Nothing
+}
+
+fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
+    let phase = match &driver.next {
+        Next::Nothing if driver.driver == Driver::Cpi => Phase::Configured,
+        Next::Nothing => Phase::Deployed,
+        Next::Blocked => Phase::Failed,
+        Next::Record(_) | Next::Apply(_) | Next::Delete(_) => Phase::Deploying,
+        Next::Wait => Phase::Configuring,
+    };
+    let waits = driver.steps.iter().find(|step| step.state != plan::StepState::Done);
+    let message = waits.map(|step| match &step.message {
+        Some(message) => format!("{}: {message}", step.title),
+        None => step.title.clone(),
+    });
+    let nodes = node_states(facts, driver.driver);
+    let ready = nodes.values().filter(|state| **state == NodeState::Ready).count();
+    DriverStatus {
+        phase: (driver.mode != Mode::Observe).then_some(phase),
+        status_msg: message,
+        nodes: i32::try_from(nodes.len()).ok(),
+        nodes_ready: i32::try_from(ready).ok(),
+        node_status: if nodes.len() <= NODES_LISTED { nodes } else { BTreeMap::new() },
+        version: driver.installed.clone(),
+        target: driver.target.clone().filter(|target| driver.installed.as_ref() != Some(target)),
+        mode: Some(driver.mode),
+        ..DriverStatus::default()
+    }
+}
+
+/// The cloud controller is judged node by node; the storage driver by its DaemonSet.
+fn node_states(facts: &Facts, driver: Driver) -> BTreeMap<String, NodeState> {
+    if driver == Driver::Csi {
+        return BTreeMap::new();
+    }
+    let nodes = facts.cluster.nodes.iter().filter(|node| !node.is_foreign());
+    nodes
+        .map(|node| {
+            let ready = node.is_initialized() && !node.provider_id.is_empty();
+            (node.name.clone(), if ready { NodeState::Ready } else { NodeState::Pending })
+        })
+        .collect()
+}
+
+fn versions(facts: &Facts) -> Versions {
+    let vcenters = facts.vcenters.iter().map(|(name, vcenter)| match &vcenter.state {
+        VcenterState::Verified { version, build, .. } => VcenterVersion {
+            name: name.clone(),
+            version: Some(version.clone()),
+            build: Some(build.clone()),
+        },
+        _ => VcenterVersion { name: name.clone(), version: None, build: None },
+    });
+    Versions {
+        operator: Some(env!("CARGO_PKG_VERSION").into()),
+        kubernetes: Some(facts.cluster.version_text.clone()),
+        distribution: Some(facts.cluster.platform.name().into()),
+        vcenters: vcenters.collect(),
+        catalog: i64::try_from(facts.catalog.serial).ok(),
+    }
+}
+
+fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStatus {
+    let old = before.plan.iter().flat_map(|plan| &plan.steps);
+    let old: BTreeMap<&str, &PlanStep> = old.map(|step| (step.title.as_str(), step)).collect();
+    let steps = plan.drivers.iter().flat_map(|driver| {
+        driver.steps.iter().map(|step| {
+            let title = format!("{}: {}", driver.driver, step.title);
+            let state = match step.state {
+                plan::StepState::Pending => StepState::Pending,
+                plan::StepState::Running => StepState::Running,
+                plan::StepState::Done => StepState::Done,
+                plan::StepState::Failed => StepState::Failed,
+            };
+            let since = old.get(title.as_str()).filter(|old| old.state == state);
+            let since = since.and_then(|old| old.since.clone()).unwrap_or(Time(facts.now));
+            PlanStep { title, state, message: step.message.clone(), since: Some(since) }
+        })
+    });
+    let steps = steps.collect();
+    let blocked = plan.drivers.iter().any(|d| d.next == Next::Blocked);
+    let state = match () {
+        () if plan.paused => PlanState::Waiting,
+        () if blocked => PlanState::Blocked,
+        () if plan.drivers.iter().all(is_done) => PlanState::Done,
+        () => PlanState::Running,
+    };
+    let summary =
+        plan.drivers.iter().filter_map(|driver| match (&driver.installed, &driver.target) {
+            (None, Some(target)) => Some(format!("install {} {target}", driver.driver)),
+            (Some(from), Some(to)) if from != to => {
+                Some(format!("{} {from} to {to}", driver.driver))
+            }
+            _ => None,
+        });
+    let summary: Vec<String> = summary.collect();
+    PlanStatus {
+        summary: (!summary.is_empty()).then(|| summary.join(", ")),
+        state: Some(state),
+        steps,
+    }
+}
+
+/// A finding that was there before keeps the time it was first seen.
+fn keep_since(status: &mut VDOConfigStatus, before: &VDOConfigStatus, facts: &Facts) {
+    for finding in &mut status.findings {
+        let old = before
+            .findings
+            .iter()
+            .find(|old| old.code == finding.code && old.objects == finding.objects);
+        finding.since = old.and_then(|old| old.since.clone()).or(Some(Time(facts.now)));
+    }
+}
+
+fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
+    let generation = facts.config.metadata.generation;
+    let now = Time(facts.now);
+    let mut set = |kind: &str, answer: Answer, reason: &str, message: String| {
+        condition::set(&mut status.conditions, kind, answer, reason, message, generation, &now);
+    };
+    let worst = plan.findings.iter().find(|finding| finding.severity >= Severity::Error);
+    let waits = plan.drivers.iter().flat_map(|d| &d.steps);
+    let waits = waits.into_iter().find(|step| step.state != plan::StepState::Done);
+    let done = plan.drivers.iter().all(is_done) && healthy(facts, plan);
+    let (reason, message) = match (worst, waits) {
+        (Some(finding), _) => ("Finding", format!("{}: {}", finding.code, finding.title)),
+        (None, Some(step)) => {
+            ("Progressing", step.message.clone().unwrap_or_else(|| step.title.clone()))
+        }
+        (None, None) if done => ("Healthy", "all drivers run as they should".to_owned()),
+        (None, None) => ("Progressing", "the drivers are starting".to_owned()),
+    };
+    set(condition::READY, (done && worst.is_none()).into(), reason, message.clone());
+    set(condition::DEGRADED, worst.is_some().into(), reason, message.clone());
+    let progressing = !plan.drivers.iter().all(|d| is_done(d) || d.next == Next::Blocked);
+    set(condition::PROGRESSING, progressing.into(), reason, message.clone());
+    set(condition::UPGRADEABLE, (!progressing).into(), reason, message);
+    for driver in &plan.drivers {
+        let kind = match driver.driver {
+            Driver::Cpi => condition::CLOUD_PROVIDER_READY,
+            Driver::Csi => condition::STORAGE_READY,
+        };
+        let ready = is_done(driver) && driver_is_healthy(facts, driver.driver);
+        let waits = driver.steps.iter().find(|step| step.state != plan::StepState::Done);
+        let message = waits.and_then(|step| step.message.clone()).unwrap_or_default();
+        set(kind, ready.into(), if ready { "Healthy" } else { "Progressing" }, message);
+    }
+    let verified =
+        facts.vcenters.values().all(|v| matches!(v.state, VcenterState::Verified { .. }));
+    set(
+        condition::VCENTER_READY,
+        verified.into(),
+        if verified { "Verified" } else { "NotVerified" },
+        String::new(),
+    );
+}
+
+fn healthy(facts: &Facts, plan: &Plan) -> bool {
+    plan.drivers
+        .iter()
+        .filter(|d| d.mode != Mode::Removed)
+        .all(|d| driver_is_healthy(facts, d.driver))
+}
+
+fn driver_is_healthy(facts: &Facts, driver: Driver) -> bool {
+    let workloads: &[&str] = match driver {
+        Driver::Cpi => &[names::CPI_WORKLOAD],
+        Driver::Csi => &[names::CSI_CONTROLLER, names::CSI_NODE],
+    };
+    let run = workloads.iter().all(|n| facts.workloads.get(*n).is_some_and(Workload::is_healthy));
+    let nodes = node_states(facts, driver);
+    run && nodes.values().all(|state| *state == NodeState::Ready)
+}

@@ -1,0 +1,83 @@
+//! The status of each VsphereCloudConfig.
+
+use api::{
+    VsphereCloudConfig, VsphereCloudConfigStatus,
+    condition::{self, Answer},
+    vsphere_cloud_config::{About, Verdict},
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::{
+    facts::{Facts, VcenterState},
+    names,
+};
+
+/// Writes the status of those whose state changed.
+pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::Error> {
+    let namespace = facts.config.metadata.namespace.as_deref().unwrap_or_default();
+    let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
+    for (name, vcenter) in &facts.vcenters {
+        let before = vcenter.status.clone().unwrap_or_default();
+        let after = status(&before, &vcenter.state, vcenter.generation, &Time(facts.now));
+        if before == after {
+            continue;
+        }
+        let body = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1",
+            "kind": "VsphereCloudConfig",
+            "status": after,
+        });
+        let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
+        configs.patch_status(name, &parameters, &Patch::Apply(body)).await?;
+    }
+    Ok(())
+}
+
+fn status(
+    before: &VsphereCloudConfigStatus,
+    state: &VcenterState,
+    generation: Option<i64>,
+    now: &Time,
+) -> VsphereCloudConfigStatus {
+    let mut after = VsphereCloudConfigStatus { observed_generation: generation, ..before.clone() };
+    let (answer, reason, message) = match state {
+        VcenterState::Untried => (Answer::Unknown, "Connecting", "not tried yet".to_owned()),
+        VcenterState::Verified { version, .. } => {
+            let message = format!("vCenter {version} answers, and the credentials are right");
+            (Answer::True, "Verified", message)
+        }
+        VcenterState::Failed { reason, message, .. } => {
+            (Answer::False, reason.as_str(), message.clone())
+        }
+    };
+    after.config = match state {
+        VcenterState::Untried => before.config,
+        VcenterState::Verified { .. } => Some(Verdict::Verified),
+        VcenterState::Failed { .. } => Some(Verdict::Failed),
+    };
+    after.message = Some(message.clone());
+    if let VcenterState::Verified { version, api_version, build, instance_uuid, product } = state {
+        after.about = Some(About {
+            product: Some(product.clone()),
+            version: Some(version.clone()),
+            build: Some(build.clone()),
+            api_version: Some(api_version.clone()),
+            instance_uuid: Some(instance_uuid.clone()),
+        });
+    }
+    condition::set(
+        &mut after.conditions,
+        condition::READY,
+        answer,
+        reason,
+        message,
+        generation,
+        now,
+    );
+    after
+}

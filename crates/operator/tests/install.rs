@@ -1,0 +1,38 @@
+//! One object in, running drivers out: on a real control plane, with the real upstream cloud
+//! controller reading what was rendered for it.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use common::Stage;
+use serde_json::json;
+
+#[tokio::test]
+async fn one_object_leads_to_running_drivers_and_initialised_nodes() {
+    let stage = Stage::set(2).await;
+    let operator = stage.operator();
+    stage
+        .configure(json!({
+            "cloudProvider": {
+                "vsphereCloudConfigs": ["vc"],
+                "topology": {"zone": "k8s-zone", "region": "k8s-region"},
+            },
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+        .await;
+    let _cloud_controller = stage.upstream_cloud_controller().await;
+
+    let config = stage.ready(&operator, 90).await;
+
+    let status = config.status.unwrap();
+    let (cpi, csi) = (status.cpi.unwrap(), status.csi.unwrap());
+    assert_eq!(cpi.nodes_ready, Some(3));
+    assert_eq!(cpi.version.as_deref().map(|v| v.starts_with("1.36")), Some(true), "{cpi:?}");
+    assert!(csi.version.is_some(), "{csi:?}");
+    assert!(status.cluster_id.unwrap().starts_with("vdo-"));
+    let node = stage.node("node-1").await;
+    let spec = node.spec.unwrap();
+    assert!(spec.provider_id.unwrap().starts_with("vsphere://42"));
+    let zone = &node.metadata.labels.unwrap()["topology.kubernetes.io/zone"];
+    assert!(zone.starts_with("zone-"), "{zone}");
+}
