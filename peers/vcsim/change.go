@@ -89,10 +89,15 @@ func (s *Sim) patchVM(path string, patch []byte) (VM, error) {
 		before := s.describeVM(vm)
 		after = clone(before)
 		after.NICs, after.SCSI = clone(before.NICs), clone(before.SCSI)
+		given := map[string]any{}
+		decodeLoose(patch, &given)
+		if given["nics"] != nil { // decoding into the old list would leave old fields in the new cards
+			after.NICs = nil
+		}
 		if err = decodeStrict(patch, &after); err != nil {
 			return
 		}
-		if err = s.checkPatch(p, &before, &after, patch); err != nil {
+		if err = s.checkPatch(p, &before, &after, given); err != nil {
 			return
 		}
 		err = s.changeVM(p, vm, before, after)
@@ -106,7 +111,7 @@ func (s *Sim) patchVM(path string, patch []byte) (VM, error) {
 	return s.lookAt(vm), nil
 }
 
-func (s *Sim) checkPatch(p *places, before, after *VM, patch []byte) error {
+func (s *Sim) checkPatch(p *places, before, after *VM, given map[string]any) error {
 	shape := Datacenter{Name: p.dc.Name}
 	for name := range p.nets {
 		shape.Networks = append(shape.Networks, name)
@@ -115,8 +120,7 @@ func (s *Sim) checkPatch(p *places, before, after *VM, patch []byte) error {
 		if p.hosts[after.Host] == nil {
 			return fmt.Errorf("vm.host: no host named %q", after.Host)
 		}
-		var given map[string]any
-		if decodeLoose(patch, &given); given["resourcePool"] == nil {
+		if given["resourcePool"] == nil {
 			if s.computeResource(*p.hosts[after.Host].Parent) != s.computeResource(*p.hosts[before.Host].Parent) {
 				after.ResourcePool = ""
 			}
@@ -258,6 +262,11 @@ func (s *Sim) reregister(path string) (VM, error) {
 	folder := s.reg().Get(*again.Parent).(*simulator.Folder)
 	s.member(folder, &folder.ChildEntity, again.Self, true)
 	s.guests.put(again.Self, guest)
+	for _, d := range device[*types.VirtualDisk](again) {
+		if d.VDiskId != nil {
+			s.volumes.note(d.VDiskId.Id, &again.Self)
+		}
+	}
 	s.reg().PutEntity(folder, again)
 	s.journal.restructure(folder.Self, again.Self)
 	return s.lookAt(again), nil
@@ -283,6 +292,7 @@ func (s *Sim) patchHost(path string, patch []byte) (Host, error) {
 		}
 	})
 	s.journal.touch(h.Self, *h.Parent)
+	s.reconnect(h.Vm)
 	return s.lookAtHost(h), err
 }
 
@@ -310,9 +320,7 @@ func (s *Sim) patchDatastore(path string, patch []byte) (Datastore, error) {
 		s.setDatastore(dc, ds, spec)
 	})
 	s.journal.touch(ds.Self)
-	for _, h := range s.hostsOf(dc) {
-		s.journal.touch(h.Self)
-	}
+	s.reconnect(ds.Vm)
 	return s.lookAtDatastore(ds), err
 }
 

@@ -29,8 +29,9 @@ type volumes struct {
 }
 
 func wrapCNS(s *Sim, reg *simulator.Registry) {
-	reg.Put(&volumes{CnsVolumeManager: reg.Get(cns.CnsVolumeManagerInstance).(*cnssim.CnsVolumeManager), sim: s,
-		attached: map[string]ref{}, clusters: map[string][]cnstypes.CnsContainerCluster{}})
+	s.volumes = &volumes{CnsVolumeManager: reg.Get(cns.CnsVolumeManagerInstance).(*cnssim.CnsVolumeManager), sim: s,
+		attached: map[string]ref{}, clusters: map[string][]cnstypes.CnsContainerCluster{}}
+	reg.Put(s.volumes)
 }
 
 // Our tasks stand on an object of their own: govmomi's take the manager's lock under another context.
@@ -87,6 +88,9 @@ func (c *volumes) query(filter *cnstypes.CnsQueryFilter) []cnstypes.CnsVolume {
 	for _, v := range found {
 		v = clone(v)
 		v.Metadata.ContainerClusterArray = slices.Clone(c.clusters[v.VolumeId.Id])
+		if ds := c.sim.datastoreAt(v.DatastoreUrl); ds == nil || !ds.Summary.Accessible {
+			v.DatastoreAccessibilityStatus, v.HealthStatus = "notAccessible", "unknown"
+		}
 		uses := func(id string) bool {
 			return slices.ContainsFunc(v.Metadata.ContainerClusterArray, func(x cnstypes.CnsContainerCluster) bool { return x.ClusterId == id })
 		}

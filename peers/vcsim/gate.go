@@ -106,7 +106,10 @@ func (g *gate) pass(w http.ResponseWriter, r *http.Request, c *call) {
 		done := g.sim.watching(r.Context(), c)
 		defer done()
 		g.inner.ServeHTTP(w, r)
-		if !reads(c.method) {
+		switch {
+		case c.method == "Logout":
+			g.sim.journal.touch() // a wait of this session is to notice
+		case !reads(c.method):
 			g.sim.journal.touch(c.this) // not all of govmomi's methods say what they changed
 		}
 		return

@@ -234,6 +234,9 @@ func (inv *Inventory) withDefaults() {
 func (a *About) withDefaults() {
 	or(&a.APIType, "VirtualCenter")
 	or(&a.Version, "8.0.3")
+	if strings.HasPrefix(a.Version, "6.") {
+		or(&a.APIVersion, a.Version) // four numbers came with 7.0
+	}
 	or(&a.APIVersion, a.Version+".0")
 	or(&a.Build, "24022515")
 	if a.APIType == "HostAgent" {

@@ -79,6 +79,9 @@ func (j *journal) since(position uint64) changes {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	c := changes{next: j.base + uint64(len(j.log)), objects: map[ref]bool{}}
+	if position > c.next {
+		position = c.next
+	}
 	if position < j.base {
 		c.everything, c.structure, c.rights = true, true, true
 		return c

@@ -231,10 +231,42 @@ func (s *Sim) place(vm *simulator.VirtualMachine, host *simulator.HostSystem, po
 		s.member(host, &host.Vm, vm.Self, true)
 		s.member(pool, &pool.Vm, vm.Self, true)
 	}
-	at, in := host.Self, pool.Self
-	vm.Runtime.Host, vm.Summary.Runtime.Host, vm.ResourcePool = &at, &at, &in
+	if at := host.Self; vm.Runtime.Host == nil || *vm.Runtime.Host != at {
+		vm.Runtime.Host, vm.Summary.Runtime.Host = &at, &at
+	}
+	if in := pool.Self; vm.ResourcePool == nil || *vm.ResourcePool != in {
+		vm.ResourcePool = &in
+	}
 	vm.EnvironmentBrowser = *s.computeResource(*host.Parent).EnvironmentBrowser
+	s.setConnection(vm)
 	s.journal.touch(host.Self, pool.Self, vm.Self)
+}
+
+// setConnection says how vCenter stands to a VM that the caller has locked: it loses VMs with their
+// host, and cannot read those whose datastore is away.
+func (s *Sim) setConnection(vm *simulator.VirtualMachine) {
+	state := types.VirtualMachineConnectionStateConnected
+	if len(vm.Datastore) > 0 {
+		if ds, ok := s.reg().Get(vm.Datastore[0]).(*simulator.Datastore); ok && !ds.Summary.Accessible {
+			state = types.VirtualMachineConnectionStateInaccessible
+		}
+	}
+	if vm.Runtime.Host != nil {
+		if h, ok := s.reg().Get(*vm.Runtime.Host).(*simulator.HostSystem); ok && h.Runtime.ConnectionState != types.HostSystemConnectionStateConnected {
+			state = types.VirtualMachineConnectionStateDisconnected
+		}
+	}
+	vm.Runtime.ConnectionState, vm.Summary.Runtime.ConnectionState = state, state
+}
+
+// reconnect works out the state of VMs anew after their host or datastore changed.
+func (s *Sim) reconnect(vms []ref) {
+	for _, r := range vms {
+		if vm, ok := s.reg().Get(r).(*simulator.VirtualMachine); ok {
+			s.locked(vm, func() { s.setConnection(vm) })
+			s.journal.touch(r)
+		}
+	}
 }
 
 // setSnapshots makes the VM's chain of snapshots carry these names, oldest first.

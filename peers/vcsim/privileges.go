@@ -77,6 +77,14 @@ var byType = map[string]map[string]string{
 		"ClusterComputeResource": "Host.Inventory.RenameCluster", "ResourcePool": "Resource.RenamePool", "Datacenter": "Datacenter.Rename"},
 }
 
+// otherTasks is for tasks that no table names: nothing that changes an entity goes unasked.
+var otherTasks = map[string]string{"VirtualMachine": "VirtualMachine.Config.Settings", "HostSystem": "Host.Config.Settings", "Datastore": "Datastore.Config",
+	"ClusterComputeResource": "Host.Inventory.EditCluster", "ComputeResource": "Host.Inventory.EditCluster", "Folder": "Folder.Create",
+	"ResourcePool": "Resource.EditPool", "Datacenter": "Datacenter.Reconfigure", "Task": "Global.CancelTask"}
+
+// ownRules are the tasks that needs judges by what they say.
+var ownRules = map[string]bool{"ReconfigVM_Task": true, "RelocateVM_Task": true, "MoveIntoFolder_Task": true}
+
 // enforce is called by govmomi for each decoded SOAP call before it is made; a fault ends the call.
 func (s *Sim) enforce(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	if l, ok := m.Body.(*types.Login); ok && l.UserName != internalUser {
@@ -125,6 +133,9 @@ func (s *Sim) needs(m *simulator.Method) (all []need) {
 	}
 	if p := byType[m.Name][m.This.Type]; p != "" {
 		all = append(all, need{p, m.This})
+	}
+	if len(all) == 0 && strings.HasSuffix(m.Name, "_Task") && !ownRules[m.Name] && otherTasks[m.This.Type] != "" {
+		all = append(all, need{otherTasks[m.This.Type], m.This})
 	}
 	if strings.HasPrefix(m.Name, "Pbm") && m.Name != "PbmRetrieveServiceContent" {
 		all = append(all, need{"StorageProfile.View", m.This})

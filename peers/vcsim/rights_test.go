@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/vmware/govmomi"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
@@ -199,5 +200,71 @@ func TestRolesAndPermissionsAreManagedOverSOAP(t *testing.T) {
 	_, err = object.NewAuthorizationManager(oc.Client).AddRole(ctx, "mine", nil)
 	wantFault(t, err, "NoPermission")
 	err = object.NewAuthorizationManager(oc.Client).SetEntityPermissions(ctx, p.moref("node-1"), []types.Permission{{Principal: op, RoleId: -1}})
+	wantFault(t, err, "NoPermission")
+}
+
+func TestSessionsAreListedAndEndedByThoseWhoMay(t *testing.T) {
+	p := launch(t, world())
+	c, boss, ctx := p.client(op), p.client(), deadline(t)
+	read := func(c *govmomi.Client) types.ObjectContent {
+		t.Helper()
+		res, err := methods.RetrieveProperties(ctx, c, &types.RetrieveProperties{This: c.ServiceContent.PropertyCollector, SpecSet: []types.PropertyFilterSpec{{
+			ObjectSet: []types.ObjectSpec{{Obj: *c.ServiceContent.SessionManager}}, PropSet: []types.PropertySpec{{Type: "SessionManager", PathSet: []string{"sessionList", "currentSession"}}}}}})
+		must(t, err)
+		return res.Returnval[0]
+	}
+	if mine := read(c); len(mine.PropSet) != 1 || len(mine.MissingSet) != 1 || mine.MissingSet[0].Path != "sessionList" {
+		t.Fatalf("%+v", mine)
+	}
+	all := read(boss)
+	if len(all.MissingSet) != 0 {
+		t.Fatalf("%+v", all)
+	}
+	session, err := boss.SessionManager.UserSession(ctx)
+	must(t, err)
+	if session.UserName != `VSPHERE.LOCAL\administrator` {
+		t.Fatalf("a session spells its user %q", session.UserName)
+	}
+	_, err = methods.TerminateSession(ctx, c, &types.TerminateSession{This: *c.ServiceContent.SessionManager, SessionId: []string{session.Key}})
+	wantFault(t, err, "NoPermission")
+	theirs, err := c.SessionManager.UserSession(ctx)
+	must(t, err)
+	_, err = methods.TerminateSession(ctx, boss, &types.TerminateSession{This: *c.ServiceContent.SessionManager, SessionId: []string{theirs.Key}})
+	must(t, err)
+	_, err = methods.GetCurrentTime(ctx, c)
+	wantFault(t, err, "NotAuthenticated")
+}
+
+func TestAReconfigurationNeedsWhatItsSpecChanges(t *testing.T) {
+	p := launch(t, world())
+	c, ctx := p.client(op), deadline(t)
+	vm := object.NewVirtualMachine(c.Client, p.moref("node-1"))
+	for _, step := range []struct {
+		privilege string
+		spec      types.VirtualMachineConfigSpec
+	}{
+		{"VirtualMachine.Config.AdvancedConfig", types.VirtualMachineConfigSpec{ExtraConfig: []types.BaseOptionValue{&types.OptionValue{Key: "disk.EnableUUID", Value: "TRUE"}}}},
+		{"VirtualMachine.Config.Settings", types.VirtualMachineConfigSpec{Flags: &types.VirtualMachineFlagInfo{DiskUuidEnabled: types.NewBool(true)}}},
+		{"VirtualMachine.Config.CPUCount", types.VirtualMachineConfigSpec{NumCPUs: 2}},
+		{"VirtualMachine.Config.Memory", types.VirtualMachineConfigSpec{MemoryMB: 2048}},
+		{"VirtualMachine.Config.Annotation", types.VirtualMachineConfigSpec{Annotation: "x"}},
+		{"VirtualMachine.Config.AddRemoveDevice", types.VirtualMachineConfigSpec{DeviceChange: []types.BaseVirtualDeviceConfigSpec{
+			&types.VirtualDeviceConfigSpec{Operation: types.VirtualDeviceConfigSpecOperationAdd, Device: newController("pvscsi", 1)}}}},
+	} {
+		p.lever("POST", "/roles", record{"name": "k8s", "privileges": list{}})
+		_, err := vm.Reconfigure(ctx, step.spec)
+		wantFault(t, err, "NoPermission")
+		p.lever("POST", "/roles", record{"name": "k8s", "privileges": list{step.privilege}})
+		task, err := vm.Reconfigure(ctx, step.spec)
+		must(t, err)
+		if err := task.Wait(ctx); err != nil {
+			t.Fatalf("%s: %s", step.privilege, err)
+		}
+	}
+	_, err := vm.CreateSnapshot(ctx, "a", "", false, false)
+	wantFault(t, err, "NoPermission")
+	_, err = vm.Clone(ctx, object.NewFolder(c.Client, ref{Type: "Folder", Value: "x"}), "b", types.VirtualMachineCloneSpec{})
+	wantFault(t, err, "NoPermission")
+	_, err = vm.PromoteDisks(ctx, true, nil)
 	wantFault(t, err, "NoPermission")
 }

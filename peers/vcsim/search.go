@@ -20,6 +20,7 @@ type search struct {
 	sim *Sim
 
 	mu       sync.Mutex
+	built    bool
 	position uint64
 	keys     map[ref]keys
 	machines map[string][]ref // by "bios:uuid" and "instance:uuid"
@@ -45,7 +46,7 @@ func (x *search) lookup(key string) []ref {
 	defer x.mu.Unlock()
 	news := x.sim.journal.since(x.position)
 	look := []ref{}
-	if x.position == 0 || news.everything {
+	if !x.built || news.everything {
 		clear(x.keys)
 		clear(x.machines)
 		for _, e := range x.sim.reg().All("VirtualMachine") {
@@ -58,7 +59,7 @@ func (x *search) lookup(key string) []ref {
 			}
 		}
 	}
-	x.position = max(news.next, 1)
+	x.built, x.position = true, news.next
 	for _, o := range look {
 		x.index(o)
 	}

@@ -42,6 +42,7 @@ type Sim struct {
 	guests   *guests
 	journal  *journal
 	rest     *restServer
+	volumes  *volumes
 	gate     *gate
 	waits    waits
 
@@ -68,6 +69,7 @@ func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 	m := s.model
 	m.Datacenter, m.Cluster, m.ClusterHost, m.Host, m.Machine, m.Datastore, m.Portgroup = 0, 0, 0, 0, 0, 0, 0
 	about := &m.ServiceContent.About
+	about.LicenseProductVersion = strings.Split(inv.About.Version, ".")[0] + ".0"
 	about.Name, about.FullName, about.Version = inv.About.Name, inv.About.FullName, inv.About.Version
 	about.ApiVersion, about.Build, about.InstanceUuid = inv.About.APIVersion, inv.About.Build, inv.About.InstanceUUID
 	if err := m.Create(); err != nil {

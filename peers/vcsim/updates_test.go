@@ -250,3 +250,21 @@ func TestAWaitEndsWithItsClient(t *testing.T) {
 	p.lever("PATCH", patchOf("/DC0/vm/k8s/node-1"), record{"name": "renamed"})
 	w.until("a change the one who left did not take", func() bool { return w.named("renamed") != nil })
 }
+
+func TestAVMIsLostWithItsHostAndUnreadableWithoutItsDatastore(t *testing.T) {
+	p := launch(t, world())
+	c := p.client()
+	w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name", "runtime.connectionState", "summary.runtime.connectionState")
+	states := func(want types.VirtualMachineConnectionState) func() bool {
+		return func() bool {
+			o := w.named("node-1")
+			return o["runtime.connectionState"] == want && o["summary.runtime.connectionState"] == want
+		}
+	}
+	p.lever("PATCH", "/hosts?path=/DC0/host/C0/esx-1", record{"connection": "notResponding"})
+	w.until("disconnected", states(types.VirtualMachineConnectionStateDisconnected))
+	p.lever("PATCH", patchOf("/DC0/vm/k8s/node-1"), record{"host": "esx-2"})
+	w.until("connected elsewhere", states(types.VirtualMachineConnectionStateConnected))
+	p.lever("PATCH", "/datastores?path=/DC0/datastore/shared-1", record{"accessible": false})
+	w.until("inaccessible", states(types.VirtualMachineConnectionStateInaccessible))
+}
