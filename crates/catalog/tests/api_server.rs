@@ -17,43 +17,19 @@ use catalog::{
 };
 use futures::{StreamExt as _, stream};
 use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
+    Client,
+    api::{DynamicObject, PostParams},
 };
 use serde_json::{Value, json};
-use support::{full, profiles, release};
+use support::{
+    cluster::{api, apply, as_operator, said},
+    full, profiles, release,
+};
 use testkit::{ControlPlane, eventually};
-
-/// Where an object of this kind and namespace is written.
-fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
-    let (group, version) =
-        object.api_version().split_once('/').unwrap_or(("", object.api_version()));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, object.kind()));
-    match object.namespace() {
-        "" => Api::all_with(client.clone(), &resource),
-        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
-    }
-}
-
-/// What the API server said, without the wrapping.
-fn said(error: kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message,
-        other => other.to_string(),
-    }
-}
-
-async fn apply(client: &Client, object: &Object, params: &PatchParams) -> Result<(), String> {
-    let written = api(client, object).patch(object.name(), params, &Patch::Apply(&object.0)).await;
-    written
-        .map(drop)
-        .map_err(|error| format!("{} {}: {}", object.kind(), object.name(), said(error)))
-}
 
 /// Writes for real what others stand on: namespaces, definitions, accounts.
 async fn prepare(client: &Client, rendered: &Rendered) {
-    let params = PatchParams::apply("vdo").force().validation_strict();
+    let params = as_operator();
     for object in &rendered.objects {
         if matches!(object.kind(), "Namespace" | "ServiceAccount" | "CustomResourceDefinition") {
             apply(client, object, &params).await.unwrap();
@@ -102,7 +78,7 @@ async fn every_release_for_every_cluster_is_accepted() {
     for rendered in prepared.values() {
         prepare(&client, rendered).await;
     }
-    let params = PatchParams::apply("vdo").force().validation_strict().dry_run();
+    let params = as_operator().dry_run();
     let refusals: Vec<String> = stream::iter(objects.values())
         .map(|(at, object)| {
             let (client, params) = (client.clone(), params.clone());
@@ -136,7 +112,7 @@ async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_doe
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": { "name": "strict", "labels": { "pod-security.kubernetes.io/enforce": "restricted" } },
     }));
-    let params = PatchParams::apply("vdo").force();
+    let params = as_operator();
     apply(&client, &strict, &params).await.unwrap();
     for (driver, version) in
         [(Driver::Csi, "3.1.2"), (Driver::Csi, "3.8.0"), (Driver::Cpi, "1.36.0")]
@@ -178,7 +154,7 @@ async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_doe
 async fn the_snapshot_definitions_hold_snapshots_and_refuse_nonsense() {
     let plane = ControlPlane::start().await;
     let client = plane.client();
-    let params = PatchParams::apply("vdo").force().validation_strict();
+    let params = as_operator();
     for crd in crds::snapshots() {
         apply(&client, &Object(crd), &params).await.unwrap();
     }

@@ -18,13 +18,12 @@ use catalog::{
     manifest::{Object, Profile, Rendered, from_manifest, render},
     model::Manifest,
 };
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-    core::GroupVersionKind,
-};
+use kube::{Client, api::PatchParams};
 use serde_json::{Value, json};
-use support::{full, plain, release};
+use support::{
+    cluster::{api, apply},
+    full, plain, release,
+};
 use testkit::{ControlPlane, repository};
 
 /// The directory of a Go module that a module under `peers/` requires.
@@ -196,24 +195,11 @@ fn what_is_no_manifest_is_refused_with_what_is_wrong() {
     );
 }
 
-fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
-    let (group, version) =
-        object.api_version().split_once('/').unwrap_or(("", object.api_version()));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, object.kind()));
-    match object.namespace() {
-        "" => Api::all_with(client.clone(), &resource),
-        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
-    }
-}
-
-async fn apply(client: &Client, rendered: &Rendered, manager: &str) {
+/// Applies everything as one manager, and falls at the first object that is refused.
+async fn apply_all(client: &Client, rendered: &Rendered, manager: &str) {
     let params = PatchParams::apply(manager).force().validation_strict();
     for object in &rendered.objects {
-        let outcome =
-            api(client, object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
-        outcome.unwrap_or_else(|error| {
-            panic!("{manager}: {} {}: {error}", object.kind(), object.name())
-        });
+        apply(client, object, &params).await.unwrap();
     }
 }
 
@@ -224,9 +210,10 @@ async fn a_published_manifest_is_accepted_and_then_taken_over_in_place_by_the_te
     let mut profile = full();
     profile.placement.nodes = 3;
     for (theirs, version) in [(cpi(), "1.36.0"), (csi(), "3.7.0")] {
-        apply(&client, &render(&theirs, &profile).unwrap(), "somebody").await;
+        apply_all(&client, &render(&theirs, &profile).unwrap(), "somebody").await;
         // The same objects, by the same names, with the selectors that cannot change.
-        apply(&client, &render(release(theirs.driver, version), &profile).unwrap(), "vdo").await;
+        apply_all(&client, &render(release(theirs.driver, version), &profile).unwrap(), "vdo")
+            .await;
     }
     let name = "vsphere-cloud-controller-manager";
     let object = Object(json!({

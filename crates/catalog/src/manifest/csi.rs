@@ -120,7 +120,7 @@ fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Versio
         rule(
             "coordination.k8s.io",
             &["leases"],
-            &["get", "watch", "list", "delete", "update", "create", "patch"],
+            &["get", "watch", "list", "delete", "update", "create"],
         ),
     ];
     let mut objects = vec![account(CSI_CONTROLLER, home, version)];

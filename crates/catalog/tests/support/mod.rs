@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its own share")]
 
+pub(crate) mod cluster;
+
 use catalog::{
     Driver, Release, Rewrite, embedded,
     manifest::{

@@ -1,0 +1,143 @@
+//! What is rendered for the upstream cloud controller, fed to the upstream cloud controller: its flags,
+//! its configuration and, above all, the little it is allowed to do.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::assigning_clones,
+    reason = "a test that cannot set itself up should fall, and reads better plain"
+)]
+
+mod support;
+
+use std::net::TcpListener;
+
+use catalog::{
+    Driver,
+    manifest::{Object, Profile, Rendered, render},
+};
+use kube::Client;
+use serde_json::{Value, json};
+use support::{
+    cluster::{api, apply, as_operator},
+    plain, release,
+};
+use testkit::{
+    ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Workdir, eventually, peer,
+};
+
+/// A Node as the API server has it now; none if it is gone.
+async fn node(client: &Client, name: &str) -> Option<Value> {
+    let object =
+        Object(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } }));
+    let found = api(client, &object).get_opt(name).await.unwrap();
+    found.map(|node| serde_json::to_value(node).unwrap())
+}
+
+/// The configuration and the credentials it names, as an operator would make them.
+async fn configure(client: &Client, vcenter: &Vcenter, files: &Workdir) -> String {
+    let server = vcenter.address().ip().to_string();
+    let secret = Object(json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": "vsphere-cloud-credentials", "namespace": "kube-system" },
+        "stringData": {
+            format!("{server}.username"): vcenter.user(),
+            format!("{server}.password"): vcenter.password(),
+        },
+    }));
+    apply(client, &secret, &as_operator()).await.unwrap();
+    let authority = files.write("ca.pem", vcenter.ca_pem()).unwrap();
+    let config = json!({
+        "global": {
+            "port": vcenter.address().port(),
+            "caFile": authority,
+            "secretName": "vsphere-cloud-credentials",
+            "secretNamespace": "kube-system",
+        },
+        "vcenter": { "vc": { "server": server } },
+    });
+    files.write("vsphere.conf", config.to_string()).unwrap().display().to_string()
+}
+
+/// The rendered container's flags, with its file where it is here and the account it runs as.
+fn arguments(rendered: &Rendered, config: &str, kubeconfig: &str) -> Vec<String> {
+    let daemon_set = rendered.find("DaemonSet", "vsphere-cloud-controller-manager").unwrap();
+    let flags = daemon_set.0.pointer("/spec/template/spec/containers/0/args").unwrap();
+    let mut flags: Vec<_> = flags
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|flag| flag.as_str().unwrap().replace("/etc/cloud/vsphere.conf", config))
+        .collect();
+    for flag in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
+        flags.push(format!("--{flag}={kubeconfig}"));
+    }
+    flags
+}
+
+fn profile() -> Profile {
+    let mut profile = plain();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    profile.cpi.port = free.local_addr().unwrap().port();
+    profile.cpi.node_labels = [("example.com/platform".to_owned(), "vsphere".to_owned())].into();
+    profile
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upstream_cloud_controller_does_its_work_with_what_it_is_given() {
+    let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let nodes = Nodes::start(&plane).await;
+    let (client, files) = (plane.client(), Workdir::new("upstream-cpi").unwrap());
+    for name in ["node-1", "node-2"] {
+        nodes.add(Node::named(name).uninitialized()).await;
+    }
+    let rendered = render(release(Driver::Cpi, "1.36.0"), &profile()).unwrap();
+    for object in &rendered.objects {
+        apply(&client, object, &as_operator()).await.unwrap();
+    }
+    let config = configure(&client, &vcenter, &files).await;
+    let account = User::service_account("kube-system", "cloud-controller-manager");
+    let kubeconfig = plane.kubeconfig_as(&account).display().to_string();
+    let flags = arguments(&rendered, &config, &kubeconfig);
+    let program = peer("vsphere-cloud-controller-manager");
+    let process = Process::spawn(&program, "cpi", flags, &[], &files).unwrap();
+
+    for name in ["node-1", "node-2"] {
+        eventually("the node is initialised", 90, async || {
+            assert!(process.ended().is_none(), "{}", process.tail());
+            let node = node(&client, name).await.ok_or("it is gone")?;
+            let initialised =
+                node["spec"]["providerID"].as_str().is_some_and(|id| id.starts_with("vsphere://"))
+                    && !node["spec"]["taints"].to_string().contains("uninitialized");
+            if initialised { Ok(()) } else { Err(format!("{}\n{}", node["spec"], process.tail())) }
+        })
+        .await;
+        let labels = node(&client, name).await.unwrap()["metadata"]["labels"].clone();
+        assert_eq!(labels["example.com/platform"], "vsphere", "{labels}");
+    }
+
+    // A machine that is really gone: the one time it has to delete.
+    vcenter.destroy_vm("/DC0/vm/node-2").await;
+    nodes.set_ready("node-2", false).await;
+    eventually("the node of the machine is removed", 90, async || {
+        match node(&client, "node-2").await {
+            None => Ok(()),
+            Some(node) => Err(format!("{}\n{}", node["spec"], process.tail())),
+        }
+    })
+    .await;
+
+    // All of that without once being refused anything.
+    let name = "system:serviceaccount:kube-system:cloud-controller-manager";
+    let audit = plane.audit();
+    let own: Vec<_> =
+        audit.iter().filter(|entry| entry["impersonatedUser"]["username"] == name).collect();
+    assert!(own.len() > 10, "only {} requests are in the audit log", own.len());
+    let refused: Vec<_> = own
+        .iter()
+        .filter(|entry| entry["responseStatus"]["code"] == 403)
+        .map(|entry| format!("{} {}", entry["verb"], entry["requestURI"]))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
