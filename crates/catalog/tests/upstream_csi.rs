@@ -1,0 +1,108 @@
+//! What is rendered for the upstream storage driver, fed to the upstream storage driver: its flags, its
+//! variables, its feature switches and the little its controller is allowed to do.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::assigning_clones,
+    reason = "a test that cannot set itself up should fall, and reads better plain"
+)]
+
+mod support;
+
+use catalog::{
+    Driver,
+    manifest::{Rendered, render},
+};
+use serde_json::Value;
+use support::{
+    cluster::{apply, as_operator},
+    plain, release,
+};
+use testkit::{
+    ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Workdir, eventually, peer,
+};
+use tokio::net::UnixStream;
+
+/// The rendered container of the driver in the controller's pod.
+fn container(rendered: &Rendered) -> &Value {
+    let deployment = rendered.find("Deployment", "vsphere-csi-controller").unwrap();
+    let containers = deployment.0.pointer("/spec/template/spec/containers").unwrap();
+    let named = |it: &&Value| it["name"] == "vsphere-csi-controller";
+    containers.as_array().unwrap().iter().find(named).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_upstream_storage_controller_starts_with_what_it_is_given() {
+    let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
+    let vcenter = Vcenter::start(Inventory::with_vms(1).version("8.0.3")).await;
+    let nodes = Nodes::start(&plane).await;
+    nodes.add(Node::named("node-1")).await;
+    let (client, files) = (plane.client(), Workdir::new("upstream-csi").unwrap());
+    let rendered = render(release(Driver::Csi, "3.7.0"), &plain()).unwrap();
+    for object in &rendered.objects {
+        apply(&client, object, &as_operator()).await.unwrap();
+    }
+
+    let authority = files.write("ca.pem", vcenter.ca_pem()).unwrap();
+    let config = format!(
+        "[Global]\ncluster-id = \"catalog-test\"\n\n[VirtualCenter \"{}\"]\nuser = \"{}\"\npassword = \"{}\"\n\
+         port = \"{}\"\nca-file = \"{}\"\ndatacenters = \"DC0\"\n",
+        vcenter.address().ip(),
+        vcenter.user(),
+        vcenter.password(),
+        vcenter.address().port(),
+        authority.display()
+    );
+    let config = files.write("csi-vsphere.conf", config).unwrap().display().to_string();
+    let socket = files.path().join("csi.sock");
+
+    // The rendered variables and flags, with files where they are here and its own namespace filled in.
+    let account = User::service_account("vmware-system-csi", "vsphere-csi-controller");
+    let kubeconfig = plane.kubeconfig_as(&account).display().to_string();
+    let local = |text: &str| {
+        text.replace("/etc/cloud/csi-vsphere.conf", &config)
+            .replace("/csi/csi.sock", &socket.display().to_string())
+            .replace("$(CSI_NAMESPACE)", "vmware-system-csi")
+    };
+    let driver = container(&rendered);
+    let mut variables: Vec<(String, String)> = vec![
+        ("KUBECONFIG".to_owned(), kubeconfig),
+        ("CSI_NAMESPACE".to_owned(), "vmware-system-csi".to_owned()),
+    ];
+    for variable in driver["env"].as_array().unwrap() {
+        if let Some(value) = variable["value"].as_str() {
+            variables.push((variable["name"].as_str().unwrap().to_owned(), local(value)));
+        }
+    }
+    let variables: Vec<_> =
+        variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let flags: Vec<_> = driver["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|flag| local(flag.as_str().unwrap()))
+        .collect();
+    let process = Process::spawn(&peer("vsphere-csi"), "csi", flags, &variables, &files).unwrap();
+
+    eventually("the driver answers on its socket", 120, async || {
+        assert!(process.ended().is_none(), "{}", process.tail());
+        UnixStream::connect(&socket)
+            .await
+            .map(drop)
+            .map_err(|error| format!("{error}\n{}", process.tail()))
+    })
+    .await;
+
+    let name = "system:serviceaccount:vmware-system-csi:vsphere-csi-controller";
+    let audit = plane.audit();
+    let own: Vec<_> =
+        audit.iter().filter(|entry| entry["impersonatedUser"]["username"] == name).collect();
+    assert!(own.len() > 5, "only {} requests are in the audit log", own.len());
+    let refused: Vec<_> = own
+        .iter()
+        .filter(|entry| entry["responseStatus"]["code"] == 403)
+        .map(|entry| format!("{} {}", entry["verb"], entry["requestURI"]))
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+}
