@@ -141,7 +141,8 @@ pub async fn act(
     Ok(done)
 }
 
-fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Error> {
+/// The API of an object of a kind we manage.
+pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Error> {
     let known = KINDS.iter().find(|(r, _)| r.kind == id.kind && r.api_version == id.api_version);
     let Some((resource, namespaced)) = known else {
         return UnknownKindSnafu { object: id.clone() }.fail();

@@ -14,6 +14,7 @@ pub mod act;
 pub mod decide;
 pub mod engine;
 pub mod facts;
+pub mod install;
 pub mod names;
 pub mod observe;
 pub mod plan;

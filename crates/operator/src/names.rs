@@ -17,6 +17,10 @@ pub const DIGEST: &str = "vdo.vmware.com/digest";
 /// Present on a VDOConfig: VDO observes and reports, and changes nothing.
 pub const PAUSED: &str = "vdo.vmware.com/paused";
 
+/// The namespaces in which objects of the drivers may be.
+pub const HOMES: [&str; 2] = [KUBE_SYSTEM, CSI_NAMESPACE];
+/// Where the storage driver lives.
+pub const CSI_NAMESPACE: &str = "vmware-system-csi";
 /// Where credentials of vCenters are, and where the cloud controller lives.
 pub const KUBE_SYSTEM: &str = "kube-system";
 /// The Secret the cloud controller reads its credentials from.

@@ -143,15 +143,16 @@ async fn keep(
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
     loop {
         let failed = match connect(&wanted, build).await {
-            Ok(client) => match follow(&client, &wanted, &tell).await {
-                Ok(()) => return,
-                Err(error) => error,
-            },
-            Err(error) => error,
+            Ok(client) => follow(&client, &wanted, &tell).await,
+            Err(error) => Err(error),
         };
-        let transient = failed.is_transient();
-        tell(failure(&failed), None, false);
-        if !transient {
+        // A watch that merely ended begins again, as after a failure that passes.
+        if let Err(failed) = &failed {
+            tell(failure(failed), None, false);
+        }
+        if let Err(failed) = failed
+            && !failed.is_transient()
+        {
             tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.story(), "vCenter not verified");
             return std::future::pending().await;
         }
@@ -208,6 +209,7 @@ async fn follow(
             Status::Unreachable(error) if !error.is_transient() => return Err(error),
             Status::Unreachable(error) => failure(&error),
             Status::Live | Status::Starting => verified.clone(),
+            Status::Ended => break,
         };
         tell(state, Some(inventory.clone()), false);
     }

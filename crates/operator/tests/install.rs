@@ -35,4 +35,5 @@ async fn one_object_leads_to_running_drivers_and_initialised_nodes() {
     assert!(spec.provider_id.unwrap().starts_with("vsphere://42"));
     let zone = &node.metadata.labels.unwrap()["topology.kubernetes.io/zone"];
     assert!(zone.starts_with("zone-"), "{zone}");
+    assert_eq!(stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");
 }

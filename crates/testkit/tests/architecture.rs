@@ -19,6 +19,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("csi", &["vsphere", "driver-config", "runtime"]),
     ("vdoctl", &["vsphere", "driver-config", "api", "catalog", "health", "runtime", "operator"]),
     ("testkit", &[]),
+    ("sandbox", &["api", "operator", "testkit"]),
 ];
 
 /// Crates that would make a pure crate impure.

@@ -55,8 +55,17 @@ impl Stores {
         let managed =
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
-        for (resource, _) in KINDS.iter() {
+        let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
+            let homes: &[&str] = if *namespaced { &names::HOMES } else { &[""] };
+            homes.iter().map(move |home| (resource, *home))
+        });
+        for (resource, home) in watched {
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), resource);
+            let api = if home.is_empty() {
+                api
+            } else {
+                Api::namespaced_with(client.clone(), home, resource)
+            };
             let writer = reflector::store::Writer::<DynamicObject>::new(resource.clone());
             let store = writer.as_reader();
             let stream = watcher(api, managed.clone());

@@ -2,19 +2,21 @@
 #![allow(
     clippy::unwrap_used,
     dead_code,
+    unreachable_pub,
     reason = "shared by tests; a failed unwrap fails the test"
 )]
 
 use std::{path::Path, time::Duration};
 
 use api::{VDOConfig, VsphereCloudConfig};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node as KubeNode, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node as KubeNode, Secret};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use operator::facts::ObjectId;
 use serde_json::{Value, json};
-use testkit::{ControlPlane, Inventory, Node, Nodes, Process, Vcenter, Workdir, eventually};
+use testkit::{ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Workdir, eventually};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
@@ -44,21 +46,23 @@ impl Stage {
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
         let stage = Self { plane, vcenter, nodes, workdir: Workdir::new("operator").unwrap() };
-        stage.install_definitions().await;
+        stage.install().await;
         stage
     }
 
-    async fn install_definitions(&self) {
+    /// Applies what a user applies, but for the Deployment: its pod cannot run here, the operator
+    /// is a process of the test instead.
+    async fn install(&self) {
         let client = self.plane.client();
         let apply = PatchParams::apply("test").force();
-        for crd in api::crds() {
-            let name = crd.name_any();
-            let crds = Api::<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition>::all(client.clone());
-            crds.patch(&name, &apply, &Patch::Apply(&crd)).await.unwrap();
+        for object in operator::install::objects() {
+            let id = ObjectId::of(&object);
+            if id.kind == "Deployment" {
+                continue;
+            }
+            let api = operator::act::api_of(&client, &id).unwrap();
+            api.patch(&id.name, &apply, &Patch::Apply(&object.0)).await.unwrap();
         }
-        let namespace = json!({"metadata": {"name": NAMESPACE}});
-        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
-        Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
         let configs = Api::<VDOConfig>::namespaced(client, NAMESPACE);
         eventually("the definitions are served", 20, async || {
             configs.list(&ListParams::default()).await.map(drop)
@@ -66,9 +70,21 @@ impl Stage {
         .await;
     }
 
+    /// Requests of the operator that were refused for lack of rights.
+    pub fn refusals(&self) -> Vec<String> {
+        let events = self.plane.audit().into_iter();
+        let refused = events.filter(|event| {
+            event["responseStatus"]["code"] == 403
+                && event["impersonatedUser"]["username"]
+                    == format!("system:serviceaccount:{NAMESPACE}:vdo")
+        });
+        refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
+    }
+
     /// Starts the operator under the identity of its service account.
     pub fn operator(&self) -> Process {
-        let kubeconfig = self.plane.kubeconfig();
+        let identity = User::service_account(NAMESPACE, "vdo");
+        let kubeconfig = self.plane.kubeconfig_as(&identity);
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
             "--listen=127.0.0.1:0".into(),

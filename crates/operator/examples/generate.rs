@@ -1,0 +1,10 @@
+//! Writes `deploy/install.yaml` under the folder given.
+
+use std::{fs, path::PathBuf};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = PathBuf::from(std::env::args().nth(1).ok_or("usage: generate FOLDER")?);
+    fs::create_dir_all(root.join("deploy"))?;
+    fs::write(root.join("deploy/install.yaml"), operator::install::manifest()?)?;
+    Ok(())
+}

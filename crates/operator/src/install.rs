@@ -1,0 +1,264 @@
+//! What a user applies to get the operator: `deploy/install.yaml`.
+//!
+//! It starts on a cluster that has no CNI, no DNS and no cloud controller yet, because that is the
+//! state before the drivers it installs: host network, the node's resolver, and tolerations for
+//! every taint of a fresh node. Its RBAC names each resource and verb; the right to grant the
+//! drivers' roles is limited to those roles by name.
+
+use std::collections::BTreeSet;
+
+use catalog::manifest::{self, Object, Profile, profile};
+use serde_json::{Value, json};
+
+use crate::names;
+
+const NAME: &str = "vdo";
+const NAMESPACE: &str = api::NAMESPACE;
+const IMAGE: &str = concat!("ghcr.io/vmware-tanzu/vdo:", env!("CARGO_PKG_VERSION"));
+
+/// All objects, in the order in which they are applied.
+pub fn objects() -> Vec<Object> {
+    let mut all: Vec<Value> = api::crds()
+        .into_iter()
+        .filter_map(|crd| serde_json::to_value(crd).ok())
+        .map(|mut crd| {
+            crd["apiVersion"] = json!("apiextensions.k8s.io/v1");
+            crd["kind"] = json!("CustomResourceDefinition");
+            crd
+        })
+        .collect();
+    all.extend([namespace(NAMESPACE, "restricted"), namespace(names::CSI_NAMESPACE, "privileged")]);
+    all.push(json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+    }));
+    all.extend(cluster_role());
+    for home in names::HOMES {
+        all.extend(role(home, &home_rules()));
+    }
+    all.extend(role(NAMESPACE, &own_rules()));
+    all.extend([deployment(), disruption_budget()]);
+    all.into_iter().map(Object).collect()
+}
+
+/// The whole manifest as one text.
+pub fn manifest() -> Result<String, serde_json::Error> {
+    let documents: Result<Vec<String>, _> =
+        objects().iter().map(|object| serde_json::to_string_pretty(&object.0)).collect();
+    // JSON is YAML, and stays readable when a tool rewrites it.
+    Ok(documents?.join("\n---\n") + "\n")
+}
+
+fn namespace(name: &str, level: &str) -> Value {
+    // The operator uses the host's network, which only the privileged level allows.
+    let level = if name == NAMESPACE { "privileged" } else { level };
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": level}},
+    })
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+}
+
+fn named(groups: &[&str], resources: &[&str], verbs: &[&str], names: &BTreeSet<String>) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs, "resourceNames": names})
+}
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
+
+/// The names of every object of a kind that any release of the catalog has, on any platform.
+fn names_of(kind: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for release in &catalog::embedded().releases {
+        for distribution in [profile::Distribution::Vanilla, profile::Distribution::OpenShift] {
+            let mut everything =
+                Profile::new(catalog::version::KubernetesVersion { major: 1, minor: 36, patch: 0 });
+            everything.distribution = distribution;
+            everything.windows_nodes = true;
+            everything.topology = true;
+            everything.csi.snapshots = Some(profile::Snapshots { crds: true, controller: true });
+            everything.csi.webhook = Some(profile::Webhook { ca_bundle: String::new() });
+            let rendered = manifest::render(release, &everything);
+            let objects = rendered.map(|rendered| rendered.objects).unwrap_or_default();
+            names.extend(objects.iter().filter(|o| o.kind() == kind).map(|o| o.name().to_owned()));
+        }
+    }
+    names
+}
+
+fn cluster_role() -> [Value; 2] {
+    let rbac = &["rbac.authorization.k8s.io"];
+    let granted = names_of("ClusterRole");
+    let rules = vec![
+        rule(
+            &["vdo.vmware.com"],
+            &["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"],
+            &READ,
+        ),
+        rule(
+            &["vdo.vmware.com"],
+            &["vdoconfigs/status", "vspherecloudconfigs/status", "compatibilityconfigs/status"],
+            &["get", "patch"],
+        ),
+        rule(&[""], &["nodes", "pods"], &READ),
+        rule(&["apps"], &["daemonsets", "deployments"], &READ),
+        rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),
+        rule(&["config.openshift.io"], &["infrastructures"], &["get", "list"]),
+        rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
+        rule(&[""], &["namespaces"], &READ),
+        named(&[""], &["namespaces"], &["create", "patch"], &names_of("Namespace")),
+        rule(&["storage.k8s.io"], &["csidrivers"], &READ),
+        named(
+            &["storage.k8s.io"],
+            &["csidrivers"],
+            &["create", "patch", "delete"],
+            &names_of("CSIDriver"),
+        ),
+        rule(&["apiextensions.k8s.io"], &["customresourcedefinitions"], &READ),
+        named(
+            &["apiextensions.k8s.io"],
+            &["customresourcedefinitions"],
+            &["create", "patch"],
+            &names_of("CustomResourceDefinition"),
+        ),
+        rule(&["admissionregistration.k8s.io"], &["validatingwebhookconfigurations"], &READ),
+        named(
+            &["admissionregistration.k8s.io"],
+            &["validatingwebhookconfigurations"],
+            &["create", "patch", "delete"],
+            &names_of("ValidatingWebhookConfiguration"),
+        ),
+        rule(rbac, &["clusterroles", "clusterrolebindings"], &READ),
+        named(
+            rbac,
+            &["clusterroles"],
+            &["create", "patch", "delete", "escalate", "bind"],
+            &granted,
+        ),
+        named(
+            rbac,
+            &["clusterrolebindings"],
+            &["create", "patch", "delete"],
+            &names_of("ClusterRoleBinding"),
+        ),
+    ];
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": NAME}, "rules": rules,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": NAME},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        }),
+    ]
+}
+
+/// In the namespaces of the drivers.
+fn home_rules() -> Vec<Value> {
+    let rbac = &["rbac.authorization.k8s.io"];
+    // What may be granted: the drivers' own Roles, and one of Kubernetes' that a driver is bound to.
+    let mut roles = names_of("Role");
+    roles.insert("extension-apiserver-authentication-reader".into());
+    vec![
+        rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &KEEP),
+        rule(&["apps"], &["deployments", "daemonsets"], &["create", "patch", "delete"]),
+        rule(&["policy"], &["poddisruptionbudgets"], &KEEP),
+        rule(rbac, &["roles", "rolebindings"], &KEEP),
+        named(rbac, &["roles"], &["escalate", "bind"], &roles),
+    ]
+}
+
+/// In the operator's own namespace: its lease and its records.
+fn own_rules() -> Vec<Value> {
+    vec![
+        rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
+        rule(&[""], &["configmaps"], &["get", "create", "patch"]),
+        rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
+    ]
+}
+
+fn role(namespace: &str, rules: &[Value]) -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": NAME, "namespace": namespace}, "rules": rules,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": NAME, "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        }),
+    ]
+}
+
+fn deployment() -> Value {
+    let labels = json!({"app.kubernetes.io/name": NAME});
+    let probe = |path: &str| json!({"httpGet": {"host": "127.0.0.1", "path": path, "port": 8089}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": NAME,
+                    "hostNetwork": true,
+                    "dnsPolicy": "Default",
+                    "priorityClassName": "system-cluster-critical",
+                    "tolerations": [
+                        {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"},
+                        {"key": "node-role.kubernetes.io/master", "operator": "Exists"},
+                        {"key": names::UNINITIALIZED, "operator": "Exists"},
+                        {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+                        {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists"},
+                    ],
+                    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"},
+                    ]}},
+                    "securityContext": {
+                        "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [{
+                        "name": NAME,
+                        "image": IMAGE,
+                        "env": [
+                            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                            {"name": "VDO_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+                        ],
+                        "livenessProbe": probe("/livez"),
+                        "resources": {
+                            "requests": {"cpu": "10m", "memory": "32Mi"},
+                            "limits": {"memory": "128Mi"},
+                        },
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "readOnlyRootFilesystem": true,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                    }],
+                },
+            },
+        },
+    })
+}
+
+fn disruption_budget() -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "minAvailable": 1,
+            "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
+        },
+    })
+}
