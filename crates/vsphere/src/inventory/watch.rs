@@ -60,8 +60,10 @@ pub enum Status {
     Starting,
     /// As vCenter is.
     Live,
-    /// As vCenter was.
+    /// As vCenter was; it will be followed again as soon as it can.
     Unreachable(Arc<Error>),
+    /// As vCenter was; nobody follows it any more.
+    Ended,
 }
 
 /// A view of a vCenter that is kept up to date. Clones are the same view.
@@ -72,9 +74,11 @@ pub struct Inventory {
 
 #[derive(Debug)]
 struct Shared {
+    address: Box<str>,
     tree: RwLock<Tree>,
     status: watch::Sender<Status>,
-    events: broadcast::Sender<Event>,
+    /// `None` once the watch has ended.
+    events: RwLock<Option<broadcast::Sender<Event>>>,
 }
 
 /// The inventory at an instant. Hold it briefly: changes wait for it.
@@ -113,10 +117,18 @@ impl Events {
 }
 
 impl Inventory {
-    fn new() -> Self {
+    fn new(address: &str) -> Self {
         let (status, _) = watch::channel(Status::Starting);
         let (events, _) = broadcast::channel(BACKLOG);
-        Self { shared: Arc::new(Shared { tree: RwLock::default(), status, events }) }
+        let events = RwLock::new(Some(events));
+        Self {
+            shared: Arc::new(Shared {
+                address: address.into(),
+                tree: RwLock::default(),
+                status,
+                events,
+            }),
+        }
     }
 
     /// The inventory as it is now.
@@ -131,7 +143,11 @@ impl Inventory {
 
     /// Events from here on.
     pub fn events(&self) -> Events {
-        Events(self.shared.events.subscribe())
+        let events = self.shared.events.read().unwrap_or_else(PoisonError::into_inner);
+        // Without a sender, a receiver that is at its end.
+        Events(
+            events.as_ref().map_or_else(|| broadcast::channel(1).1, broadcast::Sender::subscribe),
+        )
     }
 
     /// Waits for the first complete view.
@@ -143,13 +159,17 @@ impl Inventory {
         let settled = status.wait_for(|status| !matches!(status, Status::Starting)).await;
         match settled.as_deref() {
             Ok(Status::Unreachable(error)) => Err(Arc::clone(error)),
-            _ => Ok(()),
+            Ok(Status::Live) => Ok(()),
+            _ => Err(Arc::new(Error::ShutDown { address: self.shared.address.to_string() })),
         }
     }
 
     fn tell(&self, event: Event) {
-        // Nobody listening is fine.
-        let _ = self.shared.events.send(event);
+        let events = self.shared.events.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(events) = &*events {
+            // Nobody listening is fine.
+            let _ = events.send(event);
+        }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Tree) -> T) -> T {
@@ -168,16 +188,20 @@ pub struct Watch {
 impl Client {
     /// Follows what `selection` names. Returns at once; [`Inventory::ready`] waits for the first view.
     pub fn watch(&self, selection: Selection) -> Watch {
-        let inventory = Inventory::new();
+        let inventory = Inventory::new(self.address());
         let (stop, stopped) = watch::channel(false);
         let mut task = JoinSet::new();
+        let ending = Ending(inventory.clone());
         let follower = Follower {
             client: self.clone(),
             selection,
             inventory: inventory.clone(),
             started: false,
         };
-        task.spawn(follower.run(stopped));
+        task.spawn(async move {
+            let _ending = ending;
+            follower.run(stopped).await;
+        });
         Watch { inventory, stop, task }
     }
 }
@@ -193,6 +217,16 @@ impl Watch {
         // The receiver is gone only when the task is.
         let _ = self.stop.send(true);
         while self.task.join_next().await.is_some() {}
+    }
+}
+
+/// Tells everybody that the watch has ended, however it did.
+struct Ending(Inventory);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.shared.status.send_replace(Status::Ended);
+        *self.0.shared.events.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

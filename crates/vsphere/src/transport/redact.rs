@@ -16,7 +16,8 @@ pub(crate) fn redacted(body: &str) -> String {
     while let Some(open) = rest.find('<') {
         let Some(close) = rest[open..].find('>').map(|at| open + at + 1) else { break };
         out.push_str(&rest[..close]);
-        let tag = name(&rest[open..close]);
+        let is_end = rest[open..].starts_with("</");
+        let tag = if is_end { "" } else { name(&rest[open..close]) };
         rest = &rest[close..];
         let end = rest.find('<').unwrap_or(rest.len());
         let text = &rest[..end];
@@ -51,7 +52,7 @@ fn is_plain_key(text: &str) -> bool {
 }
 
 fn name(tag: &str) -> &str {
-    let tag = tag.trim_start_matches(['<', '/']);
+    let tag = tag.trim_start_matches('<');
     let tag = tag.split([' ', '>', '/', '\n', '\t', '\r']).next().unwrap_or_default();
     tag.rsplit_once(':').map_or(tag, |(_, local)| local)
 }

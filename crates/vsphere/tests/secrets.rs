@@ -1,0 +1,121 @@
+//! No password, session id or guest variable in any log, at any level, nor in any error or Debug text.
+
+mod common;
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine as _;
+use common::{client_of, everything, watching};
+use testkit::{Fault, Inventory, Vcenter, VcenterUser};
+use tracing_subscriber::fmt::MakeWriter;
+use vsphere::Credentials;
+use vsphere::vm::VmChange;
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+const PASSWORD: &str = "Hunter2-geheim";
+const WRONG: &str = "Wrong-geheim-too";
+const USERDATA: &str = "c3NoX3B3YXV0aDogdHJ1ZQ";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_secret_is_ever_shown() {
+    let log = Log::default();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+        .with_writer(log.clone())
+        .init();
+    let mut inventory = Inventory::with_vms(2);
+    inventory.users = vec![VcenterUser::new("administrator@vsphere.local", PASSWORD)];
+    let vcenter = Vcenter::start(inventory).await;
+    let mut shown = String::new();
+    let mut show = |thing: &dyn std::fmt::Debug| shown.push_str(&format!("{thing:?} {thing:#?}\n"));
+
+    show(&Credentials::new("user", PASSWORD));
+    show(&client_of(&vcenter));
+    let client = client_of(&vcenter).connect().await.unwrap();
+    show(&client);
+    let (watch, inventory, _events) = watching(&client, everything()).await;
+    show(&watch);
+    client.tags(Duration::ZERO).categories().await.unwrap();
+    show(&client);
+    let vm = inventory.view().vms()[0].reference.clone();
+    let change = VmChange::default().option("guestinfo.userdata", USERDATA);
+    client.reconfigure(&vm, &change).await.unwrap().wait(Duration::from_secs(20)).await.unwrap();
+    client.sessions().await.unwrap();
+
+    let wrong = client_of(&vcenter).credentials(Credentials::new(vcenter.user(), WRONG));
+    let error = wrong.connect().await.unwrap_err();
+    show(&error);
+    shown.push_str(&error.story());
+    let error = client.set_credentials(Credentials::new(vcenter.user(), WRONG)).await.unwrap_err();
+    shown.push_str(&format!("{error:?} {}", error.story()));
+    for fault in [
+        Fault::on("Login").dropped(),
+        Fault::on("Login").truncated(),
+        Fault::on("Login").status(500),
+    ] {
+        vcenter.clear_faults().await;
+        vcenter.fault(fault).await;
+        let error = client_of(&vcenter).connect().await.unwrap_err();
+        shown.push_str(&format!("{error:?} {}", error.story()));
+    }
+    vcenter.clear_faults().await;
+    watch.stop().await;
+    client.shut_down().await;
+
+    shown.push_str(&String::from_utf8_lossy(&log.0.lock().unwrap()));
+    assert!(
+        shown.contains("<userName>administrator@vsphere.local</userName>"),
+        "the log is at work"
+    );
+    assert!(shown.contains("<password>***</password>"), "bodies are logged, redacted");
+    let basic = |password: &str| {
+        base64::engine::general_purpose::STANDARD.encode(format!("{}:{password}", vcenter.user()))
+    };
+    let session_secrets: Vec<String> = vcenter_cookies(&shown);
+    for secret in
+        [PASSWORD.to_owned(), WRONG.to_owned(), basic(PASSWORD), basic(WRONG), USERDATA.to_owned()]
+    {
+        assert!(!shown.contains(&secret), "{secret} is shown: {}", around(&shown, &secret));
+    }
+    assert!(session_secrets.is_empty(), "{session_secrets:?}");
+}
+
+/// Values of session cookies and session headers that found their way into the text.
+fn vcenter_cookies(text: &str) -> Vec<String> {
+    ["vmware_soap_session=", "vmware-api-session-id: ", "<vcSessionCookie>"]
+        .iter()
+        .flat_map(|marker| text.match_indices(marker).map(move |(at, _)| (at, *marker)))
+        .map(|(at, marker)| text[at..].chars().take(marker.len() + 12).collect::<String>())
+        .filter(|found| !found.contains("***"))
+        .collect()
+}
+
+fn around(text: &str, secret: &str) -> String {
+    let at = text.find(secret).unwrap_or_default();
+    let from = (0..=at.saturating_sub(200)).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+    text[from..].chars().take(400).collect()
+}

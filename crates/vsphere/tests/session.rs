@@ -1,0 +1,330 @@
+//! One session for everybody: opened once, kept, opened again, closed; and never a storm of logins.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{client_of, connected, counted, holds, quick};
+use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser};
+use vsphere::inventory::{Selection, Status, Vm};
+use vsphere::sessions::holders;
+use vsphere::{Call, CallObserver, Client, Credentials, Error, Limits, LoginRefusal, Outcome};
+
+fn vms() -> Selection {
+    Selection::new().vms(&[Vm::IDENTITY])
+}
+
+/// Calls that read, many at once; how many succeeded.
+async fn read_at_once(client: &Client, times: usize) -> usize {
+    let vms = vms();
+    let outcomes = futures::future::join_all((0..times).map(|_| client.collect(&vms))).await;
+    outcomes.iter().filter(|outcome| outcome.is_ok()).count()
+}
+
+/// A user whose account is locked after three wrong passwords.
+fn lockable() -> (VcenterUser, Inventory) {
+    let user = VcenterUser { lock_after: 3, ..VcenterUser::new("vdo@vsphere.local", "Right-1") };
+    let mut inventory = Inventory::with_vms(2);
+    inventory.users.push(user.clone());
+    inventory.permissions.push(Permission::new(&user.name, "Admin", "/"));
+    (user, inventory)
+}
+
+async fn failed_logins(vcenter: &Vcenter, user: &str) -> u64 {
+    let users = vcenter.users().await;
+    let found = users.as_array().unwrap().iter().find(|u| u["name"] == user).unwrap();
+    found["failed"].as_u64().unwrap()
+}
+
+fn credentials(user: &VcenterUser, password: &str) -> Credentials {
+    Credentials::new(user.name.as_str(), password)
+}
+
+fn refusal(error: &Error) -> Option<LoginRefusal> {
+    match error {
+        Error::LoginRefused { reason, .. } => Some(*reason),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_callers_share_one_session_that_names_the_program() {
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let client = connected(&vcenter).await;
+    assert_eq!(read_at_once(&client, 100).await, 100);
+    assert_eq!(vcenter.calls().await.of("Login"), 1);
+    let sessions = client.sessions().await.unwrap();
+    let held = holders(&sessions);
+    let ours: Vec<_> = held.iter().filter(|((_, agent), _)| *agent == "vsphere-test/1").collect();
+    assert_eq!(ours.iter().map(|(_, n)| **n).sum::<usize>(), 1, "{held:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_ended_is_opened_again_once_for_all() {
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let client = connected(&vcenter).await;
+    for round in 2..5 {
+        vcenter.expire_sessions(vcenter.user()).await;
+        assert_eq!(read_at_once(&client, 100).await, 100);
+        assert_eq!(vcenter.calls().await.of("Login"), round);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_killed_by_an_administrator_does_not_hurt_anybody() {
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let (client, other) = (connected(&vcenter).await, connected(&vcenter).await);
+    let key = client.session_key().await.unwrap();
+    other.end_sessions(&[key]).await.unwrap();
+    assert_eq!(read_at_once(&client, 10).await, 10);
+    assert_eq!(read_at_once(&other, 10).await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_tried_once_however_many_call() {
+    let (user, inventory) = lockable();
+    let vcenter = Vcenter::start(inventory).await;
+    let client = client_of(&vcenter)
+        .credentials(credentials(&user, &user.password))
+        .connect()
+        .await
+        .unwrap();
+    // The password is changed behind the client's back, and its session ended.
+    vcenter.set_user(&VcenterUser { password: "Changed-2".to_owned(), ..user.clone() }).await;
+    vcenter.expire_sessions(&user.name).await;
+
+    // A thousand callers, each as often as it would call in a minute at one call a second.
+    let vms = vms();
+    let caller = async || {
+        let mut refused = 0;
+        for _ in 0..60 {
+            refused += usize::from(
+                client
+                    .collect(&vms)
+                    .await
+                    .is_err_and(|e| refusal(&e) == Some(LoginRefusal::Credentials)),
+            );
+        }
+        refused
+    };
+    let refused: usize = futures::future::join_all((0..1_000).map(|_| caller())).await.iter().sum();
+    assert_eq!(refused, 60_000);
+    assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
+
+    // Wrong ones do not open it, and count as one attempt each; right ones do.
+    let error = client.set_credentials(credentials(&user, "Wrong-3")).await.unwrap_err();
+    assert_eq!(refusal(&error), Some(LoginRefusal::Credentials));
+    assert_eq!(read_at_once(&client, 10).await, 0);
+    assert_eq!(failed_logins(&vcenter, &user.name).await, 2);
+    client.set_credentials(credentials(&user, "Changed-2")).await.unwrap();
+    assert_eq!(read_at_once(&client, 10).await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_login_is_tried_once_too() {
+    let (user, inventory) = lockable();
+    let vcenter = Vcenter::start(inventory).await;
+    let error =
+        client_of(&vcenter).credentials(credentials(&user, "Wrong")).connect().await.unwrap_err();
+    assert_eq!(refusal(&error), Some(LoginRefusal::Credentials));
+    let text = error.to_string();
+    assert!(
+        text.contains("does not let vdo@vsphere.local log in") && text.contains("not tried again"),
+        "{text}"
+    );
+    assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_vcenter_tells_of_a_refused_login_is_told_on() {
+    let (user, inventory) = lockable();
+    let vcenter = Vcenter::start(inventory).await;
+    let try_with = async |password: &str| {
+        let error = client_of(&vcenter)
+            .credentials(credentials(&user, password))
+            .connect()
+            .await
+            .unwrap_err();
+        refusal(&error).unwrap_or_else(|| panic!("{}", error.story()))
+    };
+    vcenter.fault(Fault::on("Login").fails("PasswordExpired").times(1)).await;
+    assert_eq!(try_with("Right-1").await, LoginRefusal::PasswordExpired);
+    vcenter
+        .fault(
+            Fault::on("Login")
+                .fails("InvalidLogin")
+                .message("The account of the user is locked.")
+                .times(1),
+        )
+        .await;
+    assert_eq!(try_with("Right-1").await, LoginRefusal::Locked);
+    vcenter.fault(Fault::on("Login").fails("NoPermission").times(1)).await;
+    assert_eq!(try_with("Right-1").await, LoginRefusal::NoPermission);
+
+    vcenter.forget_calls().await;
+    for (password, reason) in [("", LoginRefusal::Missing), ("Right-1\n", LoginRefusal::LineBreak)]
+    {
+        assert_eq!(try_with(password).await, reason);
+    }
+    assert_eq!(vcenter.calls().await.of("Login"), 0, "nothing was sent");
+
+    // Three wrong ones in a row, by somebody else; then even the right one is refused.
+    for _ in 0..3 {
+        try_with("Wrong").await;
+    }
+    assert!(matches!(try_with("Right-1").await, LoginRefusal::Credentials | LoginRefusal::Locked));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_replaced_only_after_they_are_proven() {
+    let (user, inventory) = lockable();
+    let vcenter = Vcenter::start(inventory).await;
+    let client = client_of(&vcenter)
+        .credentials(credentials(&user, &user.password))
+        .connect()
+        .await
+        .unwrap();
+    client.tags(Duration::ZERO).categories().await.unwrap();
+
+    client.set_credentials(credentials(&user, "Wrong")).await.unwrap_err();
+    assert_eq!(read_at_once(&client, 5).await, 5, "the old ones go on");
+
+    let rotated = VcenterUser { password: "Rotated-2".to_owned(), ..user.clone() };
+    vcenter.set_user(&rotated).await;
+    client.set_credentials(credentials(&user, "Rotated-2")).await.unwrap();
+    vcenter.expire_sessions(&user.name).await;
+    assert_eq!(read_at_once(&client, 5).await, 5, "the new ones are used for the next session");
+    client.tags(Duration::ZERO).categories().await.expect("for REST too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_moves_over_to_new_credentials() {
+    let (user, inventory) = lockable();
+    let vcenter = Vcenter::start(inventory).await;
+    let client = client_of(&vcenter)
+        .credentials(credentials(&user, &user.password))
+        .connect()
+        .await
+        .unwrap();
+    let (_watch, inventory, _events) = common::watching(&client, vms()).await;
+    let administrator = Credentials::new(vcenter.user(), vcenter.password());
+    client.set_credentials(administrator).await.unwrap();
+    vcenter.patch_vm("/DC0/vm/node-1", serde_json::json!({"name": "renamed"})).await;
+    holds("the watch goes on", || inventory.view().vm_by_name("renamed").found().is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutting_down_logs_out_of_both_sides_and_ends_everything() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let client = connected(&vcenter).await;
+    client.tags(Duration::ZERO).categories().await.unwrap();
+    assert_eq!(
+        vcenter.sessions().await.as_array().map(Vec::len),
+        Some(2),
+        "{}",
+        vcenter.sessions().await
+    );
+    let (_watch, inventory, mut events) = common::watching(&client, vms()).await;
+
+    client.shut_down().await;
+    assert_eq!(
+        vcenter.sessions().await.as_array().map(Vec::len),
+        Some(0),
+        "{}",
+        vcenter.sessions().await
+    );
+    let error = client.collect(&vms()).await.unwrap_err();
+    assert!(matches!(error, Error::ShutDown { .. }), "{error}");
+    while events.next().await.is_some() {}
+    assert!(matches!(inventory.status(), Status::Ended));
+    assert!(inventory.events().next().await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_away_during_the_login_loses_no_session() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let client = connected(&vcenter).await;
+    vcenter.expire_sessions("").await;
+    vcenter.fault(Fault::on("Login").delayed(Duration::from_millis(300))).await;
+    let impatient = tokio::time::timeout(Duration::from_millis(100), client.collect(&vms())).await;
+    assert!(impatient.is_err());
+    client.collect(&vms()).await.expect("the login that was under way is used");
+    assert_eq!(vcenter.calls().await.of("Login"), 2);
+    assert_eq!(client.sessions().await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_wait_share_a_failed_attempt() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let limits = Limits { attempts: 1, ..quick() };
+    let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
+    vcenter.expire_sessions("").await;
+    assert!(client.user().await.is_ok(), "nobody has noticed yet");
+    vcenter.forget_calls().await;
+    vcenter.fault(Fault::on("Login").status(503).delayed(Duration::from_millis(200))).await;
+    assert_eq!(read_at_once(&client, 200).await, 0);
+    let attempts = vcenter.calls().await.of("Login");
+    assert!(attempts <= 10, "{attempts} attempts for 200 callers");
+    vcenter.clear_faults().await;
+    assert_eq!(read_at_once(&client, 10).await, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_session_is_kept_alive() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let alive = Duration::from_millis(100);
+    let limits = Limits { keep_alive: alive, rest_keep_alive: alive, ..quick() };
+    let counter = Arc::new(vsphere::CallCounter::default());
+    let client =
+        client_of(&vcenter).limits(limits).observer(counter.clone()).connect().await.unwrap();
+    client.tags(Duration::ZERO).categories().await.unwrap();
+    holds("both sessions are touched", || {
+        counter.of("CurrentTime") > 1 && counter.of("GET /api/session") > 1
+    })
+    .await;
+    drop(client);
+}
+
+#[derive(Debug, Default)]
+struct InFlight {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    done: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+impl CallObserver for InFlight {
+    fn started(&self, _: Call<'_>) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn finished(&self, call: Call<'_>, outcome: Outcome, _: Duration) {
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        assert!(call.vcenter.starts_with("127.0.0.1"));
+        match outcome {
+            Outcome::Done => self.done.fetch_add(1, Ordering::SeqCst),
+            Outcome::Refused => self.refused.fetch_add(1, Ordering::SeqCst),
+            Outcome::Failed | Outcome::Cancelled => 0,
+        };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_bounded_and_observed() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let observer = Arc::new(InFlight::default());
+    let limits = Limits { concurrency: 3, ..quick() };
+    let client =
+        client_of(&vcenter).limits(limits).observer(observer.clone()).connect().await.unwrap();
+    vcenter.fault(Fault::on("RetrievePropertiesEx").delayed(Duration::from_millis(30))).await;
+    assert_eq!(read_at_once(&client, 30).await, 30);
+    assert_eq!(observer.most.load(Ordering::SeqCst), 3);
+    assert_eq!(observer.now.load(Ordering::SeqCst), 0, "every call that started has ended");
+    vcenter.clear_faults().await;
+    vcenter.fault(Fault::on("RetrieveEntityPermissions").fails("NoPermission").times(1)).await;
+    client.permissions(&client.root_folder().unwrap(), false).await.unwrap_err();
+    assert_eq!(observer.refused.load(Ordering::SeqCst), 1);
+}
