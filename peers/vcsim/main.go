@@ -20,58 +20,39 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// usage errors and a bad inventory exit with 2, what the machine refuses with 1.
+// options is what the command line says, read and checked.
+type options struct {
+	listen, control, source, readyFile string
+	inventory                          Inventory
+	certificate                        *tls.Certificate
+	quiet                              bool
+}
+
+// run is the command. Usage errors and a bad inventory exit with 2, what the machine refuses with 1.
 func run(args []string, stdout, stderr io.Writer) int {
 	begin := time.Now()
-	flags := flag.NewFlagSet("vcsim", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	listen := flags.String("listen", "127.0.0.1:0", "address of the vCenter API")
-	controlAt := flags.String("control", "127.0.0.1:0", "loopback address of the control port")
-	inventory := flags.String("inventory", "", "JSON file with the inventory (default: one datacenter, no VM)")
-	cert := flags.String("cert", "", "PEM certificate of the API (default: a built-in one for localhost)")
-	key := flags.String("key", "", "PEM key of the certificate")
-	readyFile := flags.String("ready-file", "", "also write the ready line to this file")
-	quiet := flags.Bool("quiet", false, "do not log refused calls to stderr")
-	if err := flags.Parse(args); err != nil {
-		return 2
-	}
 	fail := func(code int, err error) int {
-		_, _ = fmt.Fprintf(stderr, "vcsim: %s\n", err)
+		if err != nil {
+			_, _ = fmt.Fprintf(stderr, "vcsim: %s\n", err)
+		}
 		return code
 	}
-	if flags.NArg() > 0 {
-		return fail(2, fmt.Errorf("%q is no option", flags.Arg(0)))
-	}
-	if err := loopback(*controlAt); err != nil {
-		return fail(2, err)
-	}
-	inv, err := readInventory(*inventory)
+	o, err := readOptions(args, stderr)
 	if err != nil {
 		return fail(2, err)
 	}
-	var pair *tls.Certificate
-	if *cert != "" || *key != "" {
-		loaded, err := tls.LoadX509KeyPair(*cert, *key)
-		if err != nil {
-			return fail(2, fmt.Errorf("-cert and -key: %w", err))
-		}
-		pair = &loaded
+	if o == nil {
+		return 2 // the flags have said what is wrong
 	}
-	if *readyFile != "" {
-		if *readyFile, err = filepath.Abs(*readyFile); err != nil {
-			return fail(1, err)
-		}
-	}
-	for _, address := range []string{*listen, *controlAt} {
+	for _, address := range []string{o.listen, o.control} {
 		if err := bindable(address); err != nil {
 			return fail(1, err)
 		}
 	}
 	log.SetOutput(stderr)
-	if *quiet {
+	if o.quiet {
 		log.SetOutput(io.Discard)
 	}
-
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	folder, err := workFolder()
@@ -79,37 +60,90 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fail(1, err)
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-
-	listener, err := net.Listen("tcp", *controlAt)
+	listener, err := net.Listen("tcp", o.control)
 	if err != nil {
 		return fail(1, err)
 	}
-	sim, err := start(inv, *listen, pair)
+	sim, err := start(o.inventory, o.listen, o.certificate)
 	if err != nil {
-		return fail(2, fmt.Errorf("inventory %s: %w", *inventory, err))
+		return fail(2, fmt.Errorf("inventory %s: %w", o.source, err))
 	}
-	url := *sim.url
-	url.User = nil
-	ready := Ready{URL: url.String(), Control: "http://" + listener.Addr().String(), Seconds: time.Since(begin).Seconds()}
-	for _, dc := range inv.Datacenters {
-		ready.VMs += len(dc.VMs)
-	}
+	levers := &control{sim: sim, ready: sim.readyLine(listener.Addr(), begin)}
 	serve := make(chan error, 1)
-	go func() { serve <- http.Serve(listener, &control{sim: sim, ready: ready}) }()
-	line, err := json.Marshal(ready)
-	if err == nil && *readyFile != "" {
-		err = writeWhole(*readyFile, append(line, '\n'))
-	}
-	if err != nil {
+	go func() { serve <- http.Serve(listener, levers) }()
+	if err := announce(levers.ready, stdout, o.readyFile); err != nil {
 		return fail(1, err)
 	}
-	_, _ = fmt.Fprintf(stdout, "%s\n", line)
 	select {
 	case <-stop:
 		return 0
 	case err := <-serve:
 		return fail(1, err)
 	}
+}
+
+// readOptions answers nil without an error when the flags were wrong and have said so themselves.
+func readOptions(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	flags := flag.NewFlagSet("vcsim", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the vCenter API")
+	flags.StringVar(&o.control, "control", "127.0.0.1:0", "loopback address of the control port")
+	flags.StringVar(&o.source, "inventory", "", "JSON file with the inventory (default: one datacenter, no VM)")
+	flags.StringVar(&o.readyFile, "ready-file", "", "also write the ready line to this file")
+	flags.BoolVar(&o.quiet, "quiet", false, "do not log refused calls to stderr")
+	cert := flags.String("cert", "", "PEM certificate of the API (default: a built-in one for localhost)")
+	key := flags.String("key", "", "PEM key of the certificate")
+	if flags.Parse(args) != nil {
+		return nil, nil
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("%q is no option", flags.Arg(0))
+	}
+	err := loopback(o.control)
+	if err == nil {
+		o.inventory, err = readInventory(o.source)
+	}
+	if err == nil && o.readyFile != "" {
+		o.readyFile, err = filepath.Abs(o.readyFile)
+	}
+	if err == nil && *cert+*key != "" {
+		pair, failed := tls.LoadX509KeyPair(*cert, *key)
+		if failed != nil {
+			err = fmt.Errorf("-cert and -key: %w", failed)
+		}
+		o.certificate = &pair
+	}
+	return o, err
+}
+
+func (s *Sim) readyLine(control net.Addr, begin time.Time) Ready {
+	url := *s.url
+	url.User = nil
+	ready := Ready{URL: url.String(), Control: "http://" + control.String(), Seconds: time.Since(begin).Seconds()}
+	for _, dc := range s.inv.Datacenters {
+		ready.VMs += len(dc.VMs)
+	}
+	return ready
+}
+
+// announce says on stdout, and in the file if one is asked for, that the simulator serves.
+func announce(ready Ready, stdout io.Writer, file string) error {
+	line, err := json.Marshal(ready)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	if file != "" { // it appears with its content, never half of it
+		if err := os.WriteFile(file+".part", line, 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(file+".part", file); err != nil {
+			return err
+		}
+	}
+	_, err = stdout.Write(line)
+	return err
 }
 
 // bindable finds out early that an address cannot be had: govmomi would panic.
@@ -119,12 +153,4 @@ func bindable(address string) error {
 		return err
 	}
 	return l.Close()
-}
-
-// writeWhole makes a file appear with its content, never half of it.
-func writeWhole(path string, content []byte) error {
-	if err := os.WriteFile(path+".part", content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".part", path)
 }

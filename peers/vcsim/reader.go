@@ -131,9 +131,14 @@ func denied(o ref, specs []types.PropertySpec) types.ObjectContent {
 
 // selection is what a filter spec names: the objects to report, and those it came by on the way.
 type selection struct {
+	*reader
 	objects []ref
 	denied  []ref        // named directly and not to be seen
 	sources map[ref]bool // walked through: if one changes, the selection may
+
+	named    map[string]*types.TraversalSpec
+	reported map[ref]bool
+	walked   map[walk]bool
 }
 
 type walk struct {
@@ -144,68 +149,68 @@ type walk struct {
 // pick follows a filter spec from its objects along its traversals. What the user must not see is
 // passed through and not reported. A fault means the spec itself is wrong.
 func (r *reader) pick(spec *types.PropertyFilterSpec) (*selection, types.BaseMethodFault) {
-	sel := &selection{sources: map[ref]bool{}}
-	named := map[string]*types.TraversalSpec{}
-	reported, walked := map[ref]bool{}, map[walk]bool{}
-	report := func(o ref, direct bool) {
-		if reported[o] || r.get(o) == nil {
-			return
-		}
-		reported[o] = true
-		switch {
-		case r.access.sees(o):
-			sel.objects = append(sel.objects, o)
-		case direct:
-			sel.denied = append(sel.denied, o)
-		}
-	}
-	var follow func(from ref, set []types.BaseSelectionSpec) types.BaseMethodFault
-	follow = func(from ref, set []types.BaseSelectionSpec) types.BaseMethodFault {
-		for _, s := range set {
-			if t, ok := s.(*types.TraversalSpec); ok && t.Name != "" {
-				named[t.Name] = t
-			}
-		}
-		for _, s := range set {
-			t, ok := s.(*types.TraversalSpec)
-			if !ok {
-				if t = named[s.GetSelectionSpec().Name]; t == nil {
-					return &types.InvalidArgument{InvalidProperty: "selectSet.name"}
-				}
-			}
-			if walked[walk{from, t}] {
-				continue
-			}
-			walked[walk{from, t}] = true
-			for _, to := range r.edge(from, t) {
-				if t.Skip == nil || !*t.Skip {
-					report(to, false)
-				}
-				if len(t.SelectSet) > 0 {
-					if fault := follow(to, t.SelectSet); fault != nil {
-						return fault
-					}
-				}
-			}
-			sel.sources[from] = true
-		}
-		return nil
-	}
+	s := &selection{reader: r, sources: map[ref]bool{}, named: map[string]*types.TraversalSpec{}, reported: map[ref]bool{}, walked: map[walk]bool{}}
 	for _, o := range spec.ObjectSet {
 		if r.get(o.Obj) == nil {
-			if spec.ReportMissingObjectsInResults == nil || !*spec.ReportMissingObjectsInResults {
-				return sel, &types.ManagedObjectNotFound{Obj: o.Obj}
+			if !isTrue(spec.ReportMissingObjectsInResults) {
+				return s, &types.ManagedObjectNotFound{Obj: o.Obj}
 			}
 			continue
 		}
-		if len(o.SelectSet) == 0 || o.Skip == nil || !*o.Skip {
-			report(o.Obj, len(o.SelectSet) == 0)
+		if len(o.SelectSet) == 0 || !isTrue(o.Skip) {
+			s.report(o.Obj, len(o.SelectSet) == 0)
 		}
-		if fault := follow(o.Obj, o.SelectSet); fault != nil {
-			return sel, fault
+		if fault := s.follow(o.Obj, o.SelectSet); fault != nil {
+			return s, fault
 		}
 	}
-	return sel, nil
+	return s, nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func (s *selection) report(o ref, direct bool) {
+	if s.reported[o] || s.get(o) == nil {
+		return
+	}
+	s.reported[o] = true
+	switch {
+	case s.access.sees(o):
+		s.objects = append(s.objects, o)
+	case direct:
+		s.denied = append(s.denied, o)
+	}
+}
+
+// follow takes the traversals of a set from one object. A set may name traversals of another, also
+// itself: each is taken once from each object.
+func (s *selection) follow(from ref, set []types.BaseSelectionSpec) types.BaseMethodFault {
+	for _, spec := range set {
+		if t, ok := spec.(*types.TraversalSpec); ok && t.Name != "" {
+			s.named[t.Name] = t
+		}
+	}
+	for _, spec := range set {
+		t, ok := spec.(*types.TraversalSpec)
+		if !ok {
+			if t = s.named[spec.GetSelectionSpec().Name]; t == nil {
+				return &types.InvalidArgument{InvalidProperty: "selectSet.name"}
+			}
+		}
+		if s.walked[walk{from, t}] {
+			continue
+		}
+		s.walked[walk{from, t}], s.sources[from] = true, true
+		for _, to := range s.edge(from, t) {
+			if !isTrue(t.Skip) {
+				s.report(to, false)
+			}
+			if fault := s.follow(to, t.SelectSet); fault != nil {
+				return fault
+			}
+		}
+	}
+	return nil
 }
 
 // edge is where one traversal leads from one object.
