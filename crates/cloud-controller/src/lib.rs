@@ -19,17 +19,28 @@
 //!   secrets       credentials as they change
 //! ```
 
+pub mod absence;
 pub mod addresses;
+pub mod catalogue;
 pub mod cloud_init;
+pub mod configuration;
+pub mod controller;
+pub mod events;
+pub mod explain;
+pub mod fleet;
 pub mod identity;
 pub mod initialise;
 pub mod instance_type;
 pub mod lifecycle;
+pub mod member;
+pub mod metrics;
 pub mod model;
 pub mod nodes;
 pub mod provided_ip;
 pub mod queue;
 pub mod record;
+pub mod secrets;
+pub mod settings;
 #[cfg(test)]
 mod testing;
 pub mod zones;

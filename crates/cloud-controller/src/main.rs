@@ -1,2 +1,62 @@
-//! The cloud controller.
-fn main() {}
+//! The binary `vsphere-cloud-controller-manager`.
+
+mod process;
+
+use std::{io::Write as _, process::ExitCode};
+
+use cloud_controller::{
+    events::story,
+    settings::{Settings, SettingsError},
+};
+use runtime::{
+    build::BuildInfo,
+    process::exit_on_panic,
+    telemetry::{Format, Logs},
+};
+
+const BUILD: BuildInfo = BuildInfo::of("vsphere-cloud-controller-manager");
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let settings = match Settings::read(std::env::args()) {
+        Ok(settings) => settings,
+        Err(SettingsError::Flags { source }) => source.exit(),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            return ExitCode::from(2);
+        }
+    };
+    if settings.flags.version {
+        // A closed pipe is the reader's choice.
+        let _ = writeln!(std::io::stdout(), "{BUILD}");
+        return ExitCode::SUCCESS;
+    }
+    let logs = match logs(&settings) {
+        Ok(logs) => logs,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            return ExitCode::from(2);
+        }
+    };
+    exit_on_panic();
+    match process::run(settings, BUILD, logs).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{}", story(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn logs(settings: &Settings) -> Result<Logs, runtime::telemetry::Error> {
+    let format = match (&settings.flags.log_format, &settings.flags.explain_node) {
+        (Some(format), _) => format.parse()?,
+        (None, Some(_)) => Format::Human,
+        (None, None) => Format::by_terminal(),
+    };
+    let filter = match &settings.flags.explain_node {
+        Some(_) if settings.flags.log.is_none() => "error".to_owned(),
+        _ => settings.log_filter(),
+    };
+    Logs::start(format, &filter)
+}

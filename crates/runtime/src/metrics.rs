@@ -13,9 +13,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry whose names all start with `prefix`, holding the build's `info`.
+    /// A registry whose names all start with `prefix`, if there is one, holding the build's `info`.
     pub fn new(prefix: &str, build: BuildInfo) -> Self {
-        let mut registry = Registry::with_prefix(prefix);
+        let mut registry = match prefix {
+            "" => Registry::default(),
+            prefix => Registry::with_prefix(prefix),
+        };
         let labels = vec![("version", build.version), ("commit", build.commit)];
         registry.register("build", "What is running", Info::new(labels));
         Self { registry: Arc::new(Mutex::new(registry)) }

@@ -1,0 +1,144 @@
+//! Proof that a machine is gone, from every vCenter's own mouth.
+//!
+//! A machine that is not in view may be hidden from this user, moved out of the configured
+//! datacenters, registered anew under another reference, or its vCenter may be away. Each looks the
+//! same in a watch. So, before a Node may be deleted:
+//!
+//! 1. every configured vCenter is followed and seen whole;
+//! 2. the vCenter that had the machine is asked for it by reference, and says that it does not exist;
+//! 3. the folder it stood in can still be seen, or does not exist either: who lost sight of the
+//!    folder would not see the machine registered there anew;
+//! 4. every vCenter is asked for all its machines, in all datacenters, and none has one of the node's
+//!    uuids;
+//! 5. every vCenter is still followed.
+
+use tokio::time::Instant;
+use vsphere::{
+    InstanceUuid, MoRef,
+    inventory::{Absence, Gone, Lookup, Standing as Word, Tree},
+};
+
+use crate::{
+    fleet::Fleet,
+    identity,
+    lifecycle::{Proof, Standing},
+    member::Member,
+    model::{Node, Place},
+    record::Record,
+};
+
+/// Asks for the machine of a node that is not in view.
+pub async fn ask(fleet: &Fleet, node: &Node) -> Standing {
+    match prove(fleet, node).await {
+        Ok(proof) => Standing::Gone(proof),
+        Err(why) => Standing::Uncertain(why),
+    }
+}
+
+async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
+    whole(fleet)?;
+    let record = identity::record_of(node);
+    let (place, folder) = last_seen(fleet, node, record.as_ref()).ok_or(
+        "no vCenter knows its uuid, but which machine it was is not on record, so nobody can prove that it is \
+         gone: if it is, delete the Node",
+    )?;
+    let member = fleet.member(&place.vcenter).ok_or_else(|| {
+        format!("its machine was {place}, and that vCenter is not configured any more")
+    })?;
+    let gone = gone(&member, &place, folder).await?;
+    // A machine registered anew is in no list that is older than its old reference's end.
+    let since = Instant::now();
+    let instance = record.as_ref().and_then(Record::instance_uuid);
+    for member in fleet.members() {
+        let everything = member.everything(since).await;
+        let everything =
+            everything.map_err(|why| format!("{} cannot be asked: {why}", member.name()))?;
+        if let Some(other) = known(&everything, node, instance) {
+            return Err(format!(
+                "its machine {place} is gone, but {} has one with its uuid: {other}",
+                member.name()
+            ));
+        }
+    }
+    whole(fleet)?;
+    let members = fleet.members().len();
+    let evidence = format!(
+        "{} says that {} does not exist, and none of {members} vCenter(s) knows its uuid",
+        place.vcenter, place.machine.id
+    );
+    Ok(Proof::new(&gone, evidence))
+}
+
+/// Every vCenter is followed.
+fn whole(fleet: &Fleet) -> Result<(), String> {
+    match fleet.troubles().first() {
+        None => Ok(()),
+        Some((name, why)) => Err(format!("{name} is not followed at present: {why}")),
+    }
+}
+
+/// Where the node's machine was, and in which folder: by the record, else by what left the view.
+fn last_seen(
+    fleet: &Fleet,
+    node: &Node,
+    record: Option<&Record>,
+) -> Option<(Place, Option<MoRef>)> {
+    if let Some(record) = record {
+        return Some((record.place(), record.folder()));
+    }
+    let uuids = identity::uuids(node);
+    fleet.members().iter().find_map(|member| {
+        let departed = member.look(|catalogue| {
+            uuids.iter().find_map(|uuid| match catalogue.tree.vm_by_bios_uuid(*uuid) {
+                Lookup::Departed(departure) => Some(departure),
+                Lookup::Found(_) | Lookup::Several(_) | Lookup::Unseen => None,
+            })
+        })??;
+        let place =
+            Place { vcenter: member.name().clone(), machine: departed.object.reference().clone() };
+        Some((place, departed.object.parent().cloned()))
+    })
+}
+
+/// vCenter's word that the machine does not exist.
+async fn gone(member: &Member, place: &Place, folder: Option<MoRef>) -> Result<Gone, String> {
+    let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
+    let mut questions = vec![place.machine.clone()];
+    questions.extend(folder.iter().cloned());
+    let mut gone = None;
+    for (object, word) in client.ask_for(&questions).await {
+        let is_machine = object == place.machine;
+        match word {
+            Word::Absent(Absence::Gone(word)) if is_machine => gone = Some(word),
+            Word::Absent(Absence::Gone(_)) => {}
+            Word::Present if is_machine => {
+                return Err(format!("its machine {place} exists, outside of what is watched"));
+            }
+            Word::Present => {}
+            Word::Absent(Absence::Invisible { .. }) => {
+                let what = if is_machine { "its machine" } else { "the folder of its machine" };
+                return Err(format!(
+                    "{what} ({place}) may not be seen by the controller's user any more: give it the role \
+                     ReadOnly there"
+                ));
+            }
+            Word::Absent(Absence::Unreachable | Absence::Elsewhere) => {
+                return Err(format!("{} could not say whether {place} exists", member.name()));
+            }
+        }
+    }
+    gone.ok_or_else(|| format!("{} could not say whether {place} exists", member.name()))
+}
+
+/// A machine with one of the node's uuids.
+fn known(tree: &Tree, node: &Node, instance: Option<InstanceUuid>) -> Option<String> {
+    let by_bios = identity::uuids(node).into_iter().flat_map(|uuid| tree.vms_by_bios_uuid(uuid));
+    let by_instance =
+        instance.into_iter().filter_map(|uuid| match tree.vm_by_instance_uuid(uuid) {
+            Lookup::Found(vm) => Some(vm),
+            Lookup::Several(vms) => vms.into_iter().next(),
+            Lookup::Departed(_) | Lookup::Unseen => None,
+        });
+    let vm = by_bios.chain(by_instance).next()?;
+    Some(tree.path_of(&vm.reference).unwrap_or_else(|| vm.reference.to_string()))
+}

@@ -1,0 +1,261 @@
+//! From what is known to what is written: one look at one node at a time.
+//!
+//! A look reads the node from the mirror and its machine from the inventories, decides with the pure
+//! parts, and writes only what differs, on the condition that the node is still what was looked at.
+
+mod look;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use runtime::backoff::Backoff;
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    events::Events,
+    fleet::Fleet,
+    lifecycle::{Deletions, Policy},
+    member::Signal,
+    metrics::Metrics,
+    model::Place,
+    nodes::{Change, Nodes},
+    queue::Queue,
+};
+
+/// After trouble a node is looked at again after this long, doubling up to [`LONGEST`].
+const FIRST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_mins(2);
+/// Nodes without a machine are looked at again this long after a machine changed.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// What an administrator decided.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Initialise nodes and keep their addresses.
+    pub node_controller: bool,
+    /// Taint and delete nodes.
+    pub lifecycle_controller: bool,
+    /// When.
+    pub policy: Policy,
+    /// Looks at the same time.
+    pub concurrency: usize,
+    /// Labels every node gets.
+    pub extra_labels: std::collections::BTreeMap<String, String>,
+    /// Nodes wait for their zones.
+    pub require_zones: bool,
+    /// Labels follow machines.
+    pub refresh_labels: bool,
+}
+
+/// The controller. Clones are one.
+#[derive(Clone)]
+pub struct Controller {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    nodes: Nodes,
+    fleet: Fleet,
+    events: Events,
+    metrics: Metrics,
+    options: Options,
+    queue: Queue,
+    backoff: Backoff<Arc<str>>,
+    memory: Mutex<Memory>,
+}
+
+/// What is remembered between looks. None of it is needed to be right: it makes looks cheap.
+#[derive(Default)]
+struct Memory {
+    /// Which node a machine is.
+    node_of: HashMap<Place, Arc<str>>,
+    place_of: HashMap<Arc<str>, Place>,
+    /// Nodes whose machine is not in view: any new machine may be theirs.
+    lost: HashSet<Arc<str>>,
+    /// Nodes whose zones are incomplete.
+    zoneless: HashSet<Arc<str>>,
+    /// Nodes that were looked at.
+    seen: HashSet<Box<str>>,
+    deletions: Deletions,
+}
+
+/// When to look at a node again.
+enum Next {
+    /// When something changes.
+    OnChange,
+    /// Then.
+    At(Instant),
+    /// After a pause that grows.
+    Retry,
+}
+
+impl Controller {
+    /// A controller over these parts.
+    pub fn new(
+        nodes: Nodes,
+        fleet: Fleet,
+        events: Events,
+        metrics: Metrics,
+        options: Options,
+    ) -> Self {
+        let shared = Shared {
+            nodes,
+            fleet,
+            events,
+            metrics,
+            options,
+            queue: Queue::default(),
+            backoff: Backoff::new(FIRST, LONGEST),
+            memory: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Works until `stop` is cancelled; a write under way is abandoned then.
+    pub async fn run(&self, signals: mpsc::UnboundedReceiver<Signal>, stop: CancellationToken) {
+        let (complete, is_complete) = tokio::sync::oneshot::channel();
+        let working = async {
+            tokio::join!(self.follow_nodes(complete), self.follow_signals(signals), async {
+                // How many nodes there are matters to what may be deleted.
+                if is_complete.await.is_ok() {
+                    self.dispatch().await;
+                }
+            },);
+        };
+        stop.run_until_cancelled(working).await;
+    }
+
+    async fn follow_nodes(&self, complete: tokio::sync::oneshot::Sender<()>) {
+        let mut complete = Some(complete);
+        let mut changes = std::pin::pin!(self.shared.nodes.follow());
+        while let Some(changes) = changes.next().await {
+            for change in changes {
+                match change {
+                    Change::Node(name) => self.shared.queue.add(&name),
+                    Change::Gone(name, uid) => self.shared.forget(&name, &uid),
+                    Change::Complete => {
+                        if let Some(complete) = complete.take() {
+                            tracing::info!(nodes = self.shared.nodes.len(), "all nodes are known");
+                            // Nobody waiting means that the controller ends.
+                            let _ = complete.send(());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn follow_signals(&self, mut signals: mpsc::UnboundedReceiver<Signal>) {
+        let shared = &self.shared;
+        let mut sweep: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                signal = signals.recv() => match signal {
+                    Some(Signal::Machine(place)) => {
+                        let memory = shared.memory();
+                        if let Some(node) = memory.node_of.get(&place) {
+                            shared.queue.add(node);
+                        } else if !memory.lost.is_empty() && sweep.is_none() {
+                            sweep = Some(Instant::now() + GATHER);
+                        }
+                    }
+                    Some(Signal::Anything) => {
+                        for node in shared.nodes.all() {
+                            shared.queue.add(&node.name);
+                        }
+                    }
+                    None => return,
+                },
+                () = sleep_until(sweep.unwrap_or_else(Instant::now)), if sweep.is_some() => {
+                    sweep = None;
+                    let memory = shared.memory();
+                    memory.lost.iter().for_each(|node| shared.queue.add(node));
+                }
+            }
+        }
+    }
+
+    /// Hands nodes to workers.
+    async fn dispatch(&self) {
+        let mut workers: JoinSet<()> = JoinSet::new();
+        loop {
+            let free = workers.len() < self.shared.options.concurrency;
+            tokio::select! {
+                name = self.shared.queue.next(), if free => {
+                    let shared = self.shared.clone();
+                    workers.spawn(async move { shared.look(name).await });
+                }
+                Some(_) = workers.join_next(), if !workers.is_empty() => {}
+            }
+            let depth = i64::try_from(self.shared.queue.depth()).unwrap_or(i64::MAX);
+            self.shared.metrics.depth.set(depth);
+        }
+    }
+}
+
+impl Shared {
+    /// Looks at a node and arranges the next look.
+    async fn look(self: Arc<Self>, name: Arc<str>) {
+        let next = self.look_at(&name).await;
+        match next {
+            Next::OnChange => self.backoff.succeeded(&name),
+            Next::At(at) => self.queue.add_at(&name, at),
+            Next::Retry => {
+                self.metrics.retries.inc();
+                self.queue.add_at(&name, Instant::now() + self.backoff.failed(name.clone()));
+            }
+        }
+        self.queue.done(&name);
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, name: &Arc<str>, uid: &str) {
+        self.backoff.succeeded(name);
+        let mut memory = self.memory();
+        memory.lost.remove(name);
+        memory.zoneless.remove(name);
+        memory.seen.remove(uid);
+        memory.deletions.forget(uid);
+        memory.unplace(name);
+        self.count(&memory);
+    }
+
+    fn count(&self, memory: &Memory) {
+        let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        self.metrics.zones_missing.set(number(memory.zoneless.len()));
+        self.metrics.machines_gone.set(number(memory.deletions.gone()));
+    }
+}
+
+impl Memory {
+    /// Remembers which machine a node is; returns another node that was the same machine.
+    fn place(&mut self, node: &Arc<str>, place: &Place) -> Option<Arc<str>> {
+        self.lost.remove(node);
+        if self.place_of.get(node) == Some(place) {
+            return self.node_of.get(place).filter(|other| *other != node).cloned();
+        }
+        self.unplace(node);
+        self.place_of.insert(node.clone(), place.clone());
+        self.node_of.insert(place.clone(), node.clone()).filter(|other| other != node)
+    }
+
+    fn unplace(&mut self, node: &Arc<str>) {
+        if let Some(place) = self.place_of.remove(node)
+            && self.node_of.get(&place) == Some(node)
+        {
+            self.node_of.remove(&place);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! One look at one node.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Next, Shared};
+use crate::{
+    absence,
+    events::{Source, Weight, story},
+    identity::{self, Match},
+    initialise::{self, NotYet},
+    lifecycle::{Action, Proof, Standing},
+    model::{Machine, Node, Power},
+    nodes::{is_conflict, is_gone},
+    record::{ANNOTATION, Record},
+    zones::Zones,
+};
+
+/// A node whose machine is not proven gone or there is asked about again after this long.
+const ASK_AGAIN: Duration = Duration::from_secs(20);
+
+impl Shared {
+    pub(super) async fn look_at(&self, name: &Arc<str>) -> Next {
+        let Some(node) = self.nodes.get(name) else { return Next::OnChange };
+        if node.deleting {
+            return Next::OnChange;
+        }
+        self.note_first_look(&node);
+        match identity::identify(&node, &self.fleet).outcome {
+            Match::Foreign => {
+                self.memory().unplace(name);
+                Next::OnChange
+            }
+            Match::Found(machine, _) => self.with_machine(&node, &machine).await,
+            Match::Several(machines, rule) => {
+                let listed: Vec<String> = machines.iter().map(Machine::title).collect();
+                let text = format!(
+                    "{} machines answer to {rule}: {}; give each its own uuid, or the node the name or \
+                     address of one",
+                    machines.len(),
+                    listed.join(", ")
+                );
+                self.say(&node, Weight::Warning, "AmbiguousMachine", text);
+                self.memory().lost.insert(name.clone());
+                Next::Retry
+            }
+            Match::NotFound => self.without_machine(&node).await,
+        }
+    }
+
+    fn note_first_look(&self, node: &Node) {
+        if self.memory().seen.insert(node.uid.clone()) && node.is_uninitialized() {
+            self.metrics.initial_sync_delay.observe(age(node));
+        }
+    }
+
+    async fn with_machine(&self, node: &Node, machine: &Machine) -> Next {
+        let twin = self.memory().place(&node.name, &machine.place);
+        if let Some(twin) = twin
+            && self.nodes.get(&twin).is_some()
+        {
+            let text = format!("the node {twin} is the same machine, {}", machine.title());
+            self.say(node, Weight::Warning, "DuplicateNode", text);
+        }
+        if node.is_uninitialized() && self.options.node_controller {
+            return self.initialise(node, machine).await;
+        }
+        self.keep(node, machine).await
+    }
+
+    /// A node that waits for us.
+    async fn initialise(&self, node: &Node, machine: &Machine) -> Next {
+        let Some(configuration) = self.fleet.configuration() else { return Next::Retry };
+        let Some(member) = self.fleet.member(&machine.place.vcenter) else { return Next::Retry };
+        let families = &member.settings.families;
+        let (addresses, selected) =
+            initialise::addresses(node, machine, &configuration.rules, families);
+        if let Some(error) = &selected.metadata {
+            let text = format!("{}; the order of its interfaces is used", story(error));
+            self.say(node, Weight::Warning, "MetadataIgnored", text);
+        }
+        let addresses = match addresses {
+            Ok(addresses) => addresses,
+            Err(why) => return self.not_yet(node, machine, &why).await,
+        };
+        let Some(zones) = self.fleet.zones(machine) else {
+            let text = "the tags of vCenter have not been read yet; zone and region are not known";
+            self.say(node, Weight::Normal, "WaitingForTags", text.into());
+            return Next::Retry;
+        };
+        if !zones.missing.is_empty() && !member.want_tags(&machine.place.machine) {
+            // Told again when they are read.
+            return Next::At(Instant::now() + ASK_AGAIN);
+        }
+        self.note_zones(node, &zones);
+        if let (true, Some(missing)) = (self.options.require_zones, zones.missing.first()) {
+            let why = NotYet::NoZones { why: missing.to_string() };
+            return self.not_yet(node, machine, &why).await;
+        }
+        let plan = initialise::plan(node, machine, addresses, &zones, &self.options.extra_labels);
+        match plan {
+            Ok(plan) => self.write_initialisation(node, machine, plan).await,
+            Err(why) => self.not_yet(node, machine, &why).await,
+        }
+    }
+
+    async fn write_initialisation(
+        &self,
+        node: &Node,
+        machine: &Machine,
+        plan: initialise::Initialisation,
+    ) -> Next {
+        let written = async {
+            match &plan.addresses {
+                Some(addresses) => {
+                    let written = self.nodes.set_addresses(node, addresses).await?;
+                    self.nodes.patch(&written, plan.patch).await
+                }
+                None => self.nodes.patch(node, plan.patch).await,
+            }
+        };
+        match written.await {
+            Ok(_) => {
+                self.metrics.wrote("initialise");
+                self.metrics.taint_removal_delay.observe(age(node));
+                tracing::info!(node = &*node.name, machine = machine.title(), "initialised");
+                self.say(node, Weight::Normal, "Synced", "Node synced successfully".into());
+                Next::OnChange
+            }
+            Err(error) => self.write_failed(node, "initialise", &error),
+        }
+    }
+
+    /// A node that cannot be initialised yet is still tainted when its machine is off.
+    async fn not_yet(&self, node: &Node, machine: &Machine, why: &NotYet) -> Next {
+        let off = matches!(machine.power, Some(Power::Off | Power::Suspended));
+        let text = match (off, machine.power) {
+            (true, Some(power)) => format!("{} is {power}; {}", machine.title(), story(why)),
+            _ => story(why),
+        };
+        self.say(node, Weight::Warning, "NotInitialized", text);
+        match self.keep(node, machine).await {
+            Next::OnChange => Next::Retry,
+            next => next,
+        }
+    }
+
+    /// A node that has its machine: labels, addresses, taints and the record, as far as they differ.
+    async fn keep(&self, node: &Node, machine: &Machine) -> Next {
+        let mut patch = json!({});
+        let mut kinds = Vec::new();
+        if self.options.node_controller && !node.is_uninitialized() {
+            if let Some(labels) = self.labels(node, machine) {
+                patch["metadata"]["labels"] = json!(labels);
+                kinds.push("labels");
+            }
+        }
+        let record = Record::of(machine).to_text();
+        let stale = node.record.as_deref().is_some_and(|old| old != record);
+        if (stale && self.is_other_machine(node, machine)) || (node.record.is_none() && !node.ready)
+        {
+            patch["metadata"]["annotations"] = json!({ ANNOTATION: record });
+            kinds.push("record");
+        }
+        if self.options.lifecycle_controller {
+            let present = Standing::Present(machine.power);
+            if let Action::SetTaints(taints) = self.decide(node, &present) {
+                patch["spec"]["taints"] = json!(taints);
+                kinds.push("taints");
+            }
+        }
+        let mut current = node.clone();
+        if !kinds.is_empty() {
+            match self.write(node, patch, &kinds).await {
+                Ok(written) => current = written,
+                Err(next) => return next,
+            }
+        }
+        self.keep_addresses(&current, machine).await
+    }
+
+    /// Whether the record names another place than the machine's: it was registered anew.
+    fn is_other_machine(&self, node: &Node, machine: &Machine) -> bool {
+        identity::record_of(node).is_none_or(|record| {
+            record.place() != machine.place || record.folder() != machine.folder
+        })
+    }
+
+    fn labels(
+        &self,
+        node: &Node,
+        machine: &Machine,
+    ) -> Option<std::collections::BTreeMap<String, String>> {
+        let zones = if self.options.refresh_labels { self.fleet.zones(machine) } else { None };
+        if let Some(zones) = &zones {
+            self.note_zones(node, zones);
+        }
+        initialise::label_changes(node, zones.as_ref().map(|zones| (machine, zones)))
+    }
+
+    /// A machine that is off, or whose tools are silent, keeps the addresses its node has.
+    async fn keep_addresses(&self, node: &Node, machine: &Machine) -> Next {
+        let applies = self.options.node_controller && !node.is_uninitialized();
+        if !applies || machine.power != Some(Power::On) {
+            return Next::OnChange;
+        }
+        let Some(configuration) = self.fleet.configuration() else { return Next::OnChange };
+        let Some(member) = self.fleet.member(&machine.place.vcenter) else { return Next::OnChange };
+        let (addresses, _) =
+            initialise::addresses(node, machine, &configuration.rules, &member.settings.families);
+        let wanted = match addresses {
+            Ok(addresses) => initialise::changed_addresses(node, addresses),
+            Err(why) => {
+                tracing::debug!(
+                    node = &*node.name,
+                    why = story(&why),
+                    "the addresses stay as they are"
+                );
+                None
+            }
+        };
+        let Some(wanted) = wanted else { return Next::OnChange };
+        match self.nodes.set_addresses(node, &wanted).await {
+            Ok(_) => {
+                self.metrics.wrote("addresses");
+                let listed: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+                let text = format!("addresses are now {}", listed.join(", "));
+                self.say(node, Weight::Normal, "AddressesChanged", text);
+                Next::OnChange
+            }
+            Err(error) => self.write_failed(node, "addresses", &error),
+        }
+    }
+
+    /// A node whose machine is not in view.
+    async fn without_machine(&self, node: &Node) -> Next {
+        {
+            let mut memory = self.memory();
+            memory.lost.insert(node.name.clone());
+            memory.unplace(&node.name);
+        }
+        if node.is_uninitialized() {
+            let why = match self.fleet.troubles().first() {
+                Some((vcenter, trouble)) => format!("{vcenter} is not followed at present: {trouble}"),
+                None => "no virtual machine in the configured vCenters and datacenters has its uuid, name or \
+                         address"
+                    .into(),
+            };
+            if self.options.node_controller {
+                self.say(node, Weight::Warning, "MachineNotFound", why);
+            }
+            return Next::Retry;
+        }
+        let was_ours = !node.provider_id.is_empty() || node.record.is_some();
+        if !was_ours || !self.options.lifecycle_controller {
+            return Next::OnChange;
+        }
+        if node.ready {
+            let unknown = Standing::Uncertain(String::new());
+            if let Action::SetTaints(taints) = self.decide(node, &unknown) {
+                let patch = json!({"spec": {"taints": taints}});
+                return self
+                    .write(node, patch, &["taints"])
+                    .await
+                    .map_or_else(|n| n, |_| Next::OnChange);
+            }
+            return Next::OnChange;
+        }
+        let standing = absence::ask(&self.fleet, node).await;
+        if let Standing::Uncertain(why) = &standing {
+            self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
+        }
+        match self.decide(node, &standing) {
+            Action::Delete(proof) => self.delete(node, &proof).await,
+            Action::Wait(at) => Next::At(at),
+            Action::Hold(why, at) => {
+                self.say_lifecycle(node, Weight::Warning, "DeletionHeld", why);
+                Next::At(at.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
+            }
+            Action::Leave | Action::SetTaints(_) => Next::At(Instant::now() + ASK_AGAIN),
+        }
+    }
+
+    fn decide(&self, node: &Node, standing: &Standing) -> Action {
+        let nodes = self.nodes.len();
+        let mut memory = self.memory();
+        let action =
+            memory.deletions.decide(node, standing, nodes, &self.options.policy, Instant::now());
+        self.count(&memory);
+        action
+    }
+
+    /// The last look before a node is deleted is at the API server itself, and the deletion holds
+    /// only for what was seen there.
+    async fn delete(&self, node: &Node, proof: &Proof) -> Next {
+        let fresh = match self.nodes.fetch(&node.name).await {
+            Ok(Some(fresh)) => fresh,
+            Ok(None) => return Next::OnChange,
+            Err(error) => return self.write_failed(node, "delete", &error),
+        };
+        if fresh.ready || fresh.uid != node.uid || fresh.provider_id != node.provider_id {
+            return Next::Retry;
+        }
+        match self.nodes.delete(&fresh).await {
+            Ok(()) => {
+                self.memory().deletions.deleted(&node.uid, Instant::now());
+                self.metrics.wrote("delete");
+                tracing::info!(node = &*node.name, evidence = proof.evidence, "deleted");
+                let text = format!(
+                    "Deleting node {} because it does not exist in the cloud provider: {}",
+                    node.name, proof.evidence
+                );
+                self.say_lifecycle(node, Weight::Normal, "DeletingNode", text);
+                Next::OnChange
+            }
+            Err(error) if is_gone(&error) => Next::OnChange,
+            Err(error) => {
+                if !is_conflict(&error) {
+                    let text = format!("the node could not be deleted: {error}");
+                    self.say_lifecycle(node, Weight::Warning, "DeletingNodeFailed", text);
+                }
+                Next::Retry
+            }
+        }
+    }
+
+    async fn write(&self, node: &Node, patch: Value, kinds: &[&'static str]) -> Result<Node, Next> {
+        match self.nodes.patch(node, patch).await {
+            Ok(written) => {
+                kinds.iter().for_each(|kind| self.metrics.wrote(kind));
+                tracing::info!(node = &*node.name, what = kinds.join(", "), "written");
+                Ok(written)
+            }
+            Err(error) => Err(self.write_failed(node, &kinds.join(", "), &error)),
+        }
+    }
+
+    fn write_failed(&self, node: &Node, what: &str, error: &kube::Error) -> Next {
+        if is_gone(error) {
+            return Next::OnChange;
+        }
+        if is_conflict(error) {
+            tracing::debug!(node = &*node.name, what, "somebody else wrote first");
+        } else {
+            tracing::warn!(node = &*node.name, what, error = story(error), "cannot write");
+        }
+        Next::Retry
+    }
+
+    fn note_zones(&self, node: &Node, zones: &Zones) {
+        {
+            let mut memory = self.memory();
+            if zones.missing.is_empty() {
+                memory.zoneless.remove(&node.name);
+            } else {
+                memory.zoneless.insert(node.name.clone());
+            }
+            self.count(&memory);
+        }
+        if !zones.missing.is_empty() {
+            let listed: Vec<String> = zones.missing.iter().map(ToString::to_string).collect();
+            self.say(node, Weight::Warning, "ZoneMissing", listed.join("; "));
+        }
+    }
+
+    fn say(&self, node: &Node, weight: Weight, reason: &'static str, text: String) {
+        self.events.say(node, Source::Node, weight, reason, text);
+    }
+
+    fn say_lifecycle(&self, node: &Node, weight: Weight, reason: &'static str, text: String) {
+        self.events.say(node, Source::Lifecycle, weight, reason, text);
+    }
+}
+
+/// Seconds since a node was created.
+#[expect(clippy::cast_precision_loss, reason = "an age in seconds is far below 2^52")]
+fn age(node: &Node) -> f64 {
+    (jiff::Timestamp::now().as_second() - node.created).max(0) as f64
+}

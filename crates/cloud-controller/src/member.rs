@@ -1,0 +1,468 @@
+//! One vCenter: connected, followed, and asked, without regard to how the others are.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use vsphere::{
+    Client, Credentials, Limits, MoRef, Trust,
+    inventory::{Event, Inventory, Object, Status, Tree, View, Watch},
+    tags::Tags,
+};
+
+use crate::{
+    catalogue::{Catalogue, Scope, TagTable, selection},
+    configuration::{TrustSource, Vcenter},
+    metrics::Metrics,
+    model::Place,
+    secrets::{self, Known},
+    zones::Categories,
+};
+
+/// A login that failed is tried again after this long, doubling up to [`LONGEST`].
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_mins(1);
+/// After a change of what carries tags, or a wish for them, they are read this much later: many
+/// wishes become one call.
+const GATHER: Duration = Duration::from_millis(100);
+/// Tags are not read more often than this, however many nodes wait for them.
+const NOT_SOONER: Duration = Duration::from_secs(2);
+
+/// What is told to the controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Something about this machine changed.
+    Machine(Place),
+    /// Anything may have changed.
+    Anything,
+}
+
+/// What all vCenters share.
+#[derive(Clone)]
+pub struct Common {
+    /// What zones are read from.
+    pub categories: Categories,
+    /// How often tags are read again.
+    pub tag_period: Duration,
+    /// Which machines count.
+    pub scope: Scope,
+    /// Whether changes of what stands above machines matter.
+    pub refresh_labels: bool,
+    /// Timeouts and limits towards vCenter.
+    pub limits: Limits,
+    /// Who we say we are.
+    pub user_agent: String,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Where signals go.
+    pub signals: mpsc::UnboundedSender<Signal>,
+    /// The cluster that holds the Secrets.
+    pub kubernetes: kube::Client,
+}
+
+/// A vCenter that is followed.
+pub struct Member {
+    /// Its configuration.
+    pub settings: Vcenter,
+    common: Common,
+    connected: RwLock<Option<Connected>>,
+    trouble: Mutex<Option<String>>,
+    live: watch::Sender<bool>,
+    tags: RwLock<Arc<TagTable>>,
+    /// Whether tags were read at least once.
+    tags_known: watch::Sender<bool>,
+    /// Machines whose own tags are wanted, and whether they were read.
+    tagged_machines: Mutex<HashMap<MoRef, bool>>,
+    tags_wanted: Notify,
+    everything: tokio::sync::Mutex<Option<(Instant, Arc<Tree>)>>,
+}
+
+#[derive(Clone)]
+struct Connected {
+    client: Client,
+    inventory: Inventory,
+}
+
+impl Member {
+    /// A vCenter to be followed with [`Member::run`].
+    pub fn new(settings: Vcenter, common: Common) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            common,
+            connected: RwLock::default(),
+            trouble: Mutex::new(Some("not connected yet".into())),
+            live: watch::Sender::new(false),
+            tags: RwLock::default(),
+            tags_known: watch::Sender::new(false),
+            tagged_machines: Mutex::default(),
+            tags_wanted: Notify::new(),
+            everything: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &Arc<str> {
+        &self.settings.name
+    }
+
+    /// What is wrong with it at present; `None` while its inventory is as vCenter's.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes between being followed and not.
+    pub fn liveness(&self) -> watch::Receiver<bool> {
+        self.live.subscribe()
+    }
+
+    /// Looks at its machines as last seen; `None` before the first look.
+    pub fn look<T>(&self, at: impl FnOnce(&Catalogue<'_>) -> T) -> Option<T> {
+        let inventory = self.connected()?.inventory;
+        if matches!(inventory.status(), Status::Starting) {
+            return None;
+        }
+        let view: View<'_> = inventory.view();
+        let catalogue =
+            Catalogue { vcenter: &self.settings.name, tree: &view, scope: &self.common.scope };
+        Some(at(&catalogue))
+    }
+
+    /// The tags, as last read; `None` before they were.
+    pub fn tags(&self) -> Option<Arc<TagTable>> {
+        let known = self.common.categories.is_empty() || *self.tags_known.borrow();
+        known.then(|| self.tags.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Asks for the tags of a machine itself; says whether they have been read.
+    pub fn want_tags(&self, machine: &MoRef) -> bool {
+        let mut wanted = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = *wanted.entry(machine.clone()).or_insert_with(|| {
+            self.tags_wanted.notify_one();
+            false
+        });
+        read
+    }
+
+    /// The connection, once there is one.
+    pub fn client(&self) -> Option<Client> {
+        self.connected().map(|connected| connected.client)
+    }
+
+    /// All machines this user may see, in every datacenter, asked for at `since` or later. Many who
+    /// ask at once share one answer.
+    pub async fn everything(&self, since: Instant) -> Result<Arc<Tree>, String> {
+        let client = self.client().ok_or("it was never connected")?;
+        let mut last = self.everything.lock().await;
+        if let Some((at, tree)) = &*last
+            && *at >= since
+        {
+            return Ok(tree.clone());
+        }
+        let asked = Instant::now();
+        let tree = Arc::new(client.find_vms().await.map_err(|error| error.story())?);
+        *last = Some((asked, tree.clone()));
+        Ok(tree)
+    }
+
+    fn connected(&self) -> Option<Connected> {
+        self.connected.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn tell(&self, signal: Signal) {
+        // Nobody listening means that the process ends.
+        let _ = self.common.signals.send(signal);
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        match &trouble {
+            None if known.is_some() => tracing::info!(vcenter = &**self.name(), "followed"),
+            Some(text) if known.as_ref() != Some(text) => {
+                tracing::warn!(vcenter = &**self.name(), trouble = text, "not followed");
+            }
+            _ => {}
+        }
+        let live = trouble.is_none();
+        *known = trouble;
+        drop(known);
+        self.common.metrics.vcenter(self.name(), live);
+        self.live.send_replace(live);
+    }
+
+    /// Connects and follows until `stop`; then takes leave of vCenter.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut beside = JoinSet::new();
+        let (known, mut credentials) = watch::channel(Known::default());
+        beside.spawn(secrets::follow(self.settings.clone(), self.common.kubernetes.clone(), known));
+        let connecting = self.connect(&mut credentials);
+        let Some(client) = stop.run_until_cancelled(connecting).await else { return };
+        let with_tree =
+            !self.common.categories.is_empty() || !self.common.scope.clusters.is_empty();
+        let following = client.watch(selection(&self.settings.datacenters, with_tree));
+        let inventory = following.inventory().clone();
+        let connected = Connected { client: client.clone(), inventory };
+        *self.connected.write().unwrap_or_else(PoisonError::into_inner) = Some(connected);
+        if !self.common.categories.is_empty() {
+            beside.spawn(self.clone().follow_tags(client.clone()));
+        }
+        self.follow(&client, &following, &mut credentials, &stop).await;
+        beside.abort_all();
+        following.stop().await;
+        client.shut_down().await;
+    }
+
+    /// Tries until it is connected. Refused credentials are not tried again until they change.
+    async fn connect(&self, credentials: &mut watch::Receiver<Known>) -> Client {
+        let mut pause = FIRST;
+        loop {
+            let known = credentials.borrow_and_update().clone();
+            let refused = match known {
+                Known::Nothing => true,
+                Known::Unusable(why) => {
+                    self.set_trouble(Some(why));
+                    true
+                }
+                Known::These(these) => match self.try_connect(these).await {
+                    Ok(client) => return client,
+                    Err((why, refused)) => {
+                        self.set_trouble(Some(why));
+                        refused
+                    }
+                },
+            };
+            let changed = credentials.changed();
+            if refused {
+                // The one who tells lives as long as we do.
+                let _ = changed.await;
+            } else {
+                tokio::select! {
+                    _ = changed => {}
+                    () = sleep(pause.mul_f64(rand::random_range(0.5..1.0))) => {}
+                }
+                pause = (pause * 2).min(LONGEST);
+            }
+        }
+    }
+
+    async fn try_connect(&self, credentials: Credentials) -> Result<Client, (String, bool)> {
+        let trust = match &self.settings.trust {
+            TrustSource::System => Trust::System,
+            TrustSource::Insecure => Trust::Insecure,
+            TrustSource::Thumbprint(thumbprint) => Trust::Thumbprint(thumbprint.clone()),
+            TrustSource::CaFile(path) => {
+                let read = std::fs::read_to_string(path);
+                let unreadable =
+                    |e| (format!("the CA file {} cannot be read: {e}", path.display()), false);
+                Trust::CaBundle(read.map_err(unreadable)?)
+            }
+        };
+        let connecting = Client::builder(&*self.settings.name)
+            .trust(trust)
+            .credentials(credentials)
+            .user_agent(self.common.user_agent.clone())
+            .limits(self.common.limits.clone())
+            .observer(self.common.metrics.observer())
+            .connect();
+        connecting
+            .await
+            .map_err(|error| (error.story(), matches!(error, vsphere::Error::LoginRefused { .. })))
+    }
+
+    /// Passes on what happens, and new credentials, until `stop`.
+    async fn follow(
+        &self,
+        client: &Client,
+        following: &Watch,
+        credentials: &mut watch::Receiver<Known>,
+        stop: &CancellationToken,
+    ) {
+        let mut events = following.inventory().events();
+        // What happened before the line above is in the status.
+        self.note(&following.inventory().status());
+        let mut again: Option<Instant> = None;
+        let mut pause = FIRST;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => match event {
+                    Some(event) => self.pass_on(event, following.inventory()),
+                    None => return self.set_trouble(Some("the watch ended".into())),
+                },
+                _ = credentials.changed() => again = Some(Instant::now()),
+                () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
+                    again = None;
+                    let known = credentials.borrow_and_update().clone();
+                    if let Known::These(these) = known {
+                        again = self.use_credentials(client, these, &mut pause).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Changes the credentials after vCenter accepted them; says when to try again if it could not
+    /// be asked.
+    async fn use_credentials(
+        &self,
+        client: &Client,
+        these: Credentials,
+        pause: &mut Duration,
+    ) -> Option<Instant> {
+        let vcenter = &**self.name();
+        match client.set_credentials(these).await {
+            Ok(()) => {
+                tracing::info!(vcenter, "the new credentials are in use");
+                *pause = FIRST;
+                None
+            }
+            Err(error) if matches!(error, vsphere::Error::LoginRefused { .. }) => {
+                tracing::error!(
+                    vcenter,
+                    error = error.story(),
+                    "the new credentials are refused; the old ones stay in use"
+                );
+                None
+            }
+            Err(error) => {
+                tracing::warn!(
+                    vcenter,
+                    error = error.story(),
+                    "the new credentials cannot be proven yet"
+                );
+                let at = Instant::now() + *pause;
+                *pause = (*pause * 2).min(LONGEST);
+                Some(at)
+            }
+        }
+    }
+
+    fn pass_on(&self, event: Event, inventory: &Inventory) {
+        let machine = |object: &Object| Place {
+            vcenter: self.name().clone(),
+            machine: object.reference().clone(),
+        };
+        match event {
+            Event::Snapshot | Event::Resynced => {
+                self.note(&inventory.status());
+                self.tags_wanted.notify_one();
+                self.tell(Signal::Anything);
+            }
+            Event::Unreachable(_) => {
+                self.note(&inventory.status());
+                self.tell(Signal::Anything);
+            }
+            Event::Appeared(object) | Event::Changed { after: object, .. } => {
+                if object.as_vm().is_some() {
+                    self.tell(Signal::Machine(machine(&object)));
+                } else {
+                    self.tags_wanted.notify_one();
+                    if self.common.refresh_labels {
+                        self.tell(Signal::Anything);
+                    }
+                }
+            }
+            Event::Left(departure) => {
+                if departure.object.as_vm().is_some() {
+                    self.tell(Signal::Machine(machine(&departure.object)));
+                }
+            }
+        }
+    }
+
+    fn note(&self, status: &Status) {
+        match status {
+            Status::Live => self.set_trouble(None),
+            Status::Starting => self.set_trouble(Some("its inventory is being read".into())),
+            Status::Unreachable(error) => self.set_trouble(Some(error.story())),
+            Status::Ended => self.set_trouble(Some("it is not followed any more".into())),
+        }
+    }
+
+    /// Reads tags: at first, when something wants them, and now and then.
+    async fn follow_tags(self: Arc<Self>, client: Client) {
+        // Names of tags change less often than where they are attached.
+        let tags = client.tags(self.common.tag_period * 12);
+        let mut pause = FIRST;
+        loop {
+            let failed = match self.read_tags(&tags).await {
+                Ok(()) => {
+                    pause = FIRST;
+                    false
+                }
+                Err(error) => {
+                    let vcenter = &**self.name();
+                    tracing::warn!(vcenter, error = error.story(), "the tags cannot be read");
+                    true
+                }
+            };
+            if failed {
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST);
+                continue;
+            }
+            let read = Instant::now();
+            tokio::select! {
+                () = sleep(self.common.tag_period) => {}
+                () = self.tags_wanted.notified() => {
+                    sleep_until((read + NOT_SOONER).min(Instant::now() + NOT_SOONER)).await;
+                    sleep(GATHER).await;
+                }
+            }
+        }
+    }
+
+    async fn read_tags(&self, tags: &Tags) -> Result<(), vsphere::Error> {
+        let carriers = self.look(|catalogue| {
+            let above = catalogue.tree.objects().filter(|o| o.as_vm().is_none());
+            above.map(|o| o.reference().clone()).collect::<Vec<_>>()
+        });
+        let Some(mut objects) = carriers.filter(|objects| !objects.is_empty()) else {
+            return Ok(());
+        };
+        let wanted: HashMap<MoRef, bool> = {
+            let mut wanted = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
+            let there =
+                |machine: &MoRef| self.look(|c| c.tree.get(machine).is_some()) == Some(true);
+            wanted.retain(|machine, _| there(machine));
+            wanted.clone()
+        };
+        objects.extend(wanted.keys().cloned());
+        objects.sort_unstable();
+        let changed = tags.changed(&objects).await?;
+        let new = wanted.values().any(|read| !read);
+        if new {
+            let mut known = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
+            known
+                .iter_mut()
+                .filter(|(m, _)| wanted.contains_key(m))
+                .for_each(|(_, read)| *read = true);
+        }
+        if let Some(attached) = changed {
+            self.keep_tags(attached);
+            self.tell(Signal::Anything);
+        } else if new {
+            self.tell(Signal::Anything);
+        }
+        Ok(())
+    }
+
+    fn keep_tags(&self, attached: vsphere::tags::Attached) {
+        let Categories { zone, region } = &self.common.categories;
+        let table = attached.into_iter().filter_map(|(object, tags)| {
+            let tags =
+                tags.into_iter().filter(|t| *t.category == **zone || *t.category == **region);
+            let tags: Vec<_> = tags.map(|t| (t.category.to_string(), t.name.to_string())).collect();
+            (!tags.is_empty()).then_some((object, tags))
+        });
+        *self.tags.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table.collect());
+        self.tags_known.send_replace(true);
+    }
+}

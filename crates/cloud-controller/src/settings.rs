@@ -1,0 +1,433 @@
+//! The command line: the flags of the Kubernetes cloud controller framework, by their names.
+
+mod duration;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::{ArgAction, Parser};
+use snafu::{ResultExt as _, Snafu};
+
+pub use self::duration::GoDuration;
+use crate::{catalogue::Scope, initialise, lifecycle::Policy};
+
+/// The vSphere cloud controller manager.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "vsphere-cloud-controller-manager", disable_version_flag = true)]
+pub struct Flags {
+    /// The cloud configuration, YAML or INI. The environment (`VSPHERE_...`) overrides it.
+    #[arg(long, env = "CCM_CLOUD_CONFIG")]
+    pub cloud_config: Option<PathBuf>,
+
+    /// Which provider; only `vsphere` is served.
+    #[arg(long, default_value = "vsphere")]
+    pub cloud_provider: String,
+
+    /// A kubeconfig, where this does not run in a pod.
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Which controllers run: `*`, names, and `-name` to leave one out.
+    #[arg(long, default_value = "*", value_delimiter = ',', allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
+
+    /// Nodes looked at at the same time.
+    #[arg(long, env = "CCM_CONCURRENT_NODE_SYNCS", default_value_t = 16)]
+    pub concurrent_node_syncs: usize,
+
+    /// Labels for every node when it is initialised: `key=value,...`.
+    #[arg(long, env = "CCM_NODE_LABELS", default_value = "")]
+    pub node_labels: String,
+
+    /// Only machines below these folders are nodes: inventory paths such as `/DC0/vm/k8s`.
+    #[arg(long, env = "CCM_VM_FOLDERS", value_delimiter = ',')]
+    pub vm_folders: Vec<String>,
+
+    /// Only machines on these clusters are nodes.
+    #[arg(long, env = "CCM_VM_CLUSTERS", value_delimiter = ',')]
+    pub vm_clusters: Vec<String>,
+
+    /// Keep a node uninitialised while a tag of its zone or region is missing.
+    #[arg(long, env = "CCM_REQUIRE_ZONES", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    pub require_zones: bool,
+
+    /// Let zone, region and instance type labels follow the machine after initialisation.
+    #[arg(long, env = "CCM_REFRESH_LABELS", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    pub refresh_labels: bool,
+
+    /// How often tags are read again.
+    #[arg(long, env = "CCM_TAG_REFRESH_PERIOD", default_value = "5m")]
+    pub tag_refresh_period: GoDuration,
+
+    /// How long a machine must be gone before its node is deleted.
+    #[arg(long, env = "CCM_NODE_DELETION_DELAY", default_value = "30s")]
+    pub node_deletion_delay: GoDuration,
+
+    /// The most nodes deleted within the window; 0 for none at all.
+    #[arg(long, env = "CCM_NODE_DELETION_LIMIT", default_value_t = 20)]
+    pub node_deletion_limit: usize,
+
+    /// The time the limit is for.
+    #[arg(long, env = "CCM_NODE_DELETION_WINDOW", default_value = "10m")]
+    pub node_deletion_window: GoDuration,
+
+    /// More than this percentage of all nodes without a machine at once is an accident: none is
+    /// deleted then. Three may always go.
+    #[arg(long, env = "CCM_NODE_DELETION_SHARE", default_value_t = 30)]
+    pub node_deletion_share: usize,
+
+    /// Also taint nodes of powered-off machines `out-of-service`, so that their volumes move at once.
+    #[arg(long, env = "CCM_OUT_OF_SERVICE_TAINT", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    pub out_of_service_taint: bool,
+
+    /// The longest pause before a vCenter that failed is tried again.
+    #[arg(long, env = "CCM_VCENTER_RETRY_PERIOD", default_value = "30s")]
+    pub vcenter_retry_period: GoDuration,
+
+    /// Where `/metrics`, `/livez` and `/readyz` are served.
+    #[arg(long, env = "CCM_BIND_ADDRESS", default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+
+    /// Their port; 0 for none.
+    #[arg(long, env = "CCM_SECURE_PORT", default_value_t = 10258)]
+    pub secure_port: u16,
+
+    /// Whether several instances elect a leader.
+    #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", action = ArgAction::Set)]
+    pub leader_elect: bool,
+    /// How long a lease is valid.
+    #[arg(long, default_value = "15s")]
+    pub leader_elect_lease_duration: GoDuration,
+    /// How long a leader leads without renewal.
+    #[arg(long, default_value = "10s")]
+    pub leader_elect_renew_deadline: GoDuration,
+    /// The pause between two tries.
+    #[arg(long, default_value = "2s")]
+    pub leader_elect_retry_period: GoDuration,
+    /// The lease.
+    #[arg(long, default_value = "cloud-controller-manager")]
+    pub leader_elect_resource_name: String,
+    /// The lease's namespace.
+    #[arg(long, default_value = "kube-system")]
+    pub leader_elect_resource_namespace: String,
+
+    /// How much is logged: 0 to 2 is `info`, 3 and 4 `debug`, more is `trace`.
+    #[arg(long = "v", short = 'v', default_value_t = 0)]
+    pub verbosity: u8,
+    /// What is logged, by module: `info,vsphere=debug`. Beats `--v`.
+    #[arg(long, env = "CCM_LOG")]
+    pub log: Option<String>,
+    /// `json` or `human`; by the terminal if not given.
+    #[arg(long, env = "CCM_LOG_FORMAT")]
+    pub log_format: Option<String>,
+
+    /// Say which machine a node is, which addresses it gets and why, and exit.
+    #[arg(long, value_name = "NODE")]
+    pub explain_node: Option<String>,
+
+    /// Show the version and exit.
+    #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    pub version: bool,
+}
+
+/// Why the command line cannot be used.
+#[derive(Debug, Snafu)]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum SettingsError {
+    #[snafu(display("{source}"))]
+    Flags { source: clap::Error },
+    #[snafu(display("--cloud-provider={given}: this controller serves `vsphere` only"))]
+    Provider { given: String },
+    #[snafu(display("--concurrent-node-syncs must be at least 1"))]
+    NoWorkers,
+    #[snafu(display("--node-labels: `{part}` is no label; write key=value,key=value"))]
+    Label { part: String },
+    #[snafu(display("--controllers: there is no `{name}`; there are {}", NODE[0].to_owned() + " and " + LIFECYCLE[0]))]
+    Controller { name: String },
+}
+
+const NODE: [&str; 2] = ["cloud-node-controller", "cloud-node"];
+const LIFECYCLE: [&str; 2] = ["cloud-node-lifecycle-controller", "cloud-node-lifecycle"];
+/// Controllers of the framework that are not here.
+const ELSEWHERE: [&str; 4] = ["service-lb-controller", "service", "node-route-controller", "route"];
+
+/// Flags of the framework that have no meaning here, and whether each takes a value. They are
+/// accepted, so that a manifest needs no change, and named in a warning.
+const WITHOUT_MEANING: &[(&str, bool)] = &[
+    ("master", true),
+    ("cert-dir", true),
+    ("cluster-name", true),
+    ("cluster-cidr", true),
+    ("allocate-node-cidrs", false),
+    ("cidr-allocator-type", true),
+    ("configure-cloud-routes", false),
+    ("route-reconciliation-period", true),
+    ("node-monitor-period", true),
+    ("node-status-update-frequency", true),
+    ("concurrent-node-status-updates", true),
+    ("concurrent-service-syncs", true),
+    ("controller-start-interval", true),
+    ("min-resync-period", true),
+    ("kube-api-qps", true),
+    ("kube-api-burst", true),
+    ("kube-api-content-type", true),
+    ("leader-elect-resource-lock", true),
+    ("enable-leader-migration", false),
+    ("leader-migration-config", true),
+    ("profiling", false),
+    ("contention-profiling", false),
+    ("authentication-kubeconfig", true),
+    ("authentication-skip-lookup", false),
+    ("authentication-token-webhook-cache-ttl", true),
+    ("authentication-tolerate-lookup-failure", false),
+    ("authorization-kubeconfig", true),
+    ("authorization-always-allow-paths", true),
+    ("authorization-webhook-cache-authorized-ttl", true),
+    ("authorization-webhook-cache-unauthorized-ttl", true),
+    ("requestheader-allowed-names", true),
+    ("requestheader-client-ca-file", true),
+    ("requestheader-extra-headers-prefix", true),
+    ("requestheader-group-headers", true),
+    ("requestheader-uid-headers", true),
+    ("requestheader-username-headers", true),
+    ("client-ca-file", true),
+    ("http2-max-streams-per-connection", true),
+    ("permit-address-sharing", false),
+    ("permit-port-sharing", false),
+    ("tls-cert-file", true),
+    ("tls-private-key-file", true),
+    ("tls-cipher-suites", true),
+    ("tls-min-version", true),
+    ("tls-sni-cert-key", true),
+    ("use-service-account-credentials", false),
+    ("allow-untagged-cloud", false),
+    ("node-sync-period", true),
+    ("feature-gates", true),
+    ("external-cloud-volume-plugin", true),
+    ("webhooks", true),
+    ("webhook-bind-address", true),
+    ("webhook-cert-dir", true),
+    ("webhook-secure-port", true),
+    ("webhook-tls-cert-file", true),
+    ("webhook-tls-private-key-file", true),
+    ("is-legacy-paravirtual", false),
+    ("enable-vpc-mode", false),
+    ("pod-ip-pool-type", true),
+    ("vmodule", true),
+    ("log-flush-frequency", true),
+    ("logging-format", true),
+    ("logtostderr", false),
+    ("alsologtostderr", false),
+    ("log-dir", true),
+    ("log-file", true),
+    ("stderrthreshold", true),
+    ("add-dir-header", false),
+    ("skip-headers", false),
+];
+
+/// The command line, understood.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// All flags.
+    pub flags: Flags,
+    /// Flags that were given and have no meaning here.
+    pub without_meaning: Vec<String>,
+    /// Whether nodes are initialised and kept.
+    pub node_controller: bool,
+    /// Whether nodes are tainted and deleted.
+    pub lifecycle_controller: bool,
+    /// Labels for every node.
+    pub extra_labels: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Reads the command line. The first argument is the program.
+    pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Self, SettingsError> {
+        let (arguments, without_meaning) = sort(arguments);
+        let flags = Flags::try_parse_from(arguments).context(FlagsSnafu)?;
+        if flags.cloud_provider != "vsphere" {
+            return ProviderSnafu { given: flags.cloud_provider }.fail();
+        }
+        if flags.concurrent_node_syncs == 0 {
+            return NoWorkersSnafu.fail();
+        }
+        let (node_controller, lifecycle_controller) = controllers(&flags.controllers)?;
+        let extra_labels = initialise::allowed_extra_labels(labels(&flags.node_labels)?);
+        Ok(Self { flags, without_meaning, node_controller, lifecycle_controller, extra_labels })
+    }
+
+    /// Where to serve; `None` for nowhere.
+    pub fn address(&self) -> Option<SocketAddr> {
+        let port = self.flags.secure_port;
+        (port != 0).then(|| SocketAddr::new(self.flags.bind_address, port))
+    }
+
+    /// When nodes are tainted and deleted.
+    pub fn policy(&self, skip_deletion: bool) -> Policy {
+        Policy {
+            skip_deletion,
+            delay: self.flags.node_deletion_delay.0,
+            most: self.flags.node_deletion_limit,
+            window: self.flags.node_deletion_window.0,
+            share: self.flags.node_deletion_share,
+            out_of_service: self.flags.out_of_service_taint,
+        }
+    }
+
+    /// Which machines may be nodes.
+    pub fn scope(&self) -> Scope {
+        let (folders, clusters) = (self.flags.vm_folders.clone(), self.flags.vm_clusters.clone());
+        Scope { folders, clusters }
+    }
+
+    /// What `--v` and `--log` say together.
+    pub fn log_filter(&self) -> String {
+        self.flags.log.clone().unwrap_or_else(|| {
+            match self.flags.verbosity {
+                0..=2 => "info",
+                3 | 4 => "info,cloud_controller=debug,vsphere=debug",
+                _ => "debug,cloud_controller=trace",
+            }
+            .to_owned()
+        })
+    }
+}
+
+/// Takes the flags without meaning out.
+fn sort(arguments: impl IntoIterator<Item = String>) -> (Vec<String>, Vec<String>) {
+    let (mut kept, mut out) = (Vec::new(), Vec::new());
+    let mut arguments = arguments.into_iter().peekable();
+    while let Some(argument) = arguments.next() {
+        let name = argument.strip_prefix("--").map(|rest| rest.split('=').next().unwrap_or(rest));
+        match WITHOUT_MEANING.iter().find(|(known, _)| Some(*known) == name) {
+            None => kept.push(argument),
+            Some((known, takes_value)) => {
+                if *takes_value && !argument.contains('=') {
+                    arguments.next_if(|next| !next.starts_with("--"));
+                }
+                out.push((*known).to_owned());
+            }
+        }
+    }
+    (kept, out)
+}
+
+/// Which of the two controllers run.
+fn controllers(list: &[String]) -> Result<(bool, bool), SettingsError> {
+    let known = |name: &str| NODE.contains(&name) || LIFECYCLE.contains(&name);
+    for item in list {
+        let name = item.trim_start_matches('-');
+        if name != "*" && !known(name) && !ELSEWHERE.contains(&name) {
+            return ControllerSnafu { name }.fail();
+        }
+    }
+    let all = list.iter().any(|item| item == "*");
+    let runs = |names: [&str; 2]| {
+        let is = |item: &String| names.contains(&item.trim_start_matches('-'));
+        let out = list.iter().any(|item| item.starts_with('-') && is(item));
+        let named = list.iter().any(|item| !item.starts_with('-') && is(item));
+        named || (all && !out)
+    };
+    Ok((runs(NODE), runs(LIFECYCLE)))
+}
+
+fn labels(text: &str) -> Result<BTreeMap<String, String>, SettingsError> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| match part.split_once('=') {
+            Some((key, value))
+                if !key.is_empty() && (value.is_empty() || crate::zones::is_label(value)) =>
+            {
+                Ok((key.trim().to_owned(), value.trim().to_owned()))
+            }
+            _ => LabelSnafu { part }.fail(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(arguments: &str) -> Result<Settings, String> {
+        let arguments = std::iter::once("ccm").chain(arguments.split_whitespace());
+        Settings::read(arguments.map(str::to_owned)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_arguments_of_the_upstream_manifest_are_understood() {
+        let settings =
+            read("--cloud-provider=vsphere --v=2 --cloud-config=/etc/cloud/vsphere.conf").unwrap();
+        assert_eq!(settings.flags.cloud_config, Some("/etc/cloud/vsphere.conf".into()));
+        assert!(settings.node_controller && settings.lifecycle_controller);
+        assert_eq!(settings.log_filter(), "info");
+        assert!(settings.without_meaning.is_empty());
+        assert_eq!(settings.address(), Some("0.0.0.0:10258".parse().unwrap()));
+        assert_eq!(settings.flags.leader_elect_lease_duration.0.as_secs(), 15);
+    }
+
+    #[test]
+    fn flags_without_meaning_are_named_and_do_no_harm() {
+        let settings = read(
+            "--kube-api-qps=50 --node-status-update-frequency 5m --allocate-node-cidrs --leader-elect=false \
+             --use-service-account-credentials --tls-min-version VersionTLS12 --secure-port 0",
+        )
+        .unwrap();
+        assert_eq!(
+            settings.without_meaning,
+            [
+                "kube-api-qps",
+                "node-status-update-frequency",
+                "allocate-node-cidrs",
+                "use-service-account-credentials",
+                "tls-min-version"
+            ]
+        );
+        assert!(!settings.flags.leader_elect);
+        assert_eq!(settings.address(), None);
+    }
+
+    #[test]
+    fn controllers_are_chosen_as_the_framework_does() {
+        for (list, node, lifecycle) in [
+            ("*", true, true),
+            ("*,-cloud-node-lifecycle", true, false),
+            ("*,-cloud-node-lifecycle-controller", true, false),
+            ("cloud-node", true, false),
+            ("cloud-node-lifecycle-controller", false, true),
+            ("*,-service,-route", true, true),
+        ] {
+            let settings = read(&format!("--controllers={list}")).unwrap();
+            assert_eq!(
+                (settings.node_controller, settings.lifecycle_controller),
+                (node, lifecycle),
+                "{list}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (arguments, why) in [
+            ("--cloud-provider=aws", "serves `vsphere` only"),
+            ("--controllers=nodes", "there is no `nodes`"),
+            ("--concurrent-node-syncs=0", "at least 1"),
+            ("--node-labels=a", "`a` is no label"),
+            ("--no-such-flag", "unexpected argument"),
+            ("--node-deletion-delay=soon", "soon"),
+        ] {
+            let error = read(arguments).unwrap_err();
+            assert!(error.contains(why), "{arguments}: {error}");
+        }
+    }
+
+    #[test]
+    fn extra_labels_are_read_and_reserved_ones_left_out() {
+        let settings = read("--node-labels=site=a,node.kubernetes.io/x=y,empty=").unwrap();
+        let expected = [("empty", ""), ("site", "a")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        assert_eq!(settings.extra_labels, expected.into());
+    }
+}
