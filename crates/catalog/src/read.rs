@@ -315,6 +315,7 @@ pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::fmt::Write as _;
 
     const SMALL: &str = r#"
@@ -425,5 +426,24 @@ digests:
             writeln!(bomb, "a{n}: &a{n} [{refs}]").unwrap();
         }
         assert!(read(bomb.as_bytes()).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn no_bytes_make_the_reader_fall(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = read(&bytes);
+        }
+
+        #[test]
+        fn no_damage_to_a_real_catalog_makes_the_reader_fall(at in 0usize..30_000, with in "\\PC{0,6}", length in 0usize..40) {
+            let mut text = crate::embedded::TEXT.to_owned();
+            let end = (at + length).min(text.len());
+            if text.is_char_boundary(at) && text.is_char_boundary(end) && at <= end {
+                text.replace_range(at..end, &with);
+                let _ = read(text.as_bytes());
+            }
+        }
     }
 }

@@ -1,0 +1,114 @@
+//! The tool, as whoever makes catalogs uses it. Needs the feature `cli`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should fall")]
+
+use std::process::{Command, Output};
+
+use testkit::Workdir;
+
+/// Runs the tool in a folder.
+fn tool(at: &Workdir, arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_vdo-catalog");
+    Command::new(program).args(arguments).current_dir(at.path()).output().unwrap()
+}
+
+/// Its answer.
+fn said(at: &Workdir, arguments: &[&str]) -> String {
+    let output = tool(at, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it has against something.
+fn refused(at: &Workdir, arguments: &[&str]) -> String {
+    let output = tool(at, arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_catalog_is_built_signed_and_checked() {
+    let at = Workdir::new("tool").unwrap();
+    let key = said(&at, &["keygen", "key.pem"]);
+    let key = key.trim();
+    assert!(
+        refused(&at, &["keygen", "key.pem"]).contains("key.pem cannot be created"),
+        "no key is lost"
+    );
+    at.write("two.json", said(&at, &["build", "embedded", "--serial", "2"])).unwrap();
+    at.write("bundle.json", said(&at, &["sign", "two.json", "--key", "key.pem"])).unwrap();
+    let checked = said(&at, &["check", "bundle.json", "--key", key]);
+    assert!(checked.starts_with("serial 2, "), "{checked}");
+    assert!(checked.contains("CSI: 26 releases, 2.7.0 to 3.8.0"), "{checked}");
+
+    let text = std::fs::read_to_string(at.path().join("bundle.json")).unwrap();
+    at.write("forged.json", text.replacen("Ii", "Ij", 1)).unwrap();
+    let sentence = refused(&at, &["check", "forged.json", "--key", key]);
+    assert!(sentence.contains("was changed after it was signed"), "{sentence}");
+    let sentence = refused(&at, &["check", "two.json", "--key", key]);
+    assert!(sentence.contains("the catalog is not signed"), "{sentence}");
+}
+
+#[test]
+fn what_would_be_refused_is_not_signed() {
+    let at = Workdir::new("tool").unwrap();
+    said(&at, &["keygen", "key.pem"]);
+    at.write("bad.yaml", "schema: \"9.0\"").unwrap();
+    let sentence = refused(&at, &["sign", "bad.yaml", "--key", "key.pem"]);
+    assert!(sentence.contains("it would be refused, so it is not signed"), "{sentence}");
+    assert!(sentence.contains("the catalog has schema 9.0"), "{sentence}");
+}
+
+#[test]
+fn a_release_is_added_from_a_published_manifest_without_a_new_operator() {
+    let at = Workdir::new("tool").unwrap();
+    let manifest = "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: { name: d, namespace: kube-system }\n\
+                    spec: { template: { spec: { containers: [{ name: c, image: \"example.com/cpi:v1.37.0\" }] } } }\n";
+    at.write("cpi.yaml", manifest).unwrap();
+    let add = [
+        "from-manifest",
+        "--driver",
+        "cpi",
+        "--version",
+        "1.37.0",
+        "--kubernetes-min",
+        "1.37",
+        "--kubernetes-max",
+        "1.37",
+        "--vsphere-min",
+        "7.0",
+        "cpi.yaml",
+    ];
+    at.write("new.json", said(&at, &add)).unwrap();
+    assert_eq!(said(&at, &["diff", "embedded", "new.json"]), "+ CPI 1.37.0\n");
+    let images = said(&at, &["images", "new.json", "--driver", "cpi", "--version", "1.37.0"]);
+    assert_eq!(images, "example.com/cpi:v1.37.0\n");
+    let ask =
+        ["explain", "new.json", "--driver", "cpi", "--kubernetes", "1.37.1", "--vsphere", "8.0U3"];
+    let answer = said(&at, &ask);
+    assert!(answer.starts_with("Install 1.37.0\n"), "{answer}");
+    let rendered = said(
+        &at,
+        &[
+            "render",
+            "new.json",
+            "--driver",
+            "cpi",
+            "--version",
+            "1.37.0",
+            "--kubernetes",
+            "1.37",
+            "--mirror",
+            "mirror.example.com",
+        ],
+    );
+    assert!(rendered.contains("mirror.example.com/cpi:v1.37.0"), "{rendered}");
+}
+
+#[test]
+fn a_reader_who_has_read_enough_is_no_error() {
+    let at = Workdir::new("tool").unwrap();
+    let line = format!("set -o pipefail; {} images | head -1", env!("CARGO_BIN_EXE_vdo-catalog"));
+    let output = Command::new("bash").args(["-c", &line]).current_dir(at.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
