@@ -252,7 +252,8 @@ impl Campaign {
                 let id = departure.object.reference().id.to_string();
                 let right = match &departure.absence {
                     Absence::Gone(_) => destroyed.contains(&id),
-                    Absence::Invisible { .. } => hidden.contains(&id),
+                    // What is destroyed while it is hidden is found out later.
+                    Absence::Invisible { .. } => hidden.contains(&id) || destroyed.contains(&id),
                     Absence::Elsewhere | Absence::Unreachable => false,
                 };
                 if !right {

@@ -306,10 +306,14 @@ impl Tree {
         }
     }
 
-    /// The departed objects whose fate is still to be asked for.
-    pub(crate) fn unsettled(&self) -> Vec<MoRef> {
-        let open = self.departed.values().filter(|d| d.absence == Absence::Unreachable);
-        open.map(|d| d.object.reference().clone()).collect()
+    /// The departed objects to ask for: those whose fate is open, and with `hidden_too` all that still exist.
+    pub(crate) fn open(&self, hidden_too: bool) -> Vec<MoRef> {
+        let open = self.departed.values().filter(|departure| match departure.absence {
+            Absence::Unreachable => true,
+            Absence::Invisible { .. } | Absence::Elsewhere => hidden_too,
+            Absence::Gone(_) => false,
+        });
+        open.map(|departure| departure.object.reference().clone()).collect()
     }
 
     /// Takes over what an older view knew: what departed before, and what was in view and is not in this one.
@@ -318,11 +322,7 @@ impl Tree {
             if let Some(departure) = older.departed.get(reference)
                 && !self.objects.contains_key(reference)
             {
-                let mut departure = departure.clone();
-                if departure.gone().is_none() {
-                    departure.absence = Absence::Unreachable;
-                }
-                self.depart(departure);
+                self.depart(departure.clone());
             }
         }
         for (reference, object) in older.objects {

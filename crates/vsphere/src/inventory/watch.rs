@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::absence::{Absence, Departure, Standing};
 use super::model::Object;
 use super::selection::Selection;
-use super::tree::Tree;
+use super::tree::{Presence, Tree};
 use crate::client::{Client, pause};
 use crate::collector::calls::{View as ServerView, Waited};
 use crate::collector::{Change, Collector};
@@ -29,6 +30,9 @@ const BACKLOG: usize = 1024;
 
 /// While the fate of something that left is open, vCenter is asked again this often.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Objects that exist but cannot be seen may cease to exist unseen: they are asked for this often.
+const ASK_HIDDEN: Duration = Duration::from_mins(5);
 
 /// What happened. The objects are also in the [`Inventory`], which is never behind the events.
 #[derive(Debug, Clone)]
@@ -197,6 +201,7 @@ impl Client {
             selection,
             inventory: inventory.clone(),
             started: false,
+            asked_hidden: Instant::now(),
         };
         task.spawn(async move {
             let _ending = ending;
@@ -237,6 +242,8 @@ struct Follower {
     inventory: Inventory,
     /// Whether there was a view before.
     started: bool,
+    /// When hidden objects were last asked for.
+    asked_hidden: Instant,
 }
 
 impl Follower {
@@ -288,10 +295,11 @@ impl Follower {
         self.take_over(tree).await;
         loop {
             let most =
-                if self.inventory.view().unsettled().is_empty() { None } else { Some(ASK_AGAIN) };
+                if self.inventory.view().open(false).is_empty() { None } else { Some(ASK_AGAIN) };
             let waited = collector.wait::<Object>(&self.client, most).await?;
             let events = self.apply(waited)?;
-            self.settle().await;
+            let hidden_too = self.asked_hidden.elapsed() >= ASK_HIDDEN;
+            self.settle(hidden_too).await;
             for event in events {
                 self.inventory.tell(event);
             }
@@ -352,7 +360,7 @@ impl Follower {
         info!(vcenter = self.client.address(), objects, event = ?event, "inventory in view");
         self.started = true;
         self.inventory.tell(event);
-        self.settle().await;
+        self.settle(true).await;
     }
 
     /// Applies changes to the view; returns what to tell. What left is told by [`Follower::settle`].
@@ -370,8 +378,11 @@ impl Follower {
     }
 
     /// Asks for everything that left and whose fate is open, and tells the answers.
-    async fn settle(&self) {
-        let open = self.inventory.view().unsettled();
+    async fn settle(&mut self, hidden_too: bool) {
+        if hidden_too {
+            self.asked_hidden = Instant::now();
+        }
+        let open = self.inventory.view().open(hidden_too);
         if open.is_empty() {
             return;
         }
@@ -381,13 +392,14 @@ impl Follower {
                 Standing::Present => Absence::Elsewhere,
             };
             let departure = self.inventory.change(|tree| {
-                let super::tree::Presence::Departed(mut departure) = tree.presence(&reference)
-                else {
+                let Presence::Departed(mut departure) = tree.presence(&reference) else {
                     return None;
                 };
+                let is_news =
+                    departure.absence == Absence::Unreachable || departure.absence != absence;
                 departure.absence = absence;
                 tree.depart(departure.clone());
-                Some(departure)
+                is_news.then_some(departure)
             });
             if let Some(departure) = departure {
                 debug!(vcenter = self.client.address(), object = %reference, absence = ?departure.absence, "left");
