@@ -1,0 +1,497 @@
+//! What the client can ask of a vCenter and do to it, on every release it serves.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{connected, counted, everything};
+use jiff::Timestamp;
+use testkit::{Fault, Inventory, Permission, Role, Vcenter, VcenterUser, Vm as SimulatedVm};
+use vsphere::authorization::EntityPermission;
+use vsphere::cns::{
+    AttachSpec, BackingDetails, ContainerCluster, CreateSpec, ExtendSpec, QueryFilter,
+    SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotQuerySpec, VolumeId, VolumeMetadata,
+    VolumeMetadataUpdate,
+};
+use vsphere::inventory::{DeviceDetail, HostConnection, PowerState, Selection, ToolsRunning, Vm};
+use vsphere::tags::Tag;
+use vsphere::vm::VmChange;
+use vsphere::{ApiVersion, Client, Credentials, Error, FaultKind};
+
+const RELEASES: [(&str, &str); 4] =
+    [("6.7.3", "6.7.3"), ("7.0.3", "7.0.3.0"), ("8.0.3", "8.0.3.0"), ("9.0.0", "9.0.0.0")];
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn cluster(id: &str) -> ContainerCluster {
+    ContainerCluster {
+        kind: "KUBERNETES".to_owned(),
+        id: id.to_owned(),
+        user: "administrator@vsphere.local".to_owned(),
+        flavor: Some("VANILLA".to_owned()),
+        distribution: None,
+        delete: None,
+    }
+}
+
+fn volume(name: &str, owner: &str) -> CreateSpec {
+    CreateSpec {
+        name: name.to_owned(),
+        id: None,
+        datastores: Vec::new(),
+        metadata: VolumeMetadata {
+            cluster: Some(cluster(owner)),
+            entities: Vec::new(),
+            clusters: Vec::new(),
+        },
+        backing: BackingDetails::block(1024),
+        policy: None,
+        permissions: Vec::new(),
+        source: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_release_says_what_it_is() {
+    for (version, api) in RELEASES {
+        let vcenter = Vcenter::start(Inventory::small().version(version)).await;
+        let client = connected(&vcenter).await;
+        let about = client.about().unwrap();
+        assert_eq!((about.version.as_str(), about.api_version.as_str()), (version, api));
+        assert_eq!(client.api_version().unwrap(), api.parse::<ApiVersion>().unwrap());
+        assert!(client.api_version().unwrap() >= ApiVersion::V6_7U3);
+        assert!(about.instance_uuid.is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_hosts_and_datastores_are_read_on_every_release() {
+    for (version, _) in RELEASES {
+        let mut vm = SimulatedVm::named("node-1");
+        vm.snapshots = vec!["before-upgrade".to_owned()];
+        vm.extra_config.insert("guestinfo.hello".to_owned(), "world & <co>".to_owned());
+        vm.host_name = "node-1.example.com".to_owned();
+        vm.host = "esx-a2".to_owned();
+        let uuid = vm.uuid.clone();
+        let vcenter = Vcenter::start(Inventory::small().vms([vm]).version(version)).await;
+        let client = connected(&vcenter).await;
+        let tree = client.collect(&everything()).await.unwrap();
+
+        let vm = tree.vm_by_dns_name("NODE-1.example.com").found().cloned().expect("by DNS name");
+        assert_eq!(vm.bios_uuid.unwrap().to_string(), uuid);
+        assert_eq!(
+            (vm.power.clone(), vm.tools_running.clone()),
+            (Some(PowerState::On), Some(ToolsRunning::Running))
+        );
+        assert_eq!(vm.hardware_version.as_deref(), Some("vmx-19"));
+        assert!(vm.cpus.unwrap() > 0 && vm.memory_mib.unwrap() > 0 && vm.shows_disk_uuids());
+        let option = vm.extra_config.as_ref().and_then(|c| c.get("GUESTINFO.hello")?.to_text());
+        assert_eq!(option.as_deref(), Some("world & <co>"));
+        let snapshots = vm.snapshots.as_ref().unwrap().all();
+        assert_eq!(&*snapshots[0].name, "before-upgrade");
+        assert!(snapshots[0].created <= Timestamp::now());
+        let devices = vm.devices.as_ref().unwrap();
+        assert!(
+            devices
+                .iter()
+                .any(|d| matches!(&d.detail, DeviceDetail::Disk(disk) if disk.capacity > 0))
+        );
+        assert!(devices.iter().any(|d| &*d.type_name == "ParaVirtualSCSIController"));
+
+        let host = tree.get(vm.host.as_ref().unwrap()).and_then(|o| o.as_host()).cloned().unwrap();
+        assert_eq!(host.name.as_deref(), Some("esx-a2"));
+        assert_eq!(
+            (host.connection.clone(), host.in_maintenance),
+            (Some(HostConnection::Connected), Some(false))
+        );
+        assert!(host.version.is_some() && host.build.is_some());
+        let above: Vec<_> = tree
+            .ancestors(&host.reference)
+            .iter()
+            .filter_map(|o| o.name())
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(above[..3], ["cluster-a", "host", "DC0"]);
+        assert_eq!(tree.datacenter_of(&vm.reference).unwrap().name.as_deref(), Some("DC0"));
+
+        let hosts: Vec<_> = tree.hosts().iter().map(|h| h.reference.clone()).collect();
+        let names = |datastores: Vec<std::sync::Arc<vsphere::inventory::Datastore>>| {
+            let mut names: Vec<_> =
+                datastores.iter().filter_map(|d| d.name.as_deref().map(str::to_owned)).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(tree.shared_datastores(&hosts)), ["shared"]);
+        assert_eq!(
+            names(tree.shared_datastores(&[host.reference.clone()])),
+            ["shared", "shared-a"]
+        );
+        assert!(tree.mounts().iter().any(|(h, d, m)| h.name == host.name
+            && d.name.as_deref() == Some("shared-a")
+            && m.is_usable()));
+        let shared =
+            tree.by_path("/DC0/datastore/shared").and_then(|o| o.as_datastore()).cloned().unwrap();
+        assert_eq!(shared.url.as_deref(), Some("ds:///vmfs/volumes/shared/"));
+        assert_eq!(
+            (shared.kind.as_deref(), shared.multiple_host_access),
+            (Some("VMFS"), Some(true))
+        );
+        assert!(
+            shared.capacity.unwrap() >= shared.free_space.unwrap()
+                && shared.accessible == Some(true)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_lookups_are_one_call_from_cold_and_none_from_the_watch() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1_000)).await;
+    let (client, counter) = counted(&vcenter).await;
+    let uuids: Vec<_> =
+        (1..=1_000).map(|n| SimulatedVm::numbered("node", n).uuid.parse().unwrap()).collect();
+    let before = counter.total();
+    let found = client.find_by_bios_uuid(&uuids).await.unwrap();
+    assert_eq!(found.iter().flatten().count(), 1_000);
+    assert_eq!(counter.total() - before, 1);
+
+    let (_watch, inventory, _events) =
+        common::watching(&client, Selection::new().vms(&[Vm::IDENTITY])).await;
+    common::holds("the watch is quiet", || counter.of("WaitForUpdatesEx") > 1).await;
+    let before = counter.total() - counter.of("WaitForUpdatesEx");
+    for uuid in uuids {
+        assert!(inventory.view().vm_by_bios_uuid(uuid.swapped()).found().is_some());
+    }
+    assert_eq!(counter.total() - counter.of("WaitForUpdatesEx"), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_is_changed() {
+    for (version, _) in RELEASES {
+        let mut vm = SimulatedVm::named("node-1");
+        vm.disk_uuid = false;
+        let vcenter = Vcenter::start(Inventory::small().vms([vm]).version(version)).await;
+        let client = connected(&vcenter).await;
+        let selection = Selection::new().vms(&[Vm::IDENTITY, Vm::CONFIG, Vm::EXTRA_CONFIG]);
+        let vm = client.collect(&selection).await.unwrap().vms()[0].clone();
+        assert!(!vm.shows_disk_uuids());
+        let change = VmChange::default()
+            .show_disk_uuids(true)
+            .option("guestinfo.note", "a \"quoted\" <note>");
+        client.reconfigure(&vm.reference, &change).await.unwrap().wait(SOON).await.unwrap();
+        let vm = client.collect(&selection).await.unwrap().vms()[0].clone();
+        assert!(vm.shows_disk_uuids());
+        let note = vm.extra_config.as_ref().and_then(|c| c.get("guestinfo.note")?.to_text());
+        assert_eq!(note.as_deref(), Some("a \"quoted\" <note>"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tags_of_many_objects_are_one_call_and_changes_are_noticed() {
+    for (version, _) in RELEASES {
+        let inventory = Inventory::with_vms(3)
+            .category("k8s-region", &[("eu", &["/DC0"])])
+            .category(
+                "k8s-zone",
+                &[("a", &["/DC0/host/cluster-a"]), ("b", &["/DC0/host/cluster-b"])],
+            )
+            .version(version);
+        let vcenter = Vcenter::start(inventory).await;
+        let (client, counter) = counted(&vcenter).await;
+        let tree = client.collect(&everything()).await.unwrap();
+        let at = |path: &str| tree.by_path(path).unwrap().reference().clone();
+        let objects = [
+            at("/DC0"),
+            at("/DC0/host/cluster-a"),
+            at("/DC0/host/cluster-b"),
+            at("/DC0/vm/node-1"),
+        ];
+        let tags = client.tags(Duration::from_mins(10));
+        let categories = tags.categories().await.unwrap();
+        let names: Vec<_> =
+            categories.iter().map(|c| (c.name.as_str(), c.cardinality.as_str())).collect();
+        assert_eq!(names, [("k8s-region", "SINGLE"), ("k8s-zone", "SINGLE")]);
+
+        let attached = tags.changed(&objects).await.unwrap().expect("the first answer is news");
+        let shown = |tags: &[Tag]| {
+            tags.iter().map(|t| format!("{}={}", t.category, t.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&attached[&objects[0]]), ["k8s-region=eu"]);
+        assert_eq!(shown(&attached[&objects[1]]), ["k8s-zone=a"]);
+        assert_eq!(shown(&attached[&objects[2]]), ["k8s-zone=b"]);
+        assert!(attached[&objects[3]].is_empty());
+
+        let before = counter.total();
+        assert_eq!(tags.changed(&objects).await.unwrap(), None, "nothing is news");
+        assert_eq!(counter.total() - before, 1, "names are remembered: {:?}", counter.all());
+        vcenter.attach_tag("k8s-zone", "c", &["/DC0/vm/node-1"]).await;
+        let attached = tags.changed(&objects).await.unwrap().expect("a new tag is news");
+        assert_eq!(shown(&attached[&objects[3]]), ["k8s-zone=c"]);
+        let style = if version == "6.7.3" { "/rest/com/vmware/" } else { "/api/" };
+        let rest: Vec<_> = counter.all().into_keys().filter(|m| m.contains(" /")).collect();
+        assert!(rest.iter().all(|method| method.contains(style)), "{rest:?}");
+
+        // The REST session, too, is opened again when it was ended.
+        vcenter.expire_sessions("").await;
+        assert_eq!(tags.attached(&objects).await.unwrap()[&objects[1]].len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_permissions_and_effective_privileges() {
+    for (version, _) in RELEASES {
+        let user = VcenterUser::new("vdo@vsphere.local", "Secret-1");
+        let reader = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
+        let inventory = Inventory::with_vms(2).user(user.clone(), &reader, &["/"]).version(version);
+        let vcenter = Vcenter::start(inventory).await;
+        let administrator = connected(&vcenter).await;
+        let limited = common::client_of(&vcenter)
+            .credentials(Credentials::new("vdo@vsphere.local", "Secret-1"));
+        let limited = limited.connect().await.unwrap();
+        let tree = administrator.collect(&everything()).await.unwrap();
+        let at = |path: &str| tree.by_path(path).unwrap().reference().clone();
+        let entities =
+            [at("/DC0/datastore/shared"), at("/DC0/datastore/shared-a"), at("/DC0/vm/node-1")];
+
+        let wanted = ["Datastore.FileManagement".to_owned(), "System.Read".to_owned()];
+        let checks = limited.check_privileges(&entities, &wanted).await.unwrap();
+        assert_eq!(checks.len(), 3);
+        assert!(
+            checks.iter().all(|c| c.missing().collect::<Vec<_>>() == ["Datastore.FileManagement"]),
+            "{checks:?}"
+        );
+
+        let privileges =
+            [reader.privileges.clone(), vec!["Datastore.FileManagement".to_owned()]].concat();
+        let id = administrator.create_role("CNS-DATASTORE", &privileges[..3]).await.unwrap();
+        administrator.update_role(id, "CNS-DATASTORE", &privileges).await.unwrap();
+        let roles = administrator.roles().await.unwrap();
+        let role = roles.iter().find(|role| role.id == id).expect("the new role");
+        assert_eq!((role.name.as_str(), role.system), ("CNS-DATASTORE", false));
+        assert!(role.privileges.contains(&"Datastore.FileManagement".to_owned()));
+
+        let principal = limited.user().await.unwrap().to_string();
+        let permission = EntityPermission {
+            entity: None,
+            principal: principal.clone(),
+            group: false,
+            role: id,
+            propagate: false,
+        };
+        administrator.set_permissions(&entities[0], &[permission]).await.unwrap();
+        let held = administrator.permissions(&entities[0], false).await.unwrap();
+        assert!(held.iter().any(|p| p.role == id), "{held:?}");
+        let effective = limited.own_privileges(&entities).await.unwrap();
+        let has = |n: usize| {
+            let found = effective.iter().find(|e| e.entity == entities[n]).unwrap();
+            found.privileges.iter().any(|p| p == "Datastore.FileManagement")
+        };
+        assert_eq!((has(0), has(1), has(2)), (true, false, false), "{effective:?}");
+
+        let error = limited.create_role("mine", &[]).await.unwrap_err();
+        let kind = error.fault().map(|fault| fault.kind.clone());
+        assert!(
+            matches!(kind, Some(FaultKind::NoPermission { privilege: Some(p), .. }) if &*p == "Authorization.ModifyRoles"),
+            "{}",
+            error.story()
+        );
+
+        administrator.remove_permission(&entities[0], &principal, false).await.unwrap();
+        let checks = limited.check_privileges(&entities[..1], &wanted).await.unwrap();
+        assert_eq!(checks[0].missing().collect::<Vec<_>>(), ["Datastore.FileManagement"]);
+    }
+}
+
+async fn one_volume(client: &Client, name: &str, owner: &str) -> VolumeId {
+    let outcomes =
+        client.create_volumes(vec![volume(name, owner)]).await.unwrap().wait(SOON).await.unwrap();
+    assert!(outcomes[0].result.is_ok(), "{outcomes:?}");
+    outcomes[0].volume.clone().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_are_created_attached_extended_detached_and_deleted() {
+    for (version, _) in RELEASES {
+        let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
+        let client = connected(&vcenter).await;
+        let selection = Selection::new().vms(&[Vm::IDENTITY, Vm::HARDWARE]);
+        let vm = client
+            .collect(&selection)
+            .await
+            .unwrap()
+            .vm_by_name("node-1")
+            .found()
+            .unwrap()
+            .reference
+            .clone();
+
+        let id = one_volume(&client, "pvc-1", "cluster-1").await;
+        one_volume(&client, "pvc-2", "cluster-2").await;
+        assert_eq!(client.volume_owners().await.unwrap(), ["cluster-1", "cluster-2"]);
+
+        let spec = [AttachSpec { volume: id.clone(), vm: vm.clone() }];
+        let attached = client.attach_volumes(&spec).await.unwrap().wait(SOON).await.unwrap();
+        let disk = attached[0].result.as_ref().expect("attached").disk_uuid.clone();
+        let tree = client.collect(&selection).await.unwrap();
+        let devices = tree.vm_by_name("node-1").found().unwrap().devices.clone().unwrap();
+        let plain = |uuid: &str| uuid.replace('-', "").to_ascii_lowercase();
+        assert!(
+            devices.iter().any(|d| matches!(&d.detail, DeviceDetail::Disk(found)
+                if found.uuid.as_deref().is_some_and(|uuid| plain(uuid) == plain(&disk)))),
+            "the disk {disk} is on the machine"
+        );
+        let again = client.attach_volumes(&spec).await.unwrap().wait(SOON).await;
+        let fault = match &again {
+            Ok(outcomes) => outcomes[0].result.as_ref().unwrap_err().clone(),
+            Err(error) => error.fault().unwrap_or_else(|| panic!("{}", error.story())).clone(),
+        };
+        assert!(matches!(fault.kind, FaultKind::ResourceInUse { .. }), "{fault}");
+
+        let detached = client.detach_volumes(&spec).await.unwrap().wait(SOON).await.unwrap();
+        assert!(detached[0].result.is_ok(), "{detached:?}");
+        let larger = [ExtendSpec { volume: id.clone(), capacity_mib: 2048 }];
+        let extended = client.extend_volumes(&larger).await.unwrap().wait(SOON).await.unwrap();
+        assert!(extended[0].result.is_ok(), "{extended:?}");
+
+        let metadata = VolumeMetadata {
+            cluster: Some(cluster("cluster-1")),
+            entities: Vec::new(),
+            clusters: Vec::new(),
+        };
+        let update = vec![VolumeMetadataUpdate { volume: id.clone(), metadata }];
+        let updated =
+            client.update_volume_metadata(update).await.unwrap().wait(SOON).await.unwrap();
+        assert!(updated[0].result.is_ok(), "{updated:?}");
+
+        let filter =
+            QueryFilter { clusters: vec!["cluster-1".to_owned()], ..QueryFilter::default() };
+        let found = client.query_volumes(&filter).await.unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((&found[0].id, found[0].name.as_deref()), (&id, Some("pvc-1")));
+        assert_eq!(found[0].backing.as_ref().map(BackingDetails::capacity_mib), Some(2048));
+        assert!(found[0].datastore_url.is_some());
+        assert_eq!(client.query_all_volumes(&filter, &["VOLUME_NAME"]).await.unwrap().len(), 1);
+
+        let info = client.volume_info(std::slice::from_ref(&id), SOON).await;
+        if version == "6.7.3" {
+            let error = info.unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{}", error.story());
+            assert!(
+                error.to_string().contains("that needs vSphere 7.0 Update 2, and it runs 6.7.3"),
+                "{error}"
+            );
+        } else {
+            assert!(info.unwrap()[0].result.as_ref().unwrap().datastore.is_some());
+        }
+
+        let deleted = client
+            .delete_volumes(std::slice::from_ref(&id), true)
+            .await
+            .unwrap()
+            .wait(SOON)
+            .await
+            .unwrap();
+        assert!(deleted[0].result.is_ok(), "{deleted:?}");
+        assert!(client.query_volumes(&filter).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn snapshots_of_volumes_are_made_listed_and_deleted() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let client = connected(&vcenter).await;
+    let id = one_volume(&client, "pvc-1", "cluster-1").await;
+    let spec = [SnapshotCreateSpec { volume: id.clone(), description: "nightly".to_owned() }];
+    let made = client.create_volume_snapshots(&spec).await.unwrap().wait(SOON).await.unwrap();
+    let snapshot = made[0].result.as_ref().expect("made").snapshot.clone().expect("named").id;
+    let query = [SnapshotQuerySpec { volume: id.clone(), snapshot: None }];
+    let found = client.query_volume_snapshots(&query, SOON).await.unwrap();
+    assert_eq!(
+        found.iter().filter_map(|e| e.snapshot.as_ref()).map(|s| &s.id).collect::<Vec<_>>(),
+        [&snapshot]
+    );
+    let spec = [SnapshotDeleteSpec { volume: id, snapshot }];
+    let deleted = client.delete_volume_snapshots(&spec).await.unwrap().wait(SOON).await.unwrap();
+    assert!(deleted[0].result.is_ok(), "{deleted:?}");
+
+    let old = Vcenter::start(Inventory::with_vms(1).version("6.7.3")).await;
+    let error = connected(&old).await.create_volume_snapshots(&[]).await.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{}", error.story());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_task_that_fails_says_why_and_a_running_one_is_taken_up_again() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let client = connected(&vcenter).await;
+    vcenter.fault(Fault::on("CnsCreateVolume").task_fails("NoDiskSpace").times(1)).await;
+    let outcome = client.create_volumes(vec![volume("pvc-1", "c")]).await.unwrap().wait(SOON).await;
+    let fault = match outcome {
+        Ok(outcomes) => outcomes.into_iter().next().unwrap().result.unwrap_err(),
+        Err(error) => error.fault().unwrap().clone(),
+    };
+    assert_eq!(fault.kind, FaultKind::NoDiskSpace, "{fault}");
+
+    vcenter.clear_faults().await;
+    vcenter
+        .fault(Fault::on("CnsCreateVolume").task_takes(Duration::from_millis(500)).times(1))
+        .await;
+    let task = client.create_volumes(vec![volume("pvc-2", "c")]).await.unwrap();
+    let reference = task.reference().clone();
+    drop(task);
+    let resumed =
+        client.resume_volume_task::<vsphere::cns::Created>(reference).wait(SOON).await.unwrap();
+    assert!(resumed[0].result.is_ok(), "{resumed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn storage_policies_and_the_datastores_that_fit() {
+    for (version, _) in RELEASES {
+        let vcenter = Vcenter::start(Inventory::small().version(version)).await;
+        let client = connected(&vcenter).await;
+        let policies = client.storage_policies().await.unwrap();
+        assert!(policies.iter().any(|policy| policy.name.contains("vSAN Default")), "{policies:?}");
+        let tree = client.collect(&everything()).await.unwrap();
+        let datastores: Vec<_> = tree.datastores().iter().map(|d| d.reference.clone()).collect();
+        let fits = client.compatible_datastores(&policies[0].id, &datastores).await.unwrap();
+        assert_eq!(fits.len(), datastores.len());
+        assert!(
+            fits.iter().all(|fit| fit.is_compatible() && datastores.contains(&fit.datastore)),
+            "{fits:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_service_of_vsan() {
+    let mut inventory = Inventory::small();
+    inventory.datacenters[0].clusters[0].file_service = Some(true);
+    let vcenter = Vcenter::start(inventory).await;
+    let client = connected(&vcenter).await;
+    let tree = client.collect(&everything()).await.unwrap();
+    let at = |path: &str| tree.by_path(path).unwrap().reference().clone();
+    assert!(client.vsan_state(&at("/DC0/host/cluster-a")).await.unwrap().file_service);
+    assert!(!client.vsan_state(&at("/DC0/host/cluster-b")).await.unwrap().file_service);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_how_many_sessions() {
+    let vcenter = Vcenter::start(Inventory::small()).await;
+    let mut leaky = Vec::new();
+    for _ in 0..3 {
+        leaky.push(common::client_of(&vcenter).user_agent("leaky/0.1").connect().await.unwrap());
+    }
+    let client = connected(&vcenter).await;
+    let sessions = client.sessions().await.unwrap();
+    let held = vsphere::sessions::holders(&sessions);
+    let by_agent =
+        |agent: &str| held.iter().filter(|((_, a), _)| *a == agent).map(|(_, n)| *n).sum::<usize>();
+    assert_eq!((by_agent("leaky/0.1"), by_agent("vsphere-test/1")), (3, 1), "{held:?}");
+
+    let limited = VcenterUser::new("vdo@vsphere.local", "Secret-1");
+    vcenter.set_user(&limited).await;
+    vcenter.permit(&Permission::new(&limited.name, "ReadOnly", "/")).await;
+    let limited =
+        common::client_of(&vcenter).credentials(Credentials::new("vdo@vsphere.local", "Secret-1"));
+    let outcome = limited.connect().await.unwrap().sessions().await;
+    // Without the privilege, vCenter shows a user no session but its own, or refuses.
+    assert!(outcome.as_ref().map_or(true, |own| own.len() <= 1), "{outcome:?}");
+}
