@@ -25,13 +25,6 @@ catalogue! {
             "Apply the roles of this release again: kubectl apply -f install.yaml   or helm upgrade",
         ],
     }
-    PAUSED = "VDO-1804" {
-        title: "VDO is paused",
-        severity: Info,
-        seen: "{object} has paused it for {age}",
-        why: "It looks and reports, and changes nothing.",
-        remedy: ["kubectl annotate {object} vdo.vmware.com/paused-   lets it go on"],
-    }
     FOUGHT_OVER = "VDO-1805" {
         title: "Somebody else keeps changing what VDO manages",
         severity: Warning,

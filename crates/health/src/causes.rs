@@ -1,0 +1,232 @@
+//! Which finding follows from which.
+//!
+//! Only causes are alarms. A consequence is still shown, marked with the code of its cause, because
+//! it may be what an admin notices first.
+
+use std::collections::{HashMap, HashSet};
+
+use api::finding::{Definition, codes};
+
+use crate::check::{Anchor, Hit};
+
+/// One finding follows from another.
+#[derive(Debug)]
+pub struct Cause {
+    /// What follows.
+    pub effect: &'static Definition,
+    /// What it follows from.
+    pub cause: &'static Definition,
+    /// What both must have in common; anything goes if absent.
+    pub shares: Option<Anchor>,
+}
+
+const fn follows(
+    effect: &'static Definition,
+    cause: &'static Definition,
+    shares: Option<Anchor>,
+) -> Cause {
+    Cause { effect, cause, shares }
+}
+
+const NODE: Option<Anchor> = Some(Anchor::Node);
+const VCENTER: Option<Anchor> = Some(Anchor::Vcenter);
+const DRIVER: Option<Anchor> = Some(Anchor::Driver);
+const VOLUME: Option<Anchor> = Some(Anchor::Volume);
+
+/// The table. For one effect, the likelier cause stands first.
+pub const CAUSES: &[Cause] = &[
+    // A vCenter that is away takes everything with it.
+    follows(codes::CHECK_INCOMPLETE, codes::VCENTER_UNREACHABLE, VCENTER),
+    follows(codes::CHECK_INCOMPLETE, codes::CERTIFICATE_DISTRUSTED, VCENTER),
+    follows(codes::CHECK_INCOMPLETE, codes::LOGIN_REFUSED, VCENTER),
+    follows(codes::CHECK_INCOMPLETE, codes::ACCOUNT_LOCKED, VCENTER),
+    follows(codes::CHECK_INCOMPLETE, codes::SERVICE_DOWN, VCENTER),
+    follows(codes::CHECK_INCOMPLETE, codes::RIGHTS_MISSING, None),
+    follows(codes::ACCOUNT_LOCKED, codes::LOGIN_REFUSED, VCENTER),
+    follows(codes::CERTIFICATE_DISTRUSTED, codes::CERTIFICATE_EXPIRING, VCENTER),
+    // A node the cloud provider could not initialise.
+    follows(codes::NODE_UNINITIALIZED, codes::VM_NOT_FOUND, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::VM_AMBIGUOUS, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::VM_OUT_OF_SIGHT, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::GUEST_NAME_DIFFERS, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::GUEST_NAME_SHARED, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::TOOLS_NOT_RUNNING, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::ADDRESS_WRONG, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::ADDRESS_NONE, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::TAG_MISSING, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::CATEGORY_MISSING, None),
+    follows(codes::NODE_UNINITIALIZED, codes::PROVIDER_ID_FOREIGN, NODE),
+    follows(codes::NODE_UNINITIALIZED, codes::NAME_UNRESOLVED, None),
+    follows(codes::NODE_UNINITIALIZED, codes::CPI_CONFIG_SHAPE, None),
+    follows(codes::GUEST_NAME_DIFFERS, codes::TOOLS_NOT_RUNNING, NODE),
+    follows(codes::ADDRESS_NONE, codes::TOOLS_NOT_RUNNING, NODE),
+    follows(codes::ADDRESS_NONE, codes::VM_OFF, NODE),
+    follows(codes::TOOLS_NOT_RUNNING, codes::VM_OFF, NODE),
+    follows(codes::NODE_DELETION_RISK, codes::VM_OUT_OF_SIGHT, NODE),
+    // A node the storage driver does not serve.
+    follows(codes::CSI_NODE_MISSING, codes::NODE_FOREIGN, NODE),
+    follows(codes::CSI_NODE_MISSING, codes::VM_NOT_FOUND, NODE),
+    follows(codes::CSI_NODE_MISSING, codes::VM_AMBIGUOUS, NODE),
+    follows(codes::CSI_NODE_MISSING, codes::VM_OUT_OF_SIGHT, NODE),
+    follows(codes::CSI_NODE_MISSING, codes::TOPOLOGY_NOT_SET, NODE),
+    follows(codes::CSI_NODE_MISSING, codes::KUBELET_PATH_WRONG, None),
+    follows(codes::TOPOLOGY_NOT_SET, codes::TAG_MISSING, NODE),
+    follows(codes::TOPOLOGY_NOT_SET, codes::VM_NOT_FOUND, NODE),
+    follows(codes::TOPOLOGY_NOT_SET, codes::VM_OUT_OF_SIGHT, NODE),
+    follows(codes::TOPOLOGY_NOT_SET, codes::VM_AMBIGUOUS, NODE),
+    follows(codes::TAG_MISSING, codes::CATEGORY_MISSING, Some(Anchor::Category)),
+    follows(codes::ZONE_LABELS_DISAGREE, codes::ZONE_MOVED, NODE),
+    follows(codes::CSI_NODE_STALE, codes::NODE_FOREIGN, NODE),
+    // Drivers.
+    follows(codes::CRD_MISSING, codes::CONTROLLER_PENDING, DRIVER),
+    follows(codes::LEASE_STALE, codes::CONTROLLER_PENDING, DRIVER),
+    follows(codes::LEASE_STALE, codes::IMAGE_MOVED, DRIVER),
+    follows(codes::LEASE_STALE, codes::IMAGE_NOT_PULLED, DRIVER),
+    follows(codes::LEASE_STALE, codes::POD_CRASHES, DRIVER),
+    follows(codes::WEBHOOK_UNANSWERED, codes::IMAGE_MOVED, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::CONTROLLER_PENDING, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::IMAGE_MOVED, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::IMAGE_NOT_PULLED, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::POD_CRASHES, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::POD_REFUSED, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::CONFIG_SECRET_MISSING, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::KUBELET_PATH_WRONG, None),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::PORT_IN_USE, DRIVER),
+    follows(codes::POD_CRASHES, codes::CSI_NODE_STALE, DRIVER),
+    // Storage.
+    follows(codes::VOLUMES_BEYOND_THRESHOLD, codes::CLUSTER_ID_SHARED, None),
+    follows(codes::VOLUMES_BEYOND_THRESHOLD, codes::CLUSTER_ID_CHANGED, None),
+    follows(codes::VOLUMES_BEYOND_THRESHOLD, codes::VOLUME_NOT_IN_CNS, None),
+    follows(codes::VOLUME_NOT_IN_CNS, codes::CLUSTER_ID_SHARED, None),
+    follows(codes::VOLUME_NOT_IN_CNS, codes::CLUSTER_ID_CHANGED, None),
+    follows(codes::DETACH_STUCK, codes::VOLUME_NOT_IN_CNS, VOLUME),
+    follows(codes::ATTACH_FAILS, codes::DISK_UUID_OFF, NODE),
+    follows(codes::ATTACH_FAILS, codes::HARDWARE_TOO_OLD, NODE),
+    follows(codes::ATTACH_FAILS, codes::HOST_TOO_OLD, NODE),
+    follows(codes::ATTACH_FAILS, codes::SCSI_SLOTS, NODE),
+    follows(codes::ATTACH_FAILS, codes::VM_SNAPSHOTS, NODE),
+    follows(codes::ATTACH_FAILS, codes::MULTIPATH, NODE),
+    follows(codes::ATTACH_FAILS, codes::DISK_HELD_ELSEWHERE, VOLUME),
+    follows(codes::ATTACH_FAILS, codes::VOLUME_DISK_LOST, VOLUME),
+    follows(codes::ATTACH_FAILS, codes::VOLUME_NOT_IN_CNS, VOLUME),
+    follows(codes::ATTACH_FAILS, codes::SERVICE_DOWN, None),
+    follows(codes::ATTACH_FAILS, codes::NODE_HOLDS_VOLUMES, VOLUME),
+    follows(codes::CLAIM_PENDING, codes::NO_SHARED_DATASTORE, None),
+    follows(codes::CLAIM_PENDING, codes::PRIVILEGE_DATASTORE, None),
+    follows(codes::CLAIM_PENDING, codes::SERVICE_DOWN, None),
+    follows(codes::DATASTORE_DOWN, codes::HOST_UNUSABLE, None),
+];
+
+/// For each hit, the code of the cause it follows from; the root of it, if causes have causes.
+pub(crate) fn of(hits: &[&Hit]) -> Vec<Option<&'static str>> {
+    let present = Present::of(hits);
+    let direct: Vec<Option<&'static str>> = hits.iter().map(|hit| present.cause(hit)).collect();
+    let mut above: HashMap<&str, Option<&'static str>> = HashMap::new();
+    for (hit, cause) in hits.iter().zip(&direct) {
+        let code = hit.definition.code;
+        above.entry(code).and_modify(|known| *known = known.and(*cause)).or_insert(*cause);
+    }
+    direct.into_iter().map(|cause| cause.map(|code| root(code, &above))).collect()
+}
+
+/// Climbs as long as every hit of the cause is itself a consequence.
+fn root(code: &'static str, above: &HashMap<&str, Option<&'static str>>) -> &'static str {
+    let mut code = code;
+    for _ in 0..8 {
+        match above.get(code) {
+            Some(Some(cause)) if *cause != code => code = cause,
+            _ => break,
+        }
+    }
+    code
+}
+
+struct Present<'a> {
+    codes: HashSet<&'static str>,
+    anchored: HashSet<(&'static str, Anchor, &'a str)>,
+    rules: HashMap<&'static str, Vec<&'static Cause>>,
+}
+
+impl<'a> Present<'a> {
+    fn of(hits: &[&'a Hit]) -> Self {
+        let codes: HashSet<&'static str> = hits.iter().map(|hit| hit.definition.code).collect();
+        let mut rules: HashMap<&str, Vec<&Cause>> = HashMap::new();
+        let mut causes = HashSet::new();
+        let alive =
+            |cause: &&Cause| codes.contains(cause.effect.code) && codes.contains(cause.cause.code);
+        for cause in CAUSES.iter().filter(alive) {
+            causes.insert(cause.cause.code);
+            rules.entry(cause.effect.code).or_default().push(cause);
+        }
+        let causing = hits.iter().filter(|hit| causes.contains(hit.definition.code));
+        let anchored = causing
+            .flat_map(|hit| {
+                hit.anchors.iter().map(|(a, name)| (hit.definition.code, *a, name.as_str()))
+            })
+            .collect();
+        Self { codes, anchored, rules }
+    }
+
+    fn cause(&self, hit: &Hit) -> Option<&'static str> {
+        let named = hit.because.iter().find(|code| self.codes.contains(*code)).copied();
+        if named.is_some() {
+            return named;
+        }
+        let rules = self.rules.get(hit.definition.code)?;
+        let holds = |cause: &&&Cause| match cause.shares {
+            None => true,
+            Some(anchor) => hit.anchors.iter().any(|(kind, name)| {
+                *kind == anchor
+                    && self.anchored.contains(&(cause.cause.code, anchor, name.as_str()))
+            }),
+        };
+        rules.iter().find(holds).map(|cause| cause.cause.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::finding::Subject;
+
+    use super::*;
+
+    #[test]
+    fn nothing_follows_from_itself_not_even_round_about() {
+        for start in CAUSES {
+            let mut seen = HashSet::new();
+            let mut open = vec![start.effect.code];
+            while let Some(code) = open.pop() {
+                for cause in CAUSES.iter().filter(|c| c.effect.code == code) {
+                    assert_ne!(cause.cause.code, start.effect.code, "{code} closes a circle");
+                    if seen.insert(cause.cause.code) {
+                        open.push(cause.cause.code);
+                    }
+                }
+            }
+        }
+    }
+
+    fn hit(definition: &'static Definition, node: &str) -> Hit {
+        Hit::new(definition, Subject::kubernetes("Node", None, node)).node(node)
+    }
+
+    #[test]
+    fn a_cause_explains_what_happens_on_its_own_node_only() {
+        let off = hit(codes::VM_NOT_FOUND, "a");
+        let here = hit(codes::NODE_UNINITIALIZED, "a");
+        let there = hit(codes::NODE_UNINITIALIZED, "b");
+        let causes = of(&[&off, &here, &there]);
+        assert_eq!(causes, [None, Some(codes::VM_NOT_FOUND.code), None]);
+    }
+
+    #[test]
+    fn a_chain_leads_to_its_root() {
+        let hits = [
+            hit(codes::VM_OFF, "a"),
+            hit(codes::TOOLS_NOT_RUNNING, "a"),
+            hit(codes::NODE_UNINITIALIZED, "a"),
+        ];
+        let root = Some(codes::VM_OFF.code);
+        assert_eq!(of(&hits.iter().collect::<Vec<_>>()), [None, root, root]);
+    }
+}

@@ -1,0 +1,42 @@
+//! The Secret with a driver's configuration is there.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "drivers/configuration",
+    gives: &[codes::CONFIG_SECRET_MISSING],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    super::say_if_unknown(view, "whether the drivers have their configuration", sink);
+    for driver in view.drivers() {
+        let Some((secret, false)) = &driver.config_secret else { continue };
+        sink.raise(
+            Hit::new(
+                codes::CONFIG_SECRET_MISSING,
+                Subject::kubernetes("Secret", Some(&driver.namespace), secret),
+            )
+            .with("namespace", &driver.namespace)
+            .with("secret", secret)
+            .driver(&driver.name),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_secret_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1619"],
+            |facts| {
+                facts.storage_driver().config_secret = Some(("vsphere-config-secret".into(), false))
+            },
+            |facts| facts.cluster.drivers.cloud = Known::unknown("VDO may not list DaemonSets"),
+        );
+    }
+}

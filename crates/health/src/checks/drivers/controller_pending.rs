@@ -1,0 +1,71 @@
+//! Each driver's controller has a node to run on.
+
+use crate::{
+    checks::prelude::*,
+    facts::{Driver, Pod, Workload},
+};
+
+pub(super) const CHECK: Check = Check {
+    name: "drivers/controller_pending",
+    gives: &[codes::CONTROLLER_PENDING],
+    run: Run::Cluster(&[Part::Pods], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    super::say_if_unknown(view, "whether the controllers of the drivers run", sink);
+    for driver in view.drivers() {
+        for workload in &driver.workloads {
+            for pod in &workload.pods {
+                let Some(message) = &pod.unschedulable else { continue };
+                let hit =
+                    super::hit(codes::CONTROLLER_PENDING, driver, pod).with("message", message);
+                sink.raise(hit.with("step", step(view, driver, workload, pod, message)));
+            }
+        }
+    }
+}
+
+fn step(view: &View<'_>, driver: &Driver, workload: &Workload, pod: &Pod, message: &str) -> String {
+    let namespace = &driver.namespace;
+    let control_plane = view.nodes().filter(|node| node.control_plane).count();
+    if message.contains("anti-affinity") && control_plane > 0 {
+        return format!(
+            "There are {control_plane} control plane nodes: kubectl scale deployment --namespace \
+             {namespace} {} --replicas {control_plane}",
+            workload.name
+        );
+    }
+    if message.contains("affinity/selector") {
+        return "kubectl label node NODE node-role.kubernetes.io/control-plane=   for the nodes it \
+                shall run on; VDO chooses worker nodes where no control plane is to be seen"
+            .to_owned();
+    }
+    if message.contains("untolerated taint") {
+        return "kubectl describe nodes | grep Taints   shows them; remove the taint, or let the \
+                controller tolerate it"
+            .to_owned();
+    }
+    format!("kubectl describe pod --namespace {namespace} {}", pod.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_no_node_wants_is_named_with_the_schedulers_words() {
+        shows(
+            &CHECK,
+            &["VDO-1601"],
+            |facts| {
+                let pod = &mut facts.storage_driver().workloads[0].pods[0];
+                pod.ready = false;
+                pod.unschedulable = Some(
+                    "0/24 nodes are available: 24 node(s) didn't match Pod's node affinity/selector"
+                        .into(),
+                );
+            },
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list pods"),
+        );
+    }
+}

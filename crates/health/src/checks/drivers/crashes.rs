@@ -1,0 +1,68 @@
+//! No container of a driver keeps crashing; if one does, its last words are explained.
+
+use crate::{checks::prelude::*, facts::Container, messages};
+
+pub(super) const CHECK: Check = Check {
+    name: "drivers/crashes",
+    gives: &[codes::POD_CRASHES],
+    run: Run::Cluster(&[Part::Pods], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    super::say_if_unknown(view, "whether the drivers crash", sink);
+    for driver in view.drivers() {
+        for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
+            for container in pod.containers.iter().filter(|c| crashes(c, pod.ready)) {
+                let known = messages::explain_last(&container.last_lines);
+                let last = container.last_lines.last().map_or("nothing", String::as_str);
+                let line = known.map_or(last, |(line, _)| line);
+                let meaning = known.map_or(String::new(), |(_, m)| format!("; {}", m.meaning));
+                let hit = super::hit(codes::POD_CRASHES, driver, pod);
+                let hit = pod.node.iter().fold(hit, |hit, node| hit.node(node));
+                sink.raise(
+                    hit.with("container", &container.name)
+                        .with("restarts", container.restarts)
+                        .with("line", line)
+                        .with("meaning", meaning)
+                        .because(known.into_iter().flat_map(|(_, m)| m.findings).map(|d| d.code)),
+                );
+            }
+        }
+    }
+}
+
+fn crashes(container: &Container, ready: bool) -> bool {
+    let waiting = container.waiting.as_ref().is_some_and(|w| w.reason == "CrashLoopBackOff");
+    waiting || (!ready && container.restarts >= 3 && container.waiting.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Waiting;
+
+    #[test]
+    fn the_last_words_of_a_container_are_explained() {
+        let crash = |facts: &mut Facts| {
+            let pod = &mut facts.storage_driver().workloads[1].pods[0];
+            pod.ready = false;
+            let container = &mut pod.containers[0];
+            container.restarts = 7;
+            container.waiting =
+                Some(Waiting { reason: "CrashLoopBackOff".into(), message: String::new() });
+            container.last_lines = vec![
+                "no matches for kind \"CSINodeTopology\" in version \"cns.vmware.com/v1alpha1\""
+                    .into(),
+                "exiting".into(),
+            ];
+        };
+        shows(&CHECK, &["VDO-1604"], crash, |facts| {
+            facts.cluster.drivers.storage = Known::unknown("VDO may not list pods");
+        });
+        let mut facts = healthy();
+        crash(&mut facts);
+        let examination = crate::Examination::of(facts);
+        let seen = &examination.report().page("VDO-1604", 0, 1).entries[0].seen;
+        assert!(seen.contains("the controller has not come up yet"), "{seen}");
+    }
+}

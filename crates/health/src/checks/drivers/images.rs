@@ -1,0 +1,121 @@
+//! The drivers' images can be pulled from where they are looked for.
+
+use crate::{
+    checks::prelude::*,
+    facts::{Container, Driver, Workload},
+};
+
+pub(super) const CHECK: Check = Check {
+    name: "drivers/images",
+    gives: &[codes::IMAGE_MOVED, codes::IMAGE_NOT_PULLED],
+    run: Run::Cluster(&[Part::Pods], check),
+};
+
+/// The registry that was shut down.
+const GONE: &str = "gcr.io/cloud-provider-vsphere/";
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    super::say_if_unknown(view, "whether the images of the drivers can be pulled", sink);
+    for driver in view.drivers() {
+        for workload in &driver.workloads {
+            for pod in &workload.pods {
+                for container in &pod.containers {
+                    if container.image.starts_with(GONE) {
+                        sink.raise(moved(driver, workload, container));
+                    } else if let Some(message) = not_pulled(container) {
+                        let hit = super::hit(codes::IMAGE_NOT_PULLED, driver, pod);
+                        sink.raise(
+                            hit.shared("image", &container.image).shared("message", message),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn not_pulled(container: &Container) -> Option<&str> {
+    let waiting = container.waiting.as_ref()?;
+    let pulling = ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"];
+    pulling.contains(&waiting.reason.as_str()).then_some(&waiting.message)
+}
+
+fn moved(driver: &Driver, workload: &Workload, container: &Container) -> Hit {
+    let kind = workload.kind.to_ascii_lowercase();
+    let name = format!("{kind}/{}", workload.name);
+    let subject = Subject::kubernetes(&workload.kind, Some(&driver.namespace), &workload.name);
+    let hit = Hit::new(codes::IMAGE_MOVED, subject)
+        .with("workload", &name)
+        .with("image", &container.image)
+        .with("namespace", &driver.namespace)
+        .with("container", &container.name)
+        .driver(&driver.name);
+    match successor(&container.image) {
+        Some(image) => hit.with("successor", image).shared("advice", "Or let VDO do it: remediation.imageRegistry: Fix"),
+        None => hit
+            .with("successor", "NEWER_IMAGE")
+            .shared("advice", "This release was not published again: upgrade the driver, vdoctl plan shows to which release"),
+    }
+}
+
+/// Where an image of the old registry is found now; `None` if nowhere.
+pub(crate) fn successor(image: &str) -> Option<String> {
+    let path = image.strip_prefix(GONE)?;
+    let (name, tag) = path.split_once(':')?;
+    let version: Version = tag.parse().ok()?;
+    match name {
+        "csi/release/driver" | "csi/release/syncer" => {
+            let kept = version >= Version::new(3, 1, 2);
+            let name = name.rsplit('/').next()?;
+            kept.then(|| format!("registry.k8s.io/csi-vsphere/{name}:{tag}"))
+        }
+        "cpi/release/manager" => {
+            let kept = version >= Version::new(1, 28, 0);
+            kept.then(|| format!("registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:{tag}"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Waiting;
+
+    #[test]
+    fn an_image_of_the_registry_that_is_gone_is_named_before_it_is_needed() {
+        shows(
+            &CHECK,
+            &["VDO-1602"],
+            |facts| {
+                let container = &mut facts.storage_driver().workloads[0].pods[0].containers[0];
+                container.image = "gcr.io/cloud-provider-vsphere/csi/release/driver:v3.2.0".into();
+            },
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list pods"),
+        );
+    }
+
+    #[test]
+    fn successors_are_named_where_there_are_any() {
+        for (image, expected) in [
+            ("csi/release/driver:v3.3.1", Some("registry.k8s.io/csi-vsphere/driver:v3.3.1")),
+            ("csi/release/syncer:v2.7.3", None),
+            (
+                "cpi/release/manager:v1.28.1",
+                Some("registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.28.1"),
+            ),
+            ("cpi/release/manager:latest", None),
+        ] {
+            assert_eq!(successor(&format!("{GONE}{image}")).as_deref(), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn an_image_the_registry_refuses_is_named_with_its_words() {
+        let mut facts = healthy();
+        let container = &mut facts.cloud_driver().workloads[0].pods[0].containers[0];
+        container.waiting =
+            Some(Waiting { reason: "ErrImagePull".into(), message: "401 Unauthorized".into() });
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1603"]);
+    }
+}

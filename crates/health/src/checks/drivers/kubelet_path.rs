@@ -1,0 +1,48 @@
+//! The storage driver is told kubelet's real directory.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "drivers/kubelet_path",
+    gives: &[codes::KUBELET_PATH_WRONG],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    let (Some(storage), Some(driver)) = (&view.facts.wanted.storage, view.storage_driver()) else {
+        return;
+    };
+    let question = "where kubelet keeps its files";
+    let Some(actual) = sink.need(&view.facts.cluster.kubelet_path, cluster_subject, question)
+    else {
+        return;
+    };
+    let told = storage.kubelet_path.trim_end_matches('/');
+    if told != actual.trim_end_matches('/') {
+        let subject = Subject::kubernetes("DaemonSet", Some(&driver.namespace), "vsphere-csi-node");
+        let hit = Hit::new(codes::KUBELET_PATH_WRONG, subject).driver(&driver.name);
+        sink.raise(hit.with("told", told).with("actual", actual));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_directory_is_named_with_the_right_one() {
+        shows(
+            &CHECK,
+            &["VDO-1612"],
+            |facts| facts.cluster.kubelet_path = "/var/lib/k0s/kubelet".to_owned().into(),
+            |facts| facts.cluster.kubelet_path = Known::unknown("no node was asked"),
+        );
+    }
+
+    #[test]
+    fn a_slash_at_the_end_makes_no_difference() {
+        let mut facts = healthy();
+        facts.wanted.storage.as_mut().unwrap().kubelet_path.push('/');
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

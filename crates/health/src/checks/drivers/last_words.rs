@@ -1,0 +1,109 @@
+//! Faults only a driver's own words tell: configuration it cannot read, a port that is taken, a name
+//! it cannot resolve.
+
+use api::finding::Definition;
+
+use crate::{checks::prelude::*, facts::Pod, messages};
+
+pub(super) const CHECK: Check = Check {
+    name: "drivers/last_words",
+    gives: &[
+        codes::CONFIG_ESCAPES,
+        codes::CPI_CONFIG_SHAPE,
+        codes::PORT_IN_USE,
+        codes::NAME_UNRESOLVED,
+    ],
+    run: Run::Cluster(&[Part::Pods], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    super::say_if_unknown(view, "what the drivers say", sink);
+    for driver in view.drivers() {
+        for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
+            if pod.ready {
+                continue;
+            }
+            for (definition, line) in said(pod) {
+                if definition.code == codes::NAME_UNRESOLVED.code && driver.name != "CPI" {
+                    continue;
+                }
+                let secret =
+                    driver.config_secret.as_ref().map_or("of the driver", |(name, _)| name);
+                let hit = super::hit(definition, driver, pod).with("line", line);
+                sink.raise(
+                    hit.with("secret", secret).with("port", port(line)).shared(
+                        "patch",
+                        r#"{"spec":{"template":{"spec":{"dnsPolicy":"Default"}}}}"#,
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// The faults a pod's last lines and warnings tell of, each once.
+fn said(pod: &Pod) -> Vec<(&'static Definition, &str)> {
+    let lines = pod.containers.iter().flat_map(|c| &c.last_lines).map(String::as_str);
+    let warnings = pod.events.iter().map(|event| event.message.as_str());
+    let mut found: Vec<(&'static Definition, &str)> = Vec::new();
+    for line in lines.chain(warnings) {
+        let Some(definition) = messages::explain(line).map(|m| m.findings[0]) else { continue };
+        let ours = CHECK.gives.contains(&definition);
+        if ours && !found.iter().any(|(known, _)| *known == definition) {
+            found.push((definition, line));
+        }
+    }
+    found
+}
+
+fn port(line: &str) -> &str {
+    let tail = line.rsplit_once(": bind").map_or(line, |(head, _)| head);
+    let digits =
+        tail.rsplit(':').find(|part| part.len() > 1 && part.bytes().all(|b| b.is_ascii_digit()));
+    digits.unwrap_or("9808")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(facts: &mut Facts, cloud: bool, line: &str) {
+        let driver = if cloud { facts.cloud_driver() } else { facts.storage_driver() };
+        let pod = &mut driver.workloads[0].pods[0];
+        pod.ready = false;
+        pod.containers[0].last_lines = vec![line.into()];
+    }
+
+    #[test]
+    fn the_words_of_a_driver_lead_to_the_fault() {
+        for (cloud, line, code) in [
+            (false, r"3:1: unquoted '\' must be followed by new line or double quote", "VDO-1607"),
+            (true, "no Virtual Center hosts defined", "VDO-1608"),
+            (false, "listen tcp :9808: bind: address already in use", "VDO-1614"),
+            (true, "dial tcp: lookup vc-a.example.com: no such host", "VDO-1618"),
+        ] {
+            shows(
+                &CHECK,
+                &[code],
+                |facts| say(facts, cloud, line),
+                |facts| {
+                    facts.cluster.drivers.cloud = Known::unknown("VDO may not read logs");
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn a_driver_that_is_ready_has_overcome_what_it_said() {
+        let mut facts = healthy();
+        say(&mut facts, true, "no Virtual Center hosts defined");
+        facts.cloud_driver().workloads[0].pods[0].ready = true;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn the_port_is_read_from_the_line() {
+        assert_eq!(port("listen tcp 0.0.0.0:10258: bind: address already in use"), "10258");
+        assert_eq!(port("address already in use"), "9808");
+    }
+}

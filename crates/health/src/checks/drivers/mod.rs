@@ -1,0 +1,59 @@
+//! The drivers as they run.
+
+mod configuration;
+mod controller_pending;
+mod crashes;
+mod definitions;
+mod doubles;
+mod features;
+pub(crate) mod images;
+mod kubelet_path;
+mod last_words;
+mod leases;
+mod pod_security;
+mod provisioner;
+mod release;
+mod rollout;
+mod webhooks;
+
+use api::finding::{Definition, Subject};
+
+use super::prelude::cluster_subject;
+use crate::{
+    check::{Check, Hit, Sink},
+    facts::{Driver, Pod},
+    view::View,
+};
+
+pub(super) const CHECKS: &[&Check] = &[
+    &controller_pending::CHECK,
+    &images::CHECK,
+    &crashes::CHECK,
+    &definitions::CHECK,
+    &last_words::CHECK,
+    &features::CHECK,
+    &webhooks::CHECK,
+    &kubelet_path::CHECK,
+    &pod_security::CHECK,
+    &provisioner::CHECK,
+    &leases::CHECK,
+    &doubles::CHECK,
+    &configuration::CHECK,
+    &release::CHECK,
+    &rollout::CHECK,
+];
+
+/// A fault of a driver's pod.
+fn hit(definition: &'static Definition, driver: &Driver, pod: &Pod) -> Hit {
+    Hit::new(definition, Subject::kubernetes("Pod", Some(&driver.namespace), &pod.name))
+        .with("pod", &pod.name)
+        .with("namespace", &driver.namespace)
+        .driver(&driver.name)
+}
+
+/// Records it where a driver could not be looked at.
+fn say_if_unknown(view: &View<'_>, question: &str, sink: &mut Sink) {
+    let drivers = &view.facts.cluster.drivers;
+    sink.need(&drivers.cloud, cluster_subject, question);
+    sink.need(&drivers.storage, cluster_subject, question);
+}

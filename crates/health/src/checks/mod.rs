@@ -1,0 +1,57 @@
+//! The checks, one per file, by theme.
+
+mod drivers;
+mod nodes;
+mod operator;
+pub(crate) mod prelude;
+mod privileges;
+mod storage;
+mod vcenter;
+mod zones;
+
+use std::sync::LazyLock;
+
+use crate::check::Check;
+
+static ALL: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
+    [
+        nodes::CHECKS,
+        vcenter::CHECKS,
+        privileges::CHECKS,
+        storage::CHECKS,
+        drivers::CHECKS,
+        zones::CHECKS,
+        operator::CHECKS,
+    ]
+    .concat()
+});
+
+/// All checks, in a fixed order.
+pub fn all() -> &'static [&'static Check] {
+    &ALL
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use api::finding::CATALOGUE;
+
+    use super::*;
+
+    #[test]
+    fn every_finding_of_this_crate_is_given_by_a_check_or_by_the_report() {
+        let given: BTreeSet<&str> =
+            all().iter().flat_map(|check| check.gives).map(|definition| definition.code).collect();
+        for definition in CATALOGUE.iter().filter(|d| ("VDO-12".."VDO-19").contains(&d.code)) {
+            let by_report = ["VDO-1801", "VDO-1802"].contains(&definition.code);
+            assert!(by_report || given.contains(definition.code), "{}", definition.code);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<&str> = all().iter().map(|check| check.name).collect();
+        assert_eq!(names.len(), all().len());
+    }
+}

@@ -1,0 +1,145 @@
+//! The cloud provider picks the address kubelet uses.
+
+use std::net::IpAddr;
+
+use crate::{
+    checks::prelude::*,
+    facts::{Nic, Power, Tools, WantedCloud},
+};
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/address",
+    gives: &[codes::ADDRESS_WRONG, codes::ADDRESS_NONE],
+    run: Run::Machine(check),
+};
+
+fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+    let Some(cloud) = &view.facts.wanted.cloud else { return };
+    if found.vm.power != Power::On || found.vm.tools != Tools::Running {
+        return;
+    }
+    let usable = usable(&found.vm.nics);
+    let Some((picked, reason)) = pick(&usable, cloud) else {
+        let (addresses, reason) = if usable.is_empty() {
+            ("no usable address".to_owned(), "VMware Tools report none that is routable")
+        } else {
+            let list = first_names(usable.iter().map(|(address, _)| address.as_str()));
+            (list, "none is in the configured network")
+        };
+        let hit = Hit::of_vm(codes::ADDRESS_NONE, node, found).with("addresses", addresses);
+        sink.raise(hit.with("reason", reason));
+        return;
+    };
+    let Some(wanted) = &node.provided_ip else { return };
+    if wanted != picked && !wanted.contains(',') {
+        sink.raise(
+            Hit::of_node(codes::ADDRESS_WRONG, node)
+                .with("wanted", wanted)
+                .with("picked", picked)
+                .with("reason", reason)
+                .with("subnet", subnet_of(wanted)),
+        );
+    }
+}
+
+/// Addresses in the order VMware Tools report them, without those that lead nowhere.
+fn usable(nics: &[Nic]) -> Vec<(String, &str)> {
+    let real = nics.iter().filter(|nic| nic.real);
+    let all = real.flat_map(|nic| nic.addresses.iter().map(|a| (a, nic.network.as_str())));
+    let routable = |address: &str| match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(v4)) => !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified(),
+        // The default family is IPv4.
+        _ => false,
+    };
+    all.filter(|(a, _)| routable(a)).map(|(a, network)| (a.clone(), network)).collect()
+}
+
+/// The address the cloud provider picks, and by which rule.
+fn pick<'a>(usable: &'a [(String, &str)], cloud: &WantedCloud) -> Option<(&'a str, &'static str)> {
+    let in_subnet =
+        |address: &str| cloud.internal_subnets.iter().any(|cidr| contains(cidr, address));
+    if let Some((address, _)) = usable.iter().find(|(address, _)| in_subnet(address)) {
+        return Some((address, "the first in the configured subnets"));
+    }
+    let name = cloud.internal_network.as_deref();
+    let on_network = |network: &str| name.is_some_and(|name| name.eq_ignore_ascii_case(network));
+    if let Some((address, _)) = usable.iter().find(|(_, network)| on_network(network)) {
+        return Some((address, "the first on the configured network"));
+    }
+    if !cloud.internal_subnets.is_empty() || name.is_some() {
+        return None;
+    }
+    usable.first().map(|(address, _)| (address.as_str(), "the first VMware Tools report"))
+}
+
+fn contains(cidr: &str, address: &str) -> bool {
+    let Some((base, length)) = cidr.trim().split_once('/') else { return false };
+    let bits = |text: &str| match text.parse() {
+        Ok(IpAddr::V4(v4)) => Some((u128::from(u32::from(v4)) << 96, true)),
+        Ok(IpAddr::V6(v6)) => Some((u128::from(v6), false)),
+        Err(_) => None,
+    };
+    let (Some((base, four)), Some((address, also_four)), Ok(length)) =
+        (bits(base), bits(address), length.parse::<u32>())
+    else {
+        return false;
+    };
+    let mask = u128::MAX.checked_shl(128 - length.min(128)).unwrap_or(0);
+    four == also_four && (length == 0 || base & mask == address & mask)
+}
+
+fn subnet_of(address: &str) -> String {
+    let mut parts: Vec<&str> = address.split('.').collect();
+    if parts.len() == 4 {
+        parts[3] = "0";
+        return format!("{}/24", parts.join("."));
+    }
+    format!("{address}/128")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nic(address: &str) -> Nic {
+        Nic { network: "VM Network".into(), addresses: vec![address.into()], real: true }
+    }
+
+    #[test]
+    fn a_virtual_address_that_tools_list_first_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1218"], |facts| {
+            facts.vm("worker-1").nics.insert(0, nic("10.0.99.1"));
+        });
+    }
+
+    #[test]
+    fn a_subnet_settles_which_address_counts() {
+        let mut facts = healthy();
+        facts.vm("worker-1").nics.insert(0, nic("192.168.99.1"));
+        facts.wanted.cloud.as_mut().unwrap().internal_subnets = vec!["10.0.0.0/16".into()];
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn interfaces_of_the_network_plugin_and_link_local_addresses_do_not_count() {
+        let mut facts = healthy();
+        facts.vm("worker-1").nics.insert(0, nic("169.254.1.1"));
+        facts.vm("worker-1").nics.insert(0, Nic { real: false, ..nic("10.244.0.1") });
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn a_vm_outside_the_configured_network_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1219"], |facts| {
+            facts.vm("worker-1").nics = vec![nic("192.168.99.1")];
+            facts.wanted.cloud.as_mut().unwrap().internal_subnets = vec!["10.0.0.0/16".into()];
+        });
+    }
+
+    #[test]
+    fn subnets_are_compared_bit_by_bit() {
+        assert!(contains("10.0.0.0/23", "10.0.1.255") && !contains("10.0.0.0/23", "10.0.2.0"));
+        assert!(contains("fd00::/64", "fd00::1") && !contains("fd00::/64", "10.0.0.1"));
+        assert!(contains("0.0.0.0/0", "8.8.8.8") && !contains("nonsense", "8.8.8.8"));
+    }
+}

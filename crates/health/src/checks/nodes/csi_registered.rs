@@ -1,0 +1,86 @@
+//! The storage driver is registered on the node, under the machine the node is.
+
+use crate::{checks::prelude::*, index};
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/csi_registered",
+    gives: &[codes::CSI_NODE_MISSING, codes::CSI_NODE_STALE, codes::NODE_FOREIGN],
+    run: Run::Node(check),
+};
+
+/// How long registering may take.
+const PATIENCE: i64 = 300;
+
+fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+    let Some(driver) = view.storage_driver() else { return };
+    let question = format!("whether the storage driver is registered on {}", node.name);
+    let Some(entry) = sink.need(&node.csi, || node_subject(node), &question) else { return };
+    let Some(entry) = entry else {
+        let due = node.ready && view.seconds_since(node.created) > PATIENCE;
+        if due && !node.is_foreign() && node.os == "linux" {
+            let hit = Hit::of_node(codes::CSI_NODE_MISSING, node).driver("CSI");
+            sink.raise(hit.shared("namespace", &driver.namespace));
+        }
+        return;
+    };
+    if node.is_foreign() && matches!(view.machine(node), Machine::Absent) {
+        let id = node.provider_id.as_deref().unwrap_or("of another platform");
+        let hit = Hit::of_node(codes::NODE_FOREIGN, node).driver("CSI");
+        sink.raise(hit.with("reason", format!("its provider id is {id}")));
+        return;
+    }
+    if let Some(reason) = stale(view, node, &entry.node_id) {
+        let hit = Hit::of_node(codes::CSI_NODE_STALE, node).driver("CSI");
+        sink.raise(hit.with("id", &entry.node_id).with("reason", reason));
+    }
+}
+
+/// Why the driver's name for a node is out of date, if it is.
+fn stale(view: &View<'_>, node: &Node, id: &str) -> Option<String> {
+    // Releases before 2.5 used the node's name.
+    if id == node.name || index::uuids(node).iter().any(|uuid| uuid.eq_ignore_ascii_case(id)) {
+        return None;
+    }
+    let elsewhere = view.index.vms_with_uuid(id).first().and_then(|at| view.vm(at));
+    let all_seen = view.facts.vcenters.values().all(|vcenter| vcenter.inventory.get().is_some());
+    match elsewhere {
+        Some(found) => Some(format!("which is the VM {}", found.vm.path)),
+        None if all_seen => Some("which no vCenter knows".to_owned()),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_the_driver_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1221"],
+            |facts| facts.node("worker-1").csi = Known::Known(None),
+            |facts| facts.node("worker-1").csi = Known::unknown("VDO may not read CSINodes"),
+        );
+    }
+
+    #[test]
+    fn a_registration_under_a_machine_that_is_gone_is_named() {
+        let mut facts = healthy();
+        facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap().node_id = "gone".into();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1222"]);
+        facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "absence is not proven");
+    }
+
+    #[test]
+    fn a_machine_outside_vsphere_with_the_driver_on_it_is_named() {
+        let mut facts = healthy();
+        let node = facts.node("worker-1");
+        node.provider_id = Some("metal://rack-7".into());
+        node.system_uuid = "rack-7".into();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1223"]);
+        facts.node("worker-1").csi = Known::Known(None);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "without the driver it is at home");
+    }
+}

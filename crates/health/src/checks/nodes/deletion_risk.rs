@@ -1,0 +1,78 @@
+//! The cloud provider cannot take a living node for a deleted one.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/deletion_risk",
+    gives: &[codes::NODE_DELETION_RISK],
+    run: Run::Node(check),
+};
+
+/// From this release on a failed look-up is no longer taken for a deleted VM.
+const CAREFUL: Version = Version::new(1, 26, 0);
+
+fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+    let (Some(cloud), Some(driver)) = (&view.facts.wanted.cloud, view.cloud_driver()) else {
+        return;
+    };
+    if node.ready || cloud.keeps_nodes || node.is_foreign() || !driver.upstream {
+        return;
+    }
+    let hit = |reason: String| {
+        let hit = Hit::of_node(codes::NODE_DELETION_RISK, node).driver("CPI");
+        hit.with("reason", reason).shared("namespace", &driver.namespace)
+    };
+    match view.machine(node) {
+        Machine::One(found) => {
+            let listed = &found.vcenter.datacenters;
+            let told = cloud.vcenters.contains(&found.vcenter.name);
+            let seen = told && (listed.is_empty() || listed.contains(&found.vm.datacenter));
+            if !seen {
+                sink.raise(hit(format!("does not look where its VM is ({})", found.vm.path)));
+            } else if !found.vm.accessible {
+                sink.raise(hit("cannot find a VM whose files are inaccessible".to_owned()));
+            }
+        }
+        Machine::Unclear { vcenter, reason } => {
+            let old = driver.version.is_some_and(|version| version < CAREFUL);
+            if old {
+                let text =
+                    format!("takes a vCenter that does not answer for a deleted VM ({reason})");
+                sink.raise(hit(text).vcenter(&vcenter.name));
+            }
+        }
+        Machine::Several(_) | Machine::Absent => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_not_ready_and_out_of_sight_is_in_danger() {
+        shows_of_vms(&CHECK, &["VDO-1227"], |facts| {
+            facts.node("worker-1").ready = false;
+            facts.vm("worker-1").datacenter = "DC9".into();
+        });
+    }
+
+    #[test]
+    fn old_releases_delete_nodes_when_vcenter_is_away() {
+        let mut facts = healthy();
+        facts.node("worker-1").ready = false;
+        facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "newer ones do not");
+        facts.cloud_driver().version = Some(Version::new(1, 22, 4));
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1227"]);
+    }
+
+    #[test]
+    fn a_cloud_provider_that_may_not_delete_is_no_danger() {
+        let mut facts = healthy();
+        facts.node("worker-1").ready = false;
+        facts.vm("worker-1").datacenter = "DC9".into();
+        facts.wanted.cloud.as_mut().unwrap().keeps_nodes = true;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

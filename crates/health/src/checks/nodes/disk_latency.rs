@@ -1,0 +1,36 @@
+//! The disks of control plane nodes are fast enough for etcd.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check =
+    Check { name: "nodes/disk_latency", gives: &[codes::DISK_SLOW], run: Run::Machine(check) };
+
+/// Beyond this, in milliseconds, etcd loses its leader.
+const LIMIT: u32 = 100;
+
+fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+    let Some(latency) = found.vm.disk_latency_ms else { return };
+    if node.control_plane && latency > LIMIT {
+        sink.raise(Hit::of_vm(codes::DISK_SLOW, node, found).with("latency", latency));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_control_plane_disk_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1228"], |facts| {
+            facts.vm("control-1").disk_latency_ms = Some(140);
+        });
+    }
+
+    #[test]
+    fn a_slow_worker_is_its_own_affair_and_an_unmeasured_disk_is_not_accused() {
+        let mut facts = healthy();
+        facts.vm("worker-1").disk_latency_ms = Some(140);
+        facts.vm("control-1").disk_latency_ms = None;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

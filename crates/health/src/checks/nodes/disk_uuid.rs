@@ -1,0 +1,63 @@
+//! The guest sees the ids of its disks.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/disk_uuid",
+    gives: &[codes::DISK_UUID_OFF, codes::DISK_UUID_WAITS],
+    run: Run::Machine(check),
+};
+
+fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+    if view.facts.wanted.storage.is_none() {
+        return;
+    }
+    match &found.vm.disk_uuid {
+        Known::Known(true) => {}
+        Known::Known(false) => {
+            let definition = match found.vm.disk_uuid_set {
+                true => codes::DISK_UUID_WAITS,
+                false => codes::DISK_UUID_OFF,
+            };
+            sink.raise(Hit::of_vm(definition, node, found));
+        }
+        Known::Unknown { reason } => {
+            let question = format!("whether {} sees the ids of its disks", node.name);
+            let hit = sink.cannot_tell(node_subject(node), &question, reason);
+            hit.anchors.push((Anchor::Vcenter, found.vcenter.name.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_without_the_setting_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1203"],
+            |facts| {
+                facts.vm("worker-1").disk_uuid = false.into();
+                facts.vm("worker-1").disk_uuid_set = false;
+            },
+            |facts| facts.vm("worker-1").disk_uuid = Known::unknown("its settings may not be read"),
+        );
+    }
+
+    #[test]
+    fn a_vm_that_only_waits_for_its_power_cycle_is_told_apart() {
+        let mut facts = healthy();
+        facts.vm("worker-1").disk_uuid = false.into();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1231"]);
+    }
+
+    #[test]
+    fn it_does_not_matter_without_the_storage_driver() {
+        let mut facts = healthy();
+        facts.wanted.storage = None;
+        facts.vm("worker-1").disk_uuid = false.into();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

@@ -1,0 +1,79 @@
+//! The node's ESXi host is connected, in service and new enough.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/host",
+    gives: &[codes::HOST_TOO_OLD, codes::HOST_UNUSABLE],
+    run: Run::Machine(check),
+};
+
+fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+    let Some(storage) = &view.facts.wanted.storage else { return };
+    let Some(host) = found.host else {
+        let question = format!("on which ESXi host {} runs", node.name);
+        let reason = "the account does not see the host of its VM";
+        sink.cannot_tell(node_subject(node), &question, reason);
+        return;
+    };
+    let many = storage.volumes_per_node.is_some_and(|volumes| volumes > 59);
+    let (needed, purpose) = match many {
+        true => (Version::new(8, 0, 0), "more than 59 volumes per node"),
+        false => (Version::new(6, 7, 3), "container volumes"),
+    };
+    if host.version < needed {
+        sink.raise(
+            Hit::of_vm(codes::HOST_TOO_OLD, node, found)
+                .with("host", &host.name)
+                .with("path", &host.path)
+                .with("version", host.version)
+                .shared("needed", needed)
+                .shared("purpose", purpose),
+        );
+    }
+    let state = match (host.connected, host.maintenance) {
+        (false, _) => "not connected to vCenter",
+        (_, true) => "in maintenance",
+        _ => return,
+    };
+    sink.raise(
+        Hit::of_vm(codes::HOST_UNUSABLE, node, found)
+            .with("host", &host.name)
+            .with("path", &host.path)
+            .with("state", state),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_from_before_container_volumes_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1212"], |facts| {
+            facts.inventory().hosts.get_mut("host-1").unwrap().version = Version::new(6, 7, 0);
+        });
+    }
+
+    #[test]
+    fn many_volumes_per_node_need_newer_hosts() {
+        shows_of_vms(&CHECK, &["VDO-1212"], |facts| {
+            facts.wanted.storage.as_mut().unwrap().volumes_per_node = Some(255);
+            facts.inventory().hosts.get_mut("host-1").unwrap().version = Version::new(7, 0, 3);
+        });
+    }
+
+    #[test]
+    fn a_host_in_maintenance_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1213"], |facts| {
+            facts.inventory().hosts.get_mut("host-1").unwrap().maintenance = true;
+        });
+    }
+
+    #[test]
+    fn a_host_that_may_not_be_seen_is_not_called_fine() {
+        let mut facts = healthy();
+        facts.inventory().hosts.remove("host-1");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! The cloud provider has seen the node, or will.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/initialised",
+    gives: &[codes::NODE_UNINITIALIZED, codes::KUBELET_NOT_EXTERNAL],
+    run: Run::Node(check),
+};
+
+/// How long initialising may take.
+const PATIENCE: i64 = 120;
+
+fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+    let (Some(_), age) = (&view.facts.wanted.cloud, view.seconds_since(node.created)) else {
+        return;
+    };
+    if age < PATIENCE {
+        return;
+    }
+    let driver = match &view.facts.cluster.drivers.cloud {
+        Known::Known(driver) => driver.as_ref(),
+        Known::Unknown { reason } => {
+            let question = format!("whether the cloud provider looks after {}", node.name);
+            sink.cannot_tell(node_subject(node), &question, reason);
+            return;
+        }
+    };
+    if node.has_taint(Node::UNINITIALIZED) {
+        let ready = driver.is_some_and(|d| d.workloads.iter().any(|w| w.ready > 0));
+        let state = match (driver, ready) {
+            (None, _) => "no cloud provider is installed",
+            (_, false) => "the cloud provider is not running",
+            _ => "the cloud provider is running",
+        };
+        let hit = Hit::of_node(codes::NODE_UNINITIALIZED, node).with("age", span(age));
+        let namespace = driver.map_or("kube-system", |driver| driver.namespace.as_str());
+        sink.raise(
+            hit.driver("CPI")
+                .shared("state", state)
+                .shared("namespace", namespace)
+                .shared("selector", "name=vsphere-cloud-controller-manager"),
+        );
+    } else if node.provider_id.is_none() && driver.is_some() {
+        sink.raise(Hit::of_node(codes::KUBELET_NOT_EXTERNAL, node));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_stays_tainted_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1216"],
+            |facts| facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()],
+            |facts| facts.cluster.drivers.cloud = Known::unknown("VDO may not read DaemonSets"),
+        );
+    }
+
+    #[test]
+    fn a_node_that_never_asked_for_a_cloud_provider_is_named() {
+        let mut facts = healthy();
+        facts.node("worker-1").provider_id = None;
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1217"]);
+    }
+
+    #[test]
+    fn a_node_that_has_just_joined_gets_its_time() {
+        let mut facts = healthy();
+        let now = facts.now;
+        facts.node("worker-1").created = now;
+        facts.node("worker-1").taints = vec![Node::UNINITIALIZED.into()];
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

@@ -1,0 +1,51 @@
+//! Nodes and the VMs they run on.
+
+mod address;
+mod block_tracking;
+mod csi_registered;
+mod deletion_risk;
+mod disk_latency;
+mod disk_uuid;
+mod guest_name;
+mod hardware;
+mod holds_volumes;
+mod host;
+mod initialised;
+mod kubelet_version;
+mod multipath;
+mod power;
+mod provider_id;
+mod scsi;
+mod sight;
+mod tools;
+mod topology_set;
+mod vm_found;
+mod vm_snapshots;
+mod volume_limit;
+
+use crate::check::Check;
+
+pub(super) const CHECKS: &[&Check] = &[
+    &vm_found::CHECK,
+    &sight::CHECK,
+    &disk_uuid::CHECK,
+    &hardware::CHECK,
+    &scsi::CHECK,
+    &vm_snapshots::CHECK,
+    &tools::CHECK,
+    &guest_name::CHECK,
+    &host::CHECK,
+    &provider_id::CHECK,
+    &initialised::CHECK,
+    &address::CHECK,
+    &kubelet_version::CHECK,
+    &csi_registered::CHECK,
+    &topology_set::CHECK,
+    &multipath::CHECK,
+    &holds_volumes::CHECK,
+    &volume_limit::CHECK,
+    &deletion_risk::CHECK,
+    &disk_latency::CHECK,
+    &block_tracking::CHECK,
+    &power::CHECK,
+];

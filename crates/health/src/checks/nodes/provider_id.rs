@@ -1,0 +1,60 @@
+//! The node's provider id names its VM.
+
+use crate::{checks::prelude::*, index};
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/provider_id",
+    gives: &[codes::PROVIDER_ID_FOREIGN, codes::PROVIDER_ID_WRONG],
+    run: Run::Node(check),
+};
+
+fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+    let (Some(id), Some(_)) = (&node.provider_id, &view.facts.wanted.cloud) else { return };
+    let Some(uuid) = id.strip_prefix("vsphere://") else {
+        // A machine that really is elsewhere keeps its provider; one vCenter knows was mislabelled.
+        if is_in_vcenter(view, node) {
+            sink.raise(Hit::of_node(codes::PROVIDER_ID_FOREIGN, node).with("id", id));
+        }
+        return;
+    };
+    // The machine by what its firmware says; by the provider id it would only confirm itself.
+    let by_firmware = Node { provider_id: None, ..node.clone() };
+    let Machine::One(found) = view.machine(&by_firmware) else { return };
+    if !found.vm.bios_uuid.eq_ignore_ascii_case(uuid.trim()) {
+        let hit = Hit::of_vm(codes::PROVIDER_ID_WRONG, node, &found).with("id", id);
+        sink.raise(hit.with("uuid", &found.vm.bios_uuid));
+    }
+}
+
+fn is_in_vcenter(view: &View<'_>, node: &Node) -> bool {
+    index::uuids(node).iter().any(|uuid| !view.index.vms_with_uuid(uuid).is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_of_another_provider_on_a_vsphere_vm_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1214"], |facts| {
+            facts.node("worker-1").provider_id = Some("k3s://worker-1".into());
+        });
+    }
+
+    #[test]
+    fn a_machine_that_really_is_elsewhere_keeps_its_provider() {
+        let mut facts = healthy();
+        facts.node("worker-1").provider_id = Some("aws:///i-1".into());
+        facts.node("worker-1").system_uuid = "ec2".into();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn an_id_in_the_other_byte_order_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1215"], |facts| {
+            let node = facts.node("worker-1");
+            let swapped = index::swapped(&node.system_uuid).unwrap();
+            node.provider_id = Some(format!("vsphere://{swapped}"));
+        });
+    }
+}

@@ -1,0 +1,62 @@
+//! There is room for volumes on the VM's SCSI controllers.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/scsi",
+    gives: &[codes::SCSI_SLOTS, codes::SCSI_KIND],
+    run: Run::Machine(check),
+};
+
+/// Places on one controller: 15 of the old kind; 64 where the paravirtual one has them.
+fn places(paravirtual: bool, many: bool) -> u32 {
+    if paravirtual && many { 64 } else { 15 }
+}
+
+fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+    if view.facts.wanted.storage.is_none() {
+        return;
+    }
+    let vm = found.vm;
+    // vCenter adds paravirtual controllers by itself, up to four in all.
+    let many = found.host.is_some_and(|host| host.version >= Version::new(8, 0, 0));
+    let usable = vm.scsi.iter().filter(|controller| controller.paravirtual);
+    let free: u32 = usable.map(|c| places(true, many).saturating_sub(c.disks)).sum();
+    if free == 0 && vm.scsi.len() >= 4 {
+        let slots: u32 = vm.scsi.iter().map(|c| places(c.paravirtual, many)).sum();
+        sink.raise(Hit::of_vm(codes::SCSI_SLOTS, node, found).with("slots", slots));
+    }
+    let others = vm.scsi.iter().filter(|controller| !controller.paravirtual).count();
+    if others > 0 {
+        let hit = Hit::of_vm(codes::SCSI_KIND, node, found).with("others", others);
+        sink.raise(hit.with("count", vm.scsi.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::ScsiController;
+
+    #[test]
+    fn a_vm_whose_controllers_are_full_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1205"], |facts| {
+            facts.inventory().hosts.values_mut().for_each(|h| h.version = Version::new(7, 0, 3));
+            facts.vm("worker-1").scsi = vec![ScsiController { paravirtual: true, disks: 15 }; 4];
+        });
+    }
+
+    #[test]
+    fn controllers_volumes_cannot_use_are_named() {
+        shows_of_vms(&CHECK, &["VDO-1206"], |facts| {
+            facts.vm("worker-1").scsi[1].paravirtual = false;
+        });
+    }
+
+    #[test]
+    fn a_full_controller_is_no_fault_while_another_can_be_added() {
+        let mut facts = healthy();
+        facts.vm("worker-1").scsi = vec![ScsiController { paravirtual: true, disks: 64 }];
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

@@ -1,0 +1,33 @@
+//! The storage driver has learned where the node is.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check =
+    Check { name: "nodes/topology_set", gives: &[codes::TOPOLOGY_NOT_SET], run: Run::Node(check) };
+
+fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
+    let drivers = &view.facts.cluster.drivers;
+    let question = format!("whether the storage driver knows where {} is", node.name);
+    let Some(driver) = sink.need(&drivers.storage, || node_subject(node), &question) else {
+        return;
+    };
+    if let (Some(driver), Some(message)) = (driver, &node.topology_error) {
+        let hit = Hit::of_node(codes::TOPOLOGY_NOT_SET, node).driver("CSI");
+        sink.raise(hit.with("message", message).shared("namespace", &driver.namespace));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_syncer_met_is_shown() {
+        shows(
+            &CHECK,
+            &["VDO-1606"],
+            |facts| facts.node("worker-1").topology_error = Some("no connection to vCenter".into()),
+            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not read Deployments"),
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! The node takes as many volumes as asked for, and has room left.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "nodes/volume_limit",
+    gives: &[codes::VOLUME_LIMIT_LOWER, codes::VOLUMES_AT_LIMIT],
+    run: Run::Machine(check),
+};
+
+fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+    let Some(storage) = &view.facts.wanted.storage else { return };
+    let question = format!("how many volumes {} takes", node.name);
+    let Some(entry) = sink.need(&node.csi, || node_subject(node), &question) else { return };
+    let Some(limit) = entry.as_ref().and_then(|entry| entry.limit) else { return };
+    if let Some(wanted) = storage.volumes_per_node.filter(|wanted| *wanted > limit) {
+        let namespace = view.storage_driver().map_or("vmware-system-csi", |d| d.namespace.as_str());
+        let hit = Hit::of_node(codes::VOLUME_LIMIT_LOWER, node).with("actual", limit);
+        sink.raise(
+            hit.shared("wanted", wanted)
+                .shared("namespace", namespace)
+                .shared("patch", r#"{"data":{"high-pv-node-density":"true"}}"#),
+        );
+    }
+    let attached = u32::try_from(found.vm.volumes.len()).unwrap_or(u32::MAX);
+    if limit > 0 && attached.saturating_mul(10) >= limit.saturating_mul(9) {
+        let hit = Hit::of_node(codes::VOLUMES_AT_LIMIT, node).with("count", attached);
+        sink.raise(hit.with("limit", limit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_fell_back_to_59_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1226"],
+            |facts| facts.wanted.storage.as_mut().unwrap().volumes_per_node = Some(255),
+            |facts| facts.node("worker-1").csi = Known::unknown("VDO may not read CSINodes"),
+        );
+    }
+
+    #[test]
+    fn a_node_that_is_nearly_full_is_mentioned() {
+        shows_of_vms(&CHECK, &["VDO-1233"], |facts| {
+            facts.vm("worker-1").volumes = (0..54).map(|n| format!("v{n}")).collect();
+        });
+    }
+}

@@ -1,0 +1,44 @@
+//! Nobody else changes what VDO manages.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check =
+    Check { name: "operator/fights", gives: &[codes::FOUGHT_OVER], run: Run::Cluster(&[], check) };
+
+/// Once or twice is a repair; more often is a fight.
+const FIGHT: u32 = 3;
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    for fight in view.facts.operator.fights.iter().filter(|fight| fight.times >= FIGHT) {
+        sink.raise(
+            Hit::new(codes::FOUGHT_OVER, Subject::kubernetes(&fight.kind, None, &fight.object))
+                .with("kind", &fight.kind)
+                .with("object", &fight.object)
+                .with("field", &fight.field)
+                .with("times", fight.times)
+                .shared("manager", &fight.manager),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Fight;
+
+    #[test]
+    fn a_fight_is_named_and_a_single_repair_is_not() {
+        let mut facts = healthy();
+        let fight = |times| Fight {
+            kind: "Deployment".into(),
+            object: "vmware-system-csi/vsphere-csi-controller".into(),
+            field: "spec.replicas".into(),
+            manager: "argocd".into(),
+            times,
+        };
+        facts.operator.fights = vec![fight(1)];
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        facts.operator.fights = vec![fight(12)];
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1805"]);
+    }
+}

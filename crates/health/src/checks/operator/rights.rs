@@ -1,0 +1,58 @@
+//! VDO may do in the cluster what it needs to.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "operator/rights",
+    gives: &[codes::RIGHTS_MISSING],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    let question = "what VDO may do in this cluster";
+    let Some(reviews) = sink.need(&view.facts.cluster.access, cluster_subject, question) else {
+        return;
+    };
+    for review in reviews.iter().filter(|review| !review.allowed) {
+        let resource = match review.group.as_str() {
+            "" => review.resource.clone(),
+            group => format!("{}.{group}", review.resource),
+        };
+        let place =
+            review.namespace.as_ref().map_or(String::new(), |ns| format!(" in namespace {ns}"));
+        let subject = Subject::kubernetes("Right", None, &format!("{} {resource}", review.verb));
+        sink.raise(
+            Hit::new(codes::RIGHTS_MISSING, subject)
+                .with("verb", &review.verb)
+                .with("resource", resource)
+                .with("where", place)
+                .with("purpose", &review.needed_for)
+                .shared("namespace", api::NAMESPACE),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::AccessReview;
+
+    #[test]
+    fn a_right_that_is_missing_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1803"],
+            |facts| {
+                facts.cluster.access = vec![AccessReview {
+                    group: "storage.k8s.io".into(),
+                    resource: "csinodes".into(),
+                    verb: "list".into(),
+                    needed_for: "seeing where the storage driver is registered".into(),
+                    ..AccessReview::default()
+                }]
+                .into();
+            },
+            |facts| facts.cluster.access = Known::unknown("the API server did not answer"),
+        );
+    }
+}

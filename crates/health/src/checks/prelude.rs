@@ -1,0 +1,30 @@
+//! What every check uses.
+
+pub(crate) use api::{
+    Severity,
+    finding::{Subject, codes},
+};
+
+#[allow(unused_imports, reason = "each check uses some of it")]
+pub(crate) use crate::{
+    check::{Anchor, Check, Hit, Part, Run, Sink},
+    facts::{Facts, Known, Node, Vcenter, Version, Volume},
+    view::{Found, Machine, View, datastore_subject, first_names, span, vcenter_subject},
+};
+
+#[cfg(test)]
+#[allow(unused_imports, reason = "each check's tests use some of it")]
+pub(crate) use crate::{
+    shortcuts::Shortcuts,
+    testing::{codes_of, healthy, shows, shows_of_vms},
+};
+
+/// A node as the subject of a finding.
+pub(crate) fn node_subject(node: &Node) -> Subject {
+    Subject::kubernetes("Node", None, &node.name)
+}
+
+/// The cluster itself as the subject of a finding.
+pub(crate) fn cluster_subject() -> Subject {
+    Subject::kubernetes("Cluster", None, "this cluster")
+}

@@ -1,0 +1,152 @@
+//! The account holds every privilege the drivers need, on every object they need it on.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    checks::prelude::*,
+    facts::{Entity, EntityKind},
+    privileges::{self, Requirement},
+};
+
+pub(super) const CHECK: Check = Check {
+    name: "privileges/held",
+    gives: &[
+        codes::PRIVILEGE_ROOT,
+        codes::PRIVILEGE_DATASTORE,
+        codes::PRIVILEGE_VM,
+        codes::PRIVILEGE_READ,
+        codes::PRIVILEGE_FILE,
+    ],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    for vcenter in view.facts.vcenters.values() {
+        let question = format!("what {} may do in {}", vcenter.user, vcenter.address);
+        let Some(grants) = sink.need_of(&vcenter.grants, vcenter, &question) else { continue };
+        let datastores = Datastores::of(view, &grants.entities);
+        for entity in &grants.entities {
+            let question = format!("what {} may do on {}", vcenter.user, entity.path);
+            let Some(held) = sink.need_of(&entity.privileges, vcenter, &question) else { continue };
+            for requirement in privileges::needed(entity.kind, &view.facts.wanted) {
+                if let Some(hit) = missing(vcenter, entity, held, requirement) {
+                    sink.raise(datastores.weigh(entity, hit));
+                }
+            }
+        }
+    }
+}
+
+fn missing(
+    vcenter: &Vcenter,
+    entity: &Entity,
+    held: &BTreeSet<String>,
+    requirement: &Requirement,
+) -> Option<Hit> {
+    let missing: Vec<&str> =
+        requirement.privileges.iter().copied().filter(|name| !held.contains(*name)).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let subject = Subject::vsphere(entity.kind.name(), &entity.name, &entity.path);
+    let hit = Hit::new(requirement.finding, subject).with("path", &entity.path);
+    Some(
+        hit.shared("user", &vcenter.user)
+            .shared("privileges", missing.join(", "))
+            .shared("list", missing.join(" "))
+            .shared("address", &vcenter.address)
+            .vcenter(&vcenter.name),
+    )
+}
+
+/// How bad it is that a datastore may not be used: keeping the drivers off most datastores is good
+/// practice, keeping them off all, or off one a StorageClass names, is a fault.
+struct Datastores<'a> {
+    none_usable: bool,
+    named: BTreeSet<&'a str>,
+}
+
+impl<'a> Datastores<'a> {
+    fn of(view: &View<'a>, entities: &[Entity]) -> Self {
+        let usable = |entity: &&Entity| {
+            let held = entity.privileges.get();
+            held.is_some_and(|held| held.contains("Datastore.FileManagement"))
+        };
+        let mut datastores = entities.iter().filter(|entity| entity.kind == EntityKind::Datastore);
+        let classes = view.facts.storage.classes.get().into_iter().flatten();
+        let urls: BTreeSet<&str> = classes.filter_map(|c| c.parameter("datastoreurl")).collect();
+        let named =
+            view.datastores().filter(|(_, _, datastore)| urls.contains(datastore.url.as_str()));
+        Self {
+            none_usable: !datastores.any(|entity| usable(&entity)),
+            named: named.map(|(_, _, datastore)| datastore.path.as_str()).collect(),
+        }
+    }
+
+    fn weigh(&self, entity: &Entity, hit: Hit) -> Hit {
+        if hit.definition.code != codes::PRIVILEGE_DATASTORE.code {
+            return hit;
+        }
+        let bad = self.none_usable || self.named.contains(entity.path.as_str());
+        hit.severity(if bad { Severity::Error } else { Severity::Info })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a privilege away on all objects of a kind.
+    fn without(facts: &mut Facts, kind: EntityKind, name: &str) {
+        for entity in &mut facts.vcenter().grants.get_mut().unwrap().entities {
+            if entity.kind == kind {
+                entity.privileges.get_mut().unwrap().remove(name);
+            }
+        }
+    }
+
+    #[test]
+    fn each_missing_privilege_is_named_where_it_is_missing() {
+        for (kind, name, code) in [
+            (EntityKind::Root, "StorageProfile.View", "VDO-1401"),
+            (EntityKind::Datastore, "Datastore.FileManagement", "VDO-1402"),
+            (EntityKind::Vm, "VirtualMachine.Config.AddRemoveDevice", "VDO-1403"),
+            (EntityKind::Host, "System.Read", "VDO-1404"),
+            (EntityKind::Folder, "System.Read", "VDO-1404"),
+        ] {
+            shows(
+                &CHECK,
+                &[code],
+                |facts| without(facts, kind, name),
+                |facts| {
+                    facts.vcenter().grants = Known::unknown("the account may not ask");
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn file_volumes_want_one_more() {
+        let mut facts = healthy();
+        facts.wanted.storage.as_mut().unwrap().file_volumes = true;
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1405"]);
+    }
+
+    #[test]
+    fn one_datastore_kept_from_the_drivers_is_only_mentioned() {
+        let mut facts = healthy();
+        let entities = &mut facts.vcenter().grants.get_mut().unwrap().entities;
+        let local = entities.iter_mut().find(|e| e.name == "ds-a").unwrap();
+        local.privileges.get_mut().unwrap().remove("Datastore.FileManagement");
+        let examination = crate::Examination::of(facts);
+        assert_eq!(examination.report().worst(), Some(Severity::Info));
+    }
+
+    #[test]
+    fn an_object_that_could_not_be_asked_about_is_not_called_fine() {
+        let mut facts = healthy();
+        let entities = &mut facts.vcenter().grants.get_mut().unwrap().entities;
+        entities[0].privileges = Known::unknown("it vanished while we asked");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
+    }
+}

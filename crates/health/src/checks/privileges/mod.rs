@@ -1,0 +1,9 @@
+//! What the vCenter account may do.
+
+mod held;
+mod superfluous;
+mod tasks;
+
+use crate::check::Check;
+
+pub(super) const CHECKS: &[&Check] = &[&held::CHECK, &superfluous::CHECK, &tasks::CHECK];

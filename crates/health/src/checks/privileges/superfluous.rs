@@ -1,0 +1,53 @@
+//! The account holds no more than the drivers need.
+
+use crate::{checks::prelude::*, privileges};
+
+pub(super) const CHECK: Check = Check {
+    name: "privileges/superfluous",
+    gives: &[codes::PRIVILEGES_SUPERFLUOUS],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    for vcenter in view.facts.vcenters.values() {
+        // Whether the grants are known is said where missing ones are looked for.
+        let entities = vcenter.grants.get().into_iter().flat_map(|grants| &grants.entities);
+        for entity in entities {
+            let Some(held) = entity.privileges.get() else { continue };
+            let needed = privileges::needed_names(entity.kind, &view.facts.wanted);
+            let more: Vec<&str> =
+                held.iter().map(String::as_str).filter(|name| !needed.contains(name)).collect();
+            if more.is_empty() {
+                continue;
+            }
+            let listed: Vec<&str> =
+                needed.into_iter().filter(|n| !n.starts_with("System.")).collect();
+            let listed = if listed.is_empty() { "ReadOnly".to_owned() } else { listed.join(", ") };
+            let subject = Subject::vsphere(entity.kind.name(), &entity.name, &entity.path);
+            sink.raise(
+                Hit::new(codes::PRIVILEGES_SUPERFLUOUS, subject)
+                    .with("path", &entity.path)
+                    .shared("user", &vcenter.user)
+                    .shared("privileges", first_names(more))
+                    .shared("needed", listed)
+                    .vcenter(&vcenter.name),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_administrators_account_is_mentioned() {
+        let mut facts = healthy();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        let entity = &mut facts.vcenter().grants.get_mut().unwrap().entities[0];
+        entity.privileges.get_mut().unwrap().insert("VirtualMachine.Inventory.Delete".into());
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1410"]);
+        facts.vcenter().grants = Known::unknown("the account may not ask");
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

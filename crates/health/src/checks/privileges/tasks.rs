@@ -1,0 +1,41 @@
+//! The account can watch the tasks it starts.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "privileges/tasks",
+    gives: &[codes::PRIVILEGE_TASKS],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    if view.facts.wanted.storage.is_none() {
+        return;
+    }
+    for vcenter in view.facts.vcenters.values() {
+        let question = format!("whether {} may watch tasks in {}", vcenter.user, vcenter.address);
+        if let Some(false) = sink.need_of(&vcenter.tasks, vcenter, &question) {
+            sink.raise(
+                Hit::new(codes::PRIVILEGE_TASKS, vcenter_subject(vcenter))
+                    .with("address", &vcenter.address)
+                    .with("user", &vcenter.user)
+                    .vcenter(&vcenter.name),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_that_cannot_watch_tasks_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1406"],
+            |facts| facts.vcenter().tasks = false.into(),
+            |facts| facts.vcenter().tasks = Known::unknown("it was not asked"),
+        );
+    }
+}

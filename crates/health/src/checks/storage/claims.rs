@@ -1,0 +1,90 @@
+//! Claims get their volumes.
+
+use crate::{checks::prelude::*, facts::Claim, messages};
+
+pub(super) const CHECK: Check = Check {
+    name: "storage/claims",
+    gives: &[codes::FILE_SERVICE_MISSING, codes::CLAIM_PENDING],
+    run: Run::Cluster(&[Part::Volumes], check),
+};
+
+/// How long making a volume may take.
+const PATIENCE: i64 = 300;
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    for claim in &view.facts.storage.pending {
+        if claim.many_writers {
+            file_volume(view, claim, sink);
+        }
+        let age = view.seconds_since(claim.since);
+        if age < PATIENCE || claim.message.is_empty() {
+            continue;
+        }
+        let explained = messages::explain(&claim.message);
+        let (namespace, name) = claim.name.split_once('/').unwrap_or(("default", &claim.name));
+        sink.raise(
+            Hit::new(codes::CLAIM_PENDING, subject(claim))
+                .with("claim", &claim.name)
+                .with("namespace", namespace)
+                .with("name", name)
+                .with("age", span(age))
+                .with("message", &claim.message)
+                .with("meaning", explained.map_or(String::new(), |m| format!("; {}", m.meaning)))
+                .because(explained.into_iter().flat_map(|m| m.findings).map(|d| d.code)),
+        );
+    }
+}
+
+fn subject(claim: &Claim) -> Subject {
+    Subject::kubernetes("PersistentVolumeClaim", None, &claim.name)
+}
+
+fn file_volume(view: &View<'_>, claim: &Claim, sink: &mut Sink) {
+    let mut served = false;
+    for vcenter in view.facts.vcenters.values() {
+        let question = format!("whether {} has vSAN file service", vcenter.address);
+        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else { return };
+        let Some(clusters) = sink.need_of(&inventory.file_service, vcenter, &question) else {
+            return;
+        };
+        served |= !clusters.is_empty();
+    }
+    if !served {
+        let hit = Hit::new(codes::FILE_SERVICE_MISSING, subject(claim));
+        sink.raise(hit.with("claim", &claim.name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(many_writers: bool) -> Claim {
+        Claim {
+            name: "shop/uploads".into(),
+            class: "gold".into(),
+            many_writers,
+            message: "failed to provision volume".into(),
+            since: jiff::Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn many_writers_without_file_service_are_explained() {
+        let mut facts = healthy();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        facts.storage.pending = vec![claim(true)];
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1511", "VDO-1527"]);
+        facts.inventory().file_service.get_mut().unwrap().insert("C0".into());
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1527"]);
+        facts.inventory().file_service = Known::unknown("vSAN was not asked");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1527", "VDO-1801"]);
+    }
+
+    #[test]
+    fn a_claim_that_has_just_been_made_gets_its_time() {
+        let mut facts = healthy();
+        facts.storage.pending = vec![Claim { since: facts.now, ..claim(false) }];
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

@@ -1,0 +1,45 @@
+//! A volume's disk hangs on the VM Kubernetes thinks it hangs on.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "storage/holders",
+    gives: &[codes::DISK_HELD_ELSEWHERE],
+    run: Run::Volume(check),
+};
+
+fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
+    let Some(node) = volume.node.as_deref().and_then(|name| view.node(name)) else { return };
+    // Only a VM that is known for certain can be told apart from another.
+    let Some(own) = view.only_machine(node) else { return };
+    let holders = view.index.vms_with_volume(&volume.handle).iter().filter_map(|at| view.vm(at));
+    for holder in holders {
+        if holder.id != own.id || holder.vcenter.name != own.vcenter.name {
+            let hit = super::hit(codes::DISK_HELD_ELSEWHERE, volume).with("node", &node.name);
+            sink.raise(hit.with("vm", &holder.vm.path).vcenter(&holder.vcenter.name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{facts::Vm, sample::handle};
+
+    #[test]
+    fn a_vm_that_still_holds_the_disk_is_named() {
+        let mut facts = healthy();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        let zombie = Vm {
+            name: "old-worker".into(),
+            path: "/DC0/vm/k8s/old-worker".into(),
+            bios_uuid: "zombie".into(),
+            volumes: vec![handle(5)],
+            ..Vm::default()
+        };
+        facts.inventory().vms.insert("vm-zombie".into(), zombie);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1518"]);
+        facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "nobody can be accused unseen");
+    }
+}

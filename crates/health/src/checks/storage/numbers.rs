@@ -1,0 +1,104 @@
+//! Kubernetes and vCenter count the same volumes, and there is room for more.
+
+use std::collections::BTreeMap;
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "storage/numbers",
+    gives: &[codes::VOLUMES_BEYOND_THRESHOLD, codes::DISKS_ORPHANED, codes::CNS_NEARLY_FULL],
+    run: Run::Cluster(&[Part::Volumes], check),
+};
+
+/// How many volumes a vCenter holds at most, and when to warn.
+const MOST: u32 = 10_000;
+const MANY: u32 = 9_000;
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    let storage = &view.facts.storage;
+    if view.storage_driver().is_none() {
+        return;
+    }
+    let question = "which volumes vCenter knows";
+    let volumes = sink.need(&storage.volumes, cluster_subject, question);
+    let cns = sink.need(&storage.cns, cluster_subject, question);
+    if let (Some(volumes), Some(cns)) = (volumes, cns) {
+        let missing = volumes.keys().filter(|handle| !cns.contains_key(*handle)).count();
+        let threshold = storage.list_threshold;
+        if missing > threshold as usize {
+            sink.raise(
+                Hit::new(codes::VOLUMES_BEYOND_THRESHOLD, cluster_subject())
+                    .with("missing", missing)
+                    .with("count", volumes.len())
+                    .with("threshold", threshold),
+            );
+        }
+    }
+    let question = "whether there are disks nobody refers to";
+    if let Some(orphans) = sink.need(&storage.orphans, cluster_subject, question) {
+        let mut by_datastore: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (disk, datastore) in &orphans.disks {
+            by_datastore.entry(datastore).or_default().push(disk);
+        }
+        for (datastore, disks) in by_datastore {
+            let hit = Hit::new(
+                codes::DISKS_ORPHANED,
+                Subject::vsphere("Datastore", datastore, datastore),
+            );
+            let count = disks.len();
+            sink.raise(
+                hit.with("datastore", datastore)
+                    .with("count", count)
+                    .with("names", first_names(disks)),
+            );
+        }
+    }
+    for (vcenter, count) in storage.cns_total.iter().filter(|(_, count)| **count >= MANY) {
+        let Some(vcenter) = view.facts.vcenters.get(vcenter) else { continue };
+        sink.raise(
+            Hit::new(codes::CNS_NEARLY_FULL, vcenter_subject(vcenter))
+                .with("address", &vcenter.address)
+                .with("count", (*count).min(MOST))
+                .vcenter(&vcenter.name),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Orphans;
+
+    #[test]
+    fn more_missing_volumes_than_the_driver_tolerates_are_named() {
+        shows(
+            &CHECK,
+            &["VDO-1516"],
+            |facts| {
+                facts.storage.list_threshold = 10;
+                facts.storage.cns.get_mut().unwrap().clear();
+            },
+            |facts| facts.storage.cns = Known::unknown("CNS does not answer"),
+        );
+    }
+
+    #[test]
+    fn disks_nobody_refers_to_are_named_by_datastore() {
+        shows(
+            &CHECK,
+            &["VDO-1524"],
+            |facts| {
+                let disks = vec![("pvc-old".to_owned(), "shared".to_owned())];
+                facts.storage.orphans = Orphans { disks }.into();
+            },
+            |facts| facts.storage.orphans = Known::unknown("the datastore was not searched"),
+        );
+    }
+
+    #[test]
+    fn a_vcenter_near_its_limit_is_named() {
+        let mut facts = healthy();
+        facts.storage.cns_total.insert("vcenter-a".into(), 9500);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1525"]);
+    }
+}

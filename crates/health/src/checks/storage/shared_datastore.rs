@@ -1,0 +1,125 @@
+//! Every node can reach a datastore: one for all without zones, one per zone with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    checks::prelude::*,
+    facts::{Host, Inventory},
+    topology,
+};
+
+pub(super) const CHECK: Check = Check {
+    name: "storage/shared_datastore",
+    gives: &[codes::NO_SHARED_DATASTORE, codes::ZONE_WITHOUT_DATASTORE],
+    run: Run::Cluster(&[Part::Nodes, Part::Vms], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    let Some(storage) = &view.facts.wanted.storage else { return };
+    for vcenter in view.facts.vcenters.values() {
+        let question = format!("which datastores of {} all nodes share", vcenter.address);
+        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+            continue;
+        };
+        if storage.categories.is_empty() {
+            whole_cluster(view, vcenter, inventory, sink);
+        } else if let Some(tags) = sink.need_of(&inventory.tags, vcenter, &question) {
+            for (zone, hosts) in topology::zones(inventory, tags, &storage.categories) {
+                if shared(&hosts).is_empty() {
+                    let zone = zone.join("/");
+                    let subject = Subject::vsphere("Zone", &zone, &vcenter.address);
+                    let hosts = first_names(hosts.iter().map(|host| host.name.as_str()));
+                    let hit = Hit::new(codes::ZONE_WITHOUT_DATASTORE, subject).with("zone", zone);
+                    sink.raise(hit.with("hosts", hosts).vcenter(&vcenter.name));
+                }
+            }
+        }
+    }
+}
+
+fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink: &mut Sink) {
+    let hosts = hosts_of_nodes(view, vcenter);
+    if hosts.is_empty() || !shared(&hosts).is_empty() {
+        return;
+    }
+    let mut mounts: BTreeMap<&str, usize> = BTreeMap::new();
+    for datastore in hosts.iter().flat_map(|host| &host.datastores) {
+        *mounts.entry(datastore).or_default() += 1;
+    }
+    let best =
+        mounts.iter().max_by_key(|(_, count)| **count).map(|(id, _)| *id).unwrap_or_default();
+    let name = inventory.datastores.get(best).map_or("no datastore", |d| d.name.as_str());
+    let missing = hosts.iter().filter(|host| !host.datastores.contains(best));
+    sink.raise(
+        Hit::new(codes::NO_SHARED_DATASTORE, vcenter_subject(vcenter))
+            .with("count", mounts.len())
+            .with("best", name)
+            .with("missing", first_names(missing.map(|host| host.name.as_str())))
+            .vcenter(&vcenter.name),
+    );
+}
+
+/// The hosts that run nodes, each once.
+pub(super) fn hosts_of_nodes<'a>(view: &View<'a>, vcenter: &Vcenter) -> Vec<&'a Host> {
+    let found = view.nodes().filter_map(|node| view.only_machine(node));
+    let here = found.filter(|found| found.vcenter.name == vcenter.name);
+    let hosts: BTreeMap<&str, &Host> =
+        here.filter_map(|found| Some((found.vm.host.as_str(), found.host?))).collect();
+    hosts.into_values().collect()
+}
+
+/// The datastores all of these hosts mount.
+fn shared(hosts: &[&Host]) -> BTreeSet<String> {
+    let mut hosts = hosts.iter();
+    let first = hosts.next().map(|host| host.datastores.clone()).unwrap_or_default();
+    hosts.fold(first, |shared, host| shared.intersection(&host.datastores).cloned().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blind(facts: &mut Facts) {
+        facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
+    }
+
+    #[test]
+    fn a_cluster_without_a_common_datastore_is_told_which_host_lacks_which() {
+        let fault = |facts: &mut Facts| {
+            facts.wanted.storage.as_mut().unwrap().categories.clear();
+            facts.inventory().hosts.get_mut("host-4").unwrap().datastores.remove("datastore-1");
+        };
+        shows(&CHECK, &["VDO-1501"], fault, blind);
+        let mut facts = healthy();
+        fault(&mut facts);
+        let examination = crate::Examination::of(facts);
+        let seen = &examination.report().page("VDO-1501", 0, 1).entries[0].seen;
+        assert!(seen.contains("shared") && seen.contains("esx-4"), "{seen}");
+    }
+
+    #[test]
+    fn a_zone_whose_hosts_share_nothing_is_named() {
+        let fault = |facts: &mut Facts| {
+            facts.inventory().hosts.get_mut("host-4").unwrap().datastores.clear();
+        };
+        shows(&CHECK, &["VDO-1502"], fault, blind);
+    }
+
+    #[test]
+    fn with_zones_each_may_have_its_own_datastore() {
+        let mut facts = healthy();
+        for host in facts.inventory().hosts.values_mut() {
+            host.datastores.remove("datastore-1");
+        }
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn a_host_in_maintenance_does_not_count() {
+        let mut facts = healthy();
+        let host = facts.inventory().hosts.get_mut("host-4").unwrap();
+        host.datastores.clear();
+        host.maintenance = true;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Each vCenter lets the account in, today and next week.
+
+use crate::{checks::prelude::*, facts::Login};
+
+pub(super) const CHECK: Check = Check {
+    name: "vcenter/account",
+    gives: &[
+        codes::LOGIN_REFUSED,
+        codes::ACCOUNT_LOCKED,
+        codes::ACCOUNT_UNQUALIFIED,
+        codes::PASSWORD_EXPIRING,
+    ],
+    run: Run::Cluster(&[], check),
+};
+
+/// How long before the end of a password to warn.
+const WARNING: i64 = 14 * 86_400;
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    for vcenter in view.facts.vcenters.values() {
+        let hit = |definition| {
+            let (namespace, name) = vcenter.secret.split_once('/').unwrap_or(("", &vcenter.secret));
+            super::hit(definition, vcenter)
+                .with("user", &vcenter.user)
+                .with("secret", &vcenter.secret)
+                .with("secretnamespace", namespace)
+                .with("secretname", name)
+        };
+        let certificate = vcenter.user.starts_with("-----BEGIN");
+        if !vcenter.user.is_empty() && !certificate && !is_qualified(&vcenter.user) {
+            sink.raise(hit(codes::ACCOUNT_UNQUALIFIED));
+        }
+        let question = format!("whether {} lets {} in", vcenter.address, vcenter.user);
+        match sink.need_of(&vcenter.login, vcenter, &question) {
+            Some(Login::Refused { reason }) => {
+                sink.raise(hit(codes::LOGIN_REFUSED).with("reason", reason));
+            }
+            Some(Login::Locked { reason }) => {
+                sink.raise(hit(codes::ACCOUNT_LOCKED).with("reason", reason));
+            }
+            Some(Login::Accepted) | None => {}
+        }
+        // Few accounts may read their own policy: where the end is unknown, nothing is wrong.
+        let end = vcenter.password_expires.get().copied().flatten();
+        if let Some(left) = end.map(|end| -view.seconds_since(end)).filter(|left| *left < WARNING) {
+            let when = match left {
+                ..=0 => format!("expired {} ago", span(left)),
+                _ => format!("expires in {}", span(left)),
+            };
+            sink.raise(hit(codes::PASSWORD_EXPIRING).with("when", when));
+        }
+    }
+}
+
+/// Whether a user name carries its domain, as `user@domain` or `domain\user`.
+fn is_qualified(user: &str) -> bool {
+    let both = |(a, b): (&str, &str)| !a.is_empty() && !b.is_empty();
+    user.split_once('@').or_else(|| user.split_once('\\')).is_some_and(both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_password_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1305"],
+            |facts| {
+                facts.vcenter().login = Login::Refused { reason: "InvalidLogin".into() }.into();
+            },
+            |facts| facts.vcenter().login = Known::unknown("no connection was made"),
+        );
+    }
+
+    #[test]
+    fn a_locked_account_is_told_apart_from_a_wrong_password() {
+        let mut facts = healthy();
+        facts.vcenter().login = Login::Locked { reason: "too many attempts".into() }.into();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1306"]);
+    }
+
+    #[test]
+    fn names_need_their_domain() {
+        let mut facts = healthy();
+        for (user, expected) in [
+            ("k8s", &["VDO-1307"][..]),
+            ("k8s@", &["VDO-1307"]),
+            ("k8s@vsphere.local", &[]),
+            (r"VSPHERE.LOCAL\k8s", &[]),
+            ("-----BEGIN CERTIFICATE-----", &[]),
+        ] {
+            facts.vcenter().user = user.into();
+            assert_eq!(codes_of(&CHECK, &facts), expected, "{user}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_password_is_told_two_weeks_before() {
+        let mut facts = healthy();
+        let soon = jiff::Timestamp::from_second(facts.now.as_second() + 86_400).unwrap();
+        facts.vcenter().password_expires = Known::Known(Some(soon));
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1308"]);
+    }
+}

@@ -1,0 +1,57 @@
+//! No datastore belongs to two of the vCenters.
+
+use std::collections::BTreeMap;
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "vcenter/shared_datastore",
+    gives: &[codes::DATASTORE_OF_TWO_VCENTERS],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    if view.facts.vcenters.len() < 2 || view.facts.wanted.storage.is_none() {
+        return;
+    }
+    for vcenter in view.facts.vcenters.values() {
+        let question =
+            format!("whether {} shares datastores with another vCenter", vcenter.address);
+        sink.need_of(&vcenter.inventory, vcenter, &question);
+    }
+    let mut first: BTreeMap<&str, &Vcenter> = BTreeMap::new();
+    for (vcenter, _, datastore) in view.datastores() {
+        match first.get(datastore.url.as_str()) {
+            Some(other) if other.name != vcenter.name => sink.raise(
+                Hit::new(codes::DATASTORE_OF_TWO_VCENTERS, datastore_subject(datastore))
+                    .with("url", &datastore.url)
+                    .with("first", &other.address)
+                    .with("second", &vcenter.address),
+            ),
+            Some(_) => {}
+            None => {
+                first.insert(&datastore.url, vcenter);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(facts: &mut Facts) {
+        let mut other = facts.vcenter().clone();
+        other.name = "vcenter-b".into();
+        other.address = "vc-b.example.com".into();
+        facts.vcenters.insert("vcenter-b".into(), other);
+    }
+
+    #[test]
+    fn a_datastore_of_two_vcenters_is_named() {
+        shows(&CHECK, &["VDO-1314"], second, |facts| {
+            second(facts);
+            facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
+        });
+    }
+}

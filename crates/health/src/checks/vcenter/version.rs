@@ -1,0 +1,102 @@
+//! Each vCenter is new enough for the storage driver and for what is asked of it.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "vcenter/version",
+    gives: &[codes::VCENTER_TOO_OLD, codes::VCENTER_TOO_OLD_FOR_FEATURE],
+    run: Run::Cluster(&[], check),
+};
+
+/// The oldest vCenter with container volumes.
+const OLDEST: Version = Version::new(6, 7, 3);
+
+/// From this release on the upstream driver wants 7.0.
+const WANTS_7: Version = Version::new(3, 2, 0);
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    let Some(storage) = &view.facts.wanted.storage else { return };
+    let driver = view.storage_driver().filter(|driver| driver.upstream);
+    for vcenter in view.facts.vcenters.values() {
+        let question = format!("whether {} is new enough", vcenter.address);
+        let Some(about) = sink.need_of(&vcenter.about, vcenter, &question) else { continue };
+        let strict = driver.and_then(|d| d.version).filter(|version| *version >= WANTS_7);
+        let needed = if strict.is_some() { Version::new(7, 0, 0) } else { OLDEST };
+        if about.version < needed {
+            let name =
+                strict.map_or("the storage driver".to_owned(), |v| format!("storage driver {v}"));
+            let alternative = match about.version >= OLDEST {
+                true => "storageProvider.version: 3.1.2, the last that works with it",
+                false => "there is no release for so old a vCenter",
+            };
+            let hit = super::hit(codes::VCENTER_TOO_OLD, vcenter).with("driver", name);
+            sink.raise(
+                hit.with("version", about.version)
+                    .with("needed", needed)
+                    .with("alternative", alternative),
+            );
+            continue;
+        }
+        let many = storage.volumes_per_node.is_some_and(|volumes| volumes > 59);
+        for (asked, feature, field, needed) in [
+            (storage.snapshots, "snapshots", "storageProvider.snapshots", Version::new(7, 0, 3)),
+            (
+                storage.file_volumes,
+                "file volumes",
+                "storageProvider.fileVolumes",
+                Version::new(7, 0, 0),
+            ),
+            (
+                many,
+                "more than 59 volumes per node",
+                "storageProvider.maxVolumesPerNode",
+                Version::new(8, 0, 0),
+            ),
+        ] {
+            if asked && about.version < needed {
+                let hit = super::hit(codes::VCENTER_TOO_OLD_FOR_FEATURE, vcenter);
+                sink.raise(
+                    hit.with("version", about.version)
+                        .shared("feature", feature)
+                        .shared("field", field)
+                        .shared("needed", needed),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(facts: &mut Facts, version: Version) {
+        facts.vcenter().about.get_mut().unwrap().version = version;
+    }
+
+    #[test]
+    fn a_6_7_vcenter_with_a_new_driver_is_named() {
+        shows(
+            &CHECK,
+            &["VDO-1310"],
+            |facts| set(facts, Version::new(6, 7, 3)),
+            |facts| facts.vcenter().about = Known::unknown("no connection was made"),
+        );
+    }
+
+    #[test]
+    fn the_same_vcenter_suits_an_old_driver() {
+        let mut facts = healthy();
+        set(&mut facts, Version::new(6, 7, 3));
+        facts.wanted.storage.as_mut().unwrap().snapshots = false;
+        facts.storage_driver().version = Some(Version::new(3, 1, 2));
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn snapshots_on_7_0_update_2_are_not_to_be_had() {
+        let mut facts = healthy();
+        set(&mut facts, Version::new(7, 0, 2));
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1311"]);
+    }
+}

@@ -1,0 +1,32 @@
+//! Zone and region are configured together or not at all.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check =
+    Check { name: "zones/half", gives: &[codes::ZONE_HALF], run: Run::Cluster(&[], check) };
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    let Some(cloud) = &view.facts.wanted.cloud else { return };
+    let (present, absent) = match (&cloud.zone, &cloud.region) {
+        (Some(_), None) => ("cloudProvider.topology.zone", "cloudProvider.topology.region"),
+        (None, Some(_)) => ("cloudProvider.topology.region", "cloudProvider.topology.zone"),
+        _ => return,
+    };
+    let hit = Hit::new(codes::ZONE_HALF, cluster_subject());
+    sink.raise(hit.with("present", present).with("absent", absent));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_without_a_region_is_named() {
+        let mut facts = healthy();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        facts.wanted.cloud.as_mut().unwrap().region = None;
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1707"]);
+        facts.wanted.cloud.as_mut().unwrap().zone = None;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "no zones at all is a choice");
+    }
+}

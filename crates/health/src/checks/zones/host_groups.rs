@@ -1,0 +1,43 @@
+//! Host groups that stand for zones are in order.
+
+use crate::checks::prelude::*;
+
+pub(super) const CHECK: Check = Check {
+    name: "zones/host_groups",
+    gives: &[codes::HOST_GROUP_BROKEN],
+    run: Run::Cluster(&[], check),
+};
+
+fn check(view: &View<'_>, sink: &mut Sink) {
+    for vcenter in view.facts.vcenters.values() {
+        // Whether the inventory is known is said where categories are looked at.
+        for group in vcenter.inventory.get().into_iter().flat_map(|i| &i.host_groups) {
+            let Some(problem) = &group.problem else { continue };
+            let subject = Subject::vsphere("HostGroup", &group.name, &group.name);
+            sink.raise(
+                Hit::new(codes::HOST_GROUP_BROKEN, subject)
+                    .with("domain", &group.failure_domain)
+                    .with("group", &group.name)
+                    .with("problem", problem)
+                    .vcenter(&vcenter.name),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::HostGroup;
+
+    #[test]
+    fn an_empty_group_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1708"], |facts| {
+            facts.inventory().host_groups = vec![HostGroup {
+                failure_domain: "east-1".into(),
+                name: "rack-1".into(),
+                problem: Some("it has no hosts".into()),
+            }];
+        });
+    }
+}

@@ -1,0 +1,71 @@
+//! Each node has exactly one tag of each category above it, and none on its VM.
+
+use crate::{checks::prelude::*, topology};
+
+pub(super) const CHECK: Check = Check {
+    name: "zones/tags",
+    gives: &[codes::TAG_MISSING, codes::TAG_DOUBLE, codes::TAG_ON_VM],
+    run: Run::Machine(check),
+};
+
+fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
+    let categories = view.facts.wanted.categories();
+    // Whether tags and host are known is said where categories and hosts are looked at.
+    let (Some(tags), Some(host)) = (found.inventory.tags.get(), found.host) else { return };
+    for category in categories {
+        let hit = |definition| {
+            let hit = Hit::of_vm(definition, node, found).shared("category", category);
+            hit.with("host", &host.name).with("path", &host.path).at(Anchor::Category, category)
+        };
+        match topology::above(tags, &found.vm.host, host, category).as_slice() {
+            [] => sink.raise(hit(codes::TAG_MISSING)),
+            [_] => {}
+            several => sink.raise(hit(codes::TAG_DOUBLE).with("tags", several.join(" and "))),
+        }
+        let own = tags.attached.get(found.id).into_iter().flatten();
+        for tag in own.filter(|tag| tag.category == category) {
+            sink.raise(hit(codes::TAG_ON_VM).with("tag", &tag.name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Tag;
+
+    fn tag(category: &str, name: &str) -> Tag {
+        Tag { category: category.into(), name: name.into() }
+    }
+
+    #[test]
+    fn a_host_without_a_zone_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1702"], |facts| {
+            facts.inventory().tags.get_mut().unwrap().attached.remove("domain-c1");
+        });
+    }
+
+    #[test]
+    fn two_zones_above_one_host_are_named() {
+        shows_of_vms(&CHECK, &["VDO-1703"], |facts| {
+            let tags = facts.inventory().tags.get_mut().unwrap();
+            tags.attached.insert("host-1".into(), vec![tag("k8s-zone", "zone-b")]);
+        });
+    }
+
+    #[test]
+    fn a_zone_on_the_vm_itself_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1704"], |facts| {
+            let tags = facts.inventory().tags.get_mut().unwrap();
+            tags.attached.insert("vm-00003".into(), vec![tag("k8s-zone", "zone-a")]);
+        });
+    }
+
+    #[test]
+    fn tags_of_other_categories_are_nobodys_business() {
+        let mut facts = healthy();
+        let tags = facts.inventory().tags.get_mut().unwrap();
+        tags.attached.insert("host-1".into(), vec![tag("owner", "team-7")]);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+}

@@ -1,0 +1,232 @@
+//! The checks run over facts, wholly once and then only where something changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    check::{Check, Hit, Part, Run, Sink},
+    checks,
+    facts::{Facts, Node, Vm, Volume},
+    index::{Index, VmRef},
+    report::Report,
+    view::{Machine, View},
+};
+
+/// Facts with everything that was found in them.
+///
+/// Costs: [`Examination::of`] grows with the facts; [`Examination::change`] with the objects that
+/// were touched, plus one pass of those cluster-wide checks that look at such objects.
+#[derive(Debug)]
+pub struct Examination {
+    facts: Facts,
+    index: Index,
+    /// Hits of the cluster-wide checks, by their place in [`checks::all`].
+    cluster: Vec<Vec<Hit>>,
+    nodes: BTreeMap<String, Vec<Hit>>,
+    volumes: BTreeMap<String, Vec<Hit>>,
+}
+
+/// What a change touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// One VM: changed, appeared or went.
+    Vm(VmRef),
+    /// One host: state or datastores, not what stands above it.
+    Host {
+        /// Name of the vCenter's object.
+        vcenter: String,
+        /// Reference of the host.
+        host: String,
+    },
+    /// One node, by name.
+    Node(String),
+    /// One volume, by handle.
+    Volume(String),
+    /// Pods or workloads of the drivers.
+    Pods,
+    /// Anything.
+    Everything,
+}
+
+impl Examination {
+    /// Runs every check.
+    pub fn of(facts: Facts) -> Self {
+        let index = Index::of(&facts);
+        let mut examination = Self {
+            facts,
+            index,
+            cluster: checks::all().iter().map(|_| Vec::new()).collect(),
+            nodes: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+        };
+        examination.run_all();
+        examination
+    }
+
+    /// The facts.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The facts as the checks see them.
+    pub fn view(&self) -> View<'_> {
+        View { facts: &self.facts, index: &self.index }
+    }
+
+    /// Changes the facts and runs what depends on the change.
+    ///
+    /// `edit` must change nothing beyond what `touched` says; with [`Touched::Everything`] it may
+    /// change anything.
+    pub fn change(&mut self, touched: &Touched, edit: impl FnOnce(&mut Facts)) {
+        match touched {
+            Touched::Vm(at) => self.change_vm(at, edit),
+            Touched::Host { vcenter, host } => {
+                edit(&mut self.facts);
+                let nodes = self.nodes_on_host(vcenter, host);
+                self.run_nodes(&nodes);
+                self.run_cluster(&[Part::Vms]);
+            }
+            Touched::Node(name) => self.change_node(name, edit),
+            Touched::Volume(handle) => {
+                edit(&mut self.facts);
+                self.run_volumes(std::slice::from_ref(handle));
+                self.run_cluster(&[Part::Volumes]);
+            }
+            Touched::Pods => {
+                edit(&mut self.facts);
+                self.run_cluster(&[Part::Pods]);
+            }
+            Touched::Everything => {
+                edit(&mut self.facts);
+                self.index = Index::of(&self.facts);
+                self.run_all();
+            }
+        }
+    }
+
+    /// What was found, brought together.
+    pub fn report(&self) -> Report<'_> {
+        let hits = self.cluster.iter().chain(self.nodes.values()).chain(self.volumes.values());
+        Report::of(hits.flatten(), &self.facts)
+    }
+
+    fn change_vm(&mut self, at: &VmRef, edit: impl FnOnce(&mut Facts)) {
+        let before = self.stored_vm(at).cloned();
+        edit(&mut self.facts);
+        let after = self.stored_vm(at).cloned();
+        let mut nodes = BTreeSet::new();
+        let mut volumes = BTreeSet::new();
+        for vm in before.iter().chain(&after) {
+            nodes.extend(self.index.nodes_with_uuid(&vm.bios_uuid).iter().cloned());
+            nodes.extend(self.index.nodes_with_guest_name(&vm.guest_name).iter().cloned());
+            volumes.extend(vm.volumes.iter().cloned());
+        }
+        if let Some(vm) = &before {
+            self.index.remove_vm(at, vm);
+        }
+        if let Some(vm) = &after {
+            self.index.add_vm(at, vm);
+        }
+        self.run_nodes(&nodes.into_iter().collect::<Vec<_>>());
+        self.run_volumes(&volumes.into_iter().collect::<Vec<_>>());
+        self.run_cluster(&[Part::Vms]);
+    }
+
+    fn change_node(&mut self, name: &str, edit: impl FnOnce(&mut Facts)) {
+        if let Some(node) = self.stored_node(name).cloned() {
+            self.index.remove_node(&node);
+        }
+        edit(&mut self.facts);
+        if let Some(node) = self.stored_node(name).cloned() {
+            self.index.add_node(&node);
+        }
+        self.run_nodes(&[name.to_owned()]);
+        self.run_cluster(&[Part::Nodes]);
+    }
+
+    fn stored_vm(&self, at: &VmRef) -> Option<&Vm> {
+        self.facts.vcenters.get(&at.vcenter)?.inventory.get()?.vms.get(&at.vm)
+    }
+
+    fn stored_node(&self, name: &str) -> Option<&Node> {
+        self.facts.cluster.nodes.get()?.get(name)
+    }
+
+    fn nodes_on_host(&self, vcenter: &str, host: &str) -> Vec<String> {
+        let vms = self.index.vms_on_host(vcenter, host).iter();
+        let uuids = vms.filter_map(|at| self.stored_vm(at)).map(|vm| vm.bios_uuid.as_str());
+        uuids.flat_map(|uuid| self.index.nodes_with_uuid(uuid)).cloned().collect()
+    }
+
+    fn run_all(&mut self) {
+        self.run_cluster(&[]);
+        self.nodes.clear();
+        self.volumes.clear();
+        let nodes: Vec<String> = self.view().nodes().map(|node| node.name.clone()).collect();
+        self.run_nodes(&nodes);
+        let volumes = self.facts.storage.volumes.get();
+        let handles: Vec<String> = volumes.into_iter().flat_map(|v| v.keys()).cloned().collect();
+        self.run_volumes(&handles);
+    }
+
+    /// Runs the cluster-wide checks that read one of these parts; all if none is named.
+    fn run_cluster(&mut self, touched: &[Part]) {
+        for (place, check) in checks::all().iter().enumerate() {
+            let Run::Cluster(reads, run) = check.run else { continue };
+            if touched.is_empty() || touched.iter().any(|part| reads.contains(part)) {
+                let mut sink = Sink::default();
+                run(&self.view(), &mut sink);
+                self.cluster[place] = sink.hits;
+            }
+        }
+    }
+
+    fn run_nodes(&mut self, names: &[String]) {
+        for name in names {
+            let hits = self.stored_node(name).map_or_else(Vec::new, |node| {
+                let mut sink = Sink::default();
+                examine_node(&self.view(), node, checks::all(), &mut sink);
+                sink.hits
+            });
+            put(&mut self.nodes, name, hits);
+        }
+    }
+
+    fn run_volumes(&mut self, handles: &[String]) {
+        for handle in handles {
+            let stored = self.facts.storage.volumes.get().and_then(|volumes| volumes.get(handle));
+            let hits = stored.map_or_else(Vec::new, |volume| {
+                let mut sink = Sink::default();
+                examine_volume(&self.view(), volume, checks::all(), &mut sink);
+                sink.hits
+            });
+            put(&mut self.volumes, handle, hits);
+        }
+    }
+}
+
+fn put(table: &mut BTreeMap<String, Vec<Hit>>, key: &str, hits: Vec<Hit>) {
+    if hits.is_empty() {
+        table.remove(key);
+    } else {
+        table.insert(key.to_owned(), hits);
+    }
+}
+
+pub(crate) fn examine_node(view: &View<'_>, node: &Node, checks: &[&Check], sink: &mut Sink) {
+    let machine = view.machine(node);
+    for check in checks {
+        match (check.run, &machine) {
+            (Run::Node(run), _) => run(view, node, sink),
+            (Run::Machine(run), Machine::One(found)) => run(view, node, found, sink),
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn examine_volume(view: &View<'_>, volume: &Volume, checks: &[&Check], sink: &mut Sink) {
+    for check in checks {
+        if let Run::Volume(run) = check.run {
+            run(view, volume, sink);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Drivers, Known, Node, Version};
+
+/// The Kubernetes side.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cluster {
+    /// Who made it.
+    pub platform: Platform,
+    /// Version of the API server.
+    pub version: Known<Version>,
+    /// Where kubelet keeps its files.
+    pub kubelet_path: Known<String>,
+    /// Every node, by name.
+    pub nodes: Known<BTreeMap<String, Node>>,
+    /// The two drivers, as they run.
+    pub drivers: Drivers,
+    /// Leases of controllers the drivers depend on.
+    pub leases: Known<Vec<Lease>>,
+    /// Admission webhooks of the drivers.
+    pub webhooks: Known<Vec<Webhook>>,
+    /// What the account in use may do.
+    pub access: Known<Vec<AccessReview>>,
+    /// The network plugin.
+    pub network: Known<Network>,
+    /// What OpenShift itself knows of vSphere; absent elsewhere.
+    pub openshift: Option<OpenShift>,
+}
+
+/// Who made the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Platform {
+    /// kubeadm, Cluster API and everything that looks like it.
+    #[default]
+    Kubernetes,
+    /// OpenShift.
+    OpenShift,
+    /// RKE2.
+    Rke2,
+    /// k3s.
+    K3s,
+    /// Talos.
+    Talos,
+    /// k0s.
+    K0s,
+    /// MicroK8s.
+    MicroK8s,
+}
+
+impl Platform {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Kubernetes,
+        Self::OpenShift,
+        Self::Rke2,
+        Self::K3s,
+        Self::Talos,
+        Self::K0s,
+        Self::MicroK8s,
+    ];
+
+    /// Where its kubelet keeps its files.
+    pub fn kubelet_path(self) -> &'static str {
+        match self {
+            Self::K0s => "/var/lib/k0s/kubelet",
+            Self::MicroK8s => "/var/snap/microk8s/common/var/lib/kubelet",
+            _ => "/var/lib/kubelet",
+        }
+    }
+}
+
+/// A lease somebody should renew.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Lease {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Which driver it belongs to: `CPI` or `CSI`.
+    pub driver: String,
+    /// Who holds it.
+    pub holder: String,
+    /// When it was renewed last.
+    pub renewed: Timestamp,
+    /// For how long it then holds.
+    pub seconds: u32,
+}
+
+/// An admission webhook of a driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Webhook {
+    /// Name of its configuration.
+    pub configuration: String,
+    /// Namespace of the service and of the certificate.
+    pub namespace: String,
+    /// Secret with the certificate.
+    pub secret: String,
+    /// Whether the API server refuses requests when it does not answer.
+    pub fails_closed: bool,
+    /// How many pods answer for it.
+    pub endpoints: Known<u32>,
+    /// Its certificate.
+    pub certificate: Known<Certificate>,
+}
+
+/// A certificate, as far as the checks care.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Certificate {
+    /// Last moment it is good for.
+    pub expires: Timestamp,
+    /// Whether the client's trust (the webhook's `caBundle`, the configured CA) covers it.
+    pub trusted: bool,
+}
+
+/// One answer of a SelfSubjectAccessReview.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AccessReview {
+    /// API group; empty for the core one.
+    pub group: String,
+    /// Resource, in the plural.
+    pub resource: String,
+    /// Namespace, if it was asked for one.
+    pub namespace: Option<String>,
+    /// Verb.
+    pub verb: String,
+    /// The answer.
+    pub allowed: bool,
+    /// What cannot be done without it.
+    pub needed_for: String,
+}
+
+/// The network plugin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Network {
+    /// Its name.
+    pub plugin: String,
+    /// Nodes without it.
+    pub missing_on: Vec<String>,
+}
+
+/// What OpenShift itself knows of vSphere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OpenShift {
+    /// vCenters in `infrastructure/cluster`.
+    pub infrastructure_vcenters: Vec<String>,
+    /// vCenters in the cloud provider's configuration.
+    pub configured_vcenters: Vec<String>,
+    /// Datacenters of failure domains, as `vcenter/datacenter`.
+    pub failure_domain_datacenters: Vec<String>,
+    /// Datacenters in the configuration, as `vcenter/datacenter`.
+    pub configured_datacenters: Vec<String>,
+    /// Whether the platform runs the storage driver.
+    pub runs_storage: bool,
+    /// Whether the platform runs the cloud provider.
+    pub runs_cloud: bool,
+}

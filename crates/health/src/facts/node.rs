@@ -1,0 +1,97 @@
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Known, Version};
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Node {
+    /// Name.
+    pub name: String,
+    /// When it joined.
+    pub created: Timestamp,
+    /// Whether its kubelet says it is ready.
+    pub ready: bool,
+    /// Since when it is (not) ready.
+    pub ready_since: Timestamp,
+    /// Whether it runs the control plane.
+    pub control_plane: bool,
+    /// `linux` or `windows`.
+    pub os: String,
+    /// `spec.providerID`.
+    pub provider_id: Option<String>,
+    /// `status.nodeInfo.systemUUID`.
+    pub system_uuid: String,
+    /// Keys of its taints.
+    pub taints: Vec<String>,
+    /// Labels the checks look at: zones, regions, platform.
+    pub labels: BTreeMap<String, String>,
+    /// `status.addresses`.
+    pub addresses: Vec<Address>,
+    /// The address kubelet was told to use (`--node-ip`).
+    pub provided_ip: Option<String>,
+    /// Kubelet's version.
+    pub kubelet: Version,
+    /// Its CSINode's entry for the vSphere driver; inner absence: it has none.
+    pub csi: Known<Option<CsiEntry>>,
+    /// `status.errorMessage` of its CSINodeTopology.
+    pub topology_error: Option<String>,
+    /// Whether multipathd claims VMware disks there, where somebody looked.
+    pub multipath: Option<bool>,
+    /// Warnings kubelet or a controller wrote about it, newest first.
+    pub events: Vec<super::Event>,
+}
+
+impl Node {
+    /// The taint that says the cloud provider has not seen it yet.
+    pub const UNINITIALIZED: &'static str = "node.cloudprovider.kubernetes.io/uninitialized";
+    /// The taint that lets volumes go from a node that is off.
+    pub const OUT_OF_SERVICE: &'static str = "node.kubernetes.io/out-of-service";
+
+    /// Whether it has a taint.
+    pub fn has_taint(&self, key: &str) -> bool {
+        self.taints.iter().any(|taint| taint == key)
+    }
+
+    /// Whether it runs on something that is not vSphere, by what it says of itself.
+    pub fn is_foreign(&self) -> bool {
+        self.provider_id.as_deref().is_some_and(|id| !id.starts_with("vsphere://"))
+            || self.labels.get("node.openshift.io/platform-type").is_some_and(|t| t != "vsphere")
+    }
+}
+
+/// An entry of a CSINode.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CsiEntry {
+    /// The node by the driver's name for it: the VM's uuid since release 2.5.
+    pub node_id: String,
+    /// How many volumes it may hold.
+    pub limit: Option<u32>,
+    /// Topology keys.
+    pub topology_keys: Vec<String>,
+}
+
+/// An address of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Address {
+    /// What it is for.
+    pub kind: AddressKind,
+    /// The address or name.
+    pub address: String,
+}
+
+/// What an address of a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AddressKind {
+    /// Inside the cluster.
+    Internal,
+    /// From outside.
+    External,
+    /// The host name.
+    Hostname,
+}

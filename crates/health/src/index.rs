@@ -1,0 +1,196 @@
+//! What is looked up often, kept ready.
+
+use std::collections::HashMap;
+
+use crate::facts::{Facts, Node, Vm};
+
+/// A VM by its vCenter and reference.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VmRef {
+    /// Name of the vCenter's object.
+    pub vcenter: String,
+    /// Reference of the VM there.
+    pub vm: String,
+}
+
+/// Look-up tables over [`Facts`]. Kept up to date one object at a time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Index {
+    vms_by_uuid: HashMap<String, Vec<VmRef>>,
+    vms_by_guest_name: HashMap<String, Vec<VmRef>>,
+    vms_by_volume: HashMap<String, Vec<VmRef>>,
+    vms_by_host: HashMap<String, Vec<VmRef>>,
+    nodes_by_uuid: HashMap<String, Vec<String>>,
+    nodes_by_name: HashMap<String, Vec<String>>,
+}
+
+impl Index {
+    /// The tables of these facts.
+    pub fn of(facts: &Facts) -> Self {
+        let mut index = Self::default();
+        for (vcenter, known) in &facts.vcenters {
+            for (id, vm) in known.inventory.get().into_iter().flat_map(|i| &i.vms) {
+                index.add_vm(&VmRef { vcenter: vcenter.clone(), vm: id.clone() }, vm);
+            }
+        }
+        for node in facts.cluster.nodes.get().into_iter().flat_map(|nodes| nodes.values()) {
+            index.add_node(node);
+        }
+        index
+    }
+
+    /// VMs with a BIOS uuid.
+    pub fn vms_with_uuid(&self, uuid: &str) -> &[VmRef] {
+        list(&self.vms_by_uuid, &uuid.to_ascii_lowercase())
+    }
+
+    /// VMs whose guest has a name.
+    pub fn vms_with_guest_name(&self, name: &str) -> &[VmRef] {
+        list(&self.vms_by_guest_name, &name.to_ascii_lowercase())
+    }
+
+    /// VMs a volume is attached to.
+    pub fn vms_with_volume(&self, handle: &str) -> &[VmRef] {
+        list(&self.vms_by_volume, handle)
+    }
+
+    /// VMs on a host.
+    pub fn vms_on_host(&self, vcenter: &str, host: &str) -> &[VmRef] {
+        list(&self.vms_by_host, &host_key(vcenter, host))
+    }
+
+    /// Nodes that may run on a VM with a BIOS uuid.
+    pub fn nodes_with_uuid(&self, uuid: &str) -> &[String] {
+        list(&self.nodes_by_uuid, &uuid.to_ascii_lowercase())
+    }
+
+    /// Nodes whose name a guest has.
+    pub fn nodes_with_guest_name(&self, name: &str) -> &[String] {
+        list(&self.nodes_by_name, &name.to_ascii_lowercase())
+    }
+
+    pub(crate) fn add_vm(&mut self, at: &VmRef, vm: &Vm) {
+        self.each_key_of_vm(at, vm, |list, at| {
+            if !list.contains(at) {
+                list.push(at.clone());
+                list.sort();
+            }
+        });
+    }
+
+    pub(crate) fn remove_vm(&mut self, at: &VmRef, vm: &Vm) {
+        self.each_key_of_vm(at, vm, |list, at| list.retain(|other| other != at));
+    }
+
+    fn each_key_of_vm(
+        &mut self,
+        at: &VmRef,
+        vm: &Vm,
+        mut act: impl FnMut(&mut Vec<VmRef>, &VmRef),
+    ) {
+        let mut at_key = |table: &mut HashMap<String, Vec<VmRef>>, key: String| {
+            let list = table.entry(key).or_default();
+            act(list, at);
+        };
+        at_key(&mut self.vms_by_uuid, vm.bios_uuid.to_ascii_lowercase());
+        at_key(&mut self.vms_by_guest_name, vm.guest_name.to_ascii_lowercase());
+        at_key(&mut self.vms_by_host, host_key(&at.vcenter, &vm.host));
+        for volume in &vm.volumes {
+            at_key(&mut self.vms_by_volume, volume.clone());
+        }
+    }
+
+    pub(crate) fn add_node(&mut self, node: &Node) {
+        for uuid in uuids(node) {
+            let list = self.nodes_by_uuid.entry(uuid).or_default();
+            if !list.contains(&node.name) {
+                list.push(node.name.clone());
+                list.sort();
+            }
+        }
+        let list = self.nodes_by_name.entry(node.name.to_ascii_lowercase()).or_default();
+        if !list.contains(&node.name) {
+            list.push(node.name.clone());
+        }
+    }
+
+    pub(crate) fn remove_node(&mut self, node: &Node) {
+        for uuid in uuids(node) {
+            if let Some(list) = self.nodes_by_uuid.get_mut(&uuid) {
+                list.retain(|other| other != &node.name);
+            }
+        }
+        self.nodes_by_name.remove(&node.name.to_ascii_lowercase());
+    }
+}
+
+fn list<'a, T>(table: &'a HashMap<String, Vec<T>>, key: &str) -> &'a [T] {
+    table.get(key).map_or(&[], Vec::as_slice)
+}
+
+fn host_key(vcenter: &str, host: &str) -> String {
+    format!("{vcenter}/{host}")
+}
+
+/// The BIOS uuids a node's VM may have, likeliest first: firmware of different ages writes the first
+/// three groups in different byte order.
+pub(crate) fn uuids(node: &Node) -> Vec<String> {
+    let mut uuids = Vec::with_capacity(4);
+    let provided = node.provider_id.as_deref().and_then(|id| id.strip_prefix("vsphere://"));
+    for uuid in provided.into_iter().chain([node.system_uuid.as_str()]) {
+        let uuid = uuid.trim().to_ascii_lowercase();
+        if uuid.is_empty() {
+            continue;
+        }
+        let swapped = swapped(&uuid);
+        for candidate in std::iter::once(uuid).chain(swapped) {
+            if !uuids.contains(&candidate) {
+                uuids.push(candidate);
+            }
+        }
+    }
+    uuids
+}
+
+/// The same uuid with the bytes of its first three groups in the other order; `None` if it is none.
+pub(crate) fn swapped(uuid: &str) -> Option<String> {
+    let groups: Vec<&str> = uuid.split('-').collect();
+    let [a, b, c, d, e] = groups.as_slice() else { return None };
+    let lengths_fit = [(a, 8), (b, 4), (c, 4), (d, 4), (e, 12)];
+    if lengths_fit.iter().any(|(group, length)| group.len() != *length || !group.is_ascii()) {
+        return None;
+    }
+    let turn = |group: &str| -> String {
+        (0..group.len()).step_by(2).rev().map(|at| &group[at..at + 2]).collect()
+    };
+    Some(format!("{}-{}-{}-{d}-{e}", turn(a), turn(b), turn(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_in_the_other_byte_order_is_the_same_machine() {
+        let uuid = "56492e42-22ad-3911-6d72-59cc8f26bc90";
+        let other = "422e4956-ad22-1139-6d72-59cc8f26bc90";
+        assert_eq!(swapped(uuid).as_deref(), Some(other));
+        assert_eq!(swapped(other).as_deref(), Some(uuid));
+        assert_eq!(swapped("ec2-1234"), None);
+    }
+
+    #[test]
+    fn taking_a_vm_out_and_putting_it_back_changes_nothing() {
+        let facts = crate::sample::cluster(crate::facts::Platform::Kubernetes);
+        let before = Index::of(&facts);
+        let mut index = before.clone();
+        let inventory = facts.vcenters["vcenter-a"].inventory.get().unwrap();
+        for (id, vm) in &inventory.vms {
+            let at = VmRef { vcenter: "vcenter-a".into(), vm: id.clone() };
+            index.remove_vm(&at, vm);
+            assert!(!index.vms_with_uuid(&vm.bios_uuid).contains(&at));
+            index.add_vm(&at, vm);
+        }
+        assert_eq!(index, before);
+    }
+}

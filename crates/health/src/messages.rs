@@ -1,0 +1,323 @@
+//! What the drivers say, and what they mean.
+//!
+//! The drivers' messages often name a consequence, sometimes something else altogether. This table
+//! leads from the words to the cause; the documentation's index by symptom is made from it.
+
+use api::finding::{Definition, codes};
+
+/// A message of a driver, and what it means.
+#[derive(Debug)]
+pub struct Message {
+    /// Its words. `...` stands for what differs from case to case.
+    pub words: &'static str,
+    /// What it means, as a sentence without a full stop.
+    pub meaning: &'static str,
+    /// The findings that may be behind it, likeliest first.
+    pub findings: &'static [&'static Definition],
+}
+
+impl Message {
+    /// Whether a line says it.
+    pub fn is_in(&self, line: &str) -> bool {
+        let mut rest = line;
+        self.words
+            .split("...")
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .all(|part| rest.find(part).inspect(|at| rest = &rest[at + part.len()..]).is_some())
+    }
+}
+
+macro_rules! messages {
+    ($($words:literal means $meaning:literal, see $($code:ident),+;)+) => {
+        /// The table. The first that fits counts, so the more exact ones stand before the vaguer ones.
+        pub const MESSAGES: &[Message] = &[$(Message {
+            words: $words,
+            meaning: $meaning,
+            findings: &[$(codes::$code),+],
+        }),+];
+    };
+}
+
+messages! {
+    // Order of installation.
+    r#"no matches for kind "CSINodeTopology" in version "cns.vmware.com/v1alpha1""# means
+        "the controller has not come up yet, which defines this kind; the node pods are not at fault",
+        see CRD_MISSING, CONTROLLER_PENDING;
+    r#"timed out while waiting for topology labels to be updated in ... CSINodeTopology instance"# means
+        "the syncer, inside the controller, could not find this node's VM or zone",
+        see TOPOLOGY_NOT_SET, TAG_MISSING, VM_NOT_FOUND;
+    "failed to retrieve nodeVM ... virtual machine wasn't found" means
+        "vCenter shows no VM with this node's uuid to the driver's account",
+        see VM_NOT_FOUND, VM_OUT_OF_SIGHT, VM_AMBIGUOUS;
+    "csiNodeAdd: failed for node" means
+        "one node is registered under a machine vCenter does not know, and the whole controller exits because of it",
+        see CSI_NODE_STALE, NODE_FOREIGN;
+    "didn't match Pod's node affinity/selector" means
+        "no node carries the label the controller asks for, usually node-role.kubernetes.io/control-plane",
+        see CONTROLLER_PENDING;
+    "didn't match pod anti-affinity rules" means
+        "there are fewer control plane nodes than the controller has replicas",
+        see CONTROLLER_PENDING;
+    // Datastores and privileges.
+    "failed to get shared datastores in kubernetes cluster" means
+        "no datastore is mounted on the hosts of all nodes, or no node is registered",
+        see NO_SHARED_DATASTORE, HOST_UNUSABLE, PRIVILEGE_DATASTORE;
+    "no shared datastores found" means
+        "no datastore is mounted on the hosts of all nodes",
+        see NO_SHARED_DATASTORE, PRIVILEGE_DATASTORE;
+    "empty List of Node VMs returned" means
+        "the driver knows no node at all",
+        see CSI_NODE_MISSING, VM_NOT_FOUND;
+    "specified in the storage class is not accessible to all nodes" means
+        "the account may not use that datastore, its URL is not exact, or not every host mounts it",
+        see PRIVILEGE_DATASTORE, CLASS_DATASTORE_UNKNOWN, CLASS_DATASTORE_UNREACHABLE, ACCOUNT_UNQUALIFIED;
+    "createSpecs.datastores is empty" means
+        "the account may use none of the datastores in question",
+        see PRIVILEGE_DATASTORE, ACCOUNT_UNQUALIFIED;
+    "auth service: no shared datastore found for block volume provisioning" means
+        "the account may use none of the shared datastores",
+        see PRIVILEGE_DATASTORE, ACCOUNT_UNQUALIFIED;
+    "No compatible datastores found for accessibility requirements" means
+        "in the zone asked for, no datastore is mounted on every host",
+        see ZONE_WITHOUT_DATASTORE, HOST_UNUSABLE, CLASS_POLICY_FITS_NOTHING;
+    "Request missing value for required parameter 'profileIds' to method 'PbmRetrieveContent'" means
+        "the account sees no storage policies, because it lacks StorageProfile.View on the root",
+        see PRIVILEGE_ROOT, CLASS_POLICY_UNKNOWN;
+    "no datastores found to create file volume, vSAN file service may be disabled" means
+        "the claim asks for many writers, which only vSAN file shares give",
+        see FILE_SERVICE_MISSING, PRIVILEGE_FILE;
+    "NoPermission" means
+        "the vCenter account lacks a privilege; vCenter does not say which",
+        see PRIVILEGE_READ, PRIVILEGE_VM, PRIVILEGE_DATASTORE;
+    // Identity of the cluster.
+    "Cluster ID is present in vSphere Config Secret as well as in vsphere-csi-cluster-id ConfigMap" means
+        "the cluster id stands in two places, and the driver accepts one only",
+        see CLUSTER_ID_TWICE;
+    "existing volume not found by cns" means
+        "the volume was made under another cluster id",
+        see CLUSTER_ID_CHANGED, VOLUME_NOT_IN_CNS;
+    "failed to detach ... not found in QueryVolume" means
+        "vCenter has forgotten the volume, so that the driver cannot ask what to detach",
+        see DETACH_STUCK, VOLUME_NOT_IN_CNS;
+    "not found in QueryVolume" means
+        "vCenter does not know the volume any more",
+        see VOLUME_NOT_IN_CNS, CLUSTER_ID_SHARED;
+    "not a CNS volume" means
+        "vCenter has the disk but not as a container volume",
+        see VOLUME_NOT_IN_CNS, CLUSTER_ID_SHARED;
+    "difference between number of K8s volumes and CNS volumes is greater than threshold" means
+        "vCenter misses so many volumes that the driver mistrusts its answer",
+        see VOLUMES_BEYOND_THRESHOLD, CLUSTER_ID_SHARED;
+    "Duplicated entity for each entity type in one cluster is found" means
+        "a leftover in vCenter of a claim or pod that was made anew; harmless",
+        see METADATA_DOUBLE;
+    // Credentials and configuration.
+    "username is invalid, make sure it is a fully qualified domain username" means
+        "the user name must carry its domain, as in user@vsphere.local",
+        see ACCOUNT_UNQUALIFIED;
+    r"unquoted '\' must be followed by new line or double quote" means
+        "a backslash in the configuration is not escaped",
+        see CONFIG_ESCAPES;
+    "unknown escape sequence" means
+        "a backslash in the configuration is not escaped",
+        see CONFIG_ESCAPES;
+    "Cannot complete login due to an incorrect user name or password" means
+        "the password in the Secret is not vCenter's, or the account is locked",
+        see LOGIN_REFUSED, ACCOUNT_LOCKED, CONFIG_ESCAPES;
+    "no Virtual Center hosts defined" means
+        "the configuration has no vcenter section at its top level",
+        see CPI_CONFIG_SHAPE;
+    "No Virtual Center hosts defined" means
+        "the configuration has no vcenter section at its top level",
+        see CPI_CONFIG_SHAPE;
+    "x509: certificate signed by unknown authority" means
+        "the certificate is signed by an authority nobody told the driver to trust",
+        see CERTIFICATE_DISTRUSTED, WEBHOOK_CERTIFICATE;
+    "topology category names not specified in the vsphere config secret" means
+        "the provisioner passes zones on, but the driver was not told which tag categories are zones",
+        see TOPOLOGY_UNCONFIGURED;
+    "does not have labels for the following categories" means
+        "nothing above the node's VM carries a tag of that category, or the account may not read it",
+        see TAG_MISSING, CATEGORY_MISSING, PRIVILEGE_READ, TAG_ON_VM;
+    "found conflicting topology labels" means
+        "the node carries old and new zone labels that contradict each other",
+        see ZONE_LABELS_DISAGREE;
+    "Could not find the ... feature state" means
+        "the ConfigMap with the feature switches is of another release than the driver",
+        see FEATURES_STALE;
+    // Releases and images.
+    "Project cloud-provider-vsphere has been deleted" means
+        "the registry of this image was shut down; it has a new home",
+        see IMAGE_MOVED;
+    "gcr.io/cloud-provider-vsphere" means
+        "the registry of this image was shut down; it has a new home",
+        see IMAGE_MOVED;
+    "ErrImagePull" means
+        "the registry does not give the image out",
+        see IMAGE_NOT_PULLED, IMAGE_MOVED;
+    "vSAN file service is not supported in one or more vCenter(s)" means
+        "the vCenter is older than 7.0, which this driver no longer supports; vSAN has nothing to do with it",
+        see VCENTER_TOO_OLD;
+    // Attaching.
+    "MountVolume.MountDevice failed ... disk: ... not attached to node" means
+        "the node does not see the disk by its id: disk.EnableUUID is off, or the VM was not power cycled",
+        see DISK_UUID_OFF, DISK_UUID_WAITS;
+    "DeviceUnsupportedForVmVersion" means
+        "the VM's hardware version is too old for this disk",
+        see HARDWARE_TOO_OLD;
+    "vmodl.fault.NotSupported" means
+        "the ESXi host or the VM's hardware version is too old",
+        see HOST_TOO_OLD, HARDWARE_TOO_OLD;
+    "Failed to attach disk because missing SCSI controller" means
+        "all places on the VM's SCSI controllers are taken, or it has no paravirtual one",
+        see SCSI_SLOTS, SCSI_KIND;
+    "Multi-Attach error for volume ... already exclusively attached" means
+        "the volume is still attached to a node that does not answer",
+        see NODE_HOLDS_VOLUMES;
+    "The operation is not allowed in the current state" means
+        "the disk is still attached to another VM",
+        see DISK_HELD_ELSEWHERE;
+    "vim.fault.InvalidState" means
+        "the disk is still attached to another VM",
+        see DISK_HELD_ELSEWHERE;
+    "Failed to retrieve datastore for vol ... vim.fault.NotFound" means
+        "the disk is not on the datastore vCenter expects it on",
+        see VOLUME_DISK_LOST, DATASTORE_IN_POD;
+    "Invalid configuration for device '0'" means
+        "a snapshot of the VM holds the disk",
+        see VM_SNAPSHOTS;
+    "The resource 'volume' is in use" means
+        "a snapshot of the VM holds the disk",
+        see VM_SNAPSHOTS, DISK_HELD_ELSEWHERE;
+    "with existing snapshots ... cannot be expanded" means
+        "the volume has snapshots, perhaps some only vCenter knows",
+        see SNAPSHOTS_HINDER_GROWTH, SNAPSHOTS_ORPHANED;
+    "the number of snapshots on the source volume ... reaches the configured maximum" means
+        "the volume has as many snapshots as it may",
+        see SNAPSHOT_LIMIT, SNAPSHOTS_ORPHANED;
+    "/dev/dm- ... no such file or directory" means
+        "multipathd has taken the disk",
+        see MULTIPATH;
+    // Webhook, kubelet, host.
+    "failed calling webhook ... validation.csi.vsphere.vmware.com ... x509" means
+        "the webhook's certificate has expired or is not the one the API server was told of",
+        see WEBHOOK_CERTIFICATE;
+    "failed calling webhook ... validation.csi.vsphere.vmware.com" means
+        "nobody answers for the webhook",
+        see WEBHOOK_UNANSWERED, WEBHOOK_CERTIFICATE;
+    "globalmount not pre-created" means
+        "the driver mounts where kubelet does not look",
+        see KUBELET_PATH_WRONG;
+    "plugins_registry is not a directory" means
+        "kubelet's directory is elsewhere on this platform",
+        see KUBELET_PATH_WRONG;
+    "violates PodSecurity" means
+        "the namespace does not allow privileged pods",
+        see POD_REFUSED;
+    "unable to validate against any security context constraint" means
+        "the service account may not use the privileged SCC",
+        see POD_REFUSED;
+    "address already in use" means
+        "another program on the host has the port",
+        see PORT_IN_USE;
+    "POST \"/vsanHealth\": 503 Service Unavailable" means
+        "vCenter's vsan-health service is down; it serves all container volumes",
+        see SERVICE_DOWN;
+    "Failed to get vsan cluster partition status" means
+        "vCenter's vsan-health service does not work",
+        see SERVICE_DOWN;
+    "503 Service Unavailable" means
+        "vCenter is overloaded, often because its sessions have run out",
+        see SESSIONS_MANY, SERVICE_DOWN;
+    // Cloud provider.
+    "Multiple VMs found" means
+        "several VMs report the host name of the node",
+        see GUEST_NAME_SHARED;
+    "VM Guest hostname is empty" means
+        "VMware Tools do not run in the VM",
+        see TOOLS_NOT_RUNNING;
+    "VM GuestNicInfo is empty" means
+        "VMware Tools do not run in the VM, or it is off",
+        see TOOLS_NOT_RUNNING, VM_OFF;
+    "but CACHE missed for node" means
+        "the guest's host name differs from the node's name",
+        see GUEST_NAME_DIFFERS;
+    "Unable to find VM by UUID" means
+        "vCenter shows no VM with this node's uuid to the account",
+        see VM_NOT_FOUND, VM_OUT_OF_SIGHT;
+    "No VM found" means
+        "vCenter shows no VM with this node's name or uuid to the account",
+        see VM_NOT_FOUND, GUEST_NAME_DIFFERS, VM_OUT_OF_SIGHT;
+    "unable to find suitable IP address for node" means
+        "none of the VM's addresses is in the configured network",
+        see ADDRESS_NONE, ADDRESS_WRONG;
+    "provided node ip for node ... is not valid" means
+        "the address kubelet was given is not the one the cloud provider picked",
+        see ADDRESS_WRONG;
+    "because it does not exist in the cloud provider" means
+        "the cloud provider did not find the VM and deleted the Node",
+        see NODE_DELETION_RISK, VM_NOT_FOUND;
+    "node updates may not change providerID except from" means
+        "another cloud provider has set the node's provider id",
+        see PROVIDER_ID_FOREIGN;
+    "no such host" means
+        "the vCenter's name cannot be resolved where the driver runs",
+        see NAME_UNRESOLVED, VCENTER_UNREACHABLE;
+    "i/o timeout" means
+        "something between the driver and vCenter swallows the packets",
+        see VCENTER_UNREACHABLE;
+    "connection refused" means
+        "nothing listens at that address",
+        see VCENTER_UNREACHABLE;
+}
+
+/// What a line means, if it is known.
+pub fn explain(line: &str) -> Option<&'static Message> {
+    MESSAGES.iter().find(|message| message.is_in(line))
+}
+
+/// What the last lines of a container mean: the newest line that is known counts.
+pub fn explain_last(lines: &[String]) -> Option<(&str, &'static Message)> {
+    lines.iter().rev().find_map(|line| Some((line.as_str(), explain(line)?)))
+}
+
+/// The messages a finding may be behind.
+pub fn behind(code: &str) -> impl Iterator<Item = &'static Message> {
+    MESSAGES.iter().filter(move |m| m.findings.iter().any(|definition| definition.code == code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_lines_lead_to_their_cause() {
+        for (line, code) in [
+            (
+                "MountVolume.MountDevice failed for volume \"pvc-1\" : rpc error: code = Internal \
+                 desc = error occurred disk: 6000c29e9b1a not attached to node",
+                codes::DISK_UUID_OFF,
+            ),
+            (
+                "failed to get CSINodeTopology: no matches for kind \"CSINodeTopology\" in version \
+                 \"cns.vmware.com/v1alpha1\"",
+                codes::CRD_MISSING,
+            ),
+            ("failed to fetch: POST \"/vsanHealth\": 503 Service Unavailable", codes::SERVICE_DOWN),
+            ("Post \"https://vc/sdk\": 503 Service Unavailable", codes::SESSIONS_MANY),
+        ] {
+            assert_eq!(explain(line).map(|m| m.findings[0].code), Some(code.code), "{line}");
+        }
+        assert!(explain("all is well").is_none());
+    }
+
+    #[test]
+    fn every_message_is_found_by_its_own_words() {
+        for message in MESSAGES {
+            let line = message.words.replace("...", "xyz");
+            let found = explain(&line).map(|found| found.findings[0].code);
+            assert_eq!(found, Some(message.findings[0].code), "{}", message.words);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Many hits become few findings: causes before consequences, worst first, bounded, all of them
+//! reachable page by page.
+
+use std::collections::HashMap;
+
+use api::{
+    Finding, Severity,
+    finding::{Acknowledgement, NAMED_OBJECTS, Subject, codes},
+};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    causes,
+    check::Hit,
+    facts::{Acknowledged, Facts},
+};
+
+/// How many findings a status carries.
+pub const MAX_FINDINGS: usize = 100;
+
+/// How many bytes of findings a status carries, written as JSON. The rest of the status fits into
+/// what is left of 256 KiB.
+pub const MAX_BYTES: usize = 192 * 1024;
+
+/// How many objects are spelled out in the sentences of a finding.
+const SPELLED_OUT: usize = 3;
+
+/// How long one sentence may get.
+const MAX_TEXT: usize = 1024;
+
+/// What was found.
+#[derive(Debug)]
+pub struct Report<'a> {
+    groups: Vec<Group<'a>>,
+}
+
+/// Hits that are one finding.
+#[derive(Debug)]
+struct Group<'a> {
+    hits: Vec<&'a Hit>,
+    severity: Severity,
+    cause: Option<&'static str>,
+    acknowledged: Option<&'a Acknowledged>,
+}
+
+/// One object of a finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The object.
+    pub subject: Subject,
+    /// What was seen of it.
+    pub seen: String,
+}
+
+/// Some of the objects of a finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// These.
+    pub entries: Vec<Entry>,
+    /// How many there are in all.
+    pub total: usize,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn of(hits: impl Iterator<Item = &'a Hit>, facts: &'a Facts) -> Self {
+        let hits: Vec<&Hit> = hits.collect();
+        let causes = causes::of(&hits);
+        let mut groups: HashMap<_, Group<'a>> = HashMap::new();
+        for (hit, cause) in hits.into_iter().zip(causes) {
+            let severity = hit.severity.unwrap_or(hit.definition.severity);
+            let acknowledged = acknowledgement(hit, facts);
+            let acknowledged_key = acknowledged.map(std::ptr::from_ref::<Acknowledged>);
+            let key = (hit.definition.code, severity, cause, &hit.shared, acknowledged_key);
+            let group = groups.entry(key);
+            group
+                .or_insert_with(|| Group { hits: Vec::new(), severity, cause, acknowledged })
+                .hits
+                .push(hit);
+        }
+        let mut groups: Vec<Group<'a>> = groups.into_values().collect();
+        for group in &mut groups {
+            group.hits.sort_by(|a, b| a.subject.cmp(&b.subject));
+            group.hits.dedup_by(|a, b| a.subject == b.subject && a.own == b.own);
+        }
+        groups.sort_by(|a, b| a.order().cmp(&b.order()));
+        Self { groups }
+    }
+
+    /// All findings, worst first, consequences after their causes.
+    pub fn all(&self) -> Vec<Finding> {
+        self.groups.iter().map(Group::finding).collect()
+    }
+
+    /// The findings a status can carry.
+    ///
+    /// At most [`MAX_FINDINGS`] in at most [`MAX_BYTES`]; if some are left out, the last one says so
+    /// and how to see them. Consequences are left out before causes, and mild ones before bad ones.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut kept = Vec::new();
+        let mut bytes = 0;
+        for group in &self.groups {
+            let finding = group.finding();
+            bytes += serde_json::to_string(&finding).map_or(MAX_BYTES, |json| json.len() + 1);
+            if kept.len() + 1 >= MAX_FINDINGS || bytes > MAX_BYTES {
+                let left_out = self.groups.len() - kept.len();
+                kept.push(
+                    codes::FINDINGS_LEFT_OUT.found().with("count", left_out.to_string()).build(),
+                );
+                break;
+            }
+            kept.push(finding);
+        }
+        kept
+    }
+
+    /// What stands in the way of an installation or an upgrade: causes of the severity `Blocker` that
+    /// nobody has acknowledged.
+    pub fn blockers(&self) -> Vec<Finding> {
+        let open = self.groups.iter().filter(|g| g.acknowledged.is_none() && g.cause.is_none());
+        open.filter(|g| g.severity == Severity::Blocker).map(Group::finding).collect()
+    }
+
+    /// The worst severity nobody has acknowledged; `None` if there is nothing to say.
+    pub fn worst(&self) -> Option<Severity> {
+        let open = self.groups.iter().filter(|group| group.acknowledged.is_none());
+        open.map(|group| group.severity).max()
+    }
+
+    /// Some objects of all findings with a code, in a stable order.
+    pub fn page(&self, code: &str, skip: usize, limit: usize) -> Page {
+        let groups = self.groups.iter().filter(|g| g.hits[0].definition.code == code);
+        let hits: Vec<&Hit> = groups.flat_map(|group| group.hits.iter().copied()).collect();
+        let entries = hits.iter().skip(skip).take(limit);
+        let entry = |hit: &&Hit| Entry { subject: hit.subject.clone(), seen: texts(hit).0 };
+        Page { entries: entries.map(entry).collect(), total: hits.len() }
+    }
+}
+
+impl Group<'_> {
+    /// Causes before consequences, then the worst, then by code and content.
+    fn order(&self) -> impl Ord + '_ {
+        let first = self.hits[0];
+        let derived = self.cause.is_some();
+        let worst = std::cmp::Reverse(self.severity);
+        (derived, worst, first.definition.code, &first.shared, &first.subject)
+    }
+
+    fn finding(&self) -> Finding {
+        let first = self.hits[0];
+        let objects = self.hits.iter().take(NAMED_OBJECTS).map(|hit| hit.subject.clone());
+        let mut finding = builder(first).severity(self.severity).about_all(objects).build();
+        let spelled: Vec<(String, Vec<String>)> =
+            self.hits.iter().take(SPELLED_OUT).map(|hit| texts(hit)).collect();
+        let more = self.hits.len().saturating_sub(SPELLED_OUT);
+        finding.seen = Some(sentences(&spelled, more));
+        finding.remedy = steps(first.definition.code, &spelled, more);
+        finding.count = i32::try_from(self.hits.len()).unwrap_or(i32::MAX);
+        finding.consequence_of = self.cause.map(str::to_owned);
+        finding.acknowledged = self.acknowledged.map(|accepted| Acknowledgement {
+            reason: accepted.reason.clone(),
+            until: accepted.until.map(Time),
+        });
+        finding
+    }
+}
+
+fn builder(hit: &Hit) -> api::finding::Builder {
+    let values = hit.shared.iter().chain(&hit.own);
+    values.fold(hit.definition.found(), |builder, (name, value)| builder.with(name, value))
+}
+
+/// What was seen and what to do, for one object.
+fn texts(hit: &Hit) -> (String, Vec<String>) {
+    let finding = builder(hit).build();
+    (finding.seen.unwrap_or_default(), finding.remedy)
+}
+
+fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {
+    let mut seen: Vec<&str> = spelled.iter().map(|(seen, _)| seen.as_str()).collect();
+    seen.dedup();
+    let mut text = seen.join("; ");
+    if more > 0 && seen.len() > 1 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    shortened(text)
+}
+
+/// The steps for the first objects: a step that names its object is written once for each, the
+/// others once.
+fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<String> {
+    let count = spelled.first().map_or(0, |(_, steps)| steps.len());
+    let mut all = Vec::new();
+    let mut repeated = false;
+    for at in 0..count {
+        let mut variants: Vec<&String> = spelled.iter().filter_map(|(_, s)| s.get(at)).collect();
+        variants.dedup();
+        repeated |= variants.len() > 1;
+        all.extend(variants.into_iter().map(|step| shortened(step.clone())));
+    }
+    if more > 0 && repeated {
+        all.push(format!("Likewise for the other {more}; vdoctl findings {code}   lists them all"));
+    }
+    all.truncate(16);
+    all
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        let mut end = MAX_TEXT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(" ...");
+    }
+    text
+}
+
+fn acknowledgement<'a>(hit: &Hit, facts: &'a Facts) -> Option<&'a Acknowledged> {
+    facts.operator.acknowledged.iter().find(|accepted| {
+        accepted.code == hit.definition.code
+            && accepted.object.as_ref().is_none_or(|name| *name == hit.subject.name)
+            && accepted.until.is_none_or(|until| facts.now < until)
+    })
+}
+
+/// Gives each finding the moment it was first seen: from the status written before where it was
+/// there already, else `now`.
+pub fn date(findings: &mut [Finding], previous: &[Finding], now: Timestamp) {
+    let alike = |finding: &Finding| -> Vec<&Finding> {
+        previous.iter().filter(|earlier| earlier.code == finding.code).collect()
+    };
+    let counts: Vec<usize> = findings
+        .iter()
+        .map(|finding| findings.iter().filter(|other| other.code == finding.code).count())
+        .collect();
+    for (finding, count) in findings.iter_mut().zip(counts) {
+        let earlier = alike(finding);
+        let shares_object =
+            |other: &&&Finding| other.objects.iter().any(|object| finding.objects.contains(object));
+        let same = match earlier.as_slice() {
+            [only] if count == 1 => Some(*only),
+            several => several.iter().find(shares_object).copied(),
+        };
+        let since = same.and_then(|earlier| earlier.since.clone());
+        finding.since = Some(since.unwrap_or(Time(now)));
+    }
+}
