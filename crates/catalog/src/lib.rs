@@ -22,6 +22,7 @@ pub mod matrix;
 pub mod model;
 pub mod path;
 pub mod read;
+mod template;
 pub mod trust;
 pub mod version;
 pub mod why;

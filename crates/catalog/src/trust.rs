@@ -41,6 +41,9 @@ use crate::{
 /// The largest bundle that is read: a catalog of the largest size in base64, and room for signatures.
 pub const MAX_BUNDLE_BYTES: usize = read::MAX_BYTES / 3 * 4 + (64 << 10);
 
+/// What a bundle is called where files have types: in an OCI registry, in an HTTP header.
+pub const MEDIA_TYPE: &str = "application/vnd.vmware.vdo.catalog.bundle.v1+json";
+
 /// What is signed begins with this, so that a signature made for something else proves nothing here.
 const CONTEXT: &[u8] = b"vdo-catalog-bundle-v1\n";
 

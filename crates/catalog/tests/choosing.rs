@@ -521,3 +521,37 @@ fn the_embedded_catalog_holds_every_living_release() {
 fn the_embedded_catalog_is_small() {
     assert!(catalog::EMBEDDED.len() < 1 << 20, "{} bytes", catalog::EMBEDDED.len());
 }
+
+#[test]
+fn a_driver_installed_by_other_hands_is_recognised_by_its_image() {
+    let recognised = |driver, image: &str| {
+        let release = embedded().recognise(driver, &image.parse().unwrap());
+        release.map(|release| release.version.to_string())
+    };
+    let driver = "registry.k8s.io/csi-vsphere/driver";
+    assert_eq!(recognised(Driver::Csi, &format!("{driver}:v3.7.3")).unwrap(), "3.7.3");
+    let mirrored = "harbor.example.com:8443/mirror/driver:v3.0.2";
+    assert_eq!(recognised(Driver::Csi, mirrored).unwrap(), "3.0.2");
+    let digest = "sha256:86f7673fd46484b456c16eed0d4f6c4372fdf1b66c8c513b85c76c54ee3af966";
+    assert_eq!(
+        recognised(Driver::Csi, &format!("mirror.example.com/x@{digest}")).unwrap(),
+        "3.7.3"
+    );
+    // What a tag once meant: the old name of the cloud controller's image, and the new one.
+    let old = "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.28.0";
+    assert_eq!(recognised(Driver::Cpi, old).unwrap(), "1.28.0");
+    let new = "mirror.example.com/cloud-provider-vsphere:v1.36.0";
+    assert_eq!(recognised(Driver::Cpi, new).unwrap(), "1.36.0");
+    for unknown in ["mirror.example.com/driver:v9.9.9", "example.com/other:v3.7.3"] {
+        assert_eq!(recognised(Driver::Csi, unknown), None);
+    }
+}
+
+#[test]
+fn the_catalog_shown_in_the_documentation_can_be_read() {
+    let page = include_str!("../../../docs/catalog.md");
+    let shown = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let catalog = catalog::read(shown.as_bytes()).unwrap();
+    assert_eq!(catalog.releases.len(), 2);
+    assert_eq!(catalog.releases[1].before[0].id, "mind-this");
+}

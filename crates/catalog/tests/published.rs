@@ -15,7 +15,7 @@ use std::{path::PathBuf, process::Command};
 
 use catalog::{
     Driver, Release, Rewrite,
-    manifest::{Object, Profile, Rendered, from_manifest, render},
+    manifest::{Object, Profile, Rendered, from_manifest, profile::Distribution, render},
     model::Manifest,
 };
 use kube::{Client, api::PatchParams};
@@ -151,6 +151,27 @@ fn upstreams_storage_manifest_is_made_to_fit_like_our_own() {
     let labels = &rendered.find("Namespace", "vsphere-storage").unwrap().0["metadata"]["labels"];
     assert_eq!(labels["pod-security.kubernetes.io/enforce"], "privileged");
     assert!(rendered.find("ConfigMap", "internal-feature-states.csi.vsphere.vmware.com").is_some());
+}
+
+#[test]
+fn on_openshift_upstreams_pods_get_the_constraints_they_need() {
+    let mut profile = awkward();
+    profile.distribution = Distribution::OpenShift;
+    let mut found: Vec<_> = [cpi(), csi()]
+        .iter()
+        .flat_map(|release| render(release, &profile).unwrap().objects)
+        .filter(|object| object.0["rules"].to_string().contains("securitycontextconstraints"))
+        .map(|object| object.name().to_owned())
+        .collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "cloud-controller-manager-hostnetwork-v2",
+            "vsphere-csi-controller-nonroot-v2",
+            "vsphere-csi-node-privileged"
+        ]
+    );
 }
 
 #[test]

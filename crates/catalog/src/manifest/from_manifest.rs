@@ -19,6 +19,7 @@ use super::{
     common::{self, CSI_FEATURES},
     located,
     profile::Profile,
+    rbac::Subject,
 };
 use crate::{
     image::{Image, ImageError},
@@ -135,11 +136,43 @@ pub fn adapt(
         adapted.push(object);
     }
     ensure!(workloads > 0, NoWorkloadSnafu { driver });
+    if profile.openshift() {
+        adapted.extend(constraints(&adapted));
+    }
     if !has_namespace && home != "kube-system" {
         adapted.insert(0, common::namespace(home, &semver::Version::new(0, 0, 0), profile));
         strip_version(&mut adapted[0]);
     }
     Ok(Rendered::new(adapted, vec![config.expected(home)]))
+}
+
+/// On OpenShift: for each account that runs pods, the right to the constraint its pods need.
+fn constraints(objects: &[Value]) -> Vec<Value> {
+    let version = semver::Version::new(0, 0, 0);
+    let mut all: Vec<Value> = Vec::new();
+    for object in objects.iter().cloned().map(Object) {
+        let Some(template) = object.pod_template() else { continue };
+        let text = template.to_string();
+        let constraint =
+            if text.contains("\"privileged\":true") || text.contains("\"hostProcess\":true") {
+                "privileged"
+            } else if text.contains("\"hostNetwork\":true") {
+                "hostnetwork-v2"
+            } else if text.contains("\"runAsUser\"") {
+                "nonroot-v2"
+            } else {
+                continue;
+            };
+        let account = template.pointer("/spec/serviceAccountName").and_then(Value::as_str);
+        let (account, namespace) = (account.unwrap_or("default"), object.namespace());
+        let subject = Subject { account, namespace, version: &version };
+        let mut pair = subject.security_context(constraint, &format!("{account}-{constraint}"));
+        pair.iter_mut().for_each(strip_version);
+        if !all.contains(&pair[0]) {
+            all.extend(pair);
+        }
+    }
+    all
 }
 
 fn object_name(kind: &str, template: &Value) -> String {
