@@ -273,6 +273,14 @@ impl Bundle {
         Self { format: FORMAT, payload: BASE64_STANDARD.encode(text), signatures }
     }
 
+    /// Whether bytes look like a bundle. Bundles are JSON objects that open with their format; catalogs
+    /// and matrices do not.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
+        let text = text.trim_start();
+        text.starts_with('{') && text[1..].trim_start().starts_with("\"format\"")
+    }
+
     /// The bundle as it is published.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
@@ -402,7 +410,7 @@ impl Shelf {
         now: Timestamp,
     ) -> Result<bool, Refusal> {
         ensure!(bytes.len() <= MAX_BUNDLE_BYTES, TooLargeSnafu);
-        let bundle = looks_like_bundle(bytes)
+        let bundle = Bundle::is_one(bytes)
             .then(|| serde_json::from_slice::<Bundle>(bytes))
             .transpose()
             .context(DamagedSnafu)?;
@@ -442,11 +450,4 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
     out
-}
-
-/// Bundles are JSON objects that open with their format; catalogs and matrices do not.
-fn looks_like_bundle(bytes: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
-    let text = text.trim_start();
-    text.starts_with('{') && text[1..].trim_start().starts_with("\"format\"")
 }

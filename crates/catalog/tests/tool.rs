@@ -45,6 +45,8 @@ fn a_catalog_is_built_signed_and_checked() {
     at.write("forged.json", text.replacen("Ii", "Ij", 1)).unwrap();
     let sentence = refused(&at, &["check", "forged.json", "--key", key]);
     assert!(sentence.contains("was changed after it was signed"), "{sentence}");
+    let sentence = refused(&at, &["check", "bundle.json"]);
+    assert!(sentence.contains("is a signed bundle; `check --key KEY` judges it"), "{sentence}");
     let sentence = refused(&at, &["check", "two.json", "--key", key]);
     assert!(sentence.contains("the catalog is not signed"), "{sentence}");
 }

@@ -264,7 +264,11 @@ fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
 }
 
 fn open(file: &str) -> Result<Catalog, Whatever> {
-    read(&bytes(file)?).with_whatever_context(|_| format!("{file} cannot be used"))
+    let bytes = bytes(file)?;
+    if Bundle::is_one(&bytes) {
+        whatever!("{file} is a signed bundle; `check --key KEY` judges it");
+    }
+    read(&bytes).with_whatever_context(|_| format!("{file} cannot be used"))
 }
 
 /// With keys the file is judged as the operator would judge it, coming from a network.

@@ -25,7 +25,7 @@ pub mod from_manifest;
 pub mod profile;
 mod rbac;
 mod snapshot;
-mod webhook;
+pub mod webhook;
 
 use std::collections::BTreeSet;
 

@@ -23,8 +23,20 @@ const CERTIFICATES: &str = "vsphere-webhook-certs";
 const SERVICE: &str = "vsphere-webhook-svc";
 const CONFIGURATION: &str = "validation.csi.vsphere.vmware.com";
 
-/// The Secret with the webhook's certificate, which whoever renders makes and renews. `webhook.config`
-/// names the port 8443 and the two files below `/run/secrets/tls`.
+/// What stands under `webhook.config` in the Secret with the webhook's certificate.
+pub const CONFIG: &str = concat!(
+    "[WebHookConfig]\n",
+    "port = \"8443\"\n",
+    "cert-file = \"/run/secrets/tls/tls.crt\"\n",
+    "key-file = \"/run/secrets/tls/tls.key\"\n",
+);
+
+/// The name the API server calls the webhook by, which its certificate must hold.
+pub fn host_name(namespace: &str) -> String {
+    format!("{SERVICE}.{namespace}.svc")
+}
+
+/// The Secret with the webhook's certificate, which whoever renders makes and renews.
 pub(super) fn certificate(home: &str) -> Expected {
     Expected {
         kind: "Secret".to_owned(),
