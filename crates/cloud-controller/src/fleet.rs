@@ -68,6 +68,12 @@ impl Fleet {
         all
     }
 
+    /// Whether one is still on its way to be followed for the first time.
+    pub fn is_starting(&self) -> bool {
+        let state = self.read();
+        state.configuration.is_none() || state.members.values().any(|member| member.is_starting())
+    }
+
     /// Zone and region of a machine; `None` before tags were read.
     pub fn zones(&self, machine: &Machine) -> Option<Zones> {
         let configuration = self.configuration()?;

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -75,6 +78,8 @@ pub struct Member {
     common: Common,
     connected: RwLock<Option<Connected>>,
     trouble: Mutex<Option<String>>,
+    /// Whether it was ever followed, or failed to be.
+    settled: AtomicBool,
     live: watch::Sender<bool>,
     tags: RwLock<Arc<TagTable>>,
     /// Whether tags were read at least once.
@@ -99,6 +104,7 @@ impl Member {
             common,
             connected: RwLock::default(),
             trouble: Mutex::new(Some("not connected yet".into())),
+            settled: AtomicBool::new(false),
             live: watch::Sender::new(false),
             tags: RwLock::default(),
             tags_known: watch::Sender::new(false),
@@ -116,6 +122,11 @@ impl Member {
     /// What is wrong with it at present; `None` while its inventory is as vCenter's.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it is still on its way to be followed for the first time.
+    pub fn is_starting(&self) -> bool {
+        !self.settled.load(Ordering::Relaxed)
     }
 
     /// Changes between being followed and not.
@@ -193,8 +204,12 @@ impl Member {
         let live = trouble.is_none();
         *known = trouble;
         drop(known);
+        let first = !self.settled.swap(true, Ordering::Relaxed);
         self.common.metrics.vcenter(self.name(), live);
         self.live.send_replace(live);
+        if first {
+            self.tell(Signal::Anything);
+        }
     }
 
     /// Connects and follows until `stop`; then takes leave of vCenter.
@@ -380,7 +395,7 @@ impl Member {
     fn note(&self, status: &Status) {
         match status {
             Status::Live => self.set_trouble(None),
-            Status::Starting => self.set_trouble(Some("its inventory is being read".into())),
+            Status::Starting => {}
             Status::Unreachable(error) => self.set_trouble(Some(error.story())),
             Status::Ended => self.set_trouble(Some("it is not followed any more".into())),
         }

@@ -241,6 +241,10 @@ impl Shared {
             memory.lost.insert(node.name.clone());
             memory.unplace(&node.name);
         }
+        if self.fleet.is_starting() {
+            // Told as soon as it is followed, or cannot be.
+            return Next::OnChange;
+        }
         if node.is_uninitialized() {
             let why = match self.fleet.troubles().first() {
                 Some((vcenter, trouble)) => format!("{vcenter} is not followed at present: {trouble}"),

@@ -1,0 +1,288 @@
+//! Everything else that goes wrong: passwords, configurations, leaders, API servers.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use serde_json::json;
+use testkit::{
+    Category, ControlPlane, Inventory, Node, Process, Role, Vcenter, VcenterUser, Vm, eventually,
+};
+
+fn vms(names: &[&str]) -> Vec<Vm> {
+    names.iter().map(|name| Vm::named(name)).collect()
+}
+
+async fn until_logged(ccm: &Process, text: &str) {
+    eventually(&format!("the log says {text:?}"), 60, async || {
+        if ccm.log().contains(text) { Ok(()) } else { Err(ccm.tail()) }
+    })
+    .await;
+}
+
+async fn failed_logins(vcenter: &Vcenter) -> u64 {
+    let users = vcenter.users().await;
+    let user = users.as_array().unwrap().iter().find(|u| u["name"] == USER).cloned().unwrap();
+    user["failed"].as_u64().or(user["failedLogins"].as_u64()).unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_password_is_taken_over_without_a_restart_and_the_old_one_is_never_tried_again() {
+    let all = vms(&["node-1", "node-2"]);
+    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
+    stage.add_nodes(&all[..1]).await;
+    let ccm = stage.controller("", &[]);
+    stage.initialised("node-1", &ccm).await;
+    stage.set_secret(&[("127.0.0.1", USER, "not the password")]).await;
+    until_logged(&ccm, "the new credentials are refused; the old ones stay in use").await;
+    let changed = VcenterUser::new(USER, "the-new-Passw0rd");
+    stage.vcenter.set_user(&changed).await;
+    stage.set_secret(&[("127.0.0.1", USER, "the-new-Passw0rd")]).await;
+    until_logged(&ccm, "the new credentials are in use").await;
+    stage.vcenter.expire_sessions("").await;
+    stage.add_nodes(&all[1..]).await;
+    stage.initialised("node-2", &ccm).await;
+    assert_eq!(failed_logins(&stage.vcenter).await, 0, "{}", stage.vcenter.users().await);
+    for secret in ["the-new-Passw0rd", PASSWORD, "not the password"] {
+        assert!(!ccm.log().contains(secret), "a password stands in the log");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_credentials_at_the_start_are_tried_once_and_then_wait_for_better_ones() {
+    let all = vms(&["node-1"]);
+    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
+    stage.set_secret(&[("127.0.0.1", USER, "wrong")]).await;
+    stage.add_nodes(&all).await;
+    let ccm = stage.controller("", &[]);
+    let text = stage.event("node-1", "MachineNotFound").await;
+    assert!(text.contains("is not followed at present"), "{text}");
+    stage.vcenter.forget_calls().await;
+    stage.set_secret(&[("127.0.0.1", USER, PASSWORD)]).await;
+    stage.initialised("node-1", &ccm).await;
+    let logins = stage.vcenter.calls().await.of("Login");
+    assert_eq!(logins, 1, "one attempt with each password");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vcenter_that_is_down_delays_nobody_else() {
+    let mine = vms(&["node-1"]);
+    let stage = Stage::with(Inventory::small().vms(mine.clone())).await;
+    let role = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
+    let other = Inventory::small().vms(vms(&["node-2"])).user(
+        VcenterUser::new(USER, PASSWORD),
+        &role,
+        &["/"],
+    );
+    let other = Vcenter::start(other).await;
+    let more = |port: u16| {
+        format!(
+            "  two:\n    server: localhost\n    port: {port}\n    insecureFlag: true\n    user: {USER}\n    password: {PASSWORD}"
+        )
+    };
+    stage.add_nodes(&mine).await;
+    stage.add_nodes(&vms(&["node-2"])).await;
+    let ccm = stage.controller(&more(free_port()), &["--node-deletion-delay=1s"]);
+    stage.initialised("node-1", &ccm).await;
+    stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
+    stage.nodes.set_ready("node-1", false).await;
+    let text = stage.event("node-1", "MachineUncertain").await;
+    assert!(text.starts_with("localhost:"), "{text}");
+    // The address is mended in the running process; the machine of the first is gone from both now.
+    stage.configuration(&more(other.address().port()));
+    let node = stage.initialised("node-2", &ccm).await;
+    assert!(record(&node).unwrap()["vcenter"].as_str().unwrap().starts_with("localhost:"));
+    stage.until_deleted("node-1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
+    let mut inventory = Inventory::small().vms(vms(&["node-1"]));
+    let mut second = inventory.datacenters[0].clone();
+    second.name = "DC1".into();
+    second.vms = vms(&["node-2"]);
+    second.datastores.truncate(1);
+    second.clusters.truncate(1);
+    second.clusters[0].hosts.iter_mut().for_each(|host| host.name = format!("dc1-{}", host.name));
+    inventory.datacenters.push(second);
+    let stage = Stage::with(inventory).await;
+    stage.add_nodes(&vms(&["node-1", "node-2"])).await;
+    let ccm = stage.controller("", &[]);
+    stage.initialised("node-1", &ccm).await;
+    stage.event("node-2", "MachineNotFound").await;
+    let path = stage.configuration("");
+    let good = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, good.replace("datacenters", "datacentres")).unwrap();
+    until_logged(&ccm, "did you mean `datacenters`?").await;
+    std::fs::write(&path, good.replace("[DC0]", "[DC0, /DC1]")).unwrap();
+    stage.initialised("node-2", &ccm).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_cannot_be_used_ends_the_start_with_its_reason() {
+    let stage = Stage::with(Inventory::small()).await;
+    for (more, why) in [
+        ("loadBalancer: {size: SMALL}", "asks for load balancers in NSX"),
+        ("nodes: {internalNetworkSubnetCidr: nonsense}", "nonsense is no subnet"),
+        ("lables: {zone: z}", "did you mean `labels`?"),
+    ] {
+        let ccm = stage.controller(more, &[]);
+        let ended = ccm.wait(Duration::from_secs(30)).await;
+        assert_eq!(ended.and_then(|e| e.code()), Some(1), "{}", ccm.tail());
+        assert!(ccm.log().contains(why), "{}", ccm.tail());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_instances_one_works_and_the_other_takes_over_at_once() {
+    let all = vms(&["node-1", "node-2"]);
+    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
+    let configuration = stage.configuration("");
+    let first = stage.controller_named("first", &configuration, &[], &[]);
+    stage.add_nodes(&all[..1]).await;
+    stage.initialised("node-1", &first).await;
+    let second = stage.controller_named("second", &configuration, &[], &[]);
+    until_logged(&second, "starting").await;
+    first.signal(rustix::process::Signal::TERM);
+    let ended = first.wait(Duration::from_secs(30)).await.unwrap();
+    assert!(ended.success(), "{}", first.tail());
+    stage.add_nodes(&all[1..]).await;
+    stage.initialised("node-2", &second).await;
+    let sessions = stage.vcenter.sessions().await;
+    let own = sessions.as_array().unwrap().iter().filter(|s| s.to_string().contains("ccm"));
+    assert_eq!(own.count(), 1, "the first logged out: {sessions}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_comes_back_finds_the_controller_at_work() {
+    let all = vms(&["node-1", "node-2"]);
+    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
+    stage.add_nodes(&all[..1]).await;
+    let ccm = stage.controller("", &["--leader-elect=false"]);
+    stage.initialised("node-1", &ccm).await;
+    stage.plane.restart_api_server().await;
+    stage.add_nodes(&all[1..]).await;
+    stage.initialised("node-2", &ccm).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starting_over_initialised_nodes_writes_to_none() {
+    let all: Vec<Vm> = (1..=20).map(|n| Vm::numbered("node", n)).collect();
+    let inventory = Inventory::small().vms(all.clone());
+    let stage = Stage::on(ControlPlane::builder().with_audit(), inventory).await;
+    stage.add_nodes(&all).await;
+    let ccm = stage.controller("", &["--leader-elect=false"]);
+    for vm in &all {
+        stage.initialised(&vm.name, &ccm).await;
+    }
+    drop(ccm);
+    let agent = "vsphere-cloud-controller-manager";
+    let before = stage.node_writes(agent);
+    assert!(before.len() >= 40, "two writes a node: {before:?}");
+    let again = stage.controller("", &["--leader-elect=false"]);
+    stage.settle(&again, "marker").await;
+    let after: Vec<String> = stage.node_writes(agent).split_off(before.len());
+    assert!(after.iter().all(|write| write.contains("marker")), "{after:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_can_be_explained() {
+    let vm = Vm::numbered("node", 1);
+    let mut inventory = Inventory::small().vms([vm.clone()]);
+    inventory.categories.push(Category {
+        name: "rack".into(),
+        cardinality: "SINGLE".into(),
+        tags: vec![],
+    });
+    let stage = Stage::with(inventory).await;
+    stage.add_nodes(&[vm]).await;
+    let ccm = stage.controller("labels: {zone: rack}", &["--explain-node=node-1"]);
+    let ended = ccm.wait(Duration::from_secs(60)).await.unwrap();
+    let page = ccm.output();
+    assert!(ended.success(), "{page}\n{}", ccm.tail());
+    for line in [
+        "Node node-1",
+        "the system uuid, as BIOS uuid: 1 found",
+        "It is /DC0/vm/node-1 (vm-",
+        "10.0.0.1 on \"VM Network\" for InternalIP: taken: no rule fits any, and it is the first",
+        "The node gets Hostname node-1, InternalIP 10.0.0.1, ExternalIP 10.0.0.1.",
+        "! no tag of the category \"rack\"",
+    ] {
+        assert!(page.contains(line), "{line}\n---\n{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_and_metrics_say_how_the_vcenters_are() {
+    let vm = Vm::named("node-1");
+    let stage = Stage::with(Inventory::small().vms([vm.clone()])).await;
+    let port = free_port();
+    let flags = ["--bind-address=127.0.0.1", &format!("--secure-port={port}")];
+    let user = testkit::User::service_account("kube-system", "vsphere-cloud-controller-manager");
+    let arguments = [
+        format!("--cloud-config={}", stage.configuration("").display()),
+        format!("--kubeconfig={}", stage.plane.kubeconfig_as(&user).display()),
+        "--vcenter-retry-period=1s".into(),
+        flags[0].into(),
+        flags[1].into(),
+    ];
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
+    let ccm = Process::spawn(program, "ccm", arguments, &[], &stage.workdir).unwrap();
+    stage.add_nodes(&[vm]).await;
+    stage.initialised("node-1", &ccm).await;
+    let page = async |path: &str| {
+        let response = reqwest::get(format!("http://127.0.0.1:{port}{path}"))
+            .await
+            .map_err(|e| e.to_string())?;
+        let status = response.status().as_u16();
+        Ok::<_, String>((status, response.text().await.unwrap_or_default()))
+    };
+    let metrics = page("/metrics").await.unwrap().1;
+    for name in [
+        "node_controller_cloud_provider_taint_removal_delay_seconds_count 1",
+        "node_controller_initial_node_sync_delay_seconds_count 1",
+        "cloudprovider_vsphere_vcenter_live{vcenter=\"127.0.0.1:",
+        "cloudprovider_vsphere_api_request_duration_seconds_count{vcenter=\"127.0.0.1:",
+        "cloudprovider_vsphere_node_writes_total{kind=\"initialise\"} 1",
+    ] {
+        assert!(metrics.contains(name), "{name}\n{metrics}");
+    }
+    assert_eq!(page("/livez").await.unwrap().0, 200);
+    stage.vcenter.fault(testkit::Fault::on("*").status(503)).await;
+    stage.vcenter.expire_sessions("").await;
+    eventually("the probe fails", 60, async || match page("/readyz").await? {
+        (503, text) if text.contains("[-] vcenters: 127.0.0.1:") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    stage.vcenter.clear_faults().await;
+    eventually("the probe passes again", 60, async || match page("/readyz").await? {
+        (200, _) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_tag_category_and_bad_metadata_are_told_and_block_nobody() {
+    let vm = Vm {
+        extra_config: [
+            ("guestinfo.metadata".to_owned(), "%%%".to_owned()),
+            ("guestinfo.metadata.encoding".to_owned(), "base64".to_owned()),
+        ]
+        .into(),
+        ..Vm::named("node-1")
+    };
+    let inventory = Inventory::small().vms([vm.clone()]).category("k8s-zone", &[("a", &["/DC0"])]);
+    let stage = Stage::with(inventory).await;
+    let rename = json!({"name": "renamed"});
+    stage.vcenter.lever(reqwest::Method::PATCH, "/categories?name=k8s-zone", Some(rename)).await;
+    stage.nodes.add(Node::named("node-1").system_uuid(&vm.uuid).uninitialized()).await;
+    let ccm = stage.controller("labels: {zone: k8s-zone}", &[]);
+    stage.initialised("node-1", &ccm).await;
+    stage.event("node-1", "ZoneMissing").await;
+    let text = stage.event("node-1", "MetadataIgnored").await;
+    assert!(text.contains("not valid base64"), "{text}");
+}

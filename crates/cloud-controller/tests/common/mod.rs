@@ -1,0 +1,302 @@
+//! A stage: a control plane with nodes, vCenters, and a controller between them.
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, reason = "each test uses a part of it")]
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use k8s_openapi::{
+    ByteString,
+    api::{
+        core::v1::{Event, Node as KubeNode, Secret, ServiceAccount},
+        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+    },
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use testkit::{
+    ControlPlane, ControlPlaneBuilder, Inventory, Node, Nodes, Process, Role as VcenterRole, User,
+    Vcenter, VcenterUser, Workdir, eventually,
+};
+
+pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+pub(crate) const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+pub(crate) const RECORD: &str = "vdo.vmware.com/virtual-machine";
+pub(crate) const SECRET: &str = "vsphere-cloud-secret";
+
+pub(crate) const USER: &str = "ccm@vsphere.local";
+pub(crate) const PASSWORD: &str = "cloud-Contr0ller!";
+
+const RBAC: &str = include_str!("../../deploy/rbac.yaml");
+
+pub(crate) struct Stage {
+    pub(crate) nodes: Nodes,
+    pub(crate) plane: ControlPlane,
+    pub(crate) vcenter: Vcenter,
+    pub(crate) workdir: Workdir,
+}
+
+impl Stage {
+    /// One vCenter, one control plane, RBAC and the Secret in place.
+    pub(crate) async fn with(inventory: Inventory) -> Self {
+        Self::on(ControlPlane::builder(), inventory).await
+    }
+
+    pub(crate) async fn on(plane: ControlPlaneBuilder, inventory: Inventory) -> Self {
+        // All the controller needs in vSphere: to see.
+        let role = VcenterRole::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
+        let inventory = inventory.user(VcenterUser::new(USER, PASSWORD), &role, &["/"]);
+        let (plane, vcenter) = tokio::join!(plane.start(), Vcenter::start(inventory));
+        let nodes = Nodes::start(&plane).await;
+        let workdir = Workdir::new("cloud-controller").unwrap();
+        allow(&plane.client()).await;
+        let stage = Self { nodes, plane, vcenter, workdir };
+        stage.set_secret(&[("127.0.0.1", USER, PASSWORD)]).await;
+        stage
+    }
+
+    pub(crate) async fn set_secret(&self, of: &[(&str, &str, &str)]) {
+        let data = of.iter().flat_map(|(server, user, password)| {
+            [(format!("{server}.username"), *user), (format!("{server}.password"), *password)]
+        });
+        let data: BTreeMap<_, _> =
+            data.map(|(key, value)| (key, ByteString(value.as_bytes().to_vec()))).collect();
+        let mut secret = Secret { data: Some(data), ..Secret::default() };
+        secret.metadata.name = Some(SECRET.into());
+        let api = Api::<Secret>::namespaced(self.plane.client(), "kube-system");
+        let parameters = PatchParams::apply("test").force();
+        api.patch(SECRET, &parameters, &Patch::Apply(&secret)).await.unwrap();
+    }
+
+    /// The configuration for the stage's vCenter, with `more` appended.
+    pub(crate) fn configuration(&self, more: &str) -> PathBuf {
+        let ca = self.workdir.write("ca.pem", self.vcenter.ca_pem()).unwrap();
+        let text = format!(
+            "global:\n  port: {}\n  caFile: {}\n  secretName: {SECRET}\n  secretNamespace: kube-system\n\
+             vcenter:\n  one:\n    server: 127.0.0.1\n    datacenters: [DC0]\n{more}\n",
+            self.vcenter.address().port(),
+            ca.display(),
+        );
+        self.workdir.write("vsphere.conf", text).unwrap()
+    }
+
+    /// Ours, with the configuration of [`Stage::configuration`].
+    pub(crate) fn controller(&self, more: &str, flags: &[&str]) -> Process {
+        let path = self.configuration(more);
+        self.controller_with(&path, flags)
+    }
+
+    pub(crate) fn controller_with(
+        &self,
+        configuration: &std::path::Path,
+        flags: &[&str],
+    ) -> Process {
+        self.controller_named("ccm", configuration, flags, &[])
+    }
+
+    pub(crate) fn controller_named(
+        &self,
+        label: &str,
+        configuration: &std::path::Path,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Process {
+        let user = User::service_account("kube-system", "vsphere-cloud-controller-manager");
+        let mut arguments = vec![
+            format!("--cloud-config={}", configuration.display()),
+            format!("--kubeconfig={}", self.plane.kubeconfig_as(&user).display()),
+            "--secure-port=0".into(),
+            "--vcenter-retry-period=1s".into(),
+        ];
+        arguments.extend(flags.iter().map(ToString::to_string));
+        let program = std::path::Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
+        Process::spawn(program, label, arguments, environment, &self.workdir).unwrap()
+    }
+
+    /// The Go controller, with the same configuration.
+    pub(crate) fn go(&self, more: &str, port: u16) -> Process {
+        let kubeconfig = self.plane.kubeconfig();
+        let of = |flag: &str| format!("--{flag}={}", kubeconfig.display());
+        let arguments = [
+            "--cloud-provider=vsphere".into(),
+            format!("--cloud-config={}", self.configuration(more).display()),
+            of("kubeconfig"),
+            of("authentication-kubeconfig"),
+            of("authorization-kubeconfig"),
+            "--leader-elect=false".into(),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            "--webhook-secure-port=0".into(),
+        ];
+        let program = testkit::peer("vsphere-cloud-controller-manager");
+        Process::spawn(&program, "go-cpi", arguments, &[], &self.workdir).unwrap()
+    }
+
+    pub(crate) fn api(&self) -> Api<KubeNode> {
+        Api::all(self.plane.client())
+    }
+
+    pub(crate) async fn node(&self, name: &str) -> KubeNode {
+        self.api().get(name).await.unwrap()
+    }
+
+    /// Adds an uninitialised node for each of these machines.
+    pub(crate) async fn add_nodes(&self, machines: &[testkit::Vm]) {
+        for vm in machines {
+            self.nodes.add(Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized()).await;
+        }
+    }
+
+    /// Waits until a node is initialised and returns it.
+    pub(crate) async fn initialised(&self, name: &str, ccm: &Process) -> KubeNode {
+        eventually(&format!("{name} is initialised"), 60, async || {
+            assert!(ccm.ended().is_none(), "the controller ended:\n{}", ccm.tail());
+            let node = self.api().get(name).await.map_err(|e| e.to_string())?;
+            let done = !has_taint(&node, UNINITIALIZED) && addresses(&node).len() > 1;
+            if done { Ok(node) } else { Err(format!("{:?}\n{}", node.spec, ccm.tail())) }
+        })
+        .await
+    }
+
+    /// Waits for an event about a node.
+    pub(crate) async fn event(&self, node: &str, reason: &str) -> String {
+        let api = Api::<Event>::namespaced(self.plane.client(), "default");
+        eventually(&format!("the event {reason} about {node}"), 30, async || {
+            let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let about =
+                all.items.iter().filter(|e| e.involved_object.name.as_deref() == Some(node));
+            let mut seen = Vec::new();
+            for event in about {
+                if event.reason.as_deref() == Some(reason) {
+                    return Ok(event.message.clone().unwrap_or_default());
+                }
+                seen.push(format!("{:?}: {:?}", event.reason, event.message));
+            }
+            Err(seen.join("\n"))
+        })
+        .await
+    }
+
+    /// Waits until a node is so.
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        name: &str,
+        is: impl Fn(&KubeNode) -> bool,
+    ) -> KubeNode {
+        eventually(what, 60, async || {
+            let node = self.api().get(name).await.map_err(|e| e.to_string())?;
+            if is(&node) {
+                Ok(node)
+            } else {
+                Err(format!("{:?} {:?}", node.spec, addresses(&node)))
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn until_deleted(&self, name: &str) {
+        eventually(&format!("{name} is deleted"), 60, async || {
+            match self.api().get_opt(name).await {
+                Ok(None) => Ok(()),
+                Ok(Some(_)) => Err("it is still there".to_owned()),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+        .await;
+    }
+
+    /// Waits until the controller has seen a marker: a node of its own that gets initialised. What
+    /// it would have done about earlier changes by then, it has done.
+    pub(crate) async fn settle(&self, ccm: &Process, marker: &str) {
+        let vm = testkit::Vm::named(marker);
+        self.vcenter.add_vms("DC0", [vm.clone()]).await;
+        self.add_nodes(&[vm]).await;
+        self.initialised(marker, ccm).await;
+    }
+
+    /// All requests so far that wrote to nodes, by anybody whose user agent contains `agent`.
+    pub(crate) fn node_writes(&self, agent: &str) -> Vec<String> {
+        let writes = ["update", "patch", "delete", "create"];
+        self.plane
+            .audit()
+            .iter()
+            .filter(|r| r["objectRef"]["resource"] == "nodes")
+            .filter(|r| r["userAgent"].as_str().unwrap_or_default().contains(agent))
+            .filter(|r| writes.contains(&r["verb"].as_str().unwrap_or_default()))
+            .map(|r| format!("{} {}", r["verb"], r["requestURI"]))
+            .collect()
+    }
+}
+
+async fn allow(client: &Client) {
+    for document in RBAC.split("\n---\n") {
+        let kind = document.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap();
+        match kind {
+            "ServiceAccount" => create_in::<ServiceAccount>(client, document).await,
+            "Role" => create_in::<Role>(client, document).await,
+            "RoleBinding" => create_in::<RoleBinding>(client, document).await,
+            "ClusterRole" => create::<ClusterRole>(Api::all(client.clone()), document).await,
+            "ClusterRoleBinding" => {
+                create::<ClusterRoleBinding>(Api::all(client.clone()), document).await
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+async fn create_in<K>(client: &Client, document: &str)
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + DeserializeOwned
+        + Serialize
+        + Clone
+        + std::fmt::Debug,
+{
+    let object: K = serde_saphyr::from_str(document).unwrap();
+    let namespace = object.meta().namespace.clone().unwrap();
+    create(Api::<K>::namespaced(client.clone(), &namespace), document).await;
+}
+
+async fn create<K>(api: Api<K>, document: &str)
+where
+    K: Resource + DeserializeOwned + Serialize + Clone + std::fmt::Debug,
+{
+    let object: K = serde_saphyr::from_str(document).unwrap();
+    // Namespaces come a moment after the API server.
+    eventually("an RBAC object is created", 30, async || {
+        match api.create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            other => other.map(drop),
+        }
+    })
+    .await;
+}
+
+pub(crate) fn has_taint(node: &KubeNode, key: &str) -> bool {
+    node.spec.iter().flat_map(|s| s.taints.iter().flatten()).any(|t| t.key == key)
+}
+
+/// `Hostname=a`, `InternalIP=10.0.0.1`, ...
+pub(crate) fn addresses(node: &KubeNode) -> Vec<String> {
+    let all = node.status.iter().flat_map(|s| s.addresses.iter().flatten());
+    all.map(|a| format!("{}={}", a.type_, a.address)).collect()
+}
+
+pub(crate) fn label<'a>(node: &'a KubeNode, key: &str) -> Option<&'a str> {
+    node.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+pub(crate) fn provider_id(node: &KubeNode) -> &str {
+    node.spec.as_ref().and_then(|s| s.provider_id.as_deref()).unwrap_or_default()
+}
+
+pub(crate) fn record(node: &KubeNode) -> Option<serde_json::Value> {
+    serde_json::from_str(node.metadata.annotations.as_ref()?.get(RECORD)?).ok()
+}
+
+/// A port that is free at this moment.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,212 @@
+//! Nodes become what their machines are: on a real API server, a simulated vCenter, and with no more
+//! rights than the manifest gives.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use common::*;
+use testkit::{Inventory, Nic, Node, Vm};
+
+const ZONES: &str = "labels: {zone: k8s-zone, region: k8s-region}";
+
+fn zoned(vms: Vec<Vm>) -> Inventory {
+    Inventory::small()
+        .vms(vms)
+        .category(
+            "k8s-zone",
+            &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
+        )
+        .category("k8s-region", &[("eu", &["/DC0"])])
+}
+
+fn nic(network: &str, addresses: &[&str]) -> Nic {
+    let addresses = addresses.iter().map(ToString::to_string).collect();
+    Nic { network: network.into(), connected: true, addresses }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_node_gets_all_that_its_machine_says() {
+    let vm = Vm {
+        cluster: "cluster-b".into(),
+        nics: vec![nic("VM Network", &["10.0.0.9/24", "fd00::9/64", "fe80::1/64"])],
+        host_name: "node-1.example.com".into(),
+        ..Vm::named("node-1")
+    };
+    let stage = Stage::with(zoned(vec![vm.clone()])).await;
+    let ccm = stage.controller(ZONES, &["--node-labels=site=lab"]);
+    stage.add_nodes(&[vm.clone()]).await;
+    let node = stage.initialised("node-1", &ccm).await;
+    assert_eq!(provider_id(&node), format!("vsphere://{}", vm.uuid));
+    assert_eq!(
+        addresses(&node),
+        ["Hostname=node-1.example.com", "InternalIP=10.0.0.9", "ExternalIP=10.0.0.9"]
+    );
+    for (key, value) in [
+        ("topology.kubernetes.io/zone", "zone-b"),
+        ("failure-domain.beta.kubernetes.io/zone", "zone-b"),
+        ("topology.kubernetes.io/region", "eu"),
+        ("failure-domain.beta.kubernetes.io/region", "eu"),
+        ("site", "lab"),
+    ] {
+        assert_eq!(label(&node, key), Some(value), "{key}");
+    }
+    let kind = label(&node, "node.kubernetes.io/instance-type").unwrap();
+    assert!(kind.starts_with("vsphere-vm.cpu-"), "{kind}");
+    assert_eq!(label(&node, "beta.kubernetes.io/instance-type"), Some(kind));
+    let record = record(&node).unwrap();
+    assert_eq!(record["instanceUuid"], vm.instance_uuid.as_str());
+    assert!(record["vcenter"].as_str().unwrap().starts_with("127.0.0.1:"), "{record}");
+    assert_eq!(stage.event("node-1", "Synced").await, "Node synced successfully");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_found_in_every_way_it_can_show_itself() {
+    let swapped = "56492e42-22ad-3911-6d72-59cc8f26bc90";
+    let vm = |name: &str| Vm::named(name);
+    let vms = vec![
+        Vm { uuid: "422e4956-ad22-1139-6d72-59cc8f26bc90".into(), ..vm("swapped") },
+        vm("upper"),
+        Vm { host_name: "WIN-1.corp.example".into(), ..vm("windows-vm") },
+        Vm {
+            nics: vec![nic("VM Network", &["10.9.9.9/24"])],
+            host_name: "unlike".into(),
+            ..vm("by-address")
+        },
+    ];
+    let stage = Stage::with(Inventory::small().vms(vms.clone())).await;
+    stage.nodes.add(Node::named("a-swapped").system_uuid(swapped).uninitialized()).await;
+    let upper = vms[1].uuid.to_uppercase();
+    stage.nodes.add(Node::named("a-upper").system_uuid(&upper).uninitialized()).await;
+    stage.nodes.add(Node::named("win-1").windows().uninitialized()).await;
+    stage.nodes.add(Node::named("by-ip").internal_ip("10.9.9.9").uninitialized()).await;
+    let ccm = stage.controller("", &[]);
+    for (node, vm) in ["a-swapped", "a-upper", "win-1", "by-ip"].iter().zip(&vms) {
+        let node = stage.initialised(node, &ccm).await;
+        assert_eq!(provider_id(&node), format!("vsphere://{}", vm.uuid), "{}", vm.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_decided_is_said_on_the_node_and_mended_once_it_can() {
+    let uuid = Vm::named("twin").uuid;
+    let twin = |name: &str| Vm { uuid: uuid.clone(), ..Vm::named(name) };
+    let stage =
+        Stage::with(Inventory::small().vms([twin("twin-1"), twin("twin-2"), Vm::named("silent")]))
+            .await;
+    stage.vcenter.patch_vm("/DC0/vm/silent", serde_json::json!({"nics": []})).await;
+    stage.nodes.add(Node::named("copy").system_uuid(&uuid).uninitialized()).await;
+    stage.add_nodes(&[Vm::named("silent"), Vm::named("not-there")]).await;
+    let foreign =
+        Node::named("elsewhere").provider_id("aws:///eu/i-1").system_uuid(&uuid).uninitialized();
+    stage.nodes.add(foreign).await;
+    let ccm = stage.controller("", &[]);
+    let text = stage.event("copy", "AmbiguousMachine").await;
+    assert!(text.contains("/DC0/vm/twin-1") && text.contains("/DC0/vm/twin-2"), "{text}");
+    let text = stage.event("silent", "NotInitialized").await;
+    assert!(text.contains("VMware Tools"), "{text}");
+    let text = stage.event("not-there", "MachineNotFound").await;
+    assert!(text.contains("no virtual machine"), "{text}");
+
+    stage
+        .vcenter
+        .patch_vm("/DC0/vm/twin-2", serde_json::json!({"uuid": Vm::named("x").uuid}))
+        .await;
+    let back = serde_json::json!({"nics": [nic("VM Network", &["10.1.1.1/24"])]});
+    stage.vcenter.patch_vm("/DC0/vm/silent", back).await;
+    stage.vcenter.add_vms("DC0", [Vm::named("not-there")]).await;
+    for name in ["copy", "silent", "not-there"] {
+        stage.initialised(name, &ccm).await;
+    }
+    let foreign = stage.node("elsewhere").await;
+    assert!(has_taint(&foreign, UNINITIALIZED), "another provider's node was touched");
+    assert_eq!(provider_id(&foreign), "aws:///eu/i-1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelets_own_address_is_honoured() {
+    let vm = Vm {
+        nics: vec![nic("VM Network", &["10.0.0.100/24", "10.0.0.1/24"])],
+        ..Vm::named("node-1")
+    };
+    let other = Vm { nics: vec![nic("VM Network", &["10.0.0.2/24"])], ..Vm::named("node-2") };
+    let stage = Stage::with(Inventory::small().vms([vm.clone(), other.clone()])).await;
+    let wish = "alpha.kubernetes.io/provided-node-ip";
+    let node = |vm: &Vm| Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
+    stage.nodes.add(node(&vm).annotation(wish, "10.0.0.1")).await;
+    stage.nodes.add(node(&other).annotation(wish, "10.0.0.77")).await;
+    let ccm = stage.controller("", &[]);
+    let node = stage.initialised("node-1", &ccm).await;
+    assert_eq!(addresses(&node), ["InternalIP=10.0.0.1", "ExternalIP=10.0.0.1", "Hostname=node-1"]);
+    let text = stage.event("node-2", "NotInitialized").await;
+    assert!(text.contains("--node-ip 10.0.0.77 is none of the addresses"), "{text}");
+    assert!(has_taint(&stage.node("node-2").await, UNINITIALIZED));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_follow_the_machine_when_they_change_and_stay_when_it_falls_silent() {
+    let vm = Vm { nics: vec![nic("VM Network", &["10.0.0.1/24"])], ..Vm::named("node-1") };
+    let stage = Stage::with(Inventory::small().vms([vm.clone()])).await;
+    stage.add_nodes(&[vm]).await;
+    let ccm = stage.controller("", &[]);
+    stage.initialised("node-1", &ccm).await;
+    let change =
+        serde_json::json!({"nics": [nic("VM Network", &["10.0.0.7/24"])], "hostName": "renamed"});
+    stage.vcenter.patch_vm("/DC0/vm/node-1", change).await;
+    let expected = ["Hostname=renamed", "InternalIP=10.0.0.7", "ExternalIP=10.0.0.7"];
+    stage.until("the new address is there", "node-1", |node| addresses(node) == expected).await;
+    let silent = serde_json::json!({"nics": [], "tools": "notRunning"});
+    stage.vcenter.patch_vm("/DC0/vm/node-1", silent).await;
+    stage.settle(&ccm, "marker").await;
+    assert_eq!(addresses(&stage.node("node-1").await), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_tag_is_told_and_keeps_a_node_waiting_only_if_that_is_wanted() {
+    let vms = [
+        Vm::named("node-1"),
+        Vm { host: "esx-b1".into(), cluster: "cluster-b".into(), ..Vm::named("node-2") },
+    ];
+    let tagged = Inventory::small()
+        .vms(vms.clone())
+        .category("k8s-zone", &[("zone-a", &["/DC0/host/cluster-a"])])
+        .category("k8s-region", &[("eu", &["/DC0"])]);
+    let stage = Stage::with(tagged).await;
+    stage.add_nodes(&vms).await;
+    let strict = stage.controller(ZONES, &["--require-zones", "--tag-refresh-period=1s"]);
+    let text = stage.event("node-2", "ZoneMissing").await;
+    assert!(text.contains("no tag of the category \"k8s-zone\""), "{text}");
+    stage.initialised("node-1", &strict).await;
+    assert!(has_taint(&stage.node("node-2").await, UNINITIALIZED));
+    // Its own tag is as good as one on what it stands below.
+    stage.vcenter.attach_tag("k8s-zone", "zone-own", &["/DC0/vm/node-2"]).await;
+    stage.vcenter.attach_tag("k8s-region", "eu", &["/DC0/vm/node-2"]).await;
+    let node = stage.initialised("node-2", &strict).await;
+    assert_eq!(label(&node, "topology.kubernetes.io/zone"), Some("zone-own"));
+    drop(strict);
+
+    let vm = Vm { host: "esx-b2".into(), cluster: "cluster-b".into(), ..Vm::named("node-3") };
+    stage.vcenter.add_vms("DC0", [vm.clone()]).await;
+    stage.add_nodes(&[vm]).await;
+    let lenient = stage.controller(ZONES, &["--leader-elect=false"]);
+    let node = stage.initialised("node-3", &lenient).await;
+    assert_eq!(label(&node, "topology.kubernetes.io/zone"), None);
+    assert_eq!(label(&node, "topology.kubernetes.io/region"), Some("eu"));
+    stage.event("node-3", "ZoneMissing").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_follow_a_vmotion_only_where_that_is_asked_for() {
+    let vm = Vm { cluster: "cluster-a".into(), host: "esx-a1".into(), ..Vm::named("node-1") };
+    let stage = Stage::with(zoned(vec![vm.clone()])).await;
+    stage.add_nodes(&[vm]).await;
+    let zone = "topology.kubernetes.io/zone";
+    let still = stage.controller(ZONES, &["--leader-elect=false"]);
+    let node = stage.initialised("node-1", &still).await;
+    assert_eq!(label(&node, zone), Some("zone-a"));
+    stage.vcenter.patch_vm("/DC0/vm/node-1", serde_json::json!({"host": "esx-b1"})).await;
+    stage.settle(&still, "marker").await;
+    assert_eq!(label(&stage.node("node-1").await, zone), Some("zone-a"));
+    drop(still);
+    let _following = stage.controller(ZONES, &["--leader-elect=false", "--refresh-labels"]);
+    stage.until("the zone follows", "node-1", |node| label(node, zone) == Some("zone-b")).await;
+}

@@ -1,0 +1,208 @@
+//! Taking over from the Go controller, and giving back to it: neither writes to a node the other has
+//! initialised.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use common::*;
+use k8s_openapi::api::core::v1::Node as KubeNode;
+use testkit::{ControlPlane, Inventory, Nic, Node, Process, Vm};
+
+fn nic(network: &str, addresses: &[&str]) -> Nic {
+    let addresses = addresses.iter().map(ToString::to_string).collect();
+    Nic { network: network.into(), connected: true, addresses }
+}
+
+/// Machines of many shapes: one or several cards, both families, an address on a rule's network, one
+/// in a rule's subnet, one that is excluded, names with domains, cloud-init's order.
+fn machines() -> Vec<Vm> {
+    let document = "network: {ethernets: {eth0: {addresses: [10.1.0.44/16]}}}";
+    let metadata = BTreeMap::from([
+        ("guestinfo.metadata".to_owned(), STANDARD.encode(document)),
+        ("guestinfo.metadata.encoding".to_owned(), "base64".to_owned()),
+    ]);
+    let shape = |n: usize, nics: Vec<Nic>| Vm { nics, ..Vm::numbered("node", n) };
+    let mut all = Vec::new();
+    for n in 1..=20 {
+        let v4 = format!("10.1.0.{n}/16");
+        let v6 = format!("fd00:1::{n}/64");
+        let vm = match n % 5 {
+            0 => shape(n, vec![nic("VM Network", &[&v4, &v6])]),
+            1 => shape(
+                n,
+                vec![nic("VM Network", &[&format!("172.16.0.{n}/24"), &v6]), nic("second", &[&v4])],
+            ),
+            2 => shape(
+                n,
+                vec![
+                    nic("second", &[&format!("192.168.7.{n}/24"), &v6]),
+                    nic("VM Network", &["fe80::1/64", &v4]),
+                ],
+            ),
+            3 => Vm {
+                host_name: format!("node-{n}.example.com"),
+                ..shape(n, vec![nic("VM Network", &[&format!("10.9.0.{n}/16"), &v4, &v6])])
+            },
+            _ => Vm {
+                extra_config: metadata.clone(),
+                ..shape(
+                    n,
+                    vec![nic("VM Network", &[&format!("10.1.1.{n}/16"), "10.1.0.44/16", &v6])],
+                )
+            },
+        };
+        let letter = if n % 2 == 0 { "a" } else { "b" };
+        all.push(Vm { cluster: format!("cluster-{letter}"), ..vm });
+    }
+    all
+}
+
+const DUAL: &str = "    ipFamily: [ipv4, ipv6]
+labels: {zone: k8s-zone, region: k8s-region}
+nodes: {internalNetworkSubnetCidr: '10.1.0.0/16,fd00:1::/64', externalVmNetworkName: second, excludeInternalNetworkSubnetCidr: 10.9.0.0/16}";
+
+async fn stage() -> (Stage, Vec<Vm>) {
+    let all = machines();
+    let mut inventory = Inventory::small()
+        .vms(all.clone())
+        .category(
+            "k8s-zone",
+            &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
+        )
+        .category("k8s-region", &[("eu", &["/DC0"])]);
+    inventory.datacenters[0].networks.push("second".into());
+    let stage = Stage::on(ControlPlane::builder().with_audit(), inventory).await;
+    for (n, vm) in all.iter().enumerate() {
+        let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
+        // Some kubelets were told their address.
+        let node = if n % 5 == 4 {
+            node.annotation("alpha.kubernetes.io/provided-node-ip", &format!("10.1.0.{}", n + 1))
+        } else {
+            node
+        };
+        stage.nodes.add(node).await;
+    }
+    (stage, all)
+}
+
+async fn all_initialised(stage: &Stage, all: &[Vm], by: &Process) -> Vec<KubeNode> {
+    let mut nodes = Vec::new();
+    for vm in all {
+        stage.initialised(&vm.name, by).await;
+        let settled = |node: &KubeNode| addresses(node).iter().any(|a| a.contains("fd00"));
+        nodes.push(stage.until("both families are there", &vm.name, settled).await);
+    }
+    nodes
+}
+
+/// What a user sees of a node that a cloud controller decides.
+fn shown(node: &KubeNode) -> (String, Vec<String>, BTreeMap<String, String>) {
+    let labels = node.metadata.labels.clone().unwrap_or_default().into_iter();
+    let ours = |key: &str| {
+        key.contains("topology") || key.contains("failure-domain") || key.contains("instance-type")
+    };
+    (provider_id(node).to_owned(), addresses(node), labels.filter(|(key, _)| ours(key)).collect())
+}
+
+fn go(stage: &Stage) -> Process {
+    // The Go controller serves two families only with this switch.
+    let kubeconfig = stage.plane.kubeconfig();
+    let of = |flag: &str| format!("--{flag}={}", kubeconfig.display());
+    let arguments = [
+        "--cloud-provider=vsphere".into(),
+        format!("--cloud-config={}", stage.configuration(DUAL).display()),
+        of("kubeconfig"),
+        of("authentication-kubeconfig"),
+        of("authorization-kubeconfig"),
+        "--leader-elect=false".into(),
+        "--bind-address=127.0.0.1".into(),
+        format!("--secure-port={}", free_port()),
+        "--webhook-secure-port=0".into(),
+        "--node-status-update-frequency=3s".into(),
+        "--concurrent-node-syncs=4".into(),
+    ];
+    let program = testkit::peer("vsphere-cloud-controller-manager");
+    let switch = [("ENABLE_ALPHA_DUAL_STACK", "1")];
+    Process::spawn(&program, "go-cpi", arguments, &switch, &stage.workdir).unwrap()
+}
+
+const OURS: &str = "vsphere-cloud-controller-manager/0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_same() {
+    let (stage, all) = stage().await;
+    let theirs = go(&stage);
+    let before = all_initialised(&stage, &all, &theirs).await;
+    drop(theirs);
+    let ours = stage.controller(DUAL, &["--leader-elect=false"]);
+    let marker = Vm {
+        nics: vec![nic("second", &["10.1.9.9/16", "fd00:1::9999/64"])],
+        ..Vm::named("marker")
+    };
+    stage.vcenter.add_vms("DC0", [marker.clone()]).await;
+    stage.add_nodes(&[marker]).await;
+    stage.initialised("marker", &ours).await;
+    let writes: Vec<String> =
+        stage.node_writes(OURS).into_iter().filter(|write| !write.contains("marker")).collect();
+    assert!(writes.is_empty(), "{writes:?}");
+    // The same nodes anew, by ours: every decision is the same.
+    for (node, vm) in before.iter().zip(&all) {
+        stage.api().delete(&vm.name, &Default::default()).await.unwrap();
+        let mut fresh = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
+        if let Some(wish) = node
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|a| a.get("alpha.kubernetes.io/provided-node-ip"))
+        {
+            fresh = fresh.annotation("alpha.kubernetes.io/provided-node-ip", wish);
+        }
+        add_again(&stage, fresh, &vm.name).await;
+    }
+    for (node, again) in before.iter().zip(all_initialised(&stage, &all, &ours).await) {
+        assert_eq!(shown(&again), shown(node));
+    }
+}
+
+/// The CSINode of the node's first life is still there.
+async fn add_again(stage: &Stage, node: Node, name: &str) {
+    let csi = kube::Api::<k8s_openapi::api::storage::v1::CSINode>::all(stage.plane.client());
+    let _ = csi.delete(name, &Default::default()).await;
+    stage.nodes.add(node).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
+    let (stage, all) = stage().await;
+    let ours = stage.controller(DUAL, &["--leader-elect=false"]);
+    let before = all_initialised(&stage, &all, &ours).await;
+    drop(ours);
+    let theirs = go(&stage);
+    // Its marker; and then at least one whole round of its status updates, which come every 3 s.
+    let marker = Vm {
+        nics: vec![nic("second", &["10.1.9.9/16", "fd00:1::9999/64"])],
+        ..Vm::named("marker")
+    };
+    stage.vcenter.add_vms("DC0", [marker.clone()]).await;
+    stage.add_nodes(&[marker]).await;
+    stage.initialised("marker", &theirs).await;
+    let calls = stage.vcenter.calls().await.of("FindByUuid");
+    testkit::eventually(
+        "a round of status updates is over",
+        Duration::from_secs(120),
+        async || {
+            let now = stage.vcenter.calls().await.of("FindByUuid");
+            if now > calls + 45 { Ok(()) } else { Err(format!("{} of 45 lookups", now - calls)) }
+        },
+    )
+    .await;
+    for node in before {
+        let name = node.metadata.name.clone().unwrap();
+        let after = stage.node(&name).await;
+        assert_eq!(shown(&after), shown(&node), "{name}");
+        assert_eq!(after.spec, node.spec, "{name}");
+    }
+}
