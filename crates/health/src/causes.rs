@@ -114,6 +114,7 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::CLAIM_PENDING, codes::NO_SHARED_DATASTORE, None),
     follows(codes::CLAIM_PENDING, codes::PRIVILEGE_DATASTORE, None),
     follows(codes::CLAIM_PENDING, codes::SERVICE_DOWN, None),
+    follows(codes::CLASS_DATASTORE_UNREACHABLE, codes::NO_SHARED_DATASTORE, VCENTER),
     follows(codes::DATASTORE_DOWN, codes::HOST_UNUSABLE, None),
 ];
 

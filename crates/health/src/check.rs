@@ -116,6 +116,7 @@ impl Hit {
 
     /// Gives a value of this object.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "callers pass numbers and texts alike")]
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.own.push((name, value.to_string()));
         self
@@ -124,6 +125,7 @@ impl Hit {
     /// Gives a value all objects of one finding have in common. Different values make different
     /// findings.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "callers pass numbers and texts alike")]
     pub fn shared(mut self, name: &'static str, value: impl ToString) -> Self {
         self.shared.push((name, value.to_string()));
         self

@@ -86,11 +86,7 @@ impl Examination {
                 self.run_cluster(&[Part::Vms]);
             }
             Touched::Node(name) => self.change_node(name, edit),
-            Touched::Volume(handle) => {
-                edit(&mut self.facts);
-                self.run_volumes(std::slice::from_ref(handle));
-                self.run_cluster(&[Part::Volumes]);
-            }
+            Touched::Volume(handle) => self.change_volume(handle, edit),
             Touched::Pods => {
                 edit(&mut self.facts);
                 self.run_cluster(&[Part::Pods]);
@@ -105,8 +101,13 @@ impl Examination {
 
     /// What was found, brought together.
     pub fn report(&self) -> Report<'_> {
+        Report::of(self.hits(), &self.facts)
+    }
+
+    /// What was found, one by one.
+    pub fn hits(&self) -> impl Iterator<Item = &Hit> {
         let hits = self.cluster.iter().chain(self.nodes.values()).chain(self.volumes.values());
-        Report::of(hits.flatten(), &self.facts)
+        hits.flatten()
     }
 
     fn change_vm(&mut self, at: &VmRef, edit: impl FnOnce(&mut Facts)) {
@@ -126,6 +127,9 @@ impl Examination {
         if let Some(vm) = &after {
             self.index.add_vm(at, vm);
         }
+        for node in &nodes {
+            volumes.extend(self.index.volumes_on_node(node).iter().cloned());
+        }
         self.run_nodes(&nodes.into_iter().collect::<Vec<_>>());
         self.run_volumes(&volumes.into_iter().collect::<Vec<_>>());
         self.run_cluster(&[Part::Vms]);
@@ -140,7 +144,21 @@ impl Examination {
             self.index.add_node(&node);
         }
         self.run_nodes(&[name.to_owned()]);
+        let volumes = self.index.volumes_on_node(name).to_vec();
+        self.run_volumes(&volumes);
         self.run_cluster(&[Part::Nodes]);
+    }
+
+    fn change_volume(&mut self, handle: &str, edit: impl FnOnce(&mut Facts)) {
+        if let Some(volume) = self.stored_volume(handle).cloned() {
+            self.index.remove_volume(&volume);
+        }
+        edit(&mut self.facts);
+        if let Some(volume) = self.stored_volume(handle).cloned() {
+            self.index.add_volume(&volume);
+        }
+        self.run_volumes(&[handle.to_owned()]);
+        self.run_cluster(&[Part::Volumes]);
     }
 
     fn stored_vm(&self, at: &VmRef) -> Option<&Vm> {
@@ -149,6 +167,10 @@ impl Examination {
 
     fn stored_node(&self, name: &str) -> Option<&Node> {
         self.facts.cluster.nodes.get()?.get(name)
+    }
+
+    fn stored_volume(&self, handle: &str) -> Option<&Volume> {
+        self.facts.storage.volumes.get()?.get(handle)
     }
 
     fn nodes_on_host(&self, vcenter: &str, host: &str) -> Vec<String> {
@@ -193,8 +215,7 @@ impl Examination {
 
     fn run_volumes(&mut self, handles: &[String]) {
         for handle in handles {
-            let stored = self.facts.storage.volumes.get().and_then(|volumes| volumes.get(handle));
-            let hits = stored.map_or_else(Vec::new, |volume| {
+            let hits = self.stored_volume(handle).map_or_else(Vec::new, |volume| {
                 let mut sink = Sink::default();
                 examine_volume(&self.view(), volume, checks::all(), &mut sink);
                 sink.hits

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::facts::{Facts, Node, Vm};
+use crate::facts::{Facts, Node, Vm, Volume};
 
 /// A VM by its vCenter and reference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +22,7 @@ pub struct Index {
     vms_by_host: HashMap<String, Vec<VmRef>>,
     nodes_by_uuid: HashMap<String, Vec<String>>,
     nodes_by_name: HashMap<String, Vec<String>>,
+    volumes_by_node: HashMap<String, Vec<String>>,
 }
 
 impl Index {
@@ -35,6 +36,9 @@ impl Index {
         }
         for node in facts.cluster.nodes.get().into_iter().flat_map(|nodes| nodes.values()) {
             index.add_node(node);
+        }
+        for volume in facts.storage.volumes.get().into_iter().flat_map(|volumes| volumes.values()) {
+            index.add_volume(volume);
         }
         index
     }
@@ -59,7 +63,7 @@ impl Index {
         list(&self.vms_by_host, &host_key(vcenter, host))
     }
 
-    /// Nodes that may run on a VM with a BIOS uuid.
+    /// Nodes that may run on a VM with a BIOS uuid, or are registered under it.
     pub fn nodes_with_uuid(&self, uuid: &str) -> &[String] {
         list(&self.nodes_by_uuid, &uuid.to_ascii_lowercase())
     }
@@ -67,6 +71,26 @@ impl Index {
     /// Nodes whose name a guest has.
     pub fn nodes_with_guest_name(&self, name: &str) -> &[String] {
         list(&self.nodes_by_name, &name.to_ascii_lowercase())
+    }
+
+    /// Handles of the volumes Kubernetes has on a node.
+    pub fn volumes_on_node(&self, node: &str) -> &[String] {
+        list(&self.volumes_by_node, node)
+    }
+
+    pub(crate) fn add_volume(&mut self, volume: &Volume) {
+        let Some(node) = &volume.node else { return };
+        let list = self.volumes_by_node.entry(node.clone()).or_default();
+        if !list.contains(&volume.handle) {
+            list.push(volume.handle.clone());
+        }
+    }
+
+    pub(crate) fn remove_volume(&mut self, volume: &Volume) {
+        let list = volume.node.as_ref().and_then(|node| self.volumes_by_node.get_mut(node));
+        if let Some(list) = list {
+            list.retain(|handle| handle != &volume.handle);
+        }
     }
 
     pub(crate) fn add_vm(&mut self, at: &VmRef, vm: &Vm) {
@@ -101,7 +125,7 @@ impl Index {
     }
 
     pub(crate) fn add_node(&mut self, node: &Node) {
-        for uuid in uuids(node) {
+        for uuid in uuids(node).into_iter().chain(registered(node)) {
             let list = self.nodes_by_uuid.entry(uuid).or_default();
             if !list.contains(&node.name) {
                 list.push(node.name.clone());
@@ -115,7 +139,7 @@ impl Index {
     }
 
     pub(crate) fn remove_node(&mut self, node: &Node) {
-        for uuid in uuids(node) {
+        for uuid in uuids(node).into_iter().chain(registered(node)) {
             if let Some(list) = self.nodes_by_uuid.get_mut(&uuid) {
                 list.retain(|other| other != &node.name);
             }
@@ -130,6 +154,12 @@ fn list<'a, T>(table: &'a HashMap<String, Vec<T>>, key: &str) -> &'a [T] {
 
 fn host_key(vcenter: &str, host: &str) -> String {
     format!("{vcenter}/{host}")
+}
+
+/// The uuid a node is registered under with the storage driver.
+fn registered(node: &Node) -> Option<String> {
+    let entry = node.csi.get()?.as_ref()?;
+    Some(entry.node_id.to_ascii_lowercase())
 }
 
 /// The BIOS uuids a node's VM may have, likeliest first: firmware of different ages writes the first
@@ -155,15 +185,15 @@ pub(crate) fn uuids(node: &Node) -> Vec<String> {
 /// The same uuid with the bytes of its first three groups in the other order; `None` if it is none.
 pub(crate) fn swapped(uuid: &str) -> Option<String> {
     let groups: Vec<&str> = uuid.split('-').collect();
-    let [a, b, c, d, e] = groups.as_slice() else { return None };
-    let lengths_fit = [(a, 8), (b, 4), (c, 4), (d, 4), (e, 12)];
-    if lengths_fit.iter().any(|(group, length)| group.len() != *length || !group.is_ascii()) {
+    let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+    if lengths != [8, 4, 4, 4, 12] || !uuid.is_ascii() {
         return None;
     }
     let turn = |group: &str| -> String {
         (0..group.len()).step_by(2).rev().map(|at| &group[at..at + 2]).collect()
     };
-    Some(format!("{}-{}-{}-{d}-{e}", turn(a), turn(b), turn(c)))
+    let turned: Vec<String> = groups.iter().take(3).map(|group| turn(group)).collect();
+    Some(format!("{}-{}-{}", turned.join("-"), groups[3], groups[4]))
 }
 
 #[cfg(test)]

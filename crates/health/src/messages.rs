@@ -44,7 +44,7 @@ messages! {
     r#"no matches for kind "CSINodeTopology" in version "cns.vmware.com/v1alpha1""# means
         "the controller has not come up yet, which defines this kind; the node pods are not at fault",
         see CRD_MISSING, CONTROLLER_PENDING;
-    r#"timed out while waiting for topology labels to be updated in ... CSINodeTopology instance"# means
+    r"timed out while waiting for topology labels to be updated in ... CSINodeTopology instance" means
         "the syncer, inside the controller, could not find this node's VM or zone",
         see TOPOLOGY_NOT_SET, TAG_MISSING, VM_NOT_FOUND;
     "failed to retrieve nodeVM ... virtual machine wasn't found" means

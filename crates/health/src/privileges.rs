@@ -142,8 +142,8 @@ pub fn document() -> String {
          and datastores that appear later.\n\n\
          | on | privileges | role | for | without it |\n|---|---|---|---|---|\n",
     );
-    for requirement in REQUIREMENTS {
-        page.push_str(&format!(
+    let row = |requirement: &Requirement| {
+        format!(
             "| {} | {} | {} | {}: {} | [{code}]({code}.md) |\n",
             requirement.on.name(),
             requirement.privileges.join(", "),
@@ -151,8 +151,9 @@ pub fn document() -> String {
             requirement.needs.name(),
             requirement.purpose,
             code = requirement.finding.code,
-        ));
-    }
+        )
+    };
+    page.extend(REQUIREMENTS.iter().map(row));
     page
 }
 

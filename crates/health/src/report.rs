@@ -181,7 +181,7 @@ fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {
     seen.dedup();
     let mut text = seen.join("; ");
     if more > 0 && seen.len() > 1 {
-        text.push_str(&format!("; and {more} more"));
+        text = format!("{text}; and {more} more");
     }
     shortened(text)
 }

@@ -13,6 +13,8 @@ use std::sync::LazyLock;
 
 use crate::check::Check;
 
+pub(crate) use drivers::images::successor as successor_image;
+
 static ALL: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
     [
         nodes::CHECKS,

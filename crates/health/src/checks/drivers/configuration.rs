@@ -34,7 +34,8 @@ mod tests {
             &CHECK,
             &["VDO-1619"],
             |facts| {
-                facts.storage_driver().config_secret = Some(("vsphere-config-secret".into(), false))
+                facts.storage_driver().config_secret =
+                    Some(("vsphere-config-secret".into(), false));
             },
             |facts| facts.cluster.drivers.cloud = Known::unknown("VDO may not list DaemonSets"),
         );

@@ -29,7 +29,7 @@ mod tests {
             &CHECK,
             &["VDO-1617"],
             |facts| {
-                facts.cluster.drivers.others = vec!["kube-system/vsphere-csi-controller".into()]
+                facts.cluster.drivers.others = vec!["kube-system/vsphere-csi-controller".into()];
             },
             |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list Deployments"),
         );

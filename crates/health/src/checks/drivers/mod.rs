@@ -6,7 +6,7 @@ mod crashes;
 mod definitions;
 mod doubles;
 mod features;
-pub(crate) mod images;
+pub(super) mod images;
 mod kubelet_path;
 mod last_words;
 mod leases;

@@ -34,7 +34,7 @@ mod tests {
             &CHECK,
             &["VDO-1620"],
             |facts| {
-                facts.storage_driver().unsuitable = Some("made for Kubernetes 1.28 to 1.30".into())
+                facts.storage_driver().unsuitable = Some("made for Kubernetes 1.28 to 1.30".into());
             },
             |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list Deployments"),
         );

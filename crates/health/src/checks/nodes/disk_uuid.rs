@@ -15,10 +15,8 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     match &found.vm.disk_uuid {
         Known::Known(true) => {}
         Known::Known(false) => {
-            let definition = match found.vm.disk_uuid_set {
-                true => codes::DISK_UUID_WAITS,
-                false => codes::DISK_UUID_OFF,
-            };
+            let definition =
+                if found.vm.disk_uuid_set { codes::DISK_UUID_WAITS } else { codes::DISK_UUID_OFF };
             sink.raise(Hit::of_vm(definition, node, found));
         }
         Known::Unknown { reason } => {

@@ -7,7 +7,7 @@ use crate::{checks::prelude::*, facts::Power};
 pub(super) const CHECK: Check = Check {
     name: "nodes/holds_volumes",
     gives: &[codes::NODE_HOLDS_VOLUMES],
-    run: Run::Cluster(&[Part::Nodes, Part::Volumes], check),
+    run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
 /// How long a node may be away before somebody should act.

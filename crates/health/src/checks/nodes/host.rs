@@ -17,9 +17,10 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         return;
     };
     let many = storage.volumes_per_node.is_some_and(|volumes| volumes > 59);
-    let (needed, purpose) = match many {
-        true => (Version::new(8, 0, 0), "more than 59 volumes per node"),
-        false => (Version::new(6, 7, 3), "container volumes"),
+    let (needed, purpose) = if many {
+        (Version::new(8, 0, 0), "more than 59 volumes per node")
+    } else {
+        (Version::new(6, 7, 3), "container volumes")
     };
     if host.version < needed {
         sink.raise(

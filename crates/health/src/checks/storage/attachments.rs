@@ -5,7 +5,7 @@ use crate::{checks::prelude::*, messages};
 pub(super) const CHECK: Check = Check {
     name: "storage/attachments",
     gives: &[codes::DETACH_STUCK, codes::ATTACH_FAILS],
-    run: Run::Cluster(&[Part::Volumes], check),
+    run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
 /// How long it may take.
@@ -25,9 +25,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let cns = storage.cns.get();
         let forgotten = attachment.message.contains("not found in QueryVolume")
             || cns.is_some_and(|cns| !cns.contains_key(&attachment.volume));
-        let definition = match attachment.detaching && forgotten {
-            true => codes::DETACH_STUCK,
-            false => codes::ATTACH_FAILS,
+        let definition = if attachment.detaching && forgotten {
+            codes::DETACH_STUCK
+        } else {
+            codes::ATTACH_FAILS
         };
         let machine = view.node(&attachment.node).and_then(|node| view.only_machine(node));
         let vm = machine.map_or("THE_NODES_VM", |found| found.vm.path.as_str());

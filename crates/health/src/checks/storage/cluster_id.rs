@@ -31,12 +31,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let used = sink.need(&id.of_volumes, cluster_subject, question).and_then(Option::as_ref);
     if let (Some(configured), Some(generated)) = (&id.configured, &id.generated) {
         let keep = used.unwrap_or(generated);
-        let step = match keep == configured {
-            true => format!(
+        let step = if keep == configured {
+            format!(
                 "kubectl delete configmap --namespace {} vsphere-csi-cluster-id",
                 driver.namespace
-            ),
-            false => "Remove cluster-id from the driver's configuration".to_owned(),
+            )
+        } else {
+            "Remove cluster-id from the driver's configuration".to_owned()
         };
         sink.raise(
             hit(codes::CLUSTER_ID_TWICE)
@@ -45,8 +46,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 .with("used", keep)
                 .with("step", step),
         );
-    } else if let (Some(current), Some(used)) = (current, used)
-        && current != used
+    }
+    let known = [&id.configured, &id.generated];
+    if let (Some(current), Some(used)) = (current, used)
+        && !known.contains(&&Some(used.clone()))
     {
         sink.raise(hit(codes::CLUSTER_ID_CHANGED).with("current", current).with("used", used));
     }

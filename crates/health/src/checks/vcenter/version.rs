@@ -25,9 +25,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         if about.version < needed {
             let name =
                 strict.map_or("the storage driver".to_owned(), |v| format!("storage driver {v}"));
-            let alternative = match about.version >= OLDEST {
-                true => "storageProvider.version: 3.1.2, the last that works with it",
-                false => "there is no release for so old a vCenter",
+            let alternative = if about.version >= OLDEST {
+                "storageProvider.version: 3.1.2, the last that works with it"
+            } else {
+                "there is no release for so old a vCenter"
             };
             let hit = super::hit(codes::VCENTER_TOO_OLD, vcenter).with("driver", name);
             sink.raise(

@@ -1,0 +1,151 @@
+//! However much is wrong, the status stays small, and everything can be reached.
+
+use std::collections::BTreeSet;
+
+use api::Severity;
+use health::{Examination, MAX_BYTES, MAX_FINDINGS, date};
+use jiff::Timestamp;
+
+use crate::{
+    facts::{Acknowledged, Facts, Known, Platform},
+    healthy,
+    shortcuts::Shortcuts,
+};
+
+/// 5,000 nodes, each with several faults, most with texts of their own.
+fn wreck() -> Facts {
+    let mut facts = health::sample::sized(Platform::Kubernetes, 3, 4997, 5000);
+    for (n, node) in facts.cluster.nodes.get_mut().unwrap().values_mut().enumerate() {
+        node.provider_id = if n % 2 == 0 { None } else { Some(format!("k3s://{}", node.name)) };
+        node.topology_error = Some(format!("the syncer met {}", "trouble ".repeat(200)));
+        node.csi = Known::Known(None);
+    }
+    for (n, vm) in facts.inventory().vms.values_mut().enumerate() {
+        vm.disk_uuid = false.into();
+        vm.disk_uuid_set = false;
+        vm.hardware = 10;
+        vm.snapshots = vec!["s".repeat(500)];
+        vm.datacenter = format!("DC-{n}");
+        vm.nics.clear();
+    }
+    facts
+}
+
+#[test]
+fn five_thousand_broken_nodes_fit_into_the_status() {
+    let examination = Examination::of(wreck());
+    let report = examination.report();
+    assert!(report.all().len() > MAX_FINDINGS, "the wreck is not bad enough to show anything");
+    let findings = report.findings();
+    let bytes = serde_json::to_string(&findings).unwrap().len();
+    assert!(findings.len() <= MAX_FINDINGS && bytes < 256 * 1024, "{} in {bytes}", findings.len());
+    assert!(bytes <= MAX_BYTES + 4096);
+    let last = findings.last().unwrap();
+    assert_eq!(last.code, "VDO-1802", "what is left out is said to be");
+    let off = findings.iter().find(|finding| finding.code == "VDO-1203").unwrap();
+    assert_eq!((off.count, off.objects.len()), (5000, 10));
+}
+
+#[test]
+fn every_object_of_a_finding_is_reached_page_by_page() {
+    let examination = Examination::of(wreck());
+    let report = examination.report();
+    let mut names = BTreeSet::new();
+    loop {
+        let page = report.page("VDO-1203", names.len(), 700);
+        assert_eq!(page.total, 5000);
+        if page.entries.is_empty() {
+            break;
+        }
+        names.extend(page.entries.into_iter().map(|entry| entry.subject.name));
+    }
+    assert_eq!(names.len(), 5000, "each once");
+}
+
+#[test]
+fn one_fault_of_many_nodes_is_one_finding_with_steps_for_the_first() {
+    let mut facts = healthy();
+    for name in ["worker-1", "worker-2", "worker-3", "worker-4", "worker-5"] {
+        facts.vm(name).disk_uuid = false.into();
+        facts.vm(name).disk_uuid_set = false;
+    }
+    let findings = Examination::of(facts).report().findings();
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    let finding = &findings[0];
+    assert_eq!(finding.count, 5);
+    assert!(finding.seen.as_ref().unwrap().ends_with("and 2 more"));
+    let off: Vec<_> = finding.remedy.iter().filter(|step| step.contains("vm.power -off")).collect();
+    assert_eq!(off.len(), 3, "{:#?}", finding.remedy);
+    assert!(finding.remedy.last().unwrap().contains("vdoctl findings VDO-1203"));
+}
+
+#[test]
+fn a_finding_somebody_accepted_is_shown_as_such_until_it_runs_out() {
+    let mut facts = healthy();
+    facts.vcenter().user = "k8s".into();
+    let later = Timestamp::from_second(facts.now.as_second() + 3600).unwrap();
+    facts.operator.acknowledged = vec![Acknowledged {
+        code: "VDO-1307".into(),
+        object: None,
+        reason: "moves to the new domain on Monday".into(),
+        until: Some(later),
+    }];
+    let examination = Examination::of(facts.clone());
+    let report = examination.report();
+    assert_eq!(report.worst(), None, "nobody is woken for it");
+    assert!(report.blockers().is_empty(), "and nothing waits for it");
+    let shown = report.findings().remove(0).acknowledged.unwrap();
+    assert_eq!(shown.reason, "moves to the new domain on Monday");
+    facts.now = later;
+    let examination = Examination::of(facts);
+    assert_eq!(examination.report().worst(), Some(Severity::Blocker));
+    assert_eq!(examination.report().blockers().len(), 1);
+}
+
+#[test]
+fn since_when_is_kept_from_one_look_to_the_next() {
+    let mut facts = healthy();
+    facts.vm("worker-1").disk_uuid = false.into();
+    facts.vm("worker-1").disk_uuid_set = false;
+    let mut first = Examination::of(facts.clone()).report().findings();
+    let begin = Timestamp::from_second(1000).unwrap();
+    date(&mut first, &[], begin);
+    facts.vm("worker-2").disk_uuid = false.into();
+    facts.vm("worker-2").disk_uuid_set = false;
+    facts.vm("worker-2").hardware = 9;
+    let mut second = Examination::of(facts).report().findings();
+    date(&mut second, &first, Timestamp::from_second(2000).unwrap());
+    let since = |code: &str| {
+        let finding = second.iter().find(|finding| finding.code == code).unwrap();
+        finding.since.as_ref().unwrap().0.as_second()
+    };
+    assert_eq!((since("VDO-1203"), since("VDO-1204")), (1000, 2000));
+}
+
+#[test]
+fn a_vcenter_that_is_away_is_one_alarm_and_nothing_is_called_fine() {
+    let mut facts = healthy();
+    let reason = "vcenter-a does not answer";
+    let vcenter = facts.vcenter();
+    vcenter.reach = health::facts::Reach::NoAnswer { reason: "connection timed out".into() };
+    vcenter.tls = Known::unknown(reason);
+    vcenter.login = Known::unknown(reason);
+    vcenter.about = Known::unknown(reason);
+    vcenter.clock_ahead = Known::unknown(reason);
+    vcenter.grants = Known::unknown(reason);
+    vcenter.tasks = Known::unknown(reason);
+    vcenter.inventory = Known::unknown(reason);
+    vcenter.services.values_mut().for_each(|state| *state = Known::unknown(reason));
+    let findings = Examination::of(facts).report().findings();
+    let roots: Vec<&str> =
+        findings.iter().filter(|f| f.consequence_of.is_none()).map(|f| f.code.as_str()).collect();
+    assert_eq!(roots, ["VDO-1301"], "{findings:#?}");
+    let unknown = findings.iter().find(|finding| finding.code == "VDO-1801").unwrap();
+    assert!(unknown.count > 24, "every node's VM is unknown: {unknown:#?}");
+}
+
+#[test]
+fn an_empty_world_is_unknown_and_does_not_panic() {
+    let findings = Examination::of(Facts::default()).report().findings();
+    assert!(findings.iter().any(|finding| finding.code == "VDO-1801"), "{findings:#?}");
+}

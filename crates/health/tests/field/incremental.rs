@@ -1,0 +1,102 @@
+//! After any change, what is known is the same as if everything had been examined anew.
+
+use health::{Examination, Touched, VmRef};
+use proptest::prelude::*;
+
+use crate::{
+    facts::{Facts, Power},
+    healthy,
+    shortcuts::Shortcuts,
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Vm(usize, u8),
+    Node(usize, u8),
+    Volume(u32, u8),
+    Host(u8, bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0..24_usize, 0..6_u8).prop_map(|(n, what)| Step::Vm(n, what)),
+        (1..=21_usize, 0..4_u8).prop_map(|(n, what)| Step::Node(n, what)),
+        (0..24_u32, 0..3_u8).prop_map(|(n, what)| Step::Volume(n, what)),
+        (1..=4_u8, any::<bool>()).prop_map(|(n, on)| Step::Host(n, on)),
+    ];
+    prop::collection::vec(step, 1..12)
+}
+
+fn apply(examination: &mut Examination, step: &Step) {
+    match step {
+        Step::Vm(n, what) => {
+            let id = format!("vm-{n:05}");
+            let touched = Touched::Vm(VmRef { vcenter: "vcenter-a".into(), vm: id.clone() });
+            examination.change(&touched, |facts| change_vm(facts, &id, *what));
+        }
+        Step::Node(n, what) => {
+            let name = format!("worker-{n}");
+            let touched = Touched::Node(name.clone());
+            examination.change(&touched, |facts| {
+                let nodes = facts.cluster.nodes.get_mut().unwrap();
+                match (what, nodes.get_mut(&name)) {
+                    (0, Some(node)) => node.provider_id = None,
+                    (1, Some(node)) => node.ready = !node.ready,
+                    (2, Some(node)) => node.system_uuid = "changed".into(),
+                    _ => {
+                        nodes.remove(&name);
+                    }
+                }
+            });
+        }
+        Step::Volume(n, what) => {
+            let handle = health::sample::handle(*n);
+            examination.change(&Touched::Volume(handle.clone()), |facts| {
+                let volumes = facts.storage.volumes.get_mut().unwrap();
+                match (what, volumes.get_mut(&handle)) {
+                    (0, Some(volume)) => volume.node = Some("worker-1".into()),
+                    (1, Some(volume)) => volume.expanding = !volume.expanding,
+                    _ => {
+                        facts.storage.cns.get_mut().unwrap().remove(&handle);
+                    }
+                }
+            });
+        }
+        Step::Host(n, maintenance) => {
+            let host = format!("host-{n}");
+            let touched = Touched::Host { vcenter: "vcenter-a".into(), host: host.clone() };
+            examination.change(&touched, |facts| {
+                facts.inventory().hosts.get_mut(&host).unwrap().maintenance = *maintenance;
+            });
+        }
+    }
+}
+
+fn change_vm(facts: &mut Facts, id: &str, what: u8) {
+    let vms = &mut facts.inventory().vms;
+    let Some(vm) = vms.get_mut(id) else { return };
+    match what {
+        0 => vm.disk_uuid = false.into(),
+        1 => vm.power = Power::Off,
+        2 => vm.guest_name = "worker-1".into(),
+        3 => vm.bios_uuid = health::sample::uuid(5),
+        4 => vm.host = "host-2".into(),
+        _ => {
+            vms.remove(id);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_change_leads_to_what_a_fresh_look_would_find(steps in steps()) {
+        let mut examination = Examination::of(healthy());
+        for step in &steps {
+            apply(&mut examination, step);
+        }
+        let fresh = Examination::of(examination.facts().clone());
+        prop_assert_eq!(examination.report().all(), fresh.report().all());
+    }
+}

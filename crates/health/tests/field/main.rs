@@ -1,0 +1,34 @@
+//! The benchmark of the field: what users of these drivers have met, produced one by one and in
+//! random combinations, and what they are told.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
+
+use health::facts;
+
+mod benchmark;
+mod bounds;
+mod combinations;
+mod faults;
+mod incremental;
+mod rows;
+#[path = "../../src/shortcuts.rs"]
+mod shortcuts;
+mod texts;
+
+use std::collections::BTreeMap;
+
+use api::Finding;
+use facts::{Facts, Platform};
+use health::Examination;
+
+/// What is found, by code.
+fn found(facts: Facts) -> BTreeMap<String, Vec<Finding>> {
+    let mut by_code: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+    for finding in Examination::of(facts).report().all() {
+        by_code.entry(finding.code.clone()).or_default().push(finding);
+    }
+    by_code
+}
+
+fn healthy() -> Facts {
+    health::sample::cluster(Platform::Kubernetes)
+}
