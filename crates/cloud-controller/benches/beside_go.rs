@@ -1,2 +1,429 @@
-//! Bench.
-fn main() {}
+//! Ours beside the Go controller: same control plane, same simulator, same run, 20 ms to vCenter.
+//!
+//! `cargo bench -p cloud-controller --bench beside_go -- 50 500 5000 --go-seconds=45 --quiet-seconds=130`
+//!
+//! The Go controller takes an hour for 5,000 nodes. It is given `--go-seconds` for each size; what it
+//! did not finish by then is extrapolated from its pace, and marked so (≈).
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench prints")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use cloud_controller::nodes::{Kept, Nodes};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node as KubeNode;
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use testkit::{ControlPlane, FaultProxy, Inventory, Process, Vcenter, Vm, Workdir};
+use tokio::{task::JoinSet, time::Instant};
+
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+/// Each way: 20 ms for an answer.
+const ONE_WAY: Duration = Duration::from_millis(10);
+/// Nodes powered off at once.
+const STOPPED: usize = 200;
+
+struct Options {
+    sizes: Vec<usize>,
+    go: Duration,
+    quiet: Duration,
+}
+
+fn options() -> Options {
+    let mut options =
+        Options { sizes: Vec::new(), go: Duration::from_secs(45), quiet: Duration::from_secs(65) };
+    for argument in std::env::args().skip(1) {
+        let seconds = |text: &str| Duration::from_secs(text.parse().unwrap());
+        if let Some(text) = argument.strip_prefix("--go-seconds=") {
+            options.go = seconds(text);
+        } else if let Some(text) = argument.strip_prefix("--quiet-seconds=") {
+            options.quiet = seconds(text);
+        } else if let Ok(size) = argument.parse() {
+            options.sizes.push(size);
+        }
+    }
+    if options.sizes.is_empty() {
+        options.sizes = vec![50, 500, 5000];
+    }
+    options
+}
+
+/// Everything but the controllers.
+struct Field {
+    plane: ControlPlane,
+    vcenter: Vcenter,
+    proxy: FaultProxy,
+    workdir: Workdir,
+    nodes: Nodes,
+    machines: Vec<Vm>,
+    _following: JoinSet<()>,
+}
+
+impl Field {
+    async fn of(size: usize) -> Self {
+        let machines: Vec<Vm> = (1..=size).map(|n| Vm::numbered("node", n)).collect();
+        let clusters: &[&str] = &["/DC0/host/cluster-a", "/DC0/host/cluster-b"];
+        let inventory = Inventory::small()
+            .vms(machines.clone())
+            .category("k8s-zone", &[("zone-a", &clusters[..1]), ("zone-b", &clusters[1..])])
+            .category("k8s-region", &[("eu", &["/DC0"])]);
+        let (plane, vcenter) = tokio::join!(ControlPlane::start(), Vcenter::start(inventory));
+        let proxy = FaultProxy::before(vcenter.address()).await;
+        proxy.delay(ONE_WAY);
+        let nodes = Nodes::new(plane.client(), Kept::default());
+        let mut following = JoinSet::new();
+        let stream = nodes.follow();
+        following.spawn(async move { std::pin::pin!(stream).for_each(async |_| {}).await });
+        let workdir = Workdir::new("beside-go").unwrap();
+        let field = Self { plane, vcenter, proxy, workdir, nodes, machines, _following: following };
+        field.configuration();
+        field
+    }
+
+    fn configuration(&self) -> PathBuf {
+        let text = format!(
+            "global: {{port: {}, insecureFlag: true}}\nvcenter:\n  one: {{server: 127.0.0.1, user: '{}', \
+             password: '{}', datacenters: [DC0]}}\nlabels: {{zone: k8s-zone, region: k8s-region}}\n",
+            self.proxy.address().port(),
+            self.vcenter.user(),
+            self.vcenter.password(),
+        );
+        self.workdir.write("vsphere.conf", text).unwrap()
+    }
+
+    fn ours(&self) -> Process {
+        let program = Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
+        let arguments = [
+            format!("--cloud-config={}", self.configuration().display()),
+            format!("--kubeconfig={}", self.plane.kubeconfig().display()),
+            "--leader-elect=false".into(),
+            "--secure-port=0".into(),
+        ];
+        Process::spawn(program, "ours", arguments, &[], &self.workdir).unwrap()
+    }
+
+    fn go(&self, more: &[&str]) -> Process {
+        let kubeconfig = self.plane.kubeconfig();
+        let of = |flag: &str| format!("--{flag}={}", kubeconfig.display());
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut arguments = vec![
+            "--cloud-provider=vsphere".into(),
+            format!("--cloud-config={}", self.configuration().display()),
+            of("kubeconfig"),
+            of("authentication-kubeconfig"),
+            of("authorization-kubeconfig"),
+            "--leader-elect=false".into(),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            "--webhook-secure-port=0".into(),
+        ];
+        arguments.extend(more.iter().map(ToString::to_string));
+        let program = testkit::peer("vsphere-cloud-controller-manager");
+        Process::spawn(&program, "go", arguments, &[], &self.workdir).unwrap()
+    }
+
+    /// Makes every node anew: Ready and tainted.
+    async fn fresh_nodes(&self) {
+        let api = Api::<KubeNode>::all(self.plane.client());
+        let work = self.machines.iter().map(|vm| {
+            let api = api.clone();
+            async move {
+                let node: KubeNode = serde_json::from_value(json!({
+                    "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
+                    "spec": {"taints": [{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]},
+                    "status": {
+                        "addresses": [{"type": "Hostname", "address": vm.name}],
+                        "conditions": [{"type": "Ready", "status": "True"}],
+                        "nodeInfo": {
+                            "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
+                            "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                            "kubeletVersion": "v1.36.4", "operatingSystem": "linux", "osImage": "",
+                        },
+                    },
+                }))
+                .unwrap();
+                let _ = api.delete(&vm.name, &Default::default()).await;
+                api.create(&PostParams::default(), &node).await.unwrap();
+            }
+        });
+        futures::stream::iter(work).buffer_unordered(16).collect::<Vec<()>>().await;
+        self.until("all nodes are fresh", Duration::from_secs(120), |node| {
+            node.is_uninitialized() && node.provider_id.is_empty()
+        })
+        .await;
+    }
+
+    /// How many nodes are so.
+    fn count(&self, is: impl Fn(&cloud_controller::model::Node) -> bool) -> usize {
+        self.nodes.all().iter().filter(|node| is(node)).count()
+    }
+
+    /// Waits until all nodes are so, or the time is over; how many are, and how long it took.
+    async fn until(
+        &self,
+        what: &str,
+        within: Duration,
+        is: impl Fn(&cloud_controller::model::Node) -> bool,
+    ) -> (usize, Duration) {
+        self.until_some(what, self.machines.len(), within, is).await
+    }
+
+    async fn until_some(
+        &self,
+        _what: &str,
+        many: usize,
+        within: Duration,
+        is: impl Fn(&cloud_controller::model::Node) -> bool,
+    ) -> (usize, Duration) {
+        let start = Instant::now();
+        loop {
+            let count = self.count(&is);
+            if count >= many || start.elapsed() > within {
+                return (count, start.elapsed());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn initialised(&self, within: Duration) -> (usize, Duration) {
+        let done = |node: &cloud_controller::model::Node| {
+            !node.is_uninitialized() && !node.provider_id.is_empty() && node.addresses.len() > 1
+        };
+        self.until("all are initialised", within, done).await
+    }
+
+    async fn set_ready(&self, names: &[String], ready: bool) {
+        let api = Api::<KubeNode>::all(self.plane.client());
+        let status = if ready { "True" } else { "False" };
+        let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        let work = names.iter().map(|name| {
+            let (api, patch) = (api.clone(), patch.clone());
+            async move {
+                api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
+                    .await
+                    .unwrap();
+            }
+        });
+        futures::stream::iter(work).buffer_unordered(16).collect::<Vec<()>>().await;
+    }
+
+    async fn set_power(&self, names: &[String], power: &str) {
+        for name in names {
+            self.vcenter.patch_vm(&format!("/DC0/vm/{name}"), json!({ "power": power })).await;
+        }
+    }
+
+    /// Waits until vCenter is not called for three seconds.
+    async fn until_quiet(&self, within: Duration) {
+        let end = Instant::now() + within;
+        let (mut last, mut since) = (0, Instant::now());
+        while Instant::now() < end && since.elapsed() < Duration::from_secs(3) {
+            let now = self.vcenter.calls().await.sum();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1024.0 * 1024.0)
+}
+
+fn seconds(time: f64) -> String {
+    match time {
+        t if t < 100.0 => format!("{t:.1} s"),
+        t => format!("{t:.0} s"),
+    }
+}
+
+/// What one controller took to initialise all nodes.
+struct Measured {
+    seconds: f64,
+    calls: f64,
+    exact: bool,
+    rss: f64,
+}
+
+impl Measured {
+    fn of(done: (usize, Duration), size: usize, calls: u64, process: &Process) -> Self {
+        let (count, time) = done;
+        let share = size as f64 / count.max(1) as f64;
+        let (_, peak) = process.memory();
+        Self {
+            seconds: time.as_secs_f64() * share,
+            calls: calls as f64 * share,
+            exact: count == size,
+            rss: mib(peak),
+        }
+    }
+
+    fn mark(&self) -> &'static str {
+        if self.exact { "" } else { "≈ " }
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let options = options();
+    println!("| nodes | | until all are initialised | vCenter calls | peak RSS |");
+    println!("|---|---|---|---|---|");
+    let mut last = None;
+    for size in &options.sizes {
+        drop(last.take());
+        let field = Field::of(*size).await;
+        field.fresh_nodes().await;
+        let go = measure_go(&field, *size, options.go).await;
+        field.fresh_nodes().await;
+        field.vcenter.forget_calls().await;
+        let process = field.ours();
+        let done = field.initialised(Duration::from_secs(600)).await;
+        let calls = field.vcenter.calls().await;
+        let ours = Measured::of(done, *size, calls.sum(), &process);
+        for (name, m) in [("Go", &go), ("ours", &ours)] {
+            println!(
+                "| {size} | {name} | {}{} | {}{:.0} | {:.0} MiB |",
+                m.mark(),
+                seconds(m.seconds),
+                m.mark(),
+                m.calls,
+                m.rss
+            );
+        }
+        println!(
+            "| {size} | | {:.0}× faster | {:.0}× fewer | 1/{:.1} |",
+            go.seconds / ours.seconds,
+            go.calls / ours.calls,
+            go.rss / ours.rss
+        );
+        println!("{:?}", calls.total);
+        last = Some((field, process));
+    }
+    let Some((field, process)) = last else { return };
+    quiet(&field, &process, options.quiet).await;
+    drop(process);
+    restart(&field).await;
+    drop(field);
+    go_rounds().await;
+    power_off().await;
+}
+
+async fn measure_go(field: &Field, size: usize, within: Duration) -> Measured {
+    field.vcenter.forget_calls().await;
+    let process = field.go(&[]);
+    let done = field.initialised(within).await;
+    let calls = field.vcenter.calls().await.sum();
+    Measured::of(done, size, calls, &process)
+}
+
+/// What a quiet time costs.
+async fn quiet(field: &Field, process: &Process, time: Duration) {
+    field.until_quiet(Duration::from_secs(30)).await;
+    field.vcenter.forget_calls().await;
+    tokio::time::sleep(time).await;
+    let calls = field.vcenter.calls().await;
+    let (now, _) = process.memory();
+    println!(
+        "\nQuiet, {} nodes, ours: {} calls in {} s (at most {:.0} an hour at that pace); RSS {:.1} MiB. {:?}",
+        field.machines.len(),
+        calls.sum(),
+        time.as_secs(),
+        calls.sum() as f64 * 3600.0 / time.as_secs_f64(),
+        mib(now),
+        calls.total,
+    );
+}
+
+/// A new process over initialised nodes.
+async fn restart(field: &Field) {
+    let versions = |field: &Field| -> BTreeMap<String, String> {
+        let all = field.nodes.all();
+        all.iter().map(|n| (n.name.to_string(), n.resource_version.to_string())).collect()
+    };
+    let before = versions(field);
+    field.vcenter.forget_calls().await;
+    let process = field.ours();
+    field.until_quiet(Duration::from_secs(30)).await;
+    let after = versions(field);
+    let written = after.iter().filter(|(name, version)| before.get(*name) != Some(version)).count();
+    println!(
+        "Restart over {} initialised nodes: {written} written, {} vCenter calls, RSS {:.1} MiB.",
+        before.len(),
+        field.vcenter.calls().await.sum(),
+        mib(process.memory().0),
+    );
+}
+
+/// What a round of the Go controller's status updates costs, every five minutes by default.
+async fn go_rounds() {
+    let field = Field::of(50).await;
+    field.fresh_nodes().await;
+    let ours = field.ours();
+    field.initialised(Duration::from_secs(60)).await;
+    drop(ours);
+    let process = field.go(&["--node-status-update-frequency=1s"]);
+    field.until_quiet(Duration::from_secs(10)).await;
+    field.vcenter.forget_calls().await;
+    let time = Duration::from_secs(60);
+    tokio::time::sleep(time).await;
+    let calls = field.vcenter.calls().await;
+    // One list of attached tags per object on the way up: rounds are told by the logins they make.
+    let rounds = calls.of("POST /rest/com/vmware/cis/session") as f64 / 50.0;
+    let per_node = calls.sum() as f64 / (rounds * 50.0).max(1.0);
+    println!(
+        "Quiet, Go: {per_node:.0} calls per node and round of five minutes (measured over {rounds:.1} rounds of 50 nodes): \
+         {:.0} an hour with 5,000 nodes, if it could keep up. RSS {:.0} MiB.",
+        per_node * 5000.0 * 12.0,
+        mib(process.memory().0),
+    );
+}
+
+/// Many machines powered off at once.
+async fn power_off() {
+    let field = Field::of(STOPPED).await;
+    field.fresh_nodes().await;
+    let ours = field.ours();
+    field.initialised(Duration::from_secs(60)).await;
+    let names: Vec<String> = field.machines.iter().map(|vm| vm.name.clone()).collect();
+    let tainted = |node: &cloud_controller::model::Node| node.has_taint(SHUTDOWN);
+    let mut times = Vec::new();
+    for go in [false, true] {
+        let process = if go { Some(field.go(&[])) } else { None };
+        if go {
+            field.until_quiet(Duration::from_secs(90)).await;
+        }
+        field.set_power(&names, "off").await;
+        field.vcenter.forget_calls().await;
+        let start = Instant::now();
+        let (count, _) = {
+            let setting = field.set_ready(&names, false);
+            let waiting = field.until("all are tainted", Duration::from_secs(90), tainted);
+            tokio::join!(waiting, setting).0
+        };
+        let (time, calls) = (start.elapsed(), field.vcenter.calls().await.sum());
+        let name = if go { "Go" } else { "ours" };
+        println!(
+            "{STOPPED} nodes powered off, {name}: {count} tainted after {} with {calls} calls.",
+            seconds(time.as_secs_f64())
+        );
+        times.push(time.as_secs_f64());
+        field.set_power(&names, "on").await;
+        field.set_ready(&names, true).await;
+        let clean = |node: &cloud_controller::model::Node| !node.has_taint(SHUTDOWN);
+        field.until("all are clean", Duration::from_secs(30), clean).await;
+        if !go {
+            ours.kill();
+        }
+        drop(process);
+    }
+    println!("{:.0}× faster", times[1] / times[0]);
+}

@@ -54,7 +54,21 @@ pub fn addresses(
         (None, Some(wish)) => provided_ip::apply(wish, selected.addresses.clone())
             .map_err(|source| NotYet::ProvidedIp { machine: machine(), source }),
     };
-    (applied, selected)
+    (applied.map(grouped), selected)
+}
+
+/// Addresses of one kind side by side, kinds in the order they first appear: so does the API server
+/// order what the Go controller writes.
+fn grouped(addresses: Vec<Address>) -> Vec<Address> {
+    let mut kinds: Vec<AddressKind> = Vec::new();
+    for address in &addresses {
+        if !kinds.contains(&address.kind) {
+            kinds.push(address.kind.clone());
+        }
+    }
+    let mut addresses = addresses;
+    addresses.sort_by_key(|address| kinds.iter().position(|kind| *kind == address.kind));
+    addresses
 }
 
 /// The addresses to write, if they differ from those the node has. A host name the machine does not

@@ -16,7 +16,11 @@ use crate::{catalogue::Scope, initialise, lifecycle::Policy};
 
 /// The vSphere cloud controller manager.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "vsphere-cloud-controller-manager", disable_version_flag = true)]
+#[command(
+    name = "vsphere-cloud-controller-manager",
+    disable_version_flag = true,
+    args_override_self = true
+)]
 pub struct Flags {
     /// The cloud configuration, YAML or INI. The environment (`VSPHERE_...`) overrides it.
     #[arg(long, env = "CCM_CLOUD_CONFIG")]

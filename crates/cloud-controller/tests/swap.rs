@@ -24,6 +24,7 @@ fn machines() -> Vec<Vm> {
         ("guestinfo.metadata".to_owned(), STANDARD.encode(document)),
         ("guestinfo.metadata.encoding".to_owned(), "base64".to_owned()),
     ]);
+    // The Go controller finds only nodes that are called like their guests.
     let shape = |n: usize, nics: Vec<Nic>| Vm { nics, ..Vm::numbered("node", n) };
     let mut all = Vec::new();
     for n in 1..=20 {
@@ -60,6 +61,8 @@ fn machines() -> Vec<Vm> {
     all
 }
 
+const WISH: &str = "alpha.kubernetes.io/provided-node-ip";
+
 const DUAL: &str = "    ipFamily: [ipv4, ipv6]
 labels: {zone: k8s-zone, region: k8s-region}
 nodes: {internalNetworkSubnetCidr: '10.1.0.0/16,fd00:1::/64', externalVmNetworkName: second, excludeInternalNetworkSubnetCidr: 10.9.0.0/16}";
@@ -76,13 +79,10 @@ async fn stage() -> (Stage, Vec<Vm>) {
     inventory.datacenters[0].networks.push("second".into());
     let stage = Stage::on(ControlPlane::builder().with_audit(), inventory).await;
     for (n, vm) in all.iter().enumerate() {
-        let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
+        let node = Node::named(&vm.host_name).system_uuid(&vm.uuid).uninitialized();
         // Some kubelets were told their address.
-        let node = if n % 5 == 4 {
-            node.annotation("alpha.kubernetes.io/provided-node-ip", &format!("10.1.0.{}", n + 1))
-        } else {
-            node
-        };
+        let node =
+            if n % 5 == 4 { node.annotation(WISH, &format!("10.1.0.{}", n + 1)) } else { node };
         stage.nodes.add(node).await;
     }
     (stage, all)
@@ -91,9 +91,13 @@ async fn stage() -> (Stage, Vec<Vm>) {
 async fn all_initialised(stage: &Stage, all: &[Vm], by: &Process) -> Vec<KubeNode> {
     let mut nodes = Vec::new();
     for vm in all {
-        stage.initialised(&vm.name, by).await;
-        let settled = |node: &KubeNode| addresses(node).iter().any(|a| a.contains("fd00"));
-        nodes.push(stage.until("both families are there", &vm.name, settled).await);
+        stage.initialised(&vm.host_name, by).await;
+        // The Go controller writes addresses after it took the taint away.
+        let written = |node: &KubeNode| {
+            let told = node.metadata.annotations.iter().any(|a| a.contains_key(WISH));
+            told || addresses(node).iter().any(|a| a.contains("fd00"))
+        };
+        nodes.push(stage.until("the addresses are there", &vm.host_name, written).await);
     }
     nodes
 }
@@ -147,20 +151,22 @@ async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_
     stage.initialised("marker", &ours).await;
     let writes: Vec<String> =
         stage.node_writes(OURS).into_iter().filter(|write| !write.contains("marker")).collect();
-    assert!(writes.is_empty(), "{writes:?}");
+    let mut changed = Vec::new();
+    for node in &before {
+        let after = stage.node(node.metadata.name.as_deref().unwrap()).await;
+        if shown(&after) != shown(node) {
+            changed.push(format!("{:?}\n  became {:?}", shown(node), shown(&after)));
+        }
+    }
+    assert!(writes.is_empty(), "{writes:?}\n{}", changed.join("\n"));
     // The same nodes anew, by ours: every decision is the same.
     for (node, vm) in before.iter().zip(&all) {
-        stage.api().delete(&vm.name, &Default::default()).await.unwrap();
-        let mut fresh = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
-        if let Some(wish) = node
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|a| a.get("alpha.kubernetes.io/provided-node-ip"))
-        {
-            fresh = fresh.annotation("alpha.kubernetes.io/provided-node-ip", wish);
+        stage.api().delete(&vm.host_name, &Default::default()).await.unwrap();
+        let mut fresh = Node::named(&vm.host_name).system_uuid(&vm.uuid).uninitialized();
+        if let Some(wish) = node.metadata.annotations.as_ref().and_then(|a| a.get(WISH)) {
+            fresh = fresh.annotation(WISH, wish);
         }
-        add_again(&stage, fresh, &vm.name).await;
+        add_again(&stage, fresh, &vm.host_name).await;
     }
     for (node, again) in before.iter().zip(all_initialised(&stage, &all, &ours).await) {
         assert_eq!(shown(&again), shown(node));

@@ -139,6 +139,22 @@ fn the_kubelets_address_comes_first_or_the_node_waits() {
 }
 
 #[test]
+fn addresses_of_one_kind_stand_side_by_side() {
+    let mut machine = machine("node-1");
+    machine.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.1", "fd00::1"])];
+    let families = [Family::V6, Family::V4];
+    let (chosen, _) = addresses(&node("n"), &machine, &Rules::default(), &families);
+    let expected = [
+        "Hostname node-1",
+        "InternalIP fd00::1",
+        "InternalIP 10.0.0.1",
+        "ExternalIP fd00::1",
+        "ExternalIP 10.0.0.1",
+    ];
+    assert_eq!(chosen.unwrap(), list(&expected));
+}
+
+#[test]
 fn addresses_are_written_only_when_they_differ() {
     let has = |of: &[&str]| Node { addresses: list(of).into(), ..node("n") };
     let same = ["Hostname a", "InternalIP 10.0.0.1"];

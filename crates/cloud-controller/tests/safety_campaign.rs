@@ -1,0 +1,226 @@
+//! Random runs of faults and changes. In none of them is a Node deleted whose machine exists, and in
+//! the end every Node goes whose machine is really gone.
+//!
+//! `VDO_SEEDS` says how many runs; `VDO_SEED` repeats one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use common::*;
+use kube::api::ListParams;
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde_json::json;
+use testkit::{Fault, Inventory, Node, Permission, Process, Vm, eventually};
+
+/// Nodes at the start of a run.
+const NODES: usize = 5;
+/// Things that happen in a run.
+const STEPS: usize = 14;
+
+struct Run<'a> {
+    stage: &'a Stage,
+    seed: u64,
+    random: StdRng,
+    /// Machines that exist, by name; all of this run.
+    alive: BTreeSet<String>,
+    /// Machines that were destroyed.
+    destroyed: BTreeSet<String>,
+    uuids: BTreeMap<String, String>,
+    story: Vec<String>,
+    ccm: Option<Process>,
+    starts: usize,
+    next: usize,
+}
+
+impl<'a> Run<'a> {
+    async fn new(stage: &'a Stage, seed: u64) -> Self {
+        let mut run = Run {
+            stage,
+            seed,
+            random: StdRng::seed_from_u64(seed),
+            alive: BTreeSet::new(),
+            destroyed: BTreeSet::new(),
+            uuids: BTreeMap::new(),
+            story: Vec::new(),
+            ccm: None,
+            starts: 0,
+            next: 0,
+        };
+        for _ in 0..NODES {
+            run.add().await;
+        }
+        run.start();
+        for name in run.alive.clone() {
+            run.stage.initialised(&name, run.ccm.as_ref().unwrap()).await;
+        }
+        run
+    }
+
+    fn start(&mut self) {
+        self.starts += 1;
+        let label = format!("ccm-{}-{}", self.seed, self.starts);
+        let flags = [
+            "--leader-elect=false",
+            "--node-deletion-delay=300ms",
+            "--node-deletion-limit=1000",
+            "--vcenter-retry-period=300ms",
+        ];
+        let configuration = self.stage.configuration("");
+        self.ccm = Some(self.stage.controller_named(&label, &configuration, &flags, &[]));
+    }
+
+    async fn add(&mut self) {
+        let name = format!("s{}-n{}", self.seed, self.next);
+        self.next += 1;
+        let vm = Vm::named(&name);
+        self.uuids.insert(name.clone(), vm.uuid.clone());
+        self.alive.insert(name.clone());
+        self.stage.vcenter.add_vms("DC0", [vm.clone()]).await;
+        self.stage.nodes.add(Node::named(&name).system_uuid(&vm.uuid).uninitialized()).await;
+        self.story.push(format!("add {name}"));
+    }
+
+    fn any(&mut self) -> Option<(String, String)> {
+        let at = self.random.random_range(0..self.alive.len().max(1));
+        let name = self.alive.iter().nth(at)?.clone();
+        Some((name.clone(), format!("/DC0/vm/{name}")))
+    }
+
+    async fn step(&mut self) {
+        let Some((name, path)) = self.any() else { return };
+        let vcenter = &self.stage.vcenter;
+        let ready = |ready| self.stage.nodes.set_ready(&name, ready);
+        let kind = self.random.random_range(0..15);
+        self.story.push(format!("{kind} {name}"));
+        match kind {
+            0 => {
+                vcenter.destroy_vm(&path).await;
+                self.alive.remove(&name);
+                self.destroyed.insert(name.clone());
+                ready(false).await;
+            }
+            1 | 2 => ready(false).await,
+            3 => ready(true).await,
+            4 => vcenter.reregister_vm(&path).await,
+            5 => {
+                ready(false).await;
+                vcenter.permit(&Permission::new(USER, "NoAccess", &path)).await;
+            }
+            6 => vcenter.permit(&Permission::new(USER, "reader", &path)).await,
+            7 => {
+                for way in ["/DC0/host", "/DC0/vm"] {
+                    vcenter.permit(&Permission::new(USER, "NoAccess", way)).await;
+                }
+                ready(false).await;
+            }
+            8 => {
+                for way in ["/DC0/host", "/DC0/vm"] {
+                    vcenter.permit(&Permission::new(USER, "reader", way)).await;
+                }
+            }
+            9 => vcenter.expire_sessions("").await,
+            10 => {
+                let down = self.random.random_range(50..400);
+                vcenter.restart(Duration::from_millis(down)).await;
+            }
+            11 => {
+                let fault =
+                    ["NoPermission", "ManagedObjectNotFound", "NotAuthenticated", "RuntimeFault"];
+                let fault = fault[self.random.random_range(0..fault.len())];
+                let method = ["RetrievePropertiesEx", "WaitForUpdatesEx", "*"];
+                let method = method[self.random.random_range(0..method.len())];
+                let times = self.random.random_range(1..5);
+                vcenter.fault(Fault::on(method).fails(fault).times(times)).await;
+            }
+            12 => {
+                let power = ["on", "off", "suspended"][self.random.random_range(0..3)];
+                vcenter.patch_vm(&path, json!({ "power": power })).await;
+            }
+            13 => {
+                self.ccm = None;
+                self.start();
+            }
+            _ => {
+                let method =
+                    ["RetrievePropertiesEx", "WaitForUpdatesEx"][self.random.random_range(0..2)];
+                vcenter.fault(Fault::on(method).truncated().times(2)).await;
+            }
+        }
+        let pause = self.random.random_range(0..250);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        self.check().await;
+    }
+
+    /// No Node whose machine exists is missing.
+    async fn check(&self) {
+        let present = self.present().await;
+        for name in &self.alive {
+            assert!(
+                present.contains(name),
+                "seed {}: the node {name} was deleted although its machine exists\n{}\n{}",
+                self.seed,
+                self.story.join("\n"),
+                self.ccm.as_ref().unwrap().tail(),
+            );
+        }
+    }
+
+    async fn present(&self) -> BTreeSet<String> {
+        let all = self.stage.api().list(&ListParams::default()).await.unwrap();
+        all.items.into_iter().filter_map(|node| node.metadata.name).collect()
+    }
+
+    /// Everything is well again: what is gone goes, what is there stays.
+    async fn end(mut self) {
+        let vcenter = &self.stage.vcenter;
+        vcenter.clear_faults().await;
+        for way in ["/DC0/host", "/DC0/vm"] {
+            vcenter.permit(&Permission::new(USER, "reader", way)).await;
+        }
+        for name in &self.alive {
+            vcenter.permit(&Permission::new(USER, "reader", &format!("/DC0/vm/{name}"))).await;
+        }
+        eventually("every node whose machine is gone is deleted", 60, async || {
+            let present = self.present().await;
+            let left: Vec<&String> =
+                self.destroyed.iter().filter(|name| present.contains(*name)).collect();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let (story, tail) = (self.story.join("\n"), self.ccm.as_ref().unwrap().tail());
+            Err(format!("seed {}: {left:?}\n{story}\n{tail}", self.seed))
+        })
+        .await;
+        self.check().await;
+        self.ccm = None;
+        for name in &self.alive {
+            vcenter.destroy_vm(&format!("/DC0/vm/{name}")).await;
+            self.stage.api().delete(name, &Default::default()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_node_is_deleted_whose_machine_exists() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds: Vec<u64> = match number("VDO_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=number("VDO_SEEDS").unwrap_or(30)).collect(),
+    };
+    // One stage serves many runs, each with machines and nodes of its own.
+    for some in seeds.chunks(50) {
+        let stage = Stage::with(Inventory::small()).await;
+        for seed in some {
+            let mut run = Run::new(&stage, *seed).await;
+            for _ in 0..STEPS {
+                run.step().await;
+            }
+            run.end().await;
+        }
+    }
+}
