@@ -138,7 +138,13 @@ async fn run(vcenter: &Vcenter, mut command: Command) -> Used {
     drop(process.stdin.take());
     assert!(process.wait().unwrap().success());
     assert!(said["found"].as_u64().is_some_and(|found| found >= LOOKUPS as u64), "{said}");
-    Used { calls, wall: said["seconds"].as_f64().unwrap(), cpu: after - before, peak, resident }
+    Used {
+        calls,
+        wall: said["seconds"].as_f64().unwrap(),
+        cpu: after.saturating_sub(before),
+        peak,
+        resident,
+    }
 }
 
 fn line(output: &mut BufReader<ChildStdout>) -> Json {

@@ -50,7 +50,7 @@
 //! # Adding to it
 //! - A property of an object: one line in `inventory/model.rs`.
 //! - A method: a few lines beside those of its kind; its arguments in WSDL order, its nature (`read`, `change`) said.
-//! - A data object: its fields in WSDL order, with [`data!`](macro@crate::soap::codec::data).
+//! - A data object: its fields in WSDL order, with `data!` of `soap/codec.rs`.
 //!
 //! # Seeing what it does
 //! A [`CallObserver`] is told of every call. With the tracing target `vsphere::soap` at level trace, bodies are logged

@@ -114,7 +114,7 @@ async fn send(
         verb: call.verb.clone(),
         path: &call.path,
         headers,
-        body: call.body.as_ref().map(ToString::to_string),
+        body: call.body.as_ref().map(|body| Zeroizing::new(body.to_string())),
         within: wire.http.limits().call,
         waits: false,
     };

@@ -7,6 +7,7 @@ use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method as Verb, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use tracing::{Level, enabled, trace};
+use zeroize::Zeroizing;
 
 use crate::about::ServiceContent;
 use crate::error::Error;
@@ -285,7 +286,9 @@ impl Wire {
             Service::Pbm => format!("{}/2.0", service.namespace()),
         };
         let secret = cookie.map(ExposeSecret::expose_secret);
-        let in_header = if service == Service::Vim { None } else { secret };
+        // The cookie comes in quotes; the header wants what is between them.
+        let in_header =
+            if service == Service::Vim { None } else { secret.map(|c| c.trim_matches('"')) };
         let body = envelope::request(service.namespace(), method.name, this, args, in_header);
         if enabled!(target: "vsphere::soap", Level::TRACE) {
             trace!(target: "vsphere::soap", vcenter = self.name(), method = method.name, request = redacted(&body));
@@ -304,8 +307,15 @@ impl Wire {
         let limits = self.http.limits();
         let within = limits.call + if waits { limits.wait } else { Duration::ZERO };
         let (verb, path) = (Verb::POST, service.path());
-        let outgoing =
-            Outgoing { name: method.name, verb, path, headers, body: Some(body), within, waits };
+        let outgoing = Outgoing {
+            name: method.name,
+            verb,
+            path,
+            headers,
+            body: Some(Zeroizing::new(body)),
+            within,
+            waits,
+        };
         let mut incoming = self.http.send(outgoing).await?;
         let status = incoming.status();
         // A fault comes with status 500; so may the error page of something in between.

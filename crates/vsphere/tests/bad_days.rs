@@ -1,4 +1,5 @@
 //! Wrong addresses, wrong certificates, wrong peers and bad networks: each has its own error, with a text to act on.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 

@@ -1,10 +1,11 @@
 //! Following an inventory: what is told, what is never told wrongly, and what survives.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 
 use std::time::Duration;
 
-use common::{client_at, client_of, connected, counted, everything, holds, next, until, watching};
+use common::{client_at, client_of, connected, counted, everything, holds, until, watching};
 use serde_json::json;
 use testkit::{
     Fault, FaultProxy, Inventory, Permission, Role, Vcenter, VcenterUser, Vm as SimulatedVm,
@@ -342,4 +343,26 @@ async fn asking_for_objects_by_reference_tells_the_three_apart() {
     client.shut_down().await;
     let answers = client.ask_for(&objects).await;
     assert!(answers.iter().all(|(_, s)| format!("{s:?}") == "Absent(Unreachable)"), "{answers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_release_is_followed() {
+    for version in ["6.7.3", "7.0.3", "8.0.3", "9.0.0"] {
+        let vcenter = Vcenter::start(Inventory::with_vms(3).version(version)).await;
+        let client = connected(&vcenter).await;
+        let (watch, inventory, mut events) = watching(&client, everything()).await;
+        vcenter.patch_vm("/DC0/vm/node-1", json!({"power": "off"})).await;
+        holds("the change is seen", || {
+            inventory.view().vm_by_name("node-1").found().unwrap().power == Some(PowerState::Off)
+        })
+        .await;
+        vcenter.destroy_vm("/DC0/vm/node-2").await;
+        let event = until(&mut events, |e| matches!(e, Event::Left(_))).await;
+        assert!(matches!(&event, Event::Left(d) if d.gone().is_some()), "{version}: {event:?}");
+        vcenter.expire_sessions("").await;
+        until(&mut events, |e| matches!(e, Event::Resynced)).await;
+        assert_eq!(inventory.view().vms().len(), 2);
+        watch.stop().await;
+        client.shut_down().await;
+    }
 }

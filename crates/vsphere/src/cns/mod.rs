@@ -1,25 +1,28 @@
 //! Container volumes: the storage service that CSI drivers stand on.
 //!
-//! `types` says what is sent and received, field by field; here are the calls. Everything that changes something is a
+//! `types` and `query` say what is sent and received, field by field; here are the calls. Everything that changes something is a
 //! task in vCenter: the calls return a [`VolumeTask`], which can be waited for, or named and taken up again by another
 //! process. A task covers several volumes, and each has its own outcome.
 
 mod outcome;
+mod query;
 mod types;
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 pub use self::outcome::{Attached, Created, Done, Outcome, SnapshotMade, VolumeOutcome};
-pub use self::types::{
-    AttachSpec, BackingDetails, ContainerCluster, CreateSpec, Cursor, EntityMetadata,
-    EntityReference, ExtendSpec, FilePermission, KeyValue, PolicyProfile, QueryFilter,
-    SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotEntry, SnapshotId, SnapshotInfo,
-    SnapshotQuerySpec, Volume, VolumeId, VolumeInfo, VolumeMetadata, VolumeMetadataUpdate,
-    VolumeSource,
-};
-use self::types::{
+use self::query::{
     BatchResult, QueryResult, QuerySelection, SnapshotQueryFilter, SnapshotQueryResult,
+};
+pub use self::query::{
+    Cursor, QueryFilter, SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotEntry, SnapshotInfo,
+    SnapshotQuerySpec, Volume, VolumeInfo,
+};
+pub use self::types::{
+    AttachSpec, BackingDetails, ContainerCluster, CreateSpec, EntityMetadata, EntityReference,
+    ExtendSpec, FilePermission, KeyValue, PolicyProfile, SnapshotId, VolumeId, VolumeMetadata,
+    VolumeMetadataUpdate, VolumeSource,
 };
 use crate::client::Client;
 use crate::error::Error;

@@ -1,6 +1,7 @@
 //! What became of each volume of a task.
 
-use super::types::{OperationResult, SnapshotInfo, VolumeId, VolumeInfo};
+use super::query::{OperationResult, SnapshotInfo, VolumeInfo};
+use super::types::VolumeId;
 use crate::moref::MoRef;
 use crate::soap::Fault;
 

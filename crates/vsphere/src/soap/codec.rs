@@ -289,7 +289,7 @@ macro_rules! wire_enum {
 
         impl $name {
             /// The word vCenter uses.
-            pub fn as_str(&self) -> &str {
+            $vis fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $wire,)*
                     Self::Other(text) => text,

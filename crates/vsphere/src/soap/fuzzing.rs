@@ -25,9 +25,19 @@ pub fn decode(bytes: &[u8]) -> usize {
     let step = usize::from(*size) + 1;
     understood += in_pieces(document, step, |reader| child(reader, Found::<Object>::decode))
         .unwrap_or_default();
-    understood += in_pieces(document, step, |reader| child(reader, Change::<Object>::decode))
-        .unwrap_or_default();
+    understood += in_pieces(document, step, changes).unwrap_or_default();
     understood
+}
+
+/// Reads the next change, or moves into the list that holds them.
+fn changes(reader: &mut Reader<'_>) -> Result<Option<()>, XmlError> {
+    let Some(start) = reader.next_child()? else { return Ok(None) };
+    match start.name() {
+        "filterSet" => {}
+        "objectSet" => drop(Change::<Object>::decode(&start, reader)?),
+        _ => reader.skip()?,
+    }
+    Ok(Some(()))
 }
 
 /// Reads the children of `returnval` from a document that arrives in pieces.

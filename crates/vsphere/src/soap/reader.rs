@@ -29,7 +29,7 @@ pub enum XmlError {
     /// A document type definition: vCenter never sends one, and expanding one is a known attack.
     #[snafu(display("the document carries a document type definition, which is refused"))]
     Dtd,
-    /// More levels than [`MAX_DEPTH`].
+    /// More levels than any reply has.
     #[snafu(display("the document nests elements more than {MAX_DEPTH} levels deep"))]
     TooDeep,
     /// One element of the reply is larger than a reader is willing to hold.

@@ -1,9 +1,17 @@
 //! Writes XML text.
 
 /// XML under construction. Elements are closed by the code that opens them; nothing is checked here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Writer {
     out: String,
+}
+
+impl Default for Writer {
+    /// With room for an ordinary request: text that grows leaves copies of itself behind, and a login has a password
+    /// in it.
+    fn default() -> Self {
+        Self { out: String::with_capacity(4096) }
+    }
 }
 
 impl Writer {

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, StatusCode};
 use rustls::InvalidMessage;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
+use zeroize::Zeroizing;
 
 use super::address::Address;
 use super::observe::{CallObserver, Observed, Outcome};
@@ -69,7 +71,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) verb: Method,
     pub(crate) path: &'a str,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) body: Option<String>,
+    /// Wiped once it is sent: a login carries the password.
+    pub(crate) body: Option<Zeroizing<String>>,
     /// For the whole call.
     pub(crate) within: Duration,
     /// A call that waits for events does not count against [`Limits::concurrency`].
@@ -138,7 +141,7 @@ impl Http {
             request = request.header(name, value);
         }
         if let Some(body) = outgoing.body {
-            request = request.body(body);
+            request = request.body(Bytes::from_owner(body));
         }
         let failed = |observed: &mut Observed| observed.set(Outcome::Failed);
         let response = match timeout_at(until, request.send()).await {
