@@ -2,7 +2,7 @@
 //! same, and what was begun stands in the record.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{LazyLock, Mutex, PoisonError},
 };
 
@@ -16,10 +16,11 @@ use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
 use crate::{
-    facts::ObjectId,
+    decide::is_kept,
+    facts::{Facts, ObjectId},
     names,
     observe::record_name,
-    plan::{Next, Plan},
+    plan::{DriverPlan, Finalizer, Next, Plan},
     record::Record,
 };
 
@@ -74,6 +75,13 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    #[snafu(display("{object} is of a kind that is never deleted"))]
+    Forbidden { object: ObjectId },
+    #[snafu(display("the finalizer of the VDOConfig could not be changed"))]
+    Finalizer {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
     #[snafu(display("{object} could not be deleted"))]
     Delete {
         object: ObjectId,
@@ -112,33 +120,88 @@ fn mark(metadata: &ObjectMeta) -> String {
     }
 }
 
-/// Does the next thing of each driver. Returns whether something was done, so that it is worth
-/// looking again at once.
+/// What became of a step.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Whether something was done, so that it is worth looking again at once.
+    pub something: bool,
+    /// What went wrong, by driver. One driver's trouble does not stop the other.
+    pub failed: BTreeMap<Driver, Error>,
+}
+
+/// Does the next thing of each driver.
 pub async fn act(
     client: &Client,
     namespace: &str,
+    facts: &Facts,
     plan: &Plan,
     applied: &Applied,
-) -> Result<bool, Error> {
-    let mut done = false;
+) -> Done {
+    let mut done = Done::default();
     for driver in &plan.drivers {
-        match &driver.next {
-            Next::Nothing | Next::Wait | Next::Blocked => continue,
-            Next::Record(record) => write_record(client, namespace, driver.driver, record).await?,
-            Next::Apply(objects) => {
-                for object in objects {
-                    apply(client, object, applied).await?;
-                }
-            }
-            Next::Delete(objects) => {
-                for object in objects {
-                    delete(client, object).await?;
-                }
+        match step(client, namespace, driver, applied).await {
+            Ok(something) => done.something |= something,
+            Err(error) => {
+                done.failed.insert(driver.driver, error);
             }
         }
-        done = true;
     }
-    Ok(done)
+    match finalize(client, facts, plan.finalizer).await {
+        Ok(something) => done.something |= something,
+        Err(error) => {
+            done.failed.entry(Driver::Csi).or_insert(error);
+        }
+    }
+    done
+}
+
+async fn step(
+    client: &Client,
+    namespace: &str,
+    driver: &DriverPlan,
+    applied: &Applied,
+) -> Result<bool, Error> {
+    match &driver.next {
+        Next::Nothing | Next::Wait | Next::Blocked => return Ok(false),
+        Next::Record(record) => write_record(client, namespace, driver.driver, record).await?,
+        Next::Apply(objects) => {
+            for object in objects {
+                apply(client, object, applied).await?;
+            }
+        }
+        Next::Delete(objects) => {
+            for object in objects {
+                delete(client, object).await?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Sets or takes off the finalizer, on the very version of the VDOConfig that was decided upon.
+async fn finalize(client: &Client, facts: &Facts, what: Finalizer) -> Result<bool, Error> {
+    let metadata = &facts.config.metadata;
+    let others = metadata.finalizers.iter().flatten().filter(|name| *name != names::FINALIZER);
+    let mut finalizers: Vec<&str> = others.map(String::as_str).collect();
+    match what {
+        Finalizer::Stay => return Ok(false),
+        Finalizer::Set => finalizers.push(names::FINALIZER),
+        Finalizer::Clear => {}
+    }
+    let home = metadata.namespace.as_deref().unwrap_or_default();
+    let configs = Api::<api::VDOConfig>::namespaced(client.clone(), home);
+    let patch = json!({"metadata": {
+        "finalizers": finalizers,
+        "resourceVersion": metadata.resource_version,
+    }});
+    let parameters =
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+    let name = metadata.name.as_deref().unwrap_or_default();
+    configs
+        .patch_metadata(name, &parameters, &Patch::Merge(patch))
+        .await
+        .context(FinalizerSnafu)?;
+    Ok(true)
 }
 
 /// The API of an object of a kind we manage.
@@ -169,6 +232,8 @@ async fn apply(client: &Client, object: &Object, applied: &Applied) -> Result<()
 }
 
 async fn delete(client: &Client, id: &ObjectId) -> Result<(), Error> {
+    // No plan deletes such a thing; should one ever try, this is where it ends.
+    snafu::ensure!(!is_kept(&id.kind), ForbiddenSnafu { object: id.clone() });
     let deleted = api_of(client, id)?.delete(&id.name, &DeleteParams::background()).await;
     match deleted {
         Ok(_) => tracing::info!(object = %id, "deleted"),

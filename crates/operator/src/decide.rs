@@ -1,66 +1,92 @@
 //! From what is wished and what was seen to what is to be done. Pure: all rules live here.
 //!
 //! ```text
-//!   Facts ─► choose a release (catalog) ─► configuration ─► render ─► steps ─► the one next thing
-//!                    │                          │                       │
-//!                 findings                  findings                 findings
+//!   Facts ─► vCenters proven? ─► release ─► configuration ─► machines found? ─► steps ─► the one
+//!                 │               (catalog)  (profile, settings)    │             │     next thing
+//!                 └───────────────────┴────────────┴────────────────┴─ findings ──┘
 //! ```
 //!
-//! The rules that are never broken:
+//! The rules that are never broken, each with a test of its name:
 //!
 //! - A running driver is left alone when nothing matches, when a vCenter is away, or when its own
 //!   configuration cannot be made: [`Next::Blocked`] changes nothing.
-//! - What is applied is recorded first; what is deleted stands in the record.
+//! - What is applied is recorded first; what is deleted stands in the record, and is of no kind that
+//!   may hold what is not ours.
 //! - A driver installed by other hands is reported, not touched.
 //! - While volumes are attached, storage is not removed.
+//! - The cloud controller is not changed while the machine of a node is not found.
 
 mod configuration;
 mod driver;
+mod leaving;
+mod machines;
+mod profile;
+mod release;
 mod removal;
+mod settings;
 mod steps;
+#[cfg(test)]
+mod tests;
+mod window;
 
 use api::{
-    finding::{Finding, Subject, codes},
+    finding::{Finding, Severity, Subject, codes},
     vdo_config::Mode,
 };
 use catalog::Driver;
+use jiff::{SignedDuration, Timestamp};
 
+pub(crate) use self::removal::is_kept;
 use crate::{
-    facts::{Facts, Platform, VcenterState},
+    facts::{Facts, Platform, Vcenter, VcenterState},
     names,
-    plan::{DriverPlan, Next, Plan},
+    plan::{Next, Plan},
 };
+
+/// A trouble that may pass by itself is none before this time is over.
+const GRACE: SignedDuration = SignedDuration::from_mins(2);
 
 /// Decides.
 pub fn decide(facts: &Facts) -> Plan {
-    let mut plan = Plan { paused: is_paused(facts), ..Plan::default() };
-    plan.findings.extend(findings_of_vcenters(facts));
+    let mut notes = Notes::default();
+    vcenters(facts, &mut notes);
+    several_configs(facts, &mut notes);
+    let mut drivers = Vec::new();
     for driver in [Driver::Cpi, Driver::Csi] {
-        let waits_for = plan.drivers.first().filter(|cpi| !nodes_may_be_used(facts, cpi));
-        let decided = driver::decide(facts, driver, waits_for.is_some(), &mut plan.findings);
-        plan.drivers.extend(decided);
+        let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
+        drivers.extend(decided);
     }
-    if plan.paused {
-        for driver in &mut plan.drivers {
+    let paused = is_paused(facts);
+    let mut finalizer = leaving::finalizer(facts, &drivers);
+    if paused {
+        for driver in &mut drivers {
             driver.next = Next::Nothing;
         }
-        plan.findings.push(codes::PAUSED.found().about(myself(facts)).build());
+        finalizer = crate::plan::Finalizer::Stay;
+        notes.findings.push(codes::PAUSED.found().about(myself(facts)).build());
     }
-    plan.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.code.cmp(&b.code)));
-    plan
+    notes.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.code.cmp(&b.code)));
+    Plan { drivers, findings: notes.findings, paused, finalizer, wake: notes.wake }
+}
+
+/// What the rules have to say beside the plan.
+#[derive(Debug, Default)]
+struct Notes {
+    findings: Vec<Finding>,
+    wake: Option<Timestamp>,
+}
+
+impl Notes {
+    /// Look again then, at the latest.
+    fn wake_at(&mut self, when: Timestamp) {
+        self.wake = Some(self.wake.map_or(when, |other| other.min(when)));
+    }
 }
 
 fn is_paused(facts: &Facts) -> bool {
     let annotated = facts.config.metadata.annotations.as_ref();
     let annotated = annotated.and_then(|all| all.get(names::PAUSED)).is_some_and(|v| v != "false");
-    annotated || facts.config.spec.paused == Some(true)
-}
-
-/// Storage is installed once the nodes it will run on are nodes: a controller that cannot be
-/// scheduled would only look broken.
-fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
-    cpi.mode != Mode::Managed
-        || facts.cluster.nodes.iter().any(|node| node.is_initialized() && !node.windows)
+    annotated || facts.config.spec.is_paused()
 }
 
 /// The object all of this is about.
@@ -70,22 +96,57 @@ fn myself(facts: &Facts) -> Subject {
     Subject::kubernetes("VDOConfig", metadata.namespace.as_deref(), name)
 }
 
-fn findings_of_vcenters(facts: &Facts) -> Vec<Finding> {
-    let mut findings = Vec::new();
+/// Whether a vCenter is away for so short a time that it is no trouble yet.
+fn may_pass(facts: &Facts, vcenter: &Vcenter) -> bool {
+    let young = facts.now.duration_since(vcenter.since) < GRACE;
+    match &vcenter.state {
+        VcenterState::Verified { .. } => false,
+        VcenterState::Untried => true,
+        VcenterState::Failed { transient, .. } => *transient && young,
+    }
+}
+
+fn vcenters(facts: &Facts, notes: &mut Notes) {
+    let namespace = facts.config.metadata.namespace.as_deref();
     for (name, vcenter) in &facts.vcenters {
         let VcenterState::Failed { message, .. } = &vcenter.state else { continue };
-        let namespace = facts.config.metadata.namespace.as_deref();
-        findings.push(
-            codes::VCENTER_NOT_VERIFIED
-                .found()
-                .with("vcenter", vcenter.spec.vc_ip.0.as_str())
-                .with("config", name)
-                .with("reason", message)
-                .about(Subject::kubernetes("VsphereCloudConfig", namespace, name))
-                .build(),
-        );
+        let mut finding = codes::VCENTER_NOT_VERIFIED
+            .found()
+            .with("vcenter", vcenter.spec.vc_ip.0.as_str())
+            .with("config", name)
+            .with("reason", message)
+            .about(Subject::kubernetes("VsphereCloudConfig", namespace, name));
+        if may_pass(facts, vcenter) {
+            finding = finding.severity(Severity::Warning);
+            notes.wake_at(vcenter.since + GRACE);
+        }
+        notes.findings.push(finding.build());
     }
-    findings
+}
+
+/// One VDOConfig is followed; the others are named, and change nothing.
+fn several_configs(facts: &Facts, notes: &mut Notes) {
+    if facts.rivals.is_empty() {
+        return;
+    }
+    let metadata = &facts.config.metadata;
+    let followed = metadata.name.as_deref().unwrap_or_default();
+    let others: Vec<&str> = facts.rivals.iter().map(|rival| rival.name.as_str()).collect();
+    let rivals = facts
+        .rivals
+        .iter()
+        .map(|rival| Subject::kubernetes("VDOConfig", Some(&rival.namespace), &rival.name));
+    notes.findings.push(
+        codes::SEVERAL_CONFIGS
+            .found()
+            .with("count", (facts.rivals.len() + 1).to_string())
+            .with("names", format!("{followed}, {}", others.join(", ")))
+            .with("followed", followed)
+            .with("namespace", facts.rivals[0].namespace.as_str())
+            .with("others", others.join(" "))
+            .about_all(rivals)
+            .build(),
+    );
 }
 
 /// How a driver is treated, where the spec does not say: on a platform that owns its drivers they

@@ -1,8 +1,10 @@
 //! The circle: observe, decide, act, report, whenever something changed.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Namespace;
+use catalog::Driver;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{
     Api, Client,
     api::ListParams,
@@ -27,6 +29,8 @@ use crate::{
 const SETTLE: Duration = Duration::from_millis(100);
 /// A look around when nothing changed: the watches are trusted, and yet.
 const RESYNC: Duration = Duration::from_mins(10);
+/// How long the API server's version is taken for granted.
+const VERSION_AGE: Duration = Duration::from_mins(1);
 
 /// Why a round could not be finished. The next one tries again.
 #[derive(Debug, Snafu)]
@@ -37,8 +41,8 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    #[snafu(display("a step of the plan failed"))]
-    Act { source: act::Error },
+    #[snafu(display("a step of the plan for {driver} failed"))]
+    Act { driver: Driver, source: act::Error },
     #[snafu(display("the status could not be written"))]
     Report {
         #[snafu(source(from(kube::Error, Box::new)))]
@@ -55,6 +59,10 @@ pub struct Engine {
     applied: Applied,
     recorder: Recorder,
     metrics: OperatorMetrics,
+    /// What the API server refused in the last round; it is tried again, and shown meanwhile.
+    refused: BTreeMap<Driver, String>,
+    /// When the API server's version was last asked for.
+    asked: Instant,
     changed: Arc<watch::Sender<()>>,
     /// The watches that fill the stores.
     _watches: Tasks,
@@ -65,10 +73,11 @@ impl Engine {
     pub async fn start(
         client: Client,
         namespace: &str,
+        patience: SignedDuration,
         build: BuildInfo,
         metrics: OperatorMetrics,
     ) -> Result<Self, Error> {
-        let around = surroundings(&client, namespace).await.context(ObserveSnafu)?;
+        let around = surroundings(&client, namespace, patience).await.context(ObserveSnafu)?;
         let changed = Arc::new(watch::Sender::new(()));
         let (stores, fillers) = Stores::new(&client, &changed);
         let mut watches = Tasks::default();
@@ -88,6 +97,8 @@ impl Engine {
             stores,
             applied: Applied::default(),
             metrics,
+            refused: BTreeMap::new(),
+            asked: Instant::now(),
             changed,
             _watches: watches,
         })
@@ -101,10 +112,10 @@ impl Engine {
             changes.mark_unchanged();
             let began = Instant::now();
             let pause = match self.round().await {
-                Ok(again) => {
+                Ok(pause) => {
                     working.pass();
                     backoff.succeeded(&());
-                    if again { Duration::ZERO } else { RESYNC }
+                    pause
                 }
                 Err(error) => {
                     let text = full_text(&error);
@@ -123,17 +134,37 @@ impl Engine {
         self.vcenters.forget_all();
     }
 
-    /// One round. Returns whether something was done that makes another look worth while at once.
-    async fn round(&mut self) -> Result<bool, Error> {
-        let Self { client, around, stores, vcenters, applied, .. } = self;
-        let observed = observe::observe(client, around, stores, vcenters, applied).await;
-        let Some(facts) = observed.context(ObserveSnafu)? else { return Ok(false) };
+    /// One round. Returns when the next one is due if nothing changes before.
+    async fn round(&mut self) -> Result<Duration, Error> {
+        if self.asked.elapsed() > VERSION_AGE {
+            // An upgrade of the control plane is noticed, and the cloud controller follows it.
+            self.around = surroundings(&self.client, &self.around.namespace, self.around.patience)
+                .await
+                .context(ObserveSnafu)?;
+            self.asked = Instant::now();
+        }
+        let Self { client, around, stores, vcenters, applied, refused, .. } = self;
+        let observed = observe::observe(client, around, stores, vcenters, applied, refused)
+            .await
+            .context(ObserveSnafu)?;
+        report::vcenters(client, &observed.vcenters).await.context(ReportSnafu)?;
+        let Some(facts) = observed.facts else { return Ok(RESYNC) };
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
         report::report(client, &self.recorder, &self.metrics, &facts, &plan)
             .await
             .context(ReportSnafu)?;
-        act::act(client, &around.namespace, &plan, applied).await.context(ActSnafu)
+        let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
+        self.refused = done.failed.iter().map(|(driver, e)| (*driver, full_text(e))).collect();
+        if let Some((driver, error)) = done.failed.into_iter().next() {
+            return Err(error).context(ActSnafu { driver });
+        }
+        if done.something {
+            return Ok(Duration::ZERO);
+        }
+        let wake = plan.wake.map(|when| when.duration_since(facts.now));
+        let wake = wake.and_then(|wait| Duration::try_from(wait).ok());
+        Ok(wake.map_or(RESYNC, |wait| RESYNC.min(wait + SETTLE)))
     }
 }
 
@@ -151,9 +182,9 @@ fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {
     drivers.collect()
 }
 
-fn full_text(error: &Error) -> String {
+fn full_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(error) = cause {
         text.push_str(": ");
         text.push_str(&error.to_string());
@@ -163,7 +194,11 @@ fn full_text(error: &Error) -> String {
 }
 
 /// What stays the same while the process runs.
-async fn surroundings(client: &Client, namespace: &str) -> Result<Surroundings, kube::Error> {
+async fn surroundings(
+    client: &Client,
+    namespace: &str,
+    patience: SignedDuration,
+) -> Result<Surroundings, kube::Error> {
     let version = client.apiserver_version().await?;
     let home = Api::<Namespace>::all(client.clone()).get(names::KUBE_SYSTEM).await?;
     let parsed = version.git_version.parse().map_err(|error| {
@@ -177,19 +212,20 @@ async fn surroundings(client: &Client, namespace: &str) -> Result<Surroundings, 
         version_text: version.git_version,
         uid: home.metadata.uid.unwrap_or_default(),
         catalog: Arc::new(catalog::embedded().clone()),
+        patience,
     })
 }
 
 async fn platform(client: &Client, version: &str) -> Result<Platform, kube::Error> {
-    if version.contains("+rke2") {
-        return Ok(Platform::Rke2);
-    }
-    if version.contains("+k3s") {
-        return Ok(Platform::K3s);
-    }
     let groups = client.list_api_groups().await?;
     if !groups.groups.iter().any(|group| group.name == "config.openshift.io") {
-        return Ok(Platform::Vanilla);
+        let first = ListParams::default().limit(1);
+        let nodes = Api::<Node>::all(client.clone()).list(&first).await?;
+        let node = nodes.items.into_iter().next().unwrap_or_default();
+        let image = node.status.and_then(|status| status.node_info).map(|info| info.os_image);
+        let labels = node.metadata.labels.unwrap_or_default();
+        let told = Platform::told_by(version, image.as_deref().unwrap_or_default(), &labels);
+        return Ok(told.unwrap_or(Platform::Vanilla));
     }
     let gvk = kube::api::GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
     let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, "infrastructures");

@@ -4,12 +4,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use api::{VDOConfig, VsphereCloudConfigSpec};
-use catalog::{Catalog, version::KubernetesVersion};
+use catalog::{Catalog, Driver, version::KubernetesVersion};
 use driver_config::credentials::Credential;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::record::Records;
+use crate::record::{Record, Records};
 
 /// Everything `decide` looks at.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Facts {
     /// The VDOConfig that is followed.
     pub config: Arc<VDOConfig>,
     /// Other VDOConfigs, which are not.
-    pub rivals: Vec<String>,
+    pub rivals: Vec<Rival>,
     /// The cluster.
     pub cluster: Cluster,
     /// By the name of their VsphereCloudConfig; only those that exist.
@@ -27,13 +27,73 @@ pub struct Facts {
     /// Objects that carry our label.
     pub objects: BTreeMap<ObjectId, Seen>,
     /// The drivers' workloads, by whoever installed them.
-    pub workloads: BTreeMap<String, Workload>,
+    pub workloads: BTreeMap<ObjectId, Workload>,
+    /// The identity of this cluster in CNS that a driver uses and that is not on record yet; an
+    /// error says why it cannot be told.
+    pub cluster_id: Result<Option<ClusterId>, String>,
     /// Volumes that are attached by the CSI driver: persistent volume and node.
     pub attached: Vec<(String, String)>,
     /// What we wrote down about what we applied.
     pub records: Records,
     /// The releases there are.
     pub catalog: Arc<Catalog>,
+    /// How long a new release may take to become healthy before the one before it is put back.
+    pub patience: SignedDuration,
+    /// What the API server refused when it was last tried, by driver.
+    pub refused: BTreeMap<Driver, String>,
+}
+
+impl Facts {
+    /// What was written down about a driver.
+    pub fn record(&self, driver: Driver) -> &Record {
+        match driver {
+            Driver::Cpi => &self.records.cpi,
+            Driver::Csi => &self.records.csi,
+        }
+    }
+
+    /// Whether a workload is ours: it says so, or we wrote down that we would apply it.
+    pub fn is_ours(&self, id: &ObjectId) -> bool {
+        let recorded =
+            self.records.cpi.objects.contains(id) || self.records.csi.objects.contains(id);
+        recorded || self.workloads.get(id).is_some_and(|workload| workload.labelled)
+    }
+
+    /// The workloads of a driver with one task, ours first.
+    pub fn workloads_of(&self, driver: Driver, task: Task) -> Vec<(&ObjectId, &Workload)> {
+        let mut found: Vec<_> =
+            self.workloads.iter().filter(|(_, w)| w.driver == driver && w.task == task).collect();
+        found.sort_by_key(|(id, _)| !self.is_ours(id));
+        found
+    }
+
+    /// The generation of the VDOConfig.
+    pub fn generation(&self) -> i64 {
+        self.config.metadata.generation.unwrap_or(0)
+    }
+}
+
+/// A VDOConfig that is not followed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rival {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its generation.
+    pub generation: Option<i64>,
+    /// What its status says so far.
+    pub status: Option<api::VDOConfigStatus>,
+}
+
+/// An identity in CNS that a driver uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterId {
+    /// The identity.
+    pub id: String,
+    /// Whether the driver made it and keeps it in a ConfigMap of its own: it then refuses to start
+    /// when its configuration names one too.
+    pub kept_by_driver: bool,
 }
 
 /// The cluster.
@@ -65,6 +125,16 @@ pub enum Platform {
     Rke2,
     /// k3s.
     K3s,
+    /// k0s.
+    K0s,
+    /// MicroK8s.
+    MicroK8s,
+    /// Talos Linux.
+    Talos,
+    /// EKS Anywhere.
+    EksAnywhere,
+    /// Tanzu Kubernetes Grid.
+    Tkg,
 }
 
 impl Platform {
@@ -75,6 +145,39 @@ impl Platform {
             Self::OpenShift { .. } => "openshift",
             Self::Rke2 => "rke2",
             Self::K3s => "k3s",
+            Self::K0s => "k0s",
+            Self::MicroK8s => "microk8s",
+            Self::Talos => "talos",
+            Self::EksAnywhere => "eks-anywhere",
+            Self::Tkg => "tkg",
+        }
+    }
+
+    /// Where its kubelet keeps its files.
+    pub fn kubelet_path(self) -> &'static str {
+        match self {
+            Self::K0s => "/var/lib/k0s/kubelet",
+            Self::MicroK8s => "/var/snap/microk8s/common/var/lib/kubelet",
+            _ => "/var/lib/kubelet",
+        }
+    }
+
+    /// The kind of cluster its version and its first node tell of, where they do.
+    pub fn told_by(
+        version: &str,
+        os_image: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<Self> {
+        let has = |prefix: &str| labels.keys().any(|key| key.starts_with(prefix));
+        match () {
+            () if version.contains("+rke2") => Some(Self::Rke2),
+            () if version.contains("+k3s") => Some(Self::K3s),
+            () if version.contains("+k0s") => Some(Self::K0s),
+            () if version.contains("-eks-") => Some(Self::EksAnywhere),
+            () if version.contains("+vmware") => Some(Self::Tkg),
+            () if has("microk8s.io/") => Some(Self::MicroK8s),
+            () if os_image.starts_with("Talos") => Some(Self::Talos),
+            () => None,
         }
     }
 }
@@ -128,8 +231,12 @@ pub struct Vcenter {
     pub state: VcenterState,
     /// The credentials that were proven, which are what drivers get.
     pub credentials: Option<Credential>,
-    /// Which version of the Secret they are from: stands for them where they must not be seen.
+    /// Stands for them where they must not be seen.
     pub credentials_version: String,
+    /// The certificates to trust, if the spec names a bundle.
+    pub ca_bundle: Option<String>,
+    /// Since when its state is what it is.
+    pub since: Timestamp,
     /// The generation of its object, and what its status says so far.
     pub generation: Option<i64>,
     /// See [`Vcenter::generation`].
@@ -212,14 +319,14 @@ pub struct Seen {
 }
 
 /// A Deployment or DaemonSet of a driver.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Where it is.
-    pub namespace: String,
-    /// Its kind.
-    pub kind: String,
-    /// Whether it is ours.
-    pub ours: bool,
+    /// Whose part it is.
+    pub driver: Driver,
+    /// Which part.
+    pub task: Task,
+    /// Whether it carries our label.
+    pub labelled: bool,
     /// The version of the driver: from our label, else from its image.
     pub version: Option<String>,
     /// Pods it wants.
@@ -230,6 +337,17 @@ pub struct Workload {
     pub current: bool,
     /// What keeps a pod of it from running, in words.
     pub trouble: Option<String>,
+}
+
+/// What a workload of a driver does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Task {
+    /// It is the driver's controller; of the cloud provider there is nothing else.
+    Controller,
+    /// It runs on every node.
+    Node,
+    /// Something beside them: a webhook, a snapshot controller.
+    Helper,
 }
 
 impl Workload {

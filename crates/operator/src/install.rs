@@ -98,6 +98,8 @@ fn cluster_role() -> [Value; 2] {
             &["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"],
             &READ,
         ),
+        // The finalizer, where the drivers are to go with the VDOConfig.
+        rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
         rule(
             &["vdo.vmware.com"],
             &["vdoconfigs/status", "vspherecloudconfigs/status", "compatibilityconfigs/status"],
@@ -179,6 +181,8 @@ fn own_rules() -> Vec<Value> {
     vec![
         rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
         rule(&[""], &["configmaps"], &["get", "create", "patch"]),
+        // Certificate authorities of vCenters.
+        rule(&[""], &["secrets"], &["get"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
     ]
 }

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
 use clap::Parser;
+use jiff::SignedDuration;
 use operator::{engine::Engine, report::OperatorMetrics};
 use runtime::{
     build::BuildInfo,
@@ -31,6 +32,13 @@ struct Arguments {
     /// Where /metrics, /livez and /readyz are served.
     #[arg(long, env = "VDO_LISTEN", default_value = "127.0.0.1:8089")]
     listen: SocketAddr,
+    /// How long a new driver release may take to become healthy, in seconds, before the one before it
+    /// is put back.
+    #[arg(long, env = "VDO_PATIENCE", default_value_t = 900)]
+    patience: u32,
+    /// How long an instance that vanished is taken to lead, in seconds.
+    #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
+    lease: u32,
     /// What to log: a level, or levels by module as in `info,vsphere=debug`.
     #[arg(long, env = "VDO_LOG", default_value = "info")]
     log: String,
@@ -74,15 +82,19 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let options = ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), context: None };
     let client = kubernetes::client(&options, BUILD).await?;
     let identity = Contender::unique_identity();
-    let contender =
-        Contender::new(client.clone(), &arguments.namespace, "vdo", &identity, Terms::default())?;
+    let lease = Duration::from_secs(arguments.lease.into());
+    let terms =
+        Terms { lease_duration: lease, renew_deadline: lease * 2 / 3, retry_period: lease / 8 };
+    let contender = Contender::new(client.clone(), &arguments.namespace, "vdo", &identity, terms)?;
     let leadership = tokio::select! {
         leadership = contender.lead() => leadership,
         () = stop.cancelled() => return Ok(()),
     };
     // Losing the lease or being asked to stop: either way every writer ends first.
     let writing = leadership.token().child_token();
-    let engine = Engine::start(client, &arguments.namespace, BUILD, operator_metrics).await?;
+    let patience = SignedDuration::from_secs(arguments.patience.into());
+    let namespace = &arguments.namespace;
+    let engine = Engine::start(client, namespace, patience, BUILD, operator_metrics).await?;
     let mut engine = Box::pin(engine.run(writing.clone(), working));
     tokio::select! {
         () = &mut engine => {}

@@ -16,6 +16,12 @@ pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 pub const DIGEST: &str = "vdo.vmware.com/digest";
 /// Present on a VDOConfig: VDO observes and reports, and changes nothing.
 pub const PAUSED: &str = "vdo.vmware.com/paused";
+/// On a VDOConfig whose policy is Manual: the release of the cloud provider that may be installed.
+pub const APPROVE_CPI: &str = "vdo.vmware.com/approve-cpi";
+/// The same for the storage driver.
+pub const APPROVE_CSI: &str = "vdo.vmware.com/approve-csi";
+/// On a VDOConfig with `deletionPolicy: Remove`: VDO takes the drivers away before it goes.
+pub const FINALIZER: &str = "vdo.vmware.com/drivers";
 
 /// The namespaces in which objects of the drivers may be.
 pub const HOMES: [&str; 2] = [KUBE_SYSTEM, CSI_NAMESPACE];
@@ -25,13 +31,11 @@ pub const CSI_NAMESPACE: &str = "vmware-system-csi";
 pub const KUBE_SYSTEM: &str = "kube-system";
 /// The Secret the cloud controller reads its credentials from.
 pub const CPI_SECRET: &str = "cpi-global-secret";
+/// The Secret the storage driver reads its configuration from.
+pub const CSI_SECRET: &str = "vsphere-config-secret";
+/// The ConfigMap in which the storage driver keeps an identity it made itself.
+pub const CSI_CLUSTER_ID: &str = "vsphere-csi-cluster-id";
 /// The CSI driver's name in VolumeAttachments and CSINodes.
 pub const CSI_DRIVER: &str = "csi.vsphere.vmware.com";
-/// The cloud controller's DaemonSet, by whoever installed it.
-pub const CPI_WORKLOAD: &str = "vsphere-cloud-controller-manager";
-/// The CSI controller's Deployment, by whoever installed it.
-pub const CSI_CONTROLLER: &str = "vsphere-csi-controller";
-/// The CSI driver's DaemonSet, by whoever installed it.
-pub const CSI_NODE: &str = "vsphere-csi-node";
 /// The taint of a node that waits for its cloud controller.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";

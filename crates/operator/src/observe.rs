@@ -1,22 +1,26 @@
 //! Gathers facts: from caches that watches keep filled, and from the vCenters.
 
 mod drivers;
+mod identity;
 mod nodes;
 mod stores;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
-use api::{VDOConfig, VsphereCloudConfig};
-use catalog::{Catalog, version::KubernetesVersion};
-use driver_config::credentials::Credentials;
-use jiff::Timestamp;
+use api::{VDOConfig, VsphereCloudConfig, vsphere_cloud_config::KeyRef};
+use catalog::{Catalog, Driver, version::KubernetesVersion};
+use driver_config::{
+    SecretText,
+    credentials::{Credential, Credentials},
+};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 
 pub use self::stores::Stores;
 use crate::{
     act::Applied,
-    facts::{Cluster, Facts, Platform, Vcenter, VcenterState},
+    facts::{Cluster, Facts, Platform, Rival, Vcenter, VcenterState},
     names,
     record::{Record, Records},
     vcenters::{Vcenters, Wanted},
@@ -37,22 +41,25 @@ pub struct Surroundings {
     pub uid: String,
     /// The releases there are.
     pub catalog: Arc<Catalog>,
+    /// How long a new release may take to become healthy.
+    pub patience: SignedDuration,
 }
 
-/// Looks around once. `None` if there is no VDOConfig.
+/// Looks around once. `None` if there is no VDOConfig to follow.
 pub async fn observe(
     client: &Client,
     around: &Surroundings,
     stores: &Stores,
     vcenters: &mut Vcenters,
     applied: &Applied,
-) -> Result<Option<Facts>, kube::Error> {
-    let problems = follow_vcenters(client, stores, vcenters).await?;
-    let mut configs = stores.configs.state();
-    // The oldest is followed; of two of the same second, the first by name.
-    configs.sort_by_key(|c| (c.creation_timestamp(), c.namespace(), c.name_any()));
-    let Some(config) = configs.first().cloned() else { return Ok(None) };
-    let rivals = configs.iter().skip(1).map(|c| full_name(c)).collect();
+    refused: &BTreeMap<Driver, String>,
+) -> Result<Observed, kube::Error> {
+    let problems = follow_vcenters(client, around, stores, vcenters).await?;
+    let all = vcenters_of(stores, vcenters, &problems);
+    let Some((config, rivals)) = followed(stores) else {
+        return Ok(Observed { facts: None, vcenters: all });
+    };
+    let records = records(client, &around.namespace).await?;
     let cluster = Cluster {
         version: around.version,
         version_text: around.version_text.clone(),
@@ -60,36 +67,75 @@ pub async fn observe(
         uid: around.uid.clone(),
         nodes: nodes::of(stores, vcenters),
     };
-    Ok(Some(Facts {
+    let asks = config.spec.storage_provider.is_some() && records.csi.cluster_id.is_none();
+    let namespace = config.namespace().unwrap_or_default();
+    let own = all.iter().filter(|((home, _), _)| *home == namespace);
+    let facts = Facts {
         now: Timestamp::now(),
-        vcenters: vcenters_of(&config, stores, vcenters, &problems),
+        vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
+        cluster_id: if asks { identity::in_use(client).await? } else { Ok(None) },
         config,
         rivals,
         cluster,
         objects: stores.objects(applied),
         workloads: drivers::workloads(stores),
         attached: drivers::attached(stores),
-        records: records(client, &around.namespace).await?,
+        records,
         catalog: around.catalog.clone(),
-    }))
+        patience: around.patience,
+        refused: refused.clone(),
+    };
+    Ok(Observed { facts: Some(facts), vcenters: all })
 }
 
-fn full_name(config: &VDOConfig) -> String {
-    format!("{}/{}", config.namespace().unwrap_or_default(), config.name_any())
+/// What was seen: facts for the VDOConfig that is followed, and all vCenters, which are verified
+/// whether a VDOConfig names them or not. By namespace and name.
+pub struct Observed {
+    /// None without a VDOConfig.
+    pub facts: Option<Facts>,
+    /// By namespace and name of their VsphereCloudConfig.
+    pub vcenters: BTreeMap<(String, String), Vcenter>,
+}
+
+/// The oldest VDOConfig is followed; of two of the same second, the first by name. One that cannot
+/// be read is followed by nothing else: what it asks for is not known, and what runs is left alone.
+fn followed(stores: &Stores) -> Option<(Arc<VDOConfig>, Vec<Rival>)> {
+    let mut configs = stores.configs.state();
+    configs.sort_by_key(|c| (c.meta().creation_timestamp.clone(), c.namespace(), c.name_any()));
+    let config = match &configs.first()?.0 {
+        Ok(config) => Arc::new(config.clone()),
+        Err(error) => {
+            let name = error.metadata.name.as_deref().unwrap_or_default();
+            tracing::error!(
+                name,
+                error = error.error,
+                "the VDOConfig cannot be read; nothing is changed"
+            );
+            return None;
+        }
+    };
+    let rivals = configs.iter().skip(1).map(|rival| Rival {
+        namespace: rival.namespace().unwrap_or_default(),
+        name: rival.name_any(),
+        generation: rival.meta().generation,
+        status: rival.0.as_ref().ok().and_then(|config| config.status.clone()),
+    });
+    Some((config, rivals.collect()))
 }
 
 /// Connects to what the VsphereCloudConfigs name; returns what is wrong with those that cannot even
 /// be tried.
 async fn follow_vcenters(
     client: &Client,
+    around: &Surroundings,
     stores: &Stores,
     vcenters: &mut Vcenters,
 ) -> Result<BTreeMap<String, VcenterState>, kube::Error> {
     let mut wanted = BTreeMap::new();
     let mut problems = BTreeMap::new();
-    for config in stores.vcenters.state() {
+    for config in stores.vcenter_configs() {
         let name = key(&config);
-        match want(client, stores, &config).await? {
+        match want(client, around, stores, vcenters, &config).await? {
             Ok(one) => {
                 wanted.insert(name, one);
             }
@@ -108,20 +154,30 @@ fn key(config: &VsphereCloudConfig) -> String {
 
 async fn want(
     client: &Client,
+    around: &Surroundings,
     stores: &Stores,
+    vcenters: &Vcenters,
     config: &VsphereCloudConfig,
 ) -> Result<Result<Wanted, VcenterState>, kube::Error> {
     let failed = |reason: &str, message: String| {
         Ok(Err(VcenterState::Failed { reason: reason.into(), message, transient: false }))
     };
     let name = config.spec.credentials.0.as_str();
-    let Some(version) = stores.secret_version(name) else {
+    let Some(revision) = stores.secret_version(name) else {
         let message = format!(
             "the Secret {name} does not exist in namespace {}: create it with the keys username and password",
             names::KUBE_SYSTEM
         );
         return failed("CredentialsMissing", message);
     };
+    let ca_bundle = match certificates(client, config).await? {
+        Ok(bundle) => bundle,
+        Err(message) => return failed("CertificatesMissing", message),
+    };
+    let before = vcenters.wanted(&key(config));
+    if let Some(before) = before.filter(|b| b.revision == revision && b.spec == config.spec) {
+        return Ok(Ok(Wanted { ca_bundle, ..before.clone() }));
+    }
     let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
     let Some(secret) = secrets.get_opt(name).await? else {
         return failed("CredentialsMissing", format!("the Secret {name} is gone"));
@@ -134,21 +190,65 @@ async fn want(
         Ok(credential) => credential,
         Err(error) => return failed("CredentialsUnusable", error.to_string()),
     };
-    let ca_bundle = config.spec.ca_bundle.as_ref().and_then(|bundle| bundle.inline.clone());
-    Ok(Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version }))
+    let version = fingerprint(&around.uid, &credential);
+    Ok(Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version, revision }))
+}
+
+/// Stands for a credential in digests that many may read: equal for equal credentials, and slow to
+/// guess from.
+fn fingerprint(salt: &str, credential: &Credential) -> String {
+    const ROUNDS: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
+    let secret = format!("{}\n{}", credential.username, credential.password.expose());
+    let secret = SecretText::from(secret);
+    let mut derived = [0; 16];
+    let algorithm = aws_lc_rs::pbkdf2::PBKDF2_HMAC_SHA256;
+    aws_lc_rs::pbkdf2::derive(
+        algorithm,
+        ROUNDS,
+        salt.as_bytes(),
+        secret.expose().as_bytes(),
+        &mut derived,
+    );
+    derived.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The authorities a VsphereCloudConfig names, from wherever they are.
+async fn certificates(
+    client: &Client,
+    config: &VsphereCloudConfig,
+) -> Result<Result<Option<String>, String>, kube::Error> {
+    let Some(bundle) = &config.spec.ca_bundle else { return Ok(Ok(None)) };
+    let home = config.namespace().unwrap_or_default();
+    let missing = |kind: &str, of: &KeyRef| {
+        format!("spec.caBundle: {kind} {home}/{} has no key {}", of.name.0, of.key())
+    };
+    if let Some(of) = &bundle.config_map {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
+        let map = maps.get_opt(&of.name.0).await?;
+        let text = map.and_then(|map| map.data?.remove(of.key()));
+        return Ok(text.map(Some).ok_or_else(|| missing("ConfigMap", of)));
+    }
+    if let Some(of) = &bundle.secret {
+        let secrets = Api::<Secret>::namespaced(client.clone(), &home);
+        let secret = secrets.get_opt(&of.name.0).await?;
+        let text = secret.and_then(|secret| secret.data?.remove(of.key()));
+        let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
+        return Ok(text.map(Some).ok_or_else(|| missing("Secret", of)));
+    }
+    Ok(Ok(bundle.inline.clone()))
 }
 
 fn vcenters_of(
-    config: &VDOConfig,
     stores: &Stores,
     vcenters: &Vcenters,
     problems: &BTreeMap<String, VcenterState>,
-) -> BTreeMap<String, Vcenter> {
-    let namespace = config.namespace();
-    let all = stores.vcenters.state().into_iter().filter(|vcc| vcc.namespace() == namespace);
+) -> BTreeMap<(String, String), Vcenter> {
+    let all = stores.vcenter_configs().into_iter();
     all.map(|vcc| {
         let known = vcenters.known(&key(&vcc));
+        let ca_bundle = vcenters.wanted(&key(&vcc)).and_then(|wanted| wanted.ca_bundle.clone());
         let proven = known.as_ref().and_then(|known| known.proven.clone());
+        let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).cloned());
         let (credentials, credentials_version) = proven.unzip();
@@ -157,19 +257,21 @@ fn vcenters_of(
             state: state.unwrap_or(VcenterState::Untried),
             credentials,
             credentials_version: credentials_version.unwrap_or_default(),
+            ca_bundle,
+            since,
             generation: vcc.metadata.generation,
             status: vcc.status.clone(),
         };
-        (vcc.name_any(), vcenter)
+        ((vcc.namespace().unwrap_or_default(), vcc.name_any()), vcenter)
     })
     .collect()
 }
 
 /// The name of the ConfigMap with the record of a driver.
-pub(crate) fn record_name(driver: catalog::Driver) -> &'static str {
+pub(crate) fn record_name(driver: Driver) -> &'static str {
     match driver {
-        catalog::Driver::Cpi => "vdo-record-cpi",
-        catalog::Driver::Csi => "vdo-record-csi",
+        Driver::Cpi => "vdo-record-cpi",
+        Driver::Csi => "vdo-record-csi",
     }
 }
 
@@ -183,5 +285,5 @@ async fn records(client: &Client, namespace: &str) -> Result<Records, kube::Erro
             serde_json::from_str(&text).map_err(kube::Error::SerdeError)
         })
     };
-    Ok(Records { cpi: read(catalog::Driver::Cpi).await?, csi: read(catalog::Driver::Csi).await? })
+    Ok(Records { cpi: read(Driver::Cpi).await?, csi: read(Driver::Csi).await? })
 }

@@ -2,6 +2,7 @@
 
 use api::finding::Finding;
 use catalog::{Decision, Driver, manifest::Object};
+use jiff::Timestamp;
 
 use crate::{facts::ObjectId, record::Record};
 
@@ -14,6 +15,22 @@ pub struct Plan {
     pub findings: Vec<Finding>,
     /// Whether nothing may be changed.
     pub paused: bool,
+    /// What to do about the finalizer of the VDOConfig.
+    pub finalizer: Finalizer,
+    /// When to look again even if nothing changes: a wait ends then.
+    pub wake: Option<Timestamp>,
+}
+
+/// What to do about the finalizer that lets VDO take the drivers away before the VDOConfig goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Finalizer {
+    /// It is as it should be.
+    #[default]
+    Stay,
+    /// Set it: the drivers go with the object.
+    Set,
+    /// Take it off: the object may go.
+    Clear,
 }
 
 /// The plan for one driver.
@@ -33,6 +50,8 @@ pub struct DriverPlan {
     pub steps: Vec<Step>,
     /// The one thing to do now.
     pub next: Next,
+    /// What it waits for before it may change to another release, if it waits.
+    pub held: Option<String>,
 }
 
 /// A step of a plan.

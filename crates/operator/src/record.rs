@@ -30,6 +30,11 @@ pub struct Record {
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// The generation of the VDOConfig that asked for it.
+    pub generation: i64,
+    /// The digest of its configuration as it was last rolled out, without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
     /// Whether it became healthy.
     pub healthy: bool,
     /// The release before it, to go back to.
@@ -44,6 +49,10 @@ pub struct Record {
     /// The identity of this cluster in CNS. Once written it never changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
+    /// Whether the driver made that identity and keeps it itself: it is then not written into its
+    /// configuration.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cluster_id_kept_by_driver: bool,
 }
 
 /// A release that was tried and did not become healthy.

@@ -1,6 +1,7 @@
 //! Says what is: status, events and metrics, all from the same plan and findings.
 
 mod metrics;
+mod rivals;
 mod status;
 mod vcenter;
 
@@ -11,7 +12,7 @@ use kube::{
 };
 use serde_json::json;
 
-pub use self::metrics::OperatorMetrics;
+pub use self::{metrics::OperatorMetrics, vcenter::report as vcenters};
 use crate::{facts::Facts, names, plan::Plan};
 
 /// Writes what changed since the last report. Returns whether anything did.
@@ -23,7 +24,7 @@ pub async fn report(
     plan: &Plan,
 ) -> Result<bool, kube::Error> {
     metrics.show(facts, plan);
-    vcenter::report(client, facts).await?;
+    rivals::report(client, facts).await?;
     let before = facts.config.status.clone().unwrap_or_default();
     let after = status::of(facts, plan);
     if before == after {

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::VsphereCloudConfigSpec;
 use driver_config::credentials::Credential;
+use jiff::Timestamp;
 use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
@@ -26,14 +27,16 @@ pub struct Wanted {
     pub ca_bundle: Option<String>,
     /// Whom to log in as.
     pub credential: Credential,
-    /// The version of the Secret the credential is from.
+    /// Stands for the credential: equal if and only if it is.
     pub version: String,
+    /// The revision of the Secret it was read from.
+    pub revision: String,
 }
 
 impl PartialEq for Wanted {
     fn eq(&self, other: &Self) -> bool {
-        let same_secret = self.version == other.version;
-        same_secret && self.spec == other.spec && self.ca_bundle == other.ca_bundle
+        let same_credential = self.version == other.version;
+        same_credential && self.spec == other.spec && self.ca_bundle == other.ca_bundle
     }
 }
 
@@ -42,6 +45,8 @@ impl PartialEq for Wanted {
 pub struct Known {
     /// What came of trying.
     pub state: VcenterState,
+    /// Since when.
+    pub since: Timestamp,
     /// The credential that was proven last, and its version.
     pub proven: Option<(Credential, String)>,
     /// The inventory, while there is one.
@@ -74,14 +79,20 @@ impl Vcenters {
     pub fn follow(&mut self, wanted: BTreeMap<String, Wanted>) {
         self.connections.retain(|name, _| wanted.contains_key(name));
         for (name, wanted) in wanted {
-            let before = self.connections.get(&name);
-            if before.is_some_and(|connection| connection.wanted == wanted) {
+            let before = self.connections.get_mut(&name);
+            if let Some(same) = before.filter(|connection| connection.wanted == wanted) {
+                same.wanted.revision = wanted.revision;
                 continue;
             }
+            let before = self.connections.get(&name);
             // What was proven before stays with the drivers until the new is proven too.
             let proven = before.and_then(|connection| connection.known.borrow().proven.clone());
-            let known =
-                watch::Sender::new(Known { state: VcenterState::Untried, proven, inventory: None });
+            let known = watch::Sender::new(Known {
+                state: VcenterState::Untried,
+                since: Timestamp::now(),
+                proven,
+                inventory: None,
+            });
             let mut task = JoinSet::new();
             task.spawn(keep(wanted.clone(), self.build, known.clone(), self.changed.clone()));
             self.connections.insert(name, Connection { wanted, known, _task: task });
@@ -91,6 +102,11 @@ impl Vcenters {
     /// What is known of one.
     pub fn known(&self, name: &str) -> Option<Known> {
         self.connections.get(name).map(|connection| connection.known.borrow().clone())
+    }
+
+    /// What one was made from.
+    pub fn wanted(&self, name: &str) -> Option<&Wanted> {
+        self.connections.get(name).map(|connection| &connection.wanted)
     }
 
     /// Where the machine with this firmware uuid is.
@@ -132,6 +148,9 @@ async fn keep(
 ) {
     let tell = |state: VcenterState, inventory: Option<Inventory>, proven: bool| {
         known.send_modify(|now| {
+            if std::mem::discriminant(&now.state) != std::mem::discriminant(&state) {
+                now.since = Timestamp::now();
+            }
             now.state = state;
             now.inventory = inventory;
             if proven {

@@ -1,8 +1,9 @@
 //! Taking a driver away.
 
-use api::finding::{Finding, Subject, codes};
+use api::finding::{Subject, codes};
 use catalog::Driver;
 
+use super::Notes;
 use crate::{
     facts::{Facts, ObjectId},
     plan::{DriverPlan, Next, Step, StepState},
@@ -10,56 +11,48 @@ use crate::{
 };
 
 /// Kinds that are never deleted, whatever the record says: what they hold is not ours.
-const KEPT: [&str; 7] = [
+const KEPT: [&str; 10] = [
     "Namespace",
     "CustomResourceDefinition",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "VolumeAttachment",
+    "VolumeSnapshotClass",
     "StorageClass",
+    "CSINode",
     "Node",
+    "Pod",
 ];
 
-/// Removes what stands in the record, unless volumes of the driver are attached.
-pub(super) fn decide(
+/// Whether objects of this kind are never deleted.
+pub(crate) fn is_kept(kind: &str) -> bool {
+    KEPT.contains(&kind)
+}
+
+/// Those of the objects that are there and may be deleted: of no kind that is kept, and not needed
+/// by the other driver.
+pub(super) fn removable<'a>(
     facts: &Facts,
-    record: &Record,
-    plan: &mut DriverPlan,
-    findings: &mut Vec<Finding>,
-) {
+    driver: Driver,
+    objects: impl Iterator<Item = &'a ObjectId>,
+) -> Vec<ObjectId> {
+    let other = match driver {
+        Driver::Cpi => &facts.records.csi.objects,
+        Driver::Csi => &facts.records.cpi.objects,
+    };
+    objects
+        .filter(|id| !is_kept(&id.kind) && !other.contains(id) && facts.objects.contains_key(id))
+        .cloned()
+        .collect()
+}
+
+/// Removes what stands in the record, unless volumes of the driver are attached.
+pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, notes: &mut Notes) {
     if plan.driver == Driver::Csi && !facts.attached.is_empty() && !record.objects.is_empty() {
-        let shown: Vec<String> = facts
-            .attached
-            .iter()
-            .take(5)
-            .map(|(volume, node)| format!("{volume} on {node}"))
-            .collect();
-        let volumes =
-            facts.attached.iter().map(|(v, _)| Subject::kubernetes("PersistentVolume", None, v));
-        findings.push(
-            codes::VOLUMES_ATTACHED
-                .found()
-                .with("count", facts.attached.len().to_string())
-                .with("volumes", shown.join(", "))
-                .about_all(volumes)
-                .build(),
-        );
-        plan.steps.push(Step {
-            title: "Wait until no volume is attached".into(),
-            state: StepState::Running,
-            message: Some(format!("{} volumes are attached", facts.attached.len())),
-        });
-        plan.next = Next::Blocked;
+        refuse(facts, plan, notes);
         return;
     }
-    let removable = |id: &&ObjectId| !KEPT.contains(&id.kind.as_str());
-    let there: Vec<ObjectId> = record
-        .objects
-        .iter()
-        .filter(removable)
-        .filter(|id| facts.objects.contains_key(id))
-        .cloned()
-        .collect();
+    let there = removable(facts, plan.driver, record.objects.iter());
     if !there.is_empty() {
         plan.steps.push(Step {
             title: "Remove the driver's objects".into(),
@@ -70,8 +63,33 @@ pub(super) fn decide(
         return;
     }
     // The cluster-id outlives the driver: volumes that stay are known by it.
-    let empty = Record { cluster_id: record.cluster_id.clone(), ..Record::default() };
+    let empty = Record {
+        cluster_id: record.cluster_id.clone(),
+        cluster_id_kept_by_driver: record.cluster_id_kept_by_driver,
+        ..Record::default()
+    };
     if *record != empty {
         plan.next = Next::Record(Box::new(empty));
     }
+}
+
+fn refuse(facts: &Facts, plan: &mut DriverPlan, notes: &mut Notes) {
+    let shown = facts.attached.iter().take(5);
+    let shown: Vec<String> = shown.map(|(volume, node)| format!("{volume} on {node}")).collect();
+    let volumes =
+        facts.attached.iter().map(|(v, _)| Subject::kubernetes("PersistentVolume", None, v));
+    notes.findings.push(
+        codes::VOLUMES_ATTACHED
+            .found()
+            .with("count", facts.attached.len().to_string())
+            .with("volumes", shown.join(", "))
+            .about_all(volumes)
+            .build(),
+    );
+    plan.steps.push(Step {
+        title: "Wait until no volume is attached".into(),
+        state: StepState::Running,
+        message: Some(format!("{} volumes are attached", facts.attached.len())),
+    });
+    plan.next = Next::Blocked;
 }

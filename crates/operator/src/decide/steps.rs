@@ -19,11 +19,7 @@ const GROUPS: [(&str, &[Stage]); 5] = [
 ];
 
 /// All steps, and the next thing to do.
-pub(super) fn of(
-    facts: &Facts,
-    configuration: &Configuration,
-    _workload: Option<&Workload>,
-) -> (Vec<Step>, Next) {
+pub(super) fn of(facts: &Facts, configuration: &Configuration) -> (Vec<Step>, Next) {
     let mut steps = Vec::new();
     let mut next = Next::Nothing;
     for (title, stages) in GROUPS {
@@ -57,25 +53,27 @@ fn look(facts: &Facts, objects: &[&Object]) -> (StepState, Option<String>, Optio
         let message = format!("applying {} of {} objects", open.len(), objects.len());
         return (StepState::Running, Some(message), Some(Next::Apply(open)));
     }
-    let unhealthy = objects.iter().filter_map(|object| {
-        let workload = matches!(object.kind(), "Deployment" | "DaemonSet")
-            .then(|| facts.workloads.get(object.name()))?;
-        match workload {
-            Some(workload) if workload.is_healthy() => None,
-            Some(workload) => Some((object.name(), workload.clone())),
-            None => Some((object.name(), Workload::default())),
-        }
-    });
-    let waits: Vec<String> = unhealthy
-        .map(|(name, workload)| {
-            let why = workload.trouble.clone().unwrap_or_else(|| "starting".into());
-            format!("{name}: {} of {} pods are ready ({why})", workload.available, workload.wanted)
-        })
+    let waits: Vec<String> = objects
+        .iter()
+        .filter(|object| matches!(object.kind(), "Deployment" | "DaemonSet"))
+        .filter_map(|object| waits_for(object, facts.workloads.get(&ObjectId::of(object))))
         .collect();
     if waits.is_empty() {
         return (StepState::Done, None, None);
     }
     (StepState::Running, Some(waits.join("; ")), Some(Next::Wait))
+}
+
+/// What a workload waits for, in words; none if it runs as it should.
+fn waits_for(object: &Object, workload: Option<&Workload>) -> Option<String> {
+    let name = object.name();
+    let Some(workload) = workload else { return Some(format!("{name}: starting")) };
+    if workload.is_healthy() {
+        return None;
+    }
+    let why = workload.trouble.as_deref().unwrap_or("starting");
+    let (available, wanted) = (workload.available, workload.wanted);
+    Some(format!("{name}: {available} of {wanted} pods are ready ({why})"))
 }
 
 /// Whether an object stands as it should, as far as we know.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use catalog::Driver;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     core::v1::{Pod, PodTemplateSpec},
@@ -9,62 +10,128 @@ use k8s_openapi::api::{
 use kube::ResourceExt;
 
 use super::Stores;
-use crate::{facts::Workload, names};
+use crate::{
+    facts::{ObjectId, Task, Workload},
+    names,
+};
 
-/// The workloads of both drivers by name, whoever installed them.
-pub(super) fn workloads(stores: &Stores) -> BTreeMap<String, Workload> {
-    let mut all = BTreeMap::new();
-    for daemon_set in stores.daemon_sets.state() {
-        let ours = is_ours(daemon_set.labels());
-        let name = daemon_set.name_any();
-        if ours || name == names::CPI_WORKLOAD || name == names::CSI_NODE {
-            all.insert(name, of_daemon_set(stores, &daemon_set));
-        }
-    }
-    for deployment in stores.deployments.state() {
-        let name = deployment.name_any();
-        if is_ours(deployment.labels()) || name == names::CSI_CONTROLLER {
-            all.insert(name, of_deployment(stores, &deployment));
-        }
-    }
-    all
+/// The workloads of both drivers, whoever installed them.
+pub(super) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
+    let pods = stores.pods.state();
+    let sets = stores.daemon_sets.state();
+    let deployments = stores.deployments.state();
+    let sets =
+        sets.iter().filter_map(|set| Some((id("DaemonSet", &**set), of_daemon_set(&pods, set)?)));
+    let deployments = deployments
+        .iter()
+        .filter_map(|one| Some((id("Deployment", &**one), of_deployment(&pods, one)?)));
+    sets.chain(deployments).collect()
 }
 
-fn is_ours(labels: &BTreeMap<String, String>) -> bool {
+fn id(kind: &str, object: &impl ResourceExt) -> ObjectId {
+    ObjectId {
+        api_version: "apps/v1".into(),
+        kind: kind.into(),
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    }
+}
+
+/// Whether a workload has anything to do with the drivers.
+pub(super) fn is_relevant(
+    kind: &str,
+    object: &impl ResourceExt,
+    template: Option<&PodTemplateSpec>,
+) -> bool {
+    part(kind, object, template).is_some()
+}
+
+/// Which part of which driver a workload is, by whatever name it was installed: upstream's manifests
+/// and charts, Rancher's, OpenShift's.
+fn part(
+    kind: &str,
+    object: &impl ResourceExt,
+    template: Option<&PodTemplateSpec>,
+) -> Option<(Driver, Task)> {
+    let name = object.name_any();
+    let spec = template.and_then(|template| template.spec.as_ref());
+    let images = spec.into_iter().flat_map(|spec| &spec.containers);
+    let images: Vec<&str> = images.filter_map(|c| c.image.as_deref()).map(path).collect();
+    let runs = |test: &dyn Fn(&str) -> bool| images.iter().any(|image| test(image));
+    let csi = |image: &str| {
+        image.contains("vsphere") && image.contains("csi") && image.ends_with("driver")
+    };
+    let cpi = |image: &str| {
+        image.contains("cloud-provider-vsphere") && !image.contains("csi")
+            || image.ends_with("vsphere-cloud-controller-manager")
+    };
+    let storage = ["vsphere-csi-", "vmware-vsphere-csi-driver-"];
+    let is_storage = |task: &str| {
+        storage
+            .iter()
+            .any(|start| name.strip_prefix(start).is_some_and(|rest| rest.starts_with(task)))
+    };
+    match () {
+        () if name == "vsphere-cloud-controller-manager" || runs(&cpi) => {
+            Some((Driver::Cpi, Task::Controller))
+        }
+        () if is_storage("node") => Some((Driver::Csi, Task::Node)),
+        () if is_storage("controller") => Some((Driver::Csi, Task::Controller)),
+        () if runs(&csi) && kind == "DaemonSet" => Some((Driver::Csi, Task::Node)),
+        () if runs(&csi) => Some((Driver::Csi, Task::Controller)),
+        () if is_labelled(object.labels()) => Some((Driver::Csi, Task::Helper)),
+        () => None,
+    }
+}
+
+/// An image without registry port, tag and digest.
+fn path(image: &str) -> &str {
+    let image = image.split('@').next().unwrap_or(image);
+    match image.rsplit_once(':') {
+        Some((path, tag)) if !tag.contains('/') => path,
+        _ => image,
+    }
+}
+
+fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::MANAGED_BY_LABEL).is_some_and(|value| value == names::MANAGED_BY)
 }
 
-fn of_daemon_set(stores: &Stores, set: &DaemonSet) -> Workload {
+fn of_daemon_set(pods: &[std::sync::Arc<Pod>], set: &DaemonSet) -> Option<Workload> {
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    let (driver, task) = part("DaemonSet", set, template)?;
     let status = set.status.clone().unwrap_or_default();
     let updated = status.updated_number_scheduled.unwrap_or(0);
-    Workload {
-        namespace: set.namespace().unwrap_or_default(),
-        kind: "DaemonSet".into(),
-        ours: is_ours(set.labels()),
-        version: version(set.labels(), set.spec.as_ref().map(|spec| &spec.template)),
+    Some(Workload {
+        driver,
+        task,
+        labelled: is_labelled(set.labels()),
+        version: version(set.labels(), template),
         wanted: status.desired_number_scheduled,
         available: status.number_available.unwrap_or(0).min(updated),
         current: status.observed_generation >= set.metadata.generation
             && status.observed_generation > Some(0),
-        trouble: trouble(stores, &set.name_any()),
-    }
+        trouble: trouble(pods, "DaemonSet", set),
+    })
 }
 
-fn of_deployment(stores: &Stores, deployment: &Deployment) -> Workload {
+fn of_deployment(pods: &[std::sync::Arc<Pod>], deployment: &Deployment) -> Option<Workload> {
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    let (driver, task) = part("Deployment", deployment, template)?;
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let updated = status.updated_replicas.unwrap_or(0);
-    Workload {
-        namespace: deployment.namespace().unwrap_or_default(),
-        kind: "Deployment".into(),
-        ours: is_ours(deployment.labels()),
-        version: version(deployment.labels(), deployment.spec.as_ref().map(|spec| &spec.template)),
+    Some(Workload {
+        driver,
+        task,
+        labelled: is_labelled(deployment.labels()),
+        version: version(deployment.labels(), template),
         wanted,
         available: status.available_replicas.unwrap_or(0).min(updated),
         current: status.observed_generation >= deployment.metadata.generation
             && status.observed_generation > Some(0),
-        trouble: trouble(stores, &deployment.name_any()),
-    }
+        trouble: trouble(pods, "Deployment", deployment),
+    })
 }
 
 /// The driver's version: from our label, else from the tag of its first image.
@@ -80,15 +147,29 @@ fn version(
 }
 
 /// What keeps a pod of a workload from running.
-fn trouble(stores: &Stores, workload: &str) -> Option<String> {
-    let pods = stores.pods.state();
+fn trouble(
+    pods: &[std::sync::Arc<Pod>],
+    kind: &str,
+    workload: &impl ResourceExt,
+) -> Option<String> {
+    let name = workload.name_any();
     let mut troubles: Vec<String> = pods
         .iter()
-        .filter(|pod| pod.name_any().starts_with(workload))
+        .filter(|pod| pod.namespace() == workload.namespace() && belongs_to(pod, kind, &name))
         .filter_map(|pod| trouble_of(pod).map(|what| format!("{}: {what}", pod.name_any())))
         .collect();
     troubles.sort();
     troubles.into_iter().next()
+}
+
+fn belongs_to(pod: &Pod, kind: &str, name: &str) -> bool {
+    pod.owner_references().iter().any(|owner| {
+        if kind == "DaemonSet" {
+            return owner.kind == kind && owner.name == name;
+        }
+        let hash = owner.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+        owner.kind == "ReplicaSet" && hash.is_some_and(|hash| !hash.contains('-'))
+    })
 }
 
 fn trouble_of(pod: &Pod) -> Option<String> {
@@ -125,4 +206,66 @@ pub(super) fn attached(stores: &Stores) -> Vec<(String, String)> {
         .collect();
     attached.sort();
     attached
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn part_of(name: &str, kind: &str, image: &str) -> Option<(Driver, Task)> {
+        let deployment: Deployment = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "c", "image": image}]}}},
+        }))
+        .unwrap();
+        part(kind, &deployment, deployment.spec.as_ref().map(|spec| &spec.template))
+    }
+
+    #[test]
+    fn a_driver_is_known_by_its_image_whatever_it_is_called() {
+        let controller = Some((Driver::Csi, Task::Controller));
+        let node = Some((Driver::Csi, Task::Node));
+        let cloud = Some((Driver::Cpi, Task::Controller));
+        let upstream = "registry.k8s.io/csi-vsphere/driver:v3.7.0@sha256:00";
+        assert_eq!(part_of("my-storage", "Deployment", upstream), controller);
+        assert_eq!(part_of("my-storage", "DaemonSet", upstream), node);
+        let rancher =
+            "registry:5000/rancher/mirrored-cloud-provider-vsphere-csi-release-driver:v2.6.2";
+        assert_eq!(part_of("storage", "Deployment", rancher), controller);
+        let rancher = "rancher/mirrored-cloud-provider-vsphere-cpi-release-manager:v1.27.0";
+        assert_eq!(part_of("cpi", "DaemonSet", rancher), cloud);
+        let chart = "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0";
+        assert_eq!(part_of("release-vsphere-cpi", "DaemonSet", chart), cloud);
+    }
+
+    #[test]
+    fn a_driver_is_known_by_its_name_whatever_it_runs() {
+        let openshift = "quay.io/openshift-release-dev/ocp-v4.0-art-dev@sha256:00";
+        let controller = Some((Driver::Csi, Task::Controller));
+        assert_eq!(
+            part_of("vmware-vsphere-csi-driver-controller", "Deployment", openshift),
+            controller
+        );
+        let node = Some((Driver::Csi, Task::Node));
+        assert_eq!(part_of("vsphere-csi-node-windows", "DaemonSet", openshift), node);
+    }
+
+    #[test]
+    fn what_is_no_driver_is_none() {
+        assert_eq!(part_of("web", "Deployment", "example.com/web:1"), None);
+        assert_eq!(
+            part_of(
+                "snapshot-controller",
+                "Deployment",
+                "registry.k8s.io/sig-storage/snapshot-controller:v8"
+            ),
+            None
+        );
+        assert_eq!(
+            part_of("detector", "Deployment", "example.com/vsphere-problem-detector:1"),
+            None
+        );
+    }
 }

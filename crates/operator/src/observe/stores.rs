@@ -1,13 +1,19 @@
 //! Caches kept filled by watches, slimmed to what facts need.
 
-use std::{collections::BTreeMap, fmt::Debug, future::Future, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Debug,
+    future::Future,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 use api::{VDOConfig, VsphereCloudConfig};
 use futures::StreamExt;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Node, Pod, Secret},
+        core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo, Pod, PodStatus, Secret},
         storage::v1::VolumeAttachment,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -15,13 +21,14 @@ use k8s_openapi::{
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, PartialObjectMeta},
+    core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
         reflector::{self, ObjectRef, Store},
         watcher,
     },
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 
 use crate::{
@@ -32,8 +39,8 @@ use crate::{
 
 /// The caches.
 pub struct Stores {
-    pub(super) configs: Store<VDOConfig>,
-    pub(super) vcenters: Store<VsphereCloudConfig>,
+    pub(super) configs: Store<DeserializeGuard<VDOConfig>>,
+    vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
     pub(super) nodes: Store<Node>,
     pub(super) daemon_sets: Store<DaemonSet>,
     pub(super) deployments: Store<Deployment>,
@@ -73,20 +80,16 @@ impl Stores {
             fillers.push(fill_dynamic(stream, writer, resource_of, changed));
             ours.push((resource.clone(), store));
         }
+        let mut watch = Watch { client, changed, fillers: &mut fillers };
         let stores = Self {
-            configs: typed(Api::all(client.clone()), &every, changed, &mut fillers),
-            vcenters: typed(Api::all(client.clone()), &every, changed, &mut fillers),
-            nodes: typed(Api::all(client.clone()), &every, changed, &mut fillers),
-            daemon_sets: typed(Api::all(client.clone()), &every, changed, &mut fillers),
-            deployments: typed(Api::all(client.clone()), &every, changed, &mut fillers),
-            pods: typed(Api::all(client.clone()), &pods, changed, &mut fillers),
-            attachments: typed(Api::all(client.clone()), &every, changed, &mut fillers),
-            secrets: typed(
-                Api::namespaced(client.clone(), names::KUBE_SYSTEM),
-                &every,
-                changed,
-                &mut fillers,
-            ),
+            configs: watch.all(&every, plain, revision),
+            vcenters: watch.all(&every, plain, revision),
+            nodes: watch.all(&every, slim_node, content),
+            daemon_sets: watch.all(&every, slim_daemon_set, content),
+            deployments: watch.all(&every, slim_deployment, content),
+            pods: watch.all(&pods, slim_pod, content),
+            attachments: watch.all(&every, slim_attachment, content),
+            secrets: watch.secrets(&every),
             ours,
         };
         (stores, fillers)
@@ -116,14 +119,19 @@ impl Stores {
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
     }
 
-    /// The VsphereCloudConfigs.
-    pub fn vcenter_configs(&self) -> Vec<Arc<VsphereCloudConfig>> {
-        self.vcenters.state()
-    }
-
-    /// The VDOConfigs.
-    pub fn vdo_configs(&self) -> Vec<Arc<VDOConfig>> {
-        self.configs.state()
+    /// The VsphereCloudConfigs that can be read. One that cannot is as if it were not there, and does
+    /// not stop the others.
+    pub(super) fn vcenter_configs(&self) -> Vec<VsphereCloudConfig> {
+        let all = self.vcenters.state().into_iter();
+        let read = all.filter_map(|config| match &config.0 {
+            Ok(config) => Some(config.clone()),
+            Err(error) => {
+                let name = error.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(name, error = error.error, "a VsphereCloudConfig cannot be read");
+                None
+            }
+        });
+        read.collect()
     }
 
     /// Every object that carries our label.
@@ -146,29 +154,89 @@ impl Stores {
     }
 }
 
-fn typed<K>(
-    api: Api<K>,
-    config: &watcher::Config,
-    changed: &Arc<watch::Sender<()>>,
-    fillers: &mut Vec<Filler>,
-) -> Store<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-{
-    let (store, writer) = reflector::store();
-    let changed = changed.clone();
-    let stream = watcher(api, config.clone())
-        .default_backoff()
-        .modify(|object| slim(object.meta_mut()))
-        .reflect(writer);
-    fillers.push(Box::pin(stream.for_each(move |event| {
-        if let Err(error) = &event {
-            tracing::warn!(kind = %K::kind(&()), %error, "a watch was interrupted");
+/// Starts watches.
+struct Watch<'a> {
+    client: &'a Client,
+    changed: &'a Arc<watch::Sender<()>>,
+    fillers: &'a mut Vec<Filler>,
+}
+
+impl Watch<'_> {
+    /// Watches all objects of a kind. What `slim` leaves is kept; a change that leaves `mark` the
+    /// same is kept too, and nobody is told.
+    fn all<K>(
+        &mut self,
+        config: &watcher::Config,
+        slim: fn(&mut K),
+        mark: fn(&K) -> u64,
+    ) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.one(Api::all(self.client.clone()), config, slim, mark)
+    }
+
+    /// Watches the Secrets of `kube-system`, without their content.
+    fn secrets(&mut self, config: &watcher::Config) -> Store<PartialObjectMeta<Secret>> {
+        let api = Api::namespaced(self.client.clone(), names::KUBE_SYSTEM);
+        self.one(api, config, plain, revision)
+    }
+
+    fn one<K>(
+        &mut self,
+        api: Api<K>,
+        config: &watcher::Config,
+        slim: fn(&mut K),
+        mark: fn(&K) -> u64,
+    ) -> Store<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let (store, writer) = reflector::store();
+        let changed = self.changed.clone();
+        let stream = watcher(api, config.clone()).default_backoff().modify(slim).reflect(writer);
+        let mut marks: HashMap<String, u64> = HashMap::new();
+        self.fillers.push(Box::pin(stream.for_each(move |event| {
+            if is_news(&event, &mut marks, mark) {
+                changed.send_replace(());
+            }
+            std::future::ready(())
+        })));
+        store
+    }
+}
+
+/// Whether an event of a watch is worth another round.
+fn is_news<K: Resource<DynamicType = ()>>(
+    event: &watcher::Result<watcher::Event<K>>,
+    marks: &mut HashMap<String, u64>,
+    mark: fn(&K) -> u64,
+) -> bool {
+    let key =
+        |object: &K| format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+    match event {
+        Ok(watcher::Event::Apply(object)) => {
+            let now = mark(object);
+            marks.insert(key(object), now) != Some(now)
         }
-        changed.send_replace(());
-        std::future::ready(())
-    })));
-    store
+        Ok(watcher::Event::InitApply(object)) => {
+            marks.insert(key(object), mark(object));
+            false
+        }
+        Ok(watcher::Event::Delete(object)) => {
+            marks.remove(&key(object));
+            true
+        }
+        Ok(watcher::Event::Init) => {
+            marks.clear();
+            false
+        }
+        Ok(watcher::Event::InitDone) => true,
+        Err(error) => {
+            tracing::warn!(kind = %K::kind(&()), %error, "a watch was interrupted");
+            false
+        }
+    }
 }
 
 fn fill_dynamic(
@@ -214,4 +282,96 @@ fn slim(metadata: &mut ObjectMeta) {
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     }
+}
+
+fn plain<K: Resource>(object: &mut K) {
+    slim(object.meta_mut());
+}
+
+/// Only what tells of identity, kind and place stays of a node: there may be thousands.
+fn slim_node(node: &mut Node) {
+    plain(node);
+    node.metadata.annotations = None;
+    if let Some(labels) = &mut node.metadata.labels {
+        labels.retain(|key, _| {
+            key.starts_with("node-role.kubernetes.io/") || key.starts_with("microk8s.io/")
+        });
+    }
+    if let Some(spec) = &mut node.spec {
+        *spec = NodeSpec {
+            provider_id: spec.provider_id.take(),
+            taints: spec.taints.take(),
+            ..NodeSpec::default()
+        };
+    }
+    if let Some(status) = &mut node.status {
+        let node_info = status.node_info.take().map(|info| NodeSystemInfo {
+            operating_system: info.operating_system,
+            os_image: info.os_image,
+            system_uuid: info.system_uuid,
+            ..NodeSystemInfo::default()
+        });
+        *status = NodeStatus { node_info, ..NodeStatus::default() };
+    }
+}
+
+/// Of pods, what says whose they are and why they do not run.
+fn slim_pod(pod: &mut Pod) {
+    plain(pod);
+    pod.metadata.annotations = None;
+    pod.metadata.labels = None;
+    pod.spec = None;
+    if let Some(status) = &mut pod.status {
+        *status = PodStatus {
+            conditions: status.conditions.take(),
+            container_statuses: status.container_statuses.take(),
+            phase: status.phase.take(),
+            ..PodStatus::default()
+        };
+    }
+}
+
+/// Workloads that are no driver's are kept by name alone.
+fn slim_daemon_set(set: &mut DaemonSet) {
+    plain(set);
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    if !super::drivers::is_relevant("DaemonSet", set, template) {
+        (set.spec, set.status) = (None, None);
+        set.metadata.annotations = None;
+        set.metadata.generation = None;
+    }
+}
+
+fn slim_deployment(deployment: &mut Deployment) {
+    plain(deployment);
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    if !super::drivers::is_relevant("Deployment", deployment, template) {
+        (deployment.spec, deployment.status) = (None, None);
+        deployment.metadata.annotations = None;
+        deployment.metadata.generation = None;
+    }
+}
+
+fn slim_attachment(attachment: &mut VolumeAttachment) {
+    plain(attachment);
+    attachment.metadata.annotations = None;
+    attachment.status = None;
+}
+
+/// Changes with every write.
+fn revision<K: Resource>(object: &K) -> u64 {
+    hash(object.meta().resource_version.as_deref().unwrap_or_default())
+}
+
+/// Changes with what is kept.
+fn content<K: Resource + Serialize + Clone>(object: &K) -> u64 {
+    let mut object = object.clone();
+    object.meta_mut().resource_version = None;
+    hash(&serde_json::to_string(&object).unwrap_or_default())
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }

@@ -15,8 +15,7 @@ use catalog::Driver;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    facts::{Facts, VcenterState, Workload},
-    names,
+    facts::{Facts, Task, VcenterState},
     plan::{self, DriverPlan, Next, Plan},
 };
 
@@ -38,6 +37,12 @@ pub(super) fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
         plan: Some(plan_status(&before, facts, plan)),
         cluster_id: facts.records.csi.cluster_id.clone().or_else(|| before.cluster_id.clone()),
     };
+    // A driver that is not wanted any more has no condition any more.
+    status.conditions.retain(|condition| match condition.type_.as_str() {
+        condition::CLOUD_PROVIDER_READY => driver_of(plan, Driver::Cpi).is_some(),
+        condition::STORAGE_READY => driver_of(plan, Driver::Csi).is_some(),
+        _ => true,
+    });
     keep_since(&mut status, &before, facts);
     conditions(&mut status, facts, plan);
     status
@@ -52,10 +57,11 @@ fn is_done(driver: &DriverPlan) -> bool {
 }
 
 fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
+    let runs = driver_is_healthy(facts, driver);
     let phase = match &driver.next {
-        Next::Nothing if driver.driver == Driver::Cpi => Phase::Configured,
-        Next::Nothing => Phase::Deployed,
-        Next::Blocked => Phase::Failed,
+        Next::Blocked if !runs => Phase::Failed,
+        Next::Nothing | Next::Blocked if driver.driver == Driver::Cpi => Phase::Configured,
+        Next::Nothing | Next::Blocked => Phase::Deployed,
         Next::Record(_) | Next::Apply(_) | Next::Delete(_) => Phase::Deploying,
         Next::Wait => Phase::Configuring,
     };
@@ -64,10 +70,11 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
         Some(message) => format!("{}: {message}", step.title),
         None => step.title.clone(),
     });
+    let message = message.or_else(|| driver.held.clone());
     let nodes = node_states(facts, driver.driver);
     let ready = nodes.values().filter(|state| **state == NodeState::Ready).count();
     DriverStatus {
-        phase: (driver.mode != Mode::Observe).then_some(phase),
+        phase: (driver.mode == Mode::Managed).then_some(phase),
         status_msg: message,
         nodes: i32::try_from(nodes.len()).ok(),
         nodes_ready: i32::try_from(ready).ok(),
@@ -133,6 +140,8 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
     let state = match () {
         () if plan.paused => PlanState::Waiting,
         () if blocked => PlanState::Blocked,
+        () if going_back(facts) => PlanState::RollingBack,
+        () if plan.drivers.iter().any(|d| d.held.is_some()) => PlanState::Waiting,
         () if plan.drivers.iter().all(is_done) => PlanState::Done,
         () => PlanState::Running,
     };
@@ -140,7 +149,8 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
         plan.drivers.iter().filter_map(|driver| match (&driver.installed, &driver.target) {
             (None, Some(target)) => Some(format!("install {} {target}", driver.driver)),
             (Some(from), Some(to)) if from != to => {
-                Some(format!("{} {from} to {to}", driver.driver))
+                let wait = driver.held.iter().map(|why| format!(" ({why})")).collect::<String>();
+                Some(format!("{} {from} to {to}{wait}", driver.driver))
             }
             _ => None,
         });
@@ -150,6 +160,12 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
         state: Some(state),
         steps,
     }
+}
+
+/// Whether a release is being taken back.
+fn going_back(facts: &Facts) -> bool {
+    let records = [&facts.records.cpi, &facts.records.csi];
+    records.iter().any(|record| record.rejected.is_some() && !record.healthy)
 }
 
 /// A finding that was there before keeps the time it was first seen.
@@ -191,7 +207,7 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
             Driver::Cpi => condition::CLOUD_PROVIDER_READY,
             Driver::Csi => condition::STORAGE_READY,
         };
-        let ready = is_done(driver) && driver_is_healthy(facts, driver.driver);
+        let ready = is_done(driver) && driver_is_healthy(facts, driver);
         let waits = driver.steps.iter().find(|step| step.state != plan::StepState::Done);
         let message = waits.and_then(|step| step.message.clone()).unwrap_or_default();
         set(kind, ready.into(), if ready { "Healthy" } else { "Progressing" }, message);
@@ -207,18 +223,23 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
 }
 
 fn healthy(facts: &Facts, plan: &Plan) -> bool {
-    plan.drivers
-        .iter()
-        .filter(|d| d.mode != Mode::Removed)
-        .all(|d| driver_is_healthy(facts, d.driver))
+    plan.drivers.iter().filter(|d| d.mode != Mode::Removed).all(|d| driver_is_healthy(facts, d))
 }
 
-fn driver_is_healthy(facts: &Facts, driver: Driver) -> bool {
-    let workloads: &[&str] = match driver {
-        Driver::Cpi => &[names::CPI_WORKLOAD],
-        Driver::Csi => &[names::CSI_CONTROLLER, names::CSI_NODE],
+/// Whether a driver runs as it should: ours where we run it, whoever's where we observe.
+fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
+    let tasks: &[Task] = match driver.driver {
+        Driver::Cpi => &[Task::Controller],
+        Driver::Csi => &[Task::Controller, Task::Node],
     };
-    let run = workloads.iter().all(|n| facts.workloads.get(*n).is_some_and(Workload::is_healthy));
-    let nodes = node_states(facts, driver);
-    run && nodes.values().all(|state| *state == NodeState::Ready)
+    let runs = tasks.iter().all(|task| {
+        let all = facts.workloads_of(driver.driver, *task);
+        let mut judged = all
+            .into_iter()
+            .filter(|(id, _)| driver.mode == Mode::Observe || facts.is_ours(id))
+            .peekable();
+        judged.peek().is_some() && judged.all(|(_, workload)| workload.is_healthy())
+    });
+    let nodes = node_states(facts, driver.driver);
+    runs && nodes.values().all(|state| *state == NodeState::Ready)
 }

@@ -1,10 +1,13 @@
 //! The status of each VsphereCloudConfig.
 
+use std::collections::BTreeMap;
+
 use api::{
     VsphereCloudConfig, VsphereCloudConfigStatus,
     condition::{self, Answer},
     vsphere_cloud_config::{About, Verdict},
 };
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
@@ -13,17 +16,20 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    facts::{Facts, VcenterState},
+    facts::{Vcenter, VcenterState},
     names,
 };
 
 /// Writes the status of those whose state changed.
-pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::Error> {
-    let namespace = facts.config.metadata.namespace.as_deref().unwrap_or_default();
-    let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
-    for (name, vcenter) in &facts.vcenters {
+pub async fn report(
+    client: &Client,
+    vcenters: &BTreeMap<(String, String), Vcenter>,
+) -> Result<(), kube::Error> {
+    let now = Time(Timestamp::now());
+    for ((namespace, name), vcenter) in vcenters {
+        let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
         let before = vcenter.status.clone().unwrap_or_default();
-        let after = status(&before, &vcenter.state, vcenter.generation, &Time(facts.now));
+        let after = status(&before, &vcenter.state, vcenter.generation, &now);
         if before == after {
             continue;
         }

@@ -8,15 +8,21 @@
 
 use std::{path::Path, time::Duration};
 
-use api::{VDOConfig, VsphereCloudConfig};
-use k8s_openapi::api::core::v1::{ConfigMap, Node as KubeNode, Secret};
+use api::{Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::{ConfigMap, Node as KubeNode, Secret},
+    storage::v1::VolumeAttachment,
+};
 use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use operator::facts::ObjectId;
 use serde_json::{Value, json};
-use testkit::{ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Workdir, eventually};
+use testkit::{
+    ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, VcenterUser, Workdir, eventually,
+};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
@@ -26,11 +32,27 @@ pub struct Stage {
     pub vcenter: Vcenter,
     pub nodes: Nodes,
     pub workdir: Workdir,
+    /// Where the vCenter is reached, if not directly.
+    pub address: Option<std::net::SocketAddr>,
 }
 
 impl Stage {
+    /// Storage only, on nodes that need no cloud controller: the quickest way to a running driver.
+    pub async fn with_storage(operator: &[&str]) -> (Self, Process) {
+        let stage = Self::of(1, false).await;
+        let operator = stage.operator_with(operator);
+        stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+        stage.ready(&operator, 60).await;
+        (stage, operator)
+    }
+
     /// One control-plane node and `workers` more, fresh and tainted, with a machine each.
     pub async fn set(workers: usize) -> Self {
+        Self::of(workers, true).await
+    }
+
+    /// The same, with nodes that wait for a cloud controller or do not.
+    pub async fn of(workers: usize, fresh: bool) -> Self {
         let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
         let inventory = Inventory::with_vms(workers + 1)
             .category("k8s-region", &[("region-1", &["/DC0"])])
@@ -38,14 +60,27 @@ impl Stage {
                 "k8s-zone",
                 &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
             );
+        let mut inventory = inventory;
+        inventory.users = vec![VcenterUser::new("k8s@vsphere.local", "first-password")];
         let vms = inventory.datacenters[0].vms.clone();
         let vcenter = Vcenter::start(inventory).await;
         let nodes = Nodes::start(&plane).await;
         for (number, vm) in vms.iter().enumerate() {
-            let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
+            let node = Node::named(&vm.name).system_uuid(&vm.uuid);
+            let node = if fresh {
+                node.uninitialized()
+            } else {
+                node.provider_id(&format!("vsphere://{}", vm.uuid))
+            };
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
-        let stage = Self { plane, vcenter, nodes, workdir: Workdir::new("operator").unwrap() };
+        let stage = Self {
+            plane,
+            vcenter,
+            nodes,
+            workdir: Workdir::new("operator").unwrap(),
+            address: None,
+        };
         stage.install().await;
         stage
     }
@@ -83,13 +118,20 @@ impl Stage {
 
     /// Starts the operator under the identity of its service account.
     pub fn operator(&self) -> Process {
+        self.operator_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn operator_with(&self, more: &[&str]) -> Process {
         let identity = User::service_account(NAMESPACE, "vdo");
         let kubeconfig = self.plane.kubeconfig_as(&identity);
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
             "--listen=127.0.0.1:0".into(),
+            "--lease=2".into(),
             "--log=info,operator=debug".into(),
         ];
+        let arguments = arguments.into_iter().chain(more.iter().map(|&a| a.to_owned()));
         let program = Path::new(env!("CARGO_BIN_EXE_vdo"));
         Process::spawn(program, "vdo", arguments, &[], &self.workdir).unwrap()
     }
@@ -98,10 +140,11 @@ impl Stage {
     pub async fn configure(&self, spec: Value) {
         let client = self.plane.client();
         self.write_secret(self.vcenter.password()).await;
+        let address = self.address.unwrap_or(self.vcenter.address());
         let vcenter = json!({
             "metadata": {"name": "vc", "namespace": NAMESPACE},
             "spec": {
-                "vcIp": self.vcenter.address().to_string(),
+                "vcIp": address.to_string(),
                 "insecure": false,
                 "thumbprint": self.vcenter.thumbprint_sha1(),
                 "credentials": "vc-credentials",
@@ -158,6 +201,104 @@ impl Stage {
         ];
         let program = testkit::peer("vsphere-cloud-controller-manager");
         Process::spawn(&program, "cloud-controller", arguments, &[], &self.workdir).unwrap()
+    }
+
+    /// Changes the VDOConfig as `kubectl patch --type merge` does.
+    pub async fn change(&self, patch: Value) {
+        let configs = Api::<VDOConfig>::namespaced(self.plane.client(), NAMESPACE);
+        configs.patch("vdo-config", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Waits until the status of the VDOConfig is as it should be.
+    pub async fn status(
+        &self,
+        what: &str,
+        within: u64,
+        is: impl Fn(&VDOConfigStatus) -> bool,
+    ) -> VDOConfigStatus {
+        eventually(what, Duration::from_secs(within), async || {
+            let status = self.config().await.status.unwrap_or_default();
+            if is(&status) {
+                return Ok(status);
+            }
+            Err(serde_json::to_string_pretty(&status).unwrap())
+        })
+        .await
+    }
+
+    /// Waits for a finding.
+    pub async fn finding(&self, code: &str, within: u64) -> Finding {
+        let status = self
+            .status(code, within, |status| status.findings.iter().any(|f| f.code == code))
+            .await;
+        status.findings.into_iter().find(|finding| finding.code == code).unwrap()
+    }
+
+    /// What one of the drivers' Secrets holds.
+    pub async fn secret(&self, namespace: &str, name: &str, key: &str) -> String {
+        let secrets = Api::<Secret>::namespaced(self.plane.client(), namespace);
+        let secret = secrets.get(name).await.unwrap();
+        String::from_utf8(secret.data.unwrap()[key].0.clone()).unwrap()
+    }
+
+    pub async fn controller(&self) -> Deployment {
+        let deployments = Api::<Deployment>::namespaced(self.plane.client(), "vmware-system-csi");
+        deployments.get("vsphere-csi-controller").await.unwrap()
+    }
+
+    pub async fn node_driver(&self) -> DaemonSet {
+        let sets = Api::<DaemonSet>::namespaced(self.plane.client(), "vmware-system-csi");
+        sets.get("vsphere-csi-node").await.unwrap()
+    }
+
+    /// What the operator wrote: verb and path of every request that changed something but leases,
+    /// events and status.
+    pub fn writes(&self) -> Vec<String> {
+        let events = self.plane.audit().into_iter();
+        let own = format!("system:serviceaccount:{NAMESPACE}:vdo");
+        let writes = events.filter(|event| {
+            let uri = event["requestURI"].as_str().unwrap_or_default();
+            let verb = event["verb"].as_str().unwrap_or_default();
+            event["impersonatedUser"]["username"] == own.as_str()
+                && !matches!(verb, "get" | "list" | "watch")
+                && !["leases", "events", "/status", "selfsubject"].iter().any(|p| uri.contains(p))
+        });
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        writes.map(|e| format!("{} {}", text(&e["verb"]), text(&e["requestURI"]))).collect()
+    }
+
+    /// Deletions by the operator of what it must never delete.
+    pub fn forbidden_deletions(&self) -> Vec<String> {
+        let kept = [
+            "/namespaces/",
+            "customresourcedefinitions/",
+            "persistentvolumes/",
+            "volumeattachments/",
+            "/nodes/",
+            "storageclasses/",
+            "csinodes/",
+        ];
+        let mut writes = self.writes();
+        writes.retain(|write| {
+            let object = write.rsplit("/namespaces/").next().unwrap_or_default();
+            let namespace = write.contains("/namespaces/") && !object.contains('/');
+            let other = kept[1..].iter().any(|kind| write.contains(kind));
+            write.starts_with("delete") && (namespace || other)
+        });
+        writes
+    }
+
+    /// A volume that is attached to a node.
+    pub async fn attach(&self, volume: &str, node: &str) {
+        let attachment = json!({
+            "metadata": {"name": format!("csi-{volume}")},
+            "spec": {
+                "attacher": "csi.vsphere.vmware.com", "nodeName": node,
+                "source": {"persistentVolumeName": volume},
+            },
+        });
+        let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+        Api::all(self.client()).create(&PostParams::default(), &attachment).await.unwrap();
     }
 
     pub async fn ready(&self, operator: &Process, within: u64) -> VDOConfig {

@@ -1,0 +1,51 @@
+//! The end of a VDOConfig: what becomes of the drivers when it is deleted.
+
+use api::vdo_config::DeletionPolicy;
+
+use crate::{
+    facts::Facts,
+    names,
+    plan::{DriverPlan, Finalizer, Next},
+    record::Record,
+};
+
+/// What the deletion of the VDOConfig means for the drivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// It is not being deleted.
+    None,
+    /// It goes, the drivers stay as they are.
+    Retain,
+    /// The drivers go first.
+    Remove,
+}
+
+pub(super) fn farewell(facts: &Facts) -> Farewell {
+    match facts.config.spec.deletion_policy() {
+        _ if facts.config.metadata.deletion_timestamp.is_none() => Farewell::None,
+        DeletionPolicy::Retain => Farewell::Retain,
+        DeletionPolicy::Remove => Farewell::Remove,
+    }
+}
+
+/// The finalizer is there exactly while the drivers are to go with the object: with the default,
+/// nothing ever holds up its deletion, and removing the operator removes no driver.
+pub(super) fn finalizer(facts: &Facts, drivers: &[DriverPlan]) -> Finalizer {
+    let finalizers = facts.config.metadata.finalizers.iter().flatten();
+    let there = finalizers.into_iter().any(|name| name == names::FINALIZER);
+    let gone = |record: &Record| record.objects.is_empty();
+    let all_gone = gone(&facts.records.cpi)
+        && gone(&facts.records.csi)
+        && drivers.iter().all(|driver| driver.next == Next::Nothing);
+    let wanted = match farewell(facts) {
+        Farewell::None => facts.config.spec.deletion_policy() == DeletionPolicy::Remove,
+        Farewell::Retain => false,
+        Farewell::Remove => !all_gone,
+    };
+    match (there, wanted) {
+        // What is being deleted takes no new finalizer.
+        (false, true) if farewell(facts) == Farewell::None => Finalizer::Set,
+        (true, false) => Finalizer::Clear,
+        _ => Finalizer::Stay,
+    }
+}

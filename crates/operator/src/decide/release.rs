@@ -1,0 +1,265 @@
+//! Which release of a driver to work on now.
+
+use api::{
+    finding::{Finding, Severity, codes},
+    vdo_config::UpgradePolicy,
+};
+use catalog::{
+    Action, Decision, Driver, Environment, Policy, Request, choose,
+    version::VsphereVersion,
+    why::{Reason, Standstill},
+};
+use semver::Version;
+
+use super::{
+    Notes,
+    driver::Wish,
+    profile,
+    window::{self, Stands},
+};
+use crate::{
+    facts::{Facts, VcenterState},
+    names,
+    plan::{DriverPlan, Next},
+    record::{Record, Rejected},
+};
+
+/// The outcome.
+pub(super) struct Choice {
+    /// What the catalog says.
+    pub(super) decision: Decision,
+    /// The release to work on now; none if nothing runs and nothing fits.
+    pub(super) target: Option<Version>,
+    /// The release that will run in the end.
+    pub(super) goal: Option<Version>,
+    /// What a change waits for, if it waits.
+    pub(super) held: Option<String>,
+}
+
+/// Chooses: the next hop of an upgrade, the one that runs if that is to stay, or the one before it
+/// if the last hop did not become healthy.
+pub(super) fn of(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+    before: Option<&DriverPlan>,
+    notes: &mut Notes,
+) -> Choice {
+    let running = parsed(record.version.as_deref());
+    let decision = decision(facts, wish, record);
+    notes.findings.extend(finding(facts, wish, record, &decision));
+    let mut goal = decision.action.version().cloned();
+    let mut held = None;
+    let mut target = match &decision.action {
+        Action::Install(version) | Action::Keep(version) => Some(version.clone()),
+        Action::Nothing => running.clone(),
+        Action::Change(path) => {
+            held = hold(facts, wish, before, notes);
+            let hop = path.hops.first().map(|hop| hop.to.clone());
+            if held.is_some() { running.clone() } else { hop }
+        }
+    };
+    if let Some(Standstill::AwaitsApproval { available }) = &decision.standstill {
+        held =
+            Some(format!("{available} fits, and waits for {}", approval(wish.driver, available)));
+        goal = Some(available.clone());
+    }
+    if let Some(rejected) = is_rejected(facts, record, target.as_ref()) {
+        notes.findings.push(rolled_back(facts, wish, record, rejected));
+        target.clone_from(&running);
+        goal.clone_from(&running);
+    }
+    if let Some(stay) = unfinished(facts, record, notes) {
+        target = Some(stay);
+        held = None;
+    }
+    Choice { decision, target, goal, held }
+}
+
+fn parsed(text: Option<&str>) -> Option<Version> {
+    text.and_then(|text| Version::parse(text.trim_start_matches('v')).ok())
+}
+
+/// A hop is finished, or taken back when it takes too long, before another begins; unless somebody
+/// changed the wish meanwhile.
+fn unfinished(facts: &Facts, record: &Record, notes: &mut Notes) -> Option<Version> {
+    if record.healthy || record.generation != facts.generation() {
+        return None;
+    }
+    let running = parsed(record.version.as_deref())?;
+    let (Some(previous), Some(since)) = (parsed(record.previous.as_deref()), record.since) else {
+        return Some(running);
+    };
+    let over = since + facts.patience;
+    if facts.now >= over {
+        return Some(previous);
+    }
+    notes.wake_at(over);
+    Some(running)
+}
+
+/// What a change has to wait for before it may begin.
+fn hold(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    before: Option<&DriverPlan>,
+    notes: &mut Notes,
+) -> Option<String> {
+    // The cloud controller goes first, and is seen to be healthy.
+    let under_way =
+        before.filter(|cpi| matches!(cpi.next, Next::Record(_) | Next::Apply(_) | Next::Wait));
+    if wish.driver == Driver::Csi && under_way.is_some() {
+        return Some("the cloud provider is being changed".into());
+    }
+    let window = facts.config.spec.upgrades.as_ref()?.window.as_ref()?;
+    match window::of(window, facts.now) {
+        Stands::Open => None,
+        Stands::Until(opens) => {
+            notes.wake_at(opens);
+            Some(format!("waits for the maintenance window at {opens}"))
+        }
+        Stands::Unreadable => Some(
+            "waits for a maintenance window that cannot be read: correct spec.upgrades.window"
+                .into(),
+        ),
+    }
+}
+
+fn is_rejected<'a>(
+    facts: &Facts,
+    record: &'a Record,
+    target: Option<&Version>,
+) -> Option<&'a Rejected> {
+    let rejected = record.rejected.as_ref()?;
+    let same = target.is_some_and(|target| target.to_string() == rejected.version);
+    (same && rejected.generation == facts.generation()).then_some(rejected)
+}
+
+fn rolled_back(facts: &Facts, wish: &Wish<'_>, record: &Record, rejected: &Rejected) -> Finding {
+    codes::UPGRADE_ROLLED_BACK
+        .found()
+        .with("driver", wish.driver.to_string())
+        .with("version", &rejected.version)
+        .with("running", record.version.as_deref().unwrap_or("nothing"))
+        .with("reason", &rejected.why)
+        .about(super::myself(facts))
+        .build()
+}
+
+fn decision(facts: &Facts, wish: &Wish<'_>, record: &Record) -> Decision {
+    let vcenters = wish.vcenters.iter().filter_map(|name| {
+        let vcenter = facts.vcenters.get(*name)?;
+        let VcenterState::Verified { version, api_version, build, .. } = &vcenter.state else {
+            return None;
+        };
+        let version = VsphereVersion::from_about(version, api_version, build).ok()?;
+        Some(catalog::Vcenter {
+            name: vcenter.spec.vc_ip.0.as_str().into(),
+            version,
+            oldest_host: None,
+        })
+    });
+    let seen = Environment {
+        kubernetes: facts.cluster.version,
+        vcenters: vcenters.collect(),
+        distribution: facts.cluster.platform.name().into(),
+        windows_nodes: facts.cluster.nodes.iter().any(|node| node.windows),
+        topology: profile::has_topology(facts),
+        rewrite: profile::rewrite(facts),
+        today: Some(facts.now.to_zoned(jiff::tz::TimeZone::UTC).date()),
+    };
+    // What never became healthy binds nobody once the wish has changed.
+    let settled = record.healthy || record.generation == facts.generation();
+    let installed = if settled { &record.version } else { &record.previous };
+    let installed = parsed(installed.as_deref());
+    let request = Request {
+        implementation: wish.implementation(),
+        policy: policy(facts, wish, installed.as_ref()),
+        installed,
+    };
+    choose(&facts.catalog, &seen, wish.driver, &request)
+}
+
+fn policy(facts: &Facts, wish: &Wish<'_>, installed: Option<&Version>) -> Policy {
+    if let Some(version) = parsed(wish.version) {
+        return Policy::Pinned { version, downgrade: false };
+    }
+    let approved = || {
+        let annotations = facts.config.metadata.annotations.as_ref()?;
+        let approved = parsed(annotations.get(annotation(wish.driver)).map(String::as_str))?;
+        installed.is_some_and(|installed| *installed < approved).then_some(approved)
+    };
+    match facts.config.spec.upgrade_policy() {
+        UpgradePolicy::Latest => Policy::Latest,
+        UpgradePolicy::Stable => Policy::Stable,
+        UpgradePolicy::Manual | UpgradePolicy::Pinned => match approved() {
+            Some(version) => Policy::Pinned { version, downgrade: false },
+            None => Policy::Manual,
+        },
+    }
+}
+
+fn annotation(driver: Driver) -> &'static str {
+    match driver {
+        Driver::Cpi => names::APPROVE_CPI,
+        Driver::Csi => names::APPROVE_CSI,
+    }
+}
+
+fn approval(driver: Driver, version: &Version) -> String {
+    format!("kubectl annotate vdoconfig --all {}={version} --overwrite", annotation(driver))
+}
+
+/// What stands in the way of the release one would expect.
+fn finding(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+    decision: &Decision,
+) -> Option<Finding> {
+    let driver = wish.driver.to_string();
+    let field = match wish.driver {
+        Driver::Cpi => "spec.cloudProvider.version",
+        Driver::Csi => "spec.storageProvider.version",
+    };
+    let running = record.version.as_deref().unwrap_or("nothing");
+    let finding = match decision.standstill.as_ref()? {
+        Standstill::AwaitsApproval { .. } => return None,
+        Standstill::PinUnknown { pinned } => {
+            let known: Vec<String> = facts
+                .catalog
+                .of(wish.driver, wish.implementation())
+                .map(|release| release.version.to_string())
+                .collect();
+            let version = pinned.to_string();
+            let known = known.join(", ");
+            codes::VERSION_UNKNOWN
+                .found()
+                .with("field", field)
+                .with("version", version)
+                .with("known", known)
+        }
+        Standstill::PinRefused { pinned, reason: Reason::OlderThanInstalled { .. } } => {
+            codes::DOWNGRADE_REFUSED
+                .found()
+                .with("driver", driver)
+                .with("running", running)
+                .with("field", field)
+                .with("version", pinned.to_string())
+        }
+        Standstill::PinRefused { pinned, reason } => codes::RELEASE_UNSUITABLE
+            .found()
+            .severity(Severity::Error)
+            .with("driver", driver)
+            .with("version", pinned.to_string())
+            .with("reason", reason.to_string()),
+        standstill @ (Standstill::NothingFits | Standstill::NoWayForward { .. }) => {
+            let others = decision.others.iter().take(3);
+            let reasons = others.map(|(version, reason)| format!("{version}: {reason}"));
+            let reasons: Vec<String> =
+                std::iter::once(standstill.to_string()).chain(reasons).collect();
+            codes::NOTHING_FITS.found().with("driver", driver).with("reason", reasons.join(" "))
+        }
+    };
+    Some(finding.about(super::myself(facts)).build())
+}

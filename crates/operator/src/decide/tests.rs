@@ -1,0 +1,306 @@
+//! The rules, each by its name, against a world that does what a plan says.
+
+mod changing;
+mod refusing;
+mod safety;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::{VDOConfig, VsphereCloudConfigSpec};
+use catalog::Driver;
+use driver_config::credentials::{Credential, Format};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::decide;
+use crate::{
+    facts::{
+        Cluster, Facts, Machine, Node, ObjectId, Platform, Seen, Task, Vcenter, VcenterState,
+        Workload,
+    },
+    names,
+    plan::{DriverPlan, Finalizer, Next, Plan},
+    record::{Record, Records},
+};
+
+const NEWEST_CSI: &str = "3.7.3";
+
+/// A cluster of three nodes and one vCenter, in which what a plan says comes true.
+struct World {
+    facts: Facts,
+    /// Releases whose pods crash.
+    broken: Vec<String>,
+    /// What was done, in order: `record`, `apply KIND NAME`, `delete KIND NAME`.
+    done: Vec<String>,
+}
+
+impl World {
+    /// Both drivers are wanted, nothing is there yet.
+    fn new() -> Self {
+        Self::wishing(&json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+    }
+
+    fn wishing(spec: &Value) -> Self {
+        let facts = Facts {
+            now: "2026-11-14T12:00:00Z".parse().unwrap(),
+            config: Arc::new(config(spec)),
+            rivals: Vec::new(),
+            cluster: cluster(),
+            vcenters: BTreeMap::from([("vc".to_owned(), vcenter("vc.example.com", "first"))]),
+            objects: BTreeMap::new(),
+            workloads: BTreeMap::new(),
+            cluster_id: Ok(None),
+            attached: Vec::new(),
+            records: Records::default(),
+            catalog: Arc::new(catalog::embedded().clone()),
+            patience: SignedDuration::from_mins(15),
+            refused: BTreeMap::new(),
+        };
+        Self { facts, broken: Vec::new(), done: Vec::new() }
+    }
+
+    /// Both drivers run.
+    fn installed() -> Self {
+        let mut world = Self::new();
+        world.settle();
+        for driver in [Driver::Cpi, Driver::Csi] {
+            assert!(world.record(driver).healthy, "{:#?}", world.plan());
+        }
+        world.done.clear();
+        world
+    }
+
+    fn plan(&self) -> Plan {
+        decide(&self.facts)
+    }
+
+    fn driver(&self, driver: Driver) -> DriverPlan {
+        self.plan().drivers.into_iter().find(|plan| plan.driver == driver).unwrap()
+    }
+
+    fn record(&self, driver: Driver) -> &Record {
+        self.facts.record(driver)
+    }
+
+    /// Changes the wish, as an admin does.
+    fn wish(&mut self, change: impl FnOnce(&mut VDOConfig)) {
+        let config = Arc::make_mut(&mut self.facts.config);
+        change(config);
+        config.metadata.generation = config.metadata.generation.map(|generation| generation + 1);
+    }
+
+    fn annotate(&mut self, key: &str, value: &str) {
+        let metadata = &mut Arc::make_mut(&mut self.facts.config).metadata;
+        metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
+    }
+
+    fn vcenter(&mut self) -> &mut Vcenter {
+        self.facts.vcenters.get_mut("vc").unwrap()
+    }
+
+    fn pass(&mut self, time: SignedDuration) {
+        self.facts.now += time;
+    }
+
+    /// Does what the plan says until it says nothing more.
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("never comes to rest: {:#?}", self.done);
+    }
+
+    /// Does one thing of each driver; whether there was one.
+    fn step(&mut self) -> bool {
+        let plan = self.plan();
+        let mut something = false;
+        for driver in plan.drivers {
+            something |= !matches!(driver.next, Next::Nothing | Next::Wait | Next::Blocked);
+            match driver.next {
+                Next::Nothing | Next::Wait | Next::Blocked => {}
+                Next::Record(record) => {
+                    self.done.push(format!("record {}", driver.driver));
+                    match driver.driver {
+                        Driver::Cpi => self.facts.records.cpi = *record,
+                        Driver::Csi => self.facts.records.csi = *record,
+                    }
+                }
+                Next::Apply(objects) => {
+                    for object in objects {
+                        self.apply(driver.driver, &object);
+                    }
+                }
+                Next::Delete(ids) => {
+                    for id in ids {
+                        self.done.push(format!("delete {} {}", id.kind, id.name));
+                        self.facts.objects.remove(&id);
+                        self.facts.workloads.remove(&id);
+                    }
+                }
+            }
+        }
+        something
+    }
+
+    fn apply(&mut self, driver: Driver, object: &catalog::manifest::Object) {
+        let id = ObjectId::of(object);
+        self.done.push(format!("apply {} {}", id.kind, id.name));
+        let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned);
+        self.facts.objects.insert(id.clone(), Seen { digest, settled: true });
+        if matches!(id.kind.as_str(), "DaemonSet" | "Deployment") {
+            let version = object.0["metadata"]["labels"][names::VERSION_LABEL].as_str();
+            let broken = self.broken.iter().any(|broken| version == Some(broken.as_str()));
+            let workload = Workload {
+                driver,
+                task: task(&id.name),
+                labelled: true,
+                version: version.map(str::to_owned),
+                wanted: 1,
+                available: i32::from(!broken),
+                current: true,
+                trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
+            };
+            self.facts.workloads.insert(id, workload);
+        }
+    }
+
+    fn codes(&self) -> Vec<String> {
+        self.plan().findings.into_iter().map(|finding| finding.code).collect()
+    }
+
+    /// The content of a Secret or ConfigMap that is applied next, as text.
+    fn rendered(&self) -> String {
+        let plan = self.plan();
+        let applied = plan.drivers.into_iter().filter_map(|driver| match driver.next {
+            Next::Apply(objects) => Some(objects),
+            _ => None,
+        });
+        applied.flatten().map(|object| text_of(&object)).collect()
+    }
+}
+
+/// An object as text, what is base64 in it decoded.
+fn text_of(object: &catalog::manifest::Object) -> String {
+    let mut text = object.0.to_string();
+    if object.kind() == "Secret" {
+        let secret: k8s_openapi::api::core::v1::Secret =
+            serde_json::from_value(object.0.clone()).unwrap();
+        for (key, value) in secret.data.unwrap_or_default() {
+            text.extend(["\n", &key, ": ", &String::from_utf8(value.0).unwrap()]);
+        }
+    }
+    text
+}
+
+fn task(name: &str) -> Task {
+    match name {
+        "vsphere-cloud-controller-manager" | "vsphere-csi-controller" => Task::Controller,
+        name if name.starts_with("vsphere-csi-node") => Task::Node,
+        _ => Task::Helper,
+    }
+}
+
+fn config(spec: &Value) -> VDOConfig {
+    serde_json::from_value(json!({
+        "metadata": {"name": "vdo", "namespace": "vmware-system-vdo", "generation": 1},
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn cluster() -> Cluster {
+    let node = |name: &str| Node {
+        name: name.into(),
+        control_plane: None,
+        taints: Vec::new(),
+        windows: false,
+        provider_id: "vsphere://4210".into(),
+        machine: Machine::Found("vmware-system-vdo/vc".into()),
+    };
+    Cluster {
+        version: "v1.34.2".parse().unwrap(),
+        version_text: "v1.34.2".into(),
+        platform: Platform::Vanilla,
+        uid: "0c9c1f5e".into(),
+        nodes: vec![node("node-1"), node("node-2"), node("node-3")],
+    }
+}
+
+fn vcenter(address: &str, password: &str) -> Vcenter {
+    let spec: VsphereCloudConfigSpec = serde_json::from_value(json!({
+        "vcIp": address, "credentials": "vc-credentials", "datacenters": ["DC0"],
+    }))
+    .unwrap();
+    Vcenter {
+        spec,
+        state: verified(),
+        credentials: Some(credential(password)),
+        credentials_version: format!("stands for {}", password.len()),
+        ca_bundle: None,
+        since: Timestamp::UNIX_EPOCH,
+        generation: Some(1),
+        status: None,
+    }
+}
+
+fn verified() -> VcenterState {
+    VcenterState::Verified {
+        version: "8.0.3".into(),
+        api_version: "8.0.3.0".into(),
+        build: "24022515".into(),
+        instance_uuid: "u".into(),
+        product: "VMware vCenter Server".into(),
+    }
+}
+
+fn away(transient: bool) -> VcenterState {
+    let message = "nobody answers".to_owned();
+    VcenterState::Failed { reason: "Unreachable".into(), message, transient }
+}
+
+fn credential(password: &str) -> Credential {
+    Credential {
+        server: None,
+        username: "k8s@vsphere.local".into(),
+        password: password.to_owned().into(),
+        format: Format::BasicAuth,
+        key: "password".into(),
+        trimmed: false,
+    }
+}
+
+/// A workload by other hands.
+fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Driver, task: Task) {
+    let id = ObjectId {
+        api_version: "apps/v1".into(),
+        kind: kind.into(),
+        namespace: namespace.into(),
+        name: name.into(),
+    };
+    let workload = Workload {
+        driver,
+        task,
+        labelled: false,
+        version: Some("2.7.0".into()),
+        wanted: 1,
+        available: 1,
+        current: true,
+        trouble: None,
+    };
+    world.facts.workloads.insert(id, workload);
+}
+
+fn deleted(world: &mut World) {
+    let now = Time(world.facts.now);
+    Arc::make_mut(&mut world.facts.config).metadata.deletion_timestamp = Some(now);
+}
+
+fn finalizer_of(world: &World) -> Finalizer {
+    world.plan().finalizer
+}

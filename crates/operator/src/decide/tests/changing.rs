@@ -1,0 +1,292 @@
+//! Install, upgrade, rollback, pruning: one thing after the other, recorded first.
+
+use super::*;
+
+fn pin(world: &mut World, version: &str) {
+    let version = api::text::ReleaseVersion(version.into());
+    world.wish(|config| {
+        config.spec.storage_provider.as_mut().unwrap().version = Some(version);
+    });
+}
+
+fn running(world: &World) -> Option<&str> {
+    world.record(Driver::Csi).version.as_deref()
+}
+
+/// An older release runs.
+fn older(version: &str) -> World {
+    let mut world = World::new();
+    pin(&mut world, version);
+    world.settle();
+    assert_eq!(running(&world), Some(version), "{:#?}", world.plan());
+    assert!(world.record(Driver::Csi).healthy);
+    world.done.clear();
+    world
+}
+
+#[test]
+fn what_is_applied_is_recorded_before_it_is_applied() {
+    let mut world = World::new();
+    for _ in 0..100 {
+        for plan in world.plan().drivers {
+            if let Next::Apply(objects) = &plan.next {
+                let recorded = &world.record(plan.driver).objects;
+                for object in objects {
+                    assert!(recorded.contains(&ObjectId::of(object)), "{}", ObjectId::of(object));
+                }
+            }
+        }
+        if !world.step() {
+            break;
+        }
+    }
+    assert!(world.record(Driver::Csi).healthy);
+}
+
+#[test]
+fn the_steps_of_an_install_come_in_order() {
+    let mut world = World::new();
+    world.settle();
+    let place = |what: &str| {
+        let at = world.done.iter().position(|done| done.starts_with(what));
+        at.unwrap_or_else(|| panic!("{what} in {:?}", world.done))
+    };
+    assert!(place("apply CustomResourceDefinition") < place("apply ServiceAccount vsphere-csi"));
+    assert!(
+        place("apply Secret vsphere-config-secret")
+            < place("apply Deployment vsphere-csi-controller")
+    );
+    assert!(
+        place("apply Deployment vsphere-csi-controller")
+            < place("apply DaemonSet vsphere-csi-node")
+    );
+}
+
+#[test]
+fn the_node_drivers_wait_for_a_healthy_controller() {
+    let mut world = World::new();
+    world.broken.push(NEWEST_CSI.into());
+    world.settle();
+    assert!(!world.done.iter().any(|done| done == "apply DaemonSet vsphere-csi-node"));
+    let plan = world.driver(Driver::Csi);
+    assert_eq!(plan.next, Next::Wait);
+    let waits = plan.steps.iter().find_map(|step| step.message.as_deref()).unwrap();
+    assert!(waits.contains("it crashes"), "{waits}");
+}
+
+#[test]
+fn storage_waits_for_a_node_that_is_initialised() {
+    let mut world = World::new();
+    for node in &mut world.facts.cluster.nodes {
+        node.taints = vec![(names::UNINITIALIZED.into(), "NoSchedule".into())];
+    }
+    world.settle();
+    assert!(world.record(Driver::Cpi).healthy);
+    assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
+    world.facts.cluster.nodes[0].taints.clear();
+    world.settle();
+    assert!(world.record(Driver::Csi).healthy);
+}
+
+#[test]
+fn the_first_object_to_change_in_an_upgrade_is_the_record() {
+    let mut world = older("3.6.3");
+    pin(&mut world, NEWEST_CSI);
+    world.settle();
+    assert_eq!(world.done[0], "record CSI");
+    assert_eq!(running(&world), Some(NEWEST_CSI));
+}
+
+#[test]
+fn a_release_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
+    let mut world = older("3.6.3");
+    world.broken.push(NEWEST_CSI.into());
+    pin(&mut world, NEWEST_CSI);
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI), "patience is not over");
+    let wake = world.plan().wake.expect("it looks again when patience is over");
+    world.facts.now = wake;
+    world.settle();
+    assert_eq!(running(&world), Some("3.6.3"));
+    assert!(world.record(Driver::Csi).healthy);
+    let rejected = world.record(Driver::Csi).rejected.clone().unwrap();
+    assert!(rejected.why.contains("it crashes"), "{rejected:?}");
+    assert!(world.codes().contains(&"VDO-1905".into()));
+
+    world.done.clear();
+    world.pass(SignedDuration::from_hours(48));
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "nothing has changed, nothing is tried");
+
+    world.broken.clear();
+    world.wish(|_| {});
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI), "somebody changed the wish");
+    assert!(!world.codes().contains(&"VDO-1905".into()));
+}
+
+#[test]
+fn a_first_install_that_never_becomes_healthy_can_be_replaced_by_another_release() {
+    let mut world = World::new();
+    world.broken.push(NEWEST_CSI.into());
+    world.settle();
+    assert!(!world.record(Driver::Csi).healthy);
+    pin(&mut world, "3.6.3");
+    world.settle();
+    assert_eq!(running(&world), Some("3.6.3"));
+    assert!(world.record(Driver::Csi).healthy);
+}
+
+#[test]
+fn one_hop_at_a_time() {
+    let mut world = older("3.6.3");
+    // A release that can only be reached over another.
+    let catalog = Arc::make_mut(&mut world.facts.catalog);
+    let between = "3.7.0".parse().unwrap();
+    for release in &mut catalog.releases {
+        if release.driver == Driver::Csi && release.version.to_string() == NEWEST_CSI {
+            release.upgrade_from = Some(between);
+            break;
+        }
+    }
+    pin(&mut world, NEWEST_CSI);
+    world.broken.push("3.7.2".into());
+    world.settle();
+    assert_eq!(running(&world), Some("3.7.2"), "it is not healthy, so the next hop does not begin");
+    world.broken.clear();
+    for workload in world.facts.workloads.values_mut() {
+        workload.available = workload.wanted;
+    }
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI));
+}
+
+#[test]
+fn what_the_successor_lacks_is_pruned_only_from_the_record_and_only_after_it_is_healthy() {
+    let mut world = older("3.6.3");
+    let extra = |name: &str| ObjectId {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: names::CSI_NAMESPACE.into(),
+        name: name.into(),
+    };
+    let seen = || Seen { digest: None, settled: true };
+    world.facts.records.csi.objects.insert(extra("of-the-old-release"));
+    world.facts.objects.insert(extra("of-the-old-release"), seen());
+    world.facts.objects.insert(extra("not-on-record"), seen());
+    world.broken.push(NEWEST_CSI.into());
+    pin(&mut world, NEWEST_CSI);
+    world.settle();
+    assert!(world.facts.objects.contains_key(&extra("of-the-old-release")), "not healthy yet");
+    for workload in world.facts.workloads.values_mut() {
+        workload.available = workload.wanted;
+    }
+    world.broken.clear();
+    world.settle();
+    assert!(!world.facts.objects.contains_key(&extra("of-the-old-release")));
+    assert!(world.facts.objects.contains_key(&extra("not-on-record")));
+    assert!(!world.record(Driver::Csi).objects.contains(&extra("of-the-old-release")));
+}
+
+#[test]
+fn storage_is_not_upgraded_while_the_cloud_controller_is_being_changed() {
+    let mut world = World::new();
+    world.wish(|config| {
+        let cloud = config.spec.cloud_provider.as_mut().unwrap();
+        cloud.version = Some(api::text::ReleaseVersion("1.33.1".into()));
+    });
+    pin(&mut world, "3.6.3");
+    world.settle();
+    world.done.clear();
+    world.broken.push("1.34.0".into());
+    world.wish(|config| {
+        config.spec.cloud_provider.as_mut().unwrap().version = None;
+        config.spec.storage_provider.as_mut().unwrap().version = None;
+    });
+    world.settle();
+    assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.34.0"));
+    assert_eq!(running(&world), Some("3.6.3"));
+    assert!(world.driver(Driver::Csi).held.is_some());
+}
+
+#[test]
+fn with_the_manual_policy_an_upgrade_waits_for_approval() {
+    let latest = "3.8.0";
+    let mut world = older("3.6.3");
+    world.wish(|config| {
+        config.spec.storage_provider.as_mut().unwrap().version = None;
+        let upgrades = json!({"policy": "Manual"});
+        config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
+    });
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    let held = world.driver(Driver::Csi).held.unwrap();
+    assert!(held.contains(&format!("vdo.vmware.com/approve-csi={latest}")), "{held}");
+    world.annotate(names::APPROVE_CSI, latest);
+    world.settle();
+    assert_eq!(running(&world), Some(latest));
+}
+
+#[test]
+fn an_upgrade_waits_for_its_window_and_a_repair_does_not() {
+    let mut world = older("3.6.3");
+    world.wish(|config| {
+        config.spec.storage_provider.as_mut().unwrap().version = None;
+        let upgrades = json!({"window": {"start": "22:00", "duration": "2h"}});
+        config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
+    });
+    for seen in world.facts.objects.values_mut() {
+        seen.settled = false;
+    }
+    world.settle();
+    assert!(world.done.contains(&"apply DaemonSet vsphere-csi-node".into()), "repaired");
+    assert_eq!(running(&world), Some("3.6.3"));
+    let opens = world.plan().wake.unwrap();
+    assert_eq!(opens.to_string(), "2026-11-14T22:00:00Z");
+    world.facts.now = opens;
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI));
+}
+
+#[test]
+fn an_older_release_than_the_one_that_runs_is_refused() {
+    let mut world = World::installed();
+    pin(&mut world, "3.6.3");
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    assert!(world.codes().contains(&"VDO-1115".into()), "{:?}", world.codes());
+}
+
+#[test]
+fn a_release_nobody_knows_is_refused_and_what_runs_stays() {
+    let mut world = World::installed();
+    pin(&mut world, "9.9.9");
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    assert!(world.codes().contains(&"VDO-1114".into()), "{:?}", world.codes());
+}
+
+#[test]
+fn the_cloud_controller_follows_the_kubernetes_minor() {
+    let mut world = World::new();
+    world.facts.cluster.version = "v1.35.4".parse().unwrap();
+    world.settle();
+    assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.35.1"));
+    world.facts.cluster.version = "v1.36.0".parse().unwrap();
+    world.settle();
+    assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.36.0"));
+}
+
+#[test]
+fn what_the_api_server_refused_is_shown() {
+    let mut world = World::new();
+    world.step();
+    world
+        .facts
+        .refused
+        .insert(Driver::Cpi, "the API server refused ServiceAccount x: quota".into());
+    let plan = world.driver(Driver::Cpi);
+    assert!(
+        plan.steps.iter().any(|step| step.message.as_deref().is_some_and(|m| m.contains("quota")))
+    );
+}

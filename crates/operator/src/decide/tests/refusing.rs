@@ -1,0 +1,209 @@
+//! Identity, credentials and machines: what must be known before anything is changed.
+
+use super::*;
+use crate::facts::ClusterId;
+
+#[test]
+fn the_cluster_id_is_unique_where_none_is_in_use() {
+    let world = World::installed();
+    assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("vdo-0c9c1f5e"));
+}
+
+#[test]
+fn a_cluster_id_in_use_is_adopted() {
+    let mut world = World::new();
+    let id = ClusterId { id: "10.0.0.1".into(), kept_by_driver: false };
+    world.facts.cluster_id = Ok(Some(id));
+    world.settle();
+    assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("10.0.0.1"));
+}
+
+#[test]
+fn a_cluster_id_the_driver_keeps_itself_is_not_written_into_its_configuration() {
+    let mut world = World::new();
+    let id = ClusterId { id: "made-by-driver".into(), kept_by_driver: true };
+    world.facts.cluster_id = Ok(Some(id));
+    let mut rendered = String::new();
+    while world.step() {
+        rendered += &world.rendered();
+    }
+    assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("made-by-driver"));
+    assert!(rendered.contains("csi-vsphere.conf"), "it was rendered");
+    assert!(!rendered.contains("made-by-driver"));
+    assert!(!rendered.contains("vdo-0c9c1f5e"));
+}
+
+#[test]
+fn a_cluster_id_once_used_never_changes() {
+    let mut world = World::installed();
+    world.facts.cluster_id = Ok(Some(ClusterId { id: "another".into(), kept_by_driver: false }));
+    world.facts.cluster.uid = "restored-elsewhere".into();
+    Arc::make_mut(&mut world.facts.config).status =
+        Some(api::VDOConfigStatus { cluster_id: Some("edited".into()), ..Default::default() });
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    // Not even over a removal: volumes that stay are known by it.
+    world.wish(|config| config.spec.storage_provider = None);
+    world.settle();
+    assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("vdo-0c9c1f5e"));
+}
+
+#[test]
+fn a_configuration_in_use_that_cannot_be_read_is_not_overwritten() {
+    let mut world = World::new();
+    world.facts.cluster_id = Err("it is gibberish".into());
+    world.settle();
+    assert_eq!(world.record(Driver::Csi), &Record::default());
+    assert!(world.codes().contains(&"VDO-1006".into()), "{:?}", world.codes());
+}
+
+#[test]
+fn unproven_credentials_never_reach_a_rendered_object() {
+    let states = [VcenterState::Untried, away(true), away(false)];
+    for state in states {
+        let mut world = World::installed();
+        // A Secret with another password, not proven yet.
+        let vcenter = world.vcenter();
+        vcenter.state = state.clone();
+        vcenter.credentials = Some(credential("not-proven"));
+        vcenter.credentials_version = "another".into();
+        world.pass(SignedDuration::from_hours(1));
+        world.settle();
+        assert_eq!(world.done, Vec::<String>::new(), "{state:?}");
+
+        let mut fresh = World::new();
+        fresh.vcenter().state = state;
+        fresh.vcenter().credentials = Some(credential("not-proven"));
+        fresh.settle();
+        assert_eq!(fresh.done, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn proven_credentials_reach_the_drivers_and_only_the_cloud_controller_restarts() {
+    let mut world = World::installed();
+    world.vcenter().credentials = Some(credential("rotated"));
+    world.vcenter().credentials_version = "another".into();
+    let mut rendered = String::new();
+    while world.step() {
+        rendered += &world.rendered();
+    }
+    assert!(rendered.contains("rotated"));
+    let applied: Vec<&String> = world.done.iter().filter(|d| d.starts_with("apply")).collect();
+    let expected = [
+        "apply Secret cpi-global-secret",
+        "apply Secret vsphere-config-secret",
+        "apply DaemonSet vsphere-cloud-controller-manager",
+    ];
+    for one in expected {
+        assert!(applied.iter().any(|done| *done == one), "{one} in {applied:?}");
+    }
+    assert_eq!(applied.len(), expected.len(), "{applied:?}");
+}
+
+#[test]
+fn a_password_never_shows_outside_a_secret() {
+    let mut world = World::new();
+    world.vcenter().credentials = Some(credential("tr0ub4dor"));
+    let mut seen = 0;
+    for _ in 0..100 {
+        for driver in world.plan().drivers {
+            let Next::Apply(objects) = driver.next else { continue };
+            for object in objects {
+                let text = text_of(&object);
+                assert!(object.kind() == "Secret" || !text.contains("tr0ub4dor"), "{text}");
+                seen += usize::from(text.contains("tr0ub4dor"));
+            }
+        }
+        if !world.step() {
+            break;
+        }
+    }
+    assert_eq!(seen, 2, "one Secret for each driver");
+    assert!(!format!("{:?}", world.plan()).contains("tr0ub4dor"), "debug output shows no secret");
+    let records = serde_json::to_string(&world.record(Driver::Cpi)).unwrap();
+    assert!(!records.contains("tr0ub4dor"));
+}
+
+#[test]
+fn trust_in_a_vcenter_reaches_the_drivers() {
+    let mut world = World::new();
+    world.vcenter().ca_bundle = Some("-----BEGIN CERTIFICATE----- MIIB".into());
+    let thumbprint = "5E:1A:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:9F";
+    world.vcenter().spec.thumbprint = Some(api::text::Thumbprint(thumbprint.into()));
+    let mut rendered = world.rendered();
+    while world.step() {
+        rendered += &world.rendered();
+    }
+    assert_eq!(rendered.matches("-----BEGIN CERTIFICATE----- MIIB").count(), 2, "for each driver");
+    assert!(rendered.matches("/etc/cloud/ca-vc.example.com.pem").count() >= 2);
+    assert!(rendered.matches(thumbprint).count() >= 2);
+    assert!(
+        !rendered.contains("insecureFlag: true") && !rendered.contains("insecure-flag = \"true\"")
+    );
+}
+
+fn roll(world: &mut World) {
+    world.wish(|config| {
+        let topology = json!({"zone": "k8s-zone", "region": "k8s-region"});
+        let cloud = config.spec.cloud_provider.as_mut().unwrap();
+        cloud.topology = Some(serde_json::from_value(topology).unwrap());
+    });
+    world.settle();
+}
+
+fn rolled(world: &World) -> bool {
+    world.done.iter().any(|done| done == "apply DaemonSet vsphere-cloud-controller-manager")
+}
+
+#[test]
+fn the_cloud_controller_is_not_rolled_while_the_machine_of_a_node_is_missing_or_unknown() {
+    let machines = [
+        Machine::Missing,
+        Machine::Unknown("vc is away".into()),
+        // Found, but in a vCenter the cloud controller is not told of.
+        Machine::Found("vmware-system-vdo/other".into()),
+    ];
+    for machine in machines {
+        let mut world = World::installed();
+        world.facts.cluster.nodes[1].machine = machine.clone();
+        roll(&mut world);
+        assert!(!rolled(&world), "{machine:?}");
+        let plan = world.driver(Driver::Cpi);
+        assert_eq!(plan.next, Next::Blocked);
+        assert!(plan.steps[0].message.as_deref().unwrap().contains("node-2"));
+        world.facts.cluster.nodes[1].machine = Machine::Found("vmware-system-vdo/vc".into());
+        world.settle();
+        assert!(rolled(&world), "once it is found");
+    }
+}
+
+#[test]
+fn a_node_of_another_cloud_holds_nothing_up() {
+    let mut world = World::installed();
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].provider_id = "aws:///i-0".into();
+    roll(&mut world);
+    assert!(rolled(&world));
+}
+
+#[test]
+fn the_cloud_controller_is_repaired_even_while_a_machine_is_missing() {
+    let mut world = World::installed();
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.objects.retain(|id, _| id.name != "vsphere-cloud-controller-manager");
+    world.settle();
+    assert!(rolled(&world), "what was rolled out before is put back: {:?}", world.done);
+    assert!(world.codes().contains(&"VDO-1903".into()));
+}
+
+#[test]
+fn drift_is_repaired() {
+    let mut world = World::installed();
+    for seen in world.facts.objects.values_mut() {
+        seen.settled = false;
+    }
+    let count = world.facts.objects.len();
+    world.settle();
+    assert_eq!(world.done.len(), count, "each is applied once: {:?}", world.done);
+}

@@ -1,0 +1,112 @@
+//! When an upgrade may start.
+
+use api::vdo_config::{UpgradeWindow, Weekday};
+use jiff::{SignedDuration, Timestamp, Zoned, civil::Time, tz::TimeZone};
+
+/// How a window stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stands {
+    /// Upgrades may start.
+    Open,
+    /// Not before then.
+    Until(Timestamp),
+    /// It cannot be read, so it never opens: an upgrade at the wrong hour is worse than none.
+    Unreadable,
+}
+
+/// How the window stands now.
+pub(super) fn of(window: &UpgradeWindow, now: Timestamp) -> Stands {
+    let Some((start, length, zone)) = parts(window) else { return Stands::Unreadable };
+    let today = now.to_zoned(zone);
+    // A window of yesterday may still be open; the next one opens within a week.
+    let mut next = None;
+    for offset in -1..=7 {
+        let Some(opens) = opening(window, &today, offset, start) else { continue };
+        if opens <= now && now.duration_since(opens) < length {
+            return Stands::Open;
+        }
+        if opens > now && next.is_none() {
+            next = Some(opens);
+        }
+    }
+    next.map_or(Stands::Unreadable, Stands::Until)
+}
+
+fn parts(window: &UpgradeWindow) -> Option<(Time, SignedDuration, TimeZone)> {
+    let (hour, minute) = window.start.0.split_once(':')?;
+    let start = Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok()?;
+    let length = SignedDuration::try_from(window.duration.duration()?).ok()?;
+    let zone = match &window.time_zone {
+        None => TimeZone::UTC,
+        Some(name) => TimeZone::get(&name.0).ok()?,
+    };
+    Some((start, length, zone))
+}
+
+fn opening(window: &UpgradeWindow, today: &Zoned, offset: i8, start: Time) -> Option<Timestamp> {
+    let day = today.date().checked_add(jiff::Span::new().days(offset)).ok()?;
+    let named = window.days.is_empty() || window.days.iter().any(|d| weekday(*d) == day.weekday());
+    let opens = day.to_datetime(start).to_zoned(today.time_zone().clone()).ok()?;
+    named.then(|| opens.timestamp())
+}
+
+fn weekday(day: Weekday) -> jiff::civil::Weekday {
+    use jiff::civil::Weekday as Civil;
+    match day {
+        Weekday::Monday => Civil::Monday,
+        Weekday::Tuesday => Civil::Tuesday,
+        Weekday::Wednesday => Civil::Wednesday,
+        Weekday::Thursday => Civil::Thursday,
+        Weekday::Friday => Civil::Friday,
+        Weekday::Saturday => Civil::Saturday,
+        Weekday::Sunday => Civil::Sunday,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(value: serde_json::Value) -> UpgradeWindow {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_window_is_open_from_its_start_for_its_length() {
+        let daily = window(serde_json::json!({"start": "02:00", "duration": "4h"}));
+        assert_eq!(of(&daily, at("2026-11-14T02:00:00Z")), Stands::Open);
+        assert_eq!(of(&daily, at("2026-11-14T05:59:59Z")), Stands::Open);
+        let next = Stands::Until(at("2026-11-15T02:00:00Z"));
+        assert_eq!(of(&daily, at("2026-11-14T06:00:00Z")), next);
+    }
+
+    #[test]
+    fn a_window_that_began_yesterday_is_still_open_after_midnight() {
+        let late =
+            window(serde_json::json!({"days": ["Saturday"], "start": "23:00", "duration": "3h"}));
+        assert_eq!(of(&late, at("2026-11-15T01:30:00Z")), Stands::Open, "Sunday, half past one");
+        assert_ne!(of(&late, at("2026-11-15T02:00:00Z")), Stands::Open);
+    }
+
+    #[test]
+    fn a_window_opens_by_the_clock_of_its_zone() {
+        let berlin = window(serde_json::json!({
+            "start": "02:00", "duration": "1h", "timeZone": "Europe/Berlin",
+        }));
+        assert_eq!(of(&berlin, at("2026-11-14T01:00:00Z")), Stands::Open, "winter");
+        assert_eq!(of(&berlin, at("2026-07-14T00:00:00Z")), Stands::Open, "summer");
+        assert_ne!(of(&berlin, at("2026-07-14T01:00:00Z")), Stands::Open);
+    }
+
+    #[test]
+    fn a_window_that_cannot_be_read_never_opens() {
+        let odd = window(serde_json::json!({
+            "start": "02:00", "duration": "1h", "timeZone": "Mars/Olympus",
+        }));
+        assert_eq!(of(&odd, at("2026-11-14T02:30:00Z")), Stands::Unreadable);
+    }
+}

@@ -1,0 +1,49 @@
+//! VDOConfigs beside the one that is followed: each says so itself.
+
+use api::condition::{self, Answer};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::{facts::Facts, names};
+
+/// Writes the status of those that do not say it yet.
+pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::Error> {
+    let followed = &facts.config.metadata;
+    let followed = format!(
+        "{}/{}",
+        followed.namespace.as_deref().unwrap_or_default(),
+        followed.name.as_deref().unwrap_or_default()
+    );
+    for rival in &facts.rivals {
+        let before = rival.status.clone().unwrap_or_default();
+        let mut after = api::VDOConfigStatus {
+            observed_generation: rival.generation,
+            conditions: before.conditions.clone(),
+            ..api::VDOConfigStatus::default()
+        };
+        condition::set(
+            &mut after.conditions,
+            condition::READY,
+            Answer::False,
+            "NotFollowed",
+            format!(
+                "a cluster has one VDOConfig: VDO follows {followed}, the oldest; this one changes nothing"
+            ),
+            rival.generation,
+            &Time(facts.now),
+        );
+        if before == after {
+            continue;
+        }
+        let configs = Api::<api::VDOConfig>::namespaced(client.clone(), &rival.namespace);
+        let body =
+            json!({"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "status": after});
+        let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
+        configs.patch_status(&rival.name, &parameters, &Patch::Apply(body)).await?;
+    }
+    Ok(())
+}

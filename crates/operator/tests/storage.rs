@@ -1,0 +1,142 @@
+//! A storage driver that runs, and what days bring: rotation, outages, human hands.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use common::Stage;
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::Secret,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+use testkit::{FaultProxy, VcenterUser, eventually};
+
+const CSI: &str = "vmware-system-csi";
+
+#[tokio::test]
+async fn new_credentials_are_proven_before_a_driver_sees_them() {
+    let (stage, operator) = Stage::with_storage(&[]).await;
+    let before = stage.controller().await;
+    let conf = async || stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    let good = conf().await;
+    stage.vcenter.forget_calls().await;
+
+    stage.write_secret("not-the-password").await;
+    let finding = stage.finding("VDO-1901", 30).await;
+    assert!(finding.seen.unwrap().contains("vc"));
+    assert_eq!(conf().await, good, "the driver keeps what works");
+    // Anything that makes the operator look again must not make it try again.
+    stage.change(json!({"metadata": {"annotations": {"touched": "yes"}}})).await;
+    stage.status("it looked again", 20, |status| status.observed_generation.is_some()).await;
+    assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "a wrong password is tried once");
+
+    let new = VcenterUser::new(stage.vcenter.user(), "brand-new");
+    stage.vcenter.set_user(&new).await;
+    stage.write_secret("brand-new").await;
+    stage.ready(&operator, 30).await;
+    eventually("the driver has the new password", 20, async || {
+        let text = conf().await;
+        if text.contains("brand-new") { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    let after = stage.controller().await;
+    assert_eq!(
+        after.metadata.generation, before.metadata.generation,
+        "the storage driver reads a new password without a restart"
+    );
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_back() {
+    let mut stage = Stage::of(1, false).await;
+    let proxy = FaultProxy::before(stage.vcenter.address()).await;
+    stage.address = Some(proxy.address());
+    let operator = stage.operator();
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    stage.ready(&operator, 60).await;
+    let writes = stage.writes().len();
+
+    proxy.cut();
+    let finding = stage.finding("VDO-1901", 60).await;
+    assert_eq!(finding.severity, api::Severity::Warning, "it may pass by itself");
+    let status = stage.config().await.status.unwrap();
+    assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
+    assert_eq!(stage.writes().len(), writes, "nothing is changed");
+
+    proxy.heal();
+    let found = |status: &api::VDOConfigStatus| status.findings.is_empty();
+    stage.status("the finding is gone", 60, found).await;
+    assert_eq!(stage.writes().len(), writes, "nothing had to be changed");
+}
+
+#[tokio::test]
+async fn what_a_human_changes_in_a_driver_is_put_right() {
+    let (stage, operator) = Stage::with_storage(&[]).await;
+    let merge = PatchParams::default();
+    let deployments = Api::<Deployment>::namespaced(stage.client(), CSI);
+    let wanted = stage.controller().await.spec.unwrap().replicas;
+    let to_zero = json!({"spec": {"replicas": 0}});
+    deployments.patch("vsphere-csi-controller", &merge, &Patch::Merge(to_zero)).await.unwrap();
+    eventually("the controller is scaled back", 20, async || {
+        let now = stage.controller().await.spec.unwrap().replicas;
+        if now == wanted { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+
+    let sets = Api::<DaemonSet>::namespaced(stage.client(), CSI);
+    sets.delete("vsphere-csi-node", &DeleteParams::background()).await.unwrap();
+    let secrets = Api::<Secret>::namespaced(stage.client(), CSI);
+    secrets.delete("vsphere-config-secret", &DeleteParams::default()).await.unwrap();
+    eventually("both are there again", 30, async || {
+        secrets.get("vsphere-config-secret").await.map_err(|e| e.to_string())?;
+        let set = sets.get("vsphere-csi-node").await.map_err(|e| e.to_string())?;
+        let ready = set.status.and_then(|status| status.number_available);
+        if set.metadata.deletion_timestamp.is_none() && ready == Some(2) {
+            Ok(())
+        } else {
+            Err(format!("{ready:?}"))
+        }
+    })
+    .await;
+    stage.ready(&operator, 30).await;
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn storage_is_not_removed_while_a_volume_is_attached_and_what_holds_volumes_stays() {
+    let (stage, operator) = Stage::with_storage(&[]).await;
+    stage.attach("pv-1", "node-1").await;
+    stage.change(json!({"spec": {"storageProvider": {"mode": "Removed"}}})).await;
+    let finding = stage.finding("VDO-1904", 20).await;
+    assert!(finding.seen.unwrap().contains("pv-1 on node-1"));
+    assert!(stage.controller().await.metadata.deletion_timestamp.is_none());
+
+    let attachments = Api::<k8s_openapi::api::storage::v1::VolumeAttachment>::all(stage.client());
+    attachments.delete("csi-pv-1", &DeleteParams::default()).await.unwrap();
+    let deployments = Api::<Deployment>::namespaced(stage.client(), CSI);
+    eventually("the driver is gone", 30, async || {
+        match deployments.get_opt("vsphere-csi-controller").await.map_err(|e| e.to_string())? {
+            None => Ok(()),
+            Some(_) => Err(operator.tail()),
+        }
+    })
+    .await;
+    stage
+        .status("all of it is gone", 20, |status| {
+            status
+                .plan
+                .as_ref()
+                .is_some_and(|plan| plan.state == Some(api::vdo_config::PlanState::Done))
+        })
+        .await;
+    let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(stage.client());
+    let namespace = namespaces.get(CSI).await.unwrap();
+    assert!(namespace.metadata.deletion_timestamp.is_none());
+    assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
