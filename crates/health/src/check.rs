@@ -1,5 +1,7 @@
 //! What a check is, and where its results go.
 
+use std::fmt;
+
 use api::{
     Severity,
     finding::{Definition, Subject, codes},
@@ -188,7 +190,12 @@ impl Sink {
     /// finding itself.
     ///
     /// `question` completes "Cannot tell ...", for example "whether worker-1 sees its disks' ids".
-    pub fn cannot_tell(&mut self, subject: Subject, question: &str, reason: &str) -> &mut Hit {
+    pub fn cannot_tell(
+        &mut self,
+        subject: Subject,
+        question: impl fmt::Display,
+        reason: &str,
+    ) -> &mut Hit {
         let hit = Hit::new(codes::CHECK_INCOMPLETE, subject)
             .with("question", question)
             .shared("reason", reason);
@@ -202,7 +209,7 @@ impl Sink {
         &mut self,
         fact: &'f Known<T>,
         subject: impl FnOnce() -> Subject,
-        question: &str,
+        question: impl fmt::Display,
     ) -> Option<&'f T> {
         match fact {
             Known::Known(value) => Some(value),
@@ -219,7 +226,7 @@ impl Sink {
         &mut self,
         fact: &'f Known<T>,
         vcenter: &crate::facts::Vcenter,
-        question: &str,
+        question: impl fmt::Display,
     ) -> Option<&'f T> {
         match fact {
             Known::Known(value) => Some(value),

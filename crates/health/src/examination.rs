@@ -6,7 +6,7 @@ use crate::{
     check::{Check, Hit, Part, Run, Sink},
     checks,
     facts::{Facts, Node, Vm, Volume},
-    index::{Index, VmRef},
+    index::{self, Index, VmRef},
     report::Report,
     view::{Machine, View},
 };
@@ -128,6 +128,7 @@ impl Examination {
             self.index.add_vm(at, vm);
         }
         for node in &nodes {
+            self.index.bind(&self.facts, node);
             volumes.extend(self.index.volumes_on_node(node).iter().cloned());
         }
         self.run_nodes(&nodes.into_iter().collect::<Vec<_>>());
@@ -143,6 +144,7 @@ impl Examination {
         if let Some(node) = self.stored_node(name).cloned() {
             self.index.add_node(&node);
         }
+        self.index.bind(&self.facts, name);
         self.run_nodes(&[name.to_owned()]);
         let volumes = self.index.volumes_on_node(name).to_vec();
         self.run_volumes(&volumes);
@@ -162,7 +164,7 @@ impl Examination {
     }
 
     fn stored_vm(&self, at: &VmRef) -> Option<&Vm> {
-        self.facts.vcenters.get(&at.vcenter)?.inventory.get()?.vms.get(&at.vm)
+        index::stored_vm(&self.facts, at)
     }
 
     fn stored_node(&self, name: &str) -> Option<&Node> {
@@ -206,7 +208,7 @@ impl Examination {
         for name in names {
             let hits = self.stored_node(name).map_or_else(Vec::new, |node| {
                 let mut sink = Sink::default();
-                examine_node(&self.view(), node, checks::all(), &mut sink);
+                examine_node(&self.view(), node, checks::of_nodes(), &mut sink);
                 sink.hits
             });
             put(&mut self.nodes, name, hits);
@@ -217,7 +219,7 @@ impl Examination {
         for handle in handles {
             let hits = self.stored_volume(handle).map_or_else(Vec::new, |volume| {
                 let mut sink = Sink::default();
-                examine_volume(&self.view(), volume, checks::all(), &mut sink);
+                examine_volume(&self.view(), volume, checks::of_volumes(), &mut sink);
                 sink.hits
             });
             put(&mut self.volumes, handle, hits);

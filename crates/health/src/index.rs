@@ -1,6 +1,6 @@
 //! What is looked up often, kept ready.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::facts::{Facts, Node, Vm, Volume};
 
@@ -23,6 +23,27 @@ pub struct Index {
     nodes_by_uuid: HashMap<String, Vec<String>>,
     nodes_by_name: HashMap<String, Vec<String>>,
     volumes_by_node: HashMap<String, Vec<String>>,
+    machines: HashMap<String, Vec<VmRef>>,
+    bound: HashMap<String, Bound>,
+    census: Census,
+}
+
+/// What a node adds to the census.
+#[derive(Clone, Debug, PartialEq)]
+struct Bound {
+    host: (String, String),
+    tracked: Option<bool>,
+}
+
+/// What the VMs of all nodes come to, counted as they come and go.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Census {
+    /// How many nodes run on each host, by vCenter and reference of the host.
+    pub hosts: BTreeMap<(String, String), u32>,
+    /// Nodes whose VM tracks changed blocks.
+    pub tracked: BTreeSet<String>,
+    /// Nodes whose VM does not.
+    pub untracked: BTreeSet<String>,
 }
 
 impl Index {
@@ -40,7 +61,54 @@ impl Index {
         for volume in facts.storage.volumes.get().into_iter().flat_map(|volumes| volumes.values()) {
             index.add_volume(volume);
         }
+        for node in facts.cluster.nodes.get().into_iter().flat_map(|nodes| nodes.values()) {
+            index.bind(facts, &node.name);
+        }
         index
+    }
+
+    /// The VMs a node may run on: one if all is well.
+    pub fn machines_of(&self, node: &str) -> &[VmRef] {
+        list(&self.machines, node)
+    }
+
+    /// What the VMs of all nodes come to.
+    pub fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// Looks up the VM of a node anew.
+    pub(crate) fn bind(&mut self, facts: &Facts, name: &str) {
+        self.machines.remove(name);
+        if let Some(bound) = self.bound.remove(name) {
+            if let Some(count) = self.census.hosts.get_mut(&bound.host) {
+                *count -= 1;
+                if *count == 0 {
+                    self.census.hosts.remove(&bound.host);
+                }
+            }
+            self.census.tracked.remove(name);
+            self.census.untracked.remove(name);
+        }
+        let Some(node) = facts.cluster.nodes.get().and_then(|nodes| nodes.get(name)) else {
+            return;
+        };
+        let found = uuids(node).into_iter().map(|uuid| self.vms_with_uuid(&uuid));
+        let Some(found) = found.into_iter().find(|found| !found.is_empty()) else { return };
+        let found = found.to_vec();
+        if let [only] = found.as_slice()
+            && let Some(vm) = stored_vm(facts, only)
+        {
+            let host = (only.vcenter.clone(), vm.host.clone());
+            *self.census.hosts.entry(host.clone()).or_default() += 1;
+            match vm.cbt {
+                Some(true) => self.census.tracked.insert(name.to_owned()),
+                Some(false) => self.census.untracked.insert(name.to_owned()),
+                None => false,
+            };
+            self.bound.insert(name.to_owned(), Bound { host, tracked: vm.cbt });
+        }
+        self.machines.insert(name.to_owned(), found);
     }
 
     /// VMs with a BIOS uuid.
@@ -146,6 +214,11 @@ impl Index {
         }
         self.nodes_by_name.remove(&node.name.to_ascii_lowercase());
     }
+}
+
+/// A VM of the facts.
+pub(crate) fn stored_vm<'a>(facts: &'a Facts, at: &VmRef) -> Option<&'a Vm> {
+    facts.vcenters.get(&at.vcenter)?.inventory.get()?.vms.get(&at.vm)
 }
 
 fn list<'a, T>(table: &'a HashMap<String, Vec<T>>, key: &str) -> &'a [T] {

@@ -4,7 +4,7 @@ use api::finding::Subject;
 
 use crate::{
     facts::{Datastore, Driver, Facts, Host, Inventory, Node, Vcenter, Vm},
-    index::{self, Index, VmRef},
+    index::{Index, VmRef},
 };
 
 /// Facts and their look-up tables.
@@ -70,13 +70,15 @@ impl<'a> View<'a> {
 
     /// The VM a node runs on.
     pub fn machine(self, node: &Node) -> Machine<'a> {
-        for uuid in index::uuids(node) {
-            let found: Vec<Found<'a>> =
-                self.index.vms_with_uuid(&uuid).iter().filter_map(|at| self.vm(at)).collect();
-            match found.len() {
-                0 => {}
-                1 => return Machine::One(Box::new(found[0])),
-                _ => return Machine::Several(found),
+        match self.index.machines_of(&node.name) {
+            [] => {}
+            [only] => {
+                if let Some(found) = self.vm(only) {
+                    return Machine::One(Box::new(found));
+                }
+            }
+            several => {
+                return Machine::Several(several.iter().filter_map(|at| self.vm(at)).collect());
             }
         }
         let blind = self.facts.vcenters.values().find_map(|vcenter| {
@@ -85,10 +87,17 @@ impl<'a> View<'a> {
         blind.unwrap_or(Machine::Absent)
     }
 
+    /// The hosts of a vCenter that run nodes, with their references.
+    pub fn hosts_of_nodes(self, vcenter: &'a Vcenter) -> Vec<(&'a str, &'a Host)> {
+        let Some(inventory) = vcenter.inventory.get() else { return Vec::new() };
+        let hosts = self.index.census().hosts.keys().filter(|(name, _)| *name == vcenter.name);
+        hosts.filter_map(|(_, id)| Some((id.as_str(), inventory.hosts.get(id)?))).collect()
+    }
+
     /// The one VM a node runs on, if it is known.
     pub fn only_machine(self, node: &Node) -> Option<Found<'a>> {
-        match self.machine(node) {
-            Machine::One(found) => Some(*found),
+        match self.index.machines_of(&node.name) {
+            [only] => self.vm(only),
             _ => None,
         }
     }

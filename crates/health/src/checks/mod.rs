@@ -11,7 +11,7 @@ mod zones;
 
 use std::sync::LazyLock;
 
-use crate::check::Check;
+use crate::check::{Check, Run};
 
 pub(crate) use drivers::images::successor as successor_image;
 
@@ -27,6 +27,23 @@ static ALL: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
     ]
     .concat()
 });
+
+static OF_NODES: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
+    all().iter().copied().filter(|c| matches!(c.run, Run::Node(_) | Run::Machine(_))).collect()
+});
+
+static OF_VOLUMES: LazyLock<Vec<&'static Check>> =
+    LazyLock::new(|| all().iter().copied().filter(|c| matches!(c.run, Run::Volume(_))).collect());
+
+/// The checks of one node.
+pub(crate) fn of_nodes() -> &'static [&'static Check] {
+    &OF_NODES
+}
+
+/// The checks of one volume.
+pub(crate) fn of_volumes() -> &'static [&'static Check] {
+    &OF_VOLUMES
+}
 
 /// All checks, in a fixed order.
 pub fn all() -> &'static [&'static Check] {

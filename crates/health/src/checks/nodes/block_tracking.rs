@@ -12,24 +12,17 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_none() {
         return;
     }
-    let mut on = Vec::new();
-    let mut off = Vec::new();
-    for node in view.nodes() {
-        let Some(found) = view.only_machine(node) else { continue };
-        match found.vm.cbt {
-            Some(true) => on.push(found.vm),
-            Some(false) => off.push(found.vm),
-            None => {}
-        }
-    }
-    let (fewer, value) = if on.len() <= off.len() { (&on, "FALSE") } else { (&off, "TRUE") };
-    let Some(first) = fewer.first() else { return };
+    let census = view.index.census();
+    let (on, off) = (&census.tracked, &census.untracked);
+    let (fewer, value) = if on.len() <= off.len() { (on, "FALSE") } else { (off, "TRUE") };
+    let first = fewer.first().and_then(|name| view.only_machine(view.node(name)?));
+    let Some(first) = first else { return };
     sink.raise(
         Hit::new(codes::CBT_MIXED, cluster_subject())
             .with("on", on.len())
             .with("off", off.len())
-            .with("names", first_names(fewer.iter().map(|vm| vm.name.as_str())))
-            .with("vm", &first.path)
+            .with("names", first_names(fewer.iter().map(String::as_str)))
+            .with("vm", &first.vm.path)
             .with("value", value),
     );
 }

@@ -13,8 +13,8 @@ const PATIENCE: i64 = 300;
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let Some(driver) = view.storage_driver() else { return };
-    let question = format!("whether the storage driver is registered on {}", node.name);
-    let Some(entry) = sink.need(&node.csi, || node_subject(node), &question) else { return };
+    let question = format_args!("whether the storage driver is registered on {}", node.name);
+    let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
     let Some(entry) = entry else {
         let due = node.ready && view.seconds_since(node.created) > PATIENCE;
         if due && !node.is_foreign() && node.os == "linux" {

@@ -7,8 +7,8 @@ pub(super) const CHECK: Check =
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
-    let question = format!("whether the storage driver knows where {} is", node.name);
-    let Some(driver) = sink.need(&drivers.storage, || node_subject(node), &question) else {
+    let question = format_args!("whether the storage driver knows where {} is", node.name);
+    let Some(driver) = sink.need(&drivers.storage, || node_subject(node), question) else {
         return;
     };
     if let (Some(driver), Some(message)) = (driver, &node.topology_error) {

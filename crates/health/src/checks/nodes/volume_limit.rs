@@ -10,8 +10,8 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
-    let question = format!("how many volumes {} takes", node.name);
-    let Some(entry) = sink.need(&node.csi, || node_subject(node), &question) else { return };
+    let question = format_args!("how many volumes {} takes", node.name);
+    let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
     let Some(limit) = entry.as_ref().and_then(|entry| entry.limit) else { return };
     if let Some(wanted) = storage.volumes_per_node.filter(|wanted| *wanted > limit) {
         let namespace = view.storage_driver().map_or("vmware-system-csi", |d| d.namespace.as_str());

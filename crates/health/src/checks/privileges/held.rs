@@ -1,6 +1,6 @@
 //! The account holds every privilege the drivers need, on every object they need it on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     checks::prelude::*,
@@ -25,10 +25,14 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let question = format!("what {} may do in {}", vcenter.user, vcenter.address);
         let Some(grants) = sink.need_of(&vcenter.grants, vcenter, &question) else { continue };
         let datastores = Datastores::of(view, &grants.entities);
+        let mut needed: BTreeMap<EntityKind, Vec<&Requirement>> = BTreeMap::new();
         for entity in &grants.entities {
-            let question = format!("what {} may do on {}", vcenter.user, entity.path);
-            let Some(held) = sink.need_of(&entity.privileges, vcenter, &question) else { continue };
-            for requirement in privileges::needed(entity.kind, &view.facts.wanted) {
+            let question = format_args!("what {} may do on {}", vcenter.user, entity.path);
+            let Some(held) = sink.need_of(&entity.privileges, vcenter, question) else { continue };
+            let needed = needed
+                .entry(entity.kind)
+                .or_insert_with(|| privileges::needed(entity.kind, &view.facts.wanted).collect());
+            for requirement in needed {
                 if let Some(hit) = missing(vcenter, entity, held, requirement) {
                     sink.raise(datastores.weigh(entity, hit));
                 }

@@ -1,6 +1,8 @@
 //! The account holds no more than the drivers need.
 
-use crate::{checks::prelude::*, privileges};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{checks::prelude::*, facts::EntityKind, privileges};
 
 pub(super) const CHECK: Check = Check {
     name: "privileges/superfluous",
@@ -12,16 +14,19 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         // Whether the grants are known is said where missing ones are looked for.
         let entities = vcenter.grants.get().into_iter().flat_map(|grants| &grants.entities);
+        let mut kinds: BTreeMap<EntityKind, BTreeSet<&str>> = BTreeMap::new();
         for entity in entities {
             let Some(held) = entity.privileges.get() else { continue };
-            let needed = privileges::needed_names(entity.kind, &view.facts.wanted);
+            let needed = kinds
+                .entry(entity.kind)
+                .or_insert_with(|| privileges::needed_names(entity.kind, &view.facts.wanted));
             let more: Vec<&str> =
                 held.iter().map(String::as_str).filter(|name| !needed.contains(name)).collect();
             if more.is_empty() {
                 continue;
             }
             let listed: Vec<&str> =
-                needed.into_iter().filter(|n| !n.starts_with("System.")).collect();
+                needed.iter().copied().filter(|n| !n.starts_with("System.")).collect();
             let listed = if listed.is_empty() { "ReadOnly".to_owned() } else { listed.join(", ") };
             let subject = Subject::vsphere(entity.kind.name(), &entity.name, &entity.path);
             sink.raise(

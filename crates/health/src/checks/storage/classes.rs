@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::shared_datastore::hosts_of_nodes;
 use crate::{checks::prelude::*, facts::StorageClass};
 
 pub(super) const CHECK: Check = Check {
@@ -14,7 +13,7 @@ pub(super) const CHECK: Check = Check {
         codes::CLASS_POLICY_FITS_NOTHING,
         codes::CLASS_PARAMETER_UNKNOWN,
     ],
-    run: Run::Cluster(&[], check),
+    run: Run::Cluster(&[Part::Nodes, Part::Vms], check),
 };
 
 /// What the driver knows, in lower case. Parameters of sidecars have a prefix and never reach it.
@@ -81,9 +80,9 @@ fn datastore(view: &View<'_>, class: &StorageClass, url: &str, sink: &mut Sink) 
     if zones {
         return;
     }
-    let hosts = hosts_of_nodes(view, vcenter);
-    let without: Vec<&str> =
-        hosts.iter().filter(|h| !h.datastores.contains(id)).map(|h| h.name.as_str()).collect();
+    let hosts = view.hosts_of_nodes(vcenter);
+    let without = hosts.iter().filter(|(_, host)| !host.datastores.contains(id));
+    let without: Vec<&str> = without.map(|(_, host)| host.name.as_str()).collect();
     if !without.is_empty() {
         let hit = hit(codes::CLASS_DATASTORE_UNREACHABLE, class).with("datastore", &datastore.name);
         sink.raise(hit.with("hosts", first_names(without)).vcenter(&vcenter.name));
@@ -113,8 +112,9 @@ fn storage_policy(view: &View<'_>, class: &StorageClass, name: &str, sink: &mut 
         };
         let question = format!("which datastores satisfy the storage policy {name}");
         let Some(fitting) = sink.need_of(&policy.datastores, vcenter, &question) else { continue };
-        let hosts = hosts_of_nodes(view, vcenter);
-        let reachable: BTreeSet<&String> = hosts.iter().flat_map(|host| &host.datastores).collect();
+        let hosts = view.hosts_of_nodes(vcenter);
+        let reachable: BTreeSet<&String> =
+            hosts.iter().flat_map(|(_, host)| &host.datastores).collect();
         if !hosts.is_empty() && !fitting.iter().any(|id| reachable.contains(id)) {
             let names = fitting.iter().filter_map(|id| inventory.datastores.get(id));
             let names = first_names(names.map(|datastore| datastore.name.as_str()));

@@ -38,7 +38,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 }
 
 fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink: &mut Sink) {
-    let hosts = hosts_of_nodes(view, vcenter);
+    let hosts: Vec<&Host> =
+        view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host).collect();
     if hosts.is_empty() || !shared(&hosts).is_empty() {
         return;
     }
@@ -57,15 +58,6 @@ fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink
             .with("missing", first_names(missing.map(|host| host.name.as_str())))
             .vcenter(&vcenter.name),
     );
-}
-
-/// The hosts that run nodes, each once.
-pub(super) fn hosts_of_nodes<'a>(view: &View<'a>, vcenter: &Vcenter) -> Vec<&'a Host> {
-    let found = view.nodes().filter_map(|node| view.only_machine(node));
-    let here = found.filter(|found| found.vcenter.name == vcenter.name);
-    let hosts: BTreeMap<&str, &Host> =
-        here.filter_map(|found| Some((found.vm.host.as_str(), found.host?))).collect();
-    hosts.into_values().collect()
 }
 
 /// The datastores all of these hosts mount.
