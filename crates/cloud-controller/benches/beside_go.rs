@@ -150,12 +150,12 @@ impl Field {
                     },
                 }))
                 .unwrap();
-                let _ = api.delete(&vm.name, &Default::default()).await;
+                let _ = api.delete(&vm.name, &kube::api::DeleteParams::default()).await;
                 api.create(&PostParams::default(), &node).await.unwrap();
             }
         });
         futures::stream::iter(work).buffer_unordered(16).collect::<Vec<()>>().await;
-        self.until("all nodes are fresh", Duration::from_secs(120), |node| {
+        self.until("all nodes are fresh", Duration::from_mins(2), |node| {
             node.is_uninitialized() && node.provider_id.is_empty()
         })
         .await;
@@ -286,7 +286,7 @@ async fn main() {
         field.fresh_nodes().await;
         field.vcenter.forget_calls().await;
         let process = field.ours();
-        let done = field.initialised(Duration::from_secs(600)).await;
+        let done = field.initialised(Duration::from_mins(10)).await;
         let calls = field.vcenter.calls().await;
         let ours = Measured::of(done, *size, calls.sum(), &process);
         for (name, m) in [("Go", &go), ("ours", &ours)] {
@@ -368,12 +368,12 @@ async fn go_rounds() {
     let field = Field::of(50).await;
     field.fresh_nodes().await;
     let ours = field.ours();
-    field.initialised(Duration::from_secs(60)).await;
+    field.initialised(Duration::from_mins(1)).await;
     drop(ours);
     let process = field.go(&["--node-status-update-frequency=1s"]);
     field.until_quiet(Duration::from_secs(10)).await;
     field.vcenter.forget_calls().await;
-    let time = Duration::from_secs(60);
+    let time = Duration::from_mins(1);
     tokio::time::sleep(time).await;
     let calls = field.vcenter.calls().await;
     // One list of attached tags per object on the way up: rounds are told by the logins they make.
@@ -392,7 +392,7 @@ async fn power_off() {
     let field = Field::of(STOPPED).await;
     field.fresh_nodes().await;
     let ours = field.ours();
-    field.initialised(Duration::from_secs(60)).await;
+    field.initialised(Duration::from_mins(1)).await;
     let names: Vec<String> = field.machines.iter().map(|vm| vm.name.clone()).collect();
     let tainted = |node: &cloud_controller::model::Node| node.has_taint(SHUTDOWN);
     let mut times = Vec::new();

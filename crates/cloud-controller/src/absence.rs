@@ -110,11 +110,10 @@ async fn gone(member: &Member, place: &Place, folder: Option<MoRef>) -> Result<G
         let is_machine = object == place.machine;
         match word {
             Word::Absent(Absence::Gone(word)) if is_machine => gone = Some(word),
-            Word::Absent(Absence::Gone(_)) => {}
             Word::Present if is_machine => {
                 return Err(format!("its machine {place} exists, outside of what is watched"));
             }
-            Word::Present => {}
+            Word::Present | Word::Absent(Absence::Gone(_)) => {}
             Word::Absent(Absence::Invisible { .. }) => {
                 let what = if is_machine { "its machine" } else { "the folder of its machine" };
                 return Err(format!(

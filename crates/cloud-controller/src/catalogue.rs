@@ -68,7 +68,7 @@ impl Catalogue<'_> {
 
     /// Machines with this BIOS uuid, in either byte order.
     pub fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<Machine> {
-        self.machines(self.tree.vms_by_bios_uuid(uuid))
+        self.machines(&self.tree.vms_by_bios_uuid(uuid))
     }
 
     /// Machines with this instance uuid.
@@ -86,7 +86,7 @@ impl Catalogue<'_> {
         let vms = self.tree.objects().filter_map(Object::as_vm).filter(|vm| {
             vm.host_name.as_deref().is_some_and(|host| short(host).eq_ignore_ascii_case(name))
         });
-        self.machines(vms.cloned().collect())
+        self.machines(&vms.cloned().collect::<Vec<_>>())
     }
 
     /// Machines whose guest has this address.
@@ -115,13 +115,13 @@ impl Catalogue<'_> {
     fn lookup(&self, found: vsphere::inventory::Lookup) -> Vec<Machine> {
         use vsphere::inventory::Lookup;
         match found {
-            Lookup::Found(vm) => self.machines(vec![vm]),
-            Lookup::Several(vms) => self.machines(vms),
+            Lookup::Found(vm) => self.machines(&[vm]),
+            Lookup::Several(vms) => self.machines(&vms),
             Lookup::Departed(_) | Lookup::Unseen => Vec::new(),
         }
     }
 
-    fn machines(&self, vms: Vec<Arc<Vm>>) -> Vec<Machine> {
+    fn machines(&self, vms: &[Arc<Vm>]) -> Vec<Machine> {
         vms.iter().filter(|vm| self.in_scope(vm)).map(|vm| self.machine(vm)).collect()
     }
 
@@ -147,7 +147,7 @@ impl Catalogue<'_> {
         let name = || vm.name.as_deref().unwrap_or_default().to_owned();
         let option = |key: &str| {
             let value = vm.extra_config.as_ref().and_then(|config| config.get(key))?;
-            value.to_text().map(|text| text.to_string())
+            value.to_text()
         };
         let interfaces = vm.nics.iter().flatten().map(|nic| Interface {
             network: nic.network.as_deref().unwrap_or_default().to_owned(),
@@ -182,6 +182,6 @@ fn power(state: &PowerState) -> Option<Power> {
         PowerState::On => Some(Power::On),
         PowerState::Off => Some(Power::Off),
         PowerState::Suspended => Some(Power::Suspended),
-        _ => None,
+        PowerState::Other(_) => None,
     }
 }

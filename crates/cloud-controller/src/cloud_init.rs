@@ -201,9 +201,9 @@ mod tests {
             let document = format!("network: {encoded}\nnetwork.encoding: {name}\n");
             assert_eq!(order(&document), expected, "{name}");
         }
-        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        packer.write_all(NETWORK.as_bytes()).unwrap();
-        let packed = STANDARD.encode(packer.finish().unwrap());
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(NETWORK.as_bytes()).unwrap();
+        let packed = STANDARD.encode(gzip.finish().unwrap());
         for name in ["gzip+base64", "gz+b64"] {
             let document = format!("network: {packed}\nnetwork.encoding: {name}\n");
             assert_eq!(order(&document), expected, "{name}");

@@ -10,7 +10,7 @@ use std::{
 
 use driver_config::{
     Effect, ReadError, SecretText,
-    cpi::{CpiConfig, Global, VirtualCenter},
+    cpi::{CpiConfig, Global, LoadBalancer, Route, VirtualCenter},
 };
 use ipnet::IpNet;
 use snafu::{ResultExt as _, Snafu};
@@ -169,10 +169,10 @@ impl Configuration {
 /// Load balancers and routes are the upstream controller's.
 fn without_nsx(config: &CpiConfig) -> Result<(), ConfigurationError> {
     let CpiConfig { route, load_balancer, load_balancer_classes, .. } = config;
-    if *load_balancer != Default::default() || !load_balancer_classes.is_empty() {
+    if *load_balancer != LoadBalancer::default() || !load_balancer_classes.is_empty() {
         return NsxSnafu { what: "load balancers" }.fail();
     }
-    if *route != Default::default() {
+    if *route != Route::default() {
         return NsxSnafu { what: "pod routes" }.fail();
     }
     Ok(())

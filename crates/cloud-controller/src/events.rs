@@ -57,11 +57,14 @@ struct Said {
     text: String,
 }
 
+/// A node's uid and a reason.
+type Topic = (Box<str>, &'static str);
+
 /// Says things about nodes. Clones are one voice.
 #[derive(Clone, Debug)]
 pub struct Events {
     out: mpsc::Sender<Said>,
-    last: Arc<Mutex<HashMap<(Box<str>, &'static str), (String, Instant)>>>,
+    last: Arc<Mutex<HashMap<Topic, (String, Instant)>>>,
 }
 
 impl Events {
@@ -117,7 +120,7 @@ async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>) {
     while let Some(said) = said.recv().await {
         let Said { node, uid, source, weight, reason, text } = said;
         let now = jiff::Timestamp::now();
-        let stamp = format!("{:.0}", now);
+        let stamp = format!("{now:.0}");
         let event = json!({
             "metadata": {
                 "name": format!("{node}.{:x}{:04x}", now.as_nanosecond(), rand::random::<u16>()),

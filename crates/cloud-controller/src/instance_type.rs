@@ -30,9 +30,8 @@ fn operating_system(guest_id: &str) -> &str {
         }
         "fedora64" => "fedora",
         "freebsd64" => "freebsd",
-        "genericLinux" | "otherLinux" | "otherLinux64" => "linux",
-        "other24xLinux" | "other24xLinux64" | "other26xLinux" | "other26xLinux64" => "linux",
-        "other3xLinux" | "other3xLinux64" => "linux",
+        "genericLinux" | "otherLinux" | "otherLinux64" | "other24xLinux" | "other24xLinux64"
+        | "other26xLinux" | "other26xLinux64" | "other3xLinux" | "other3xLinux64" => "linux",
         "other" | "otherGuest64" => "other",
         "mandriva64" => "mandriva",
         "opensuse64" => "opensuse",

@@ -23,21 +23,22 @@ use crate::model::{Node, OUT_OF_SERVICE, Power, SHUTDOWN, Taint};
 /// Proof that a node's machine is gone: its vCenter said that the reference does not exist, and no
 /// configured vCenter, each of them reachable and seen whole, knows any of the node's uuids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proof {
-    /// What was asked, for the event and the log.
-    pub evidence: String,
-    _private: (),
-}
+pub struct Proof(String);
 
 impl Proof {
     /// Called by [`crate::absence`] alone, with vCenter's own word in hand.
     pub(crate) fn new(_word: &vsphere::inventory::Gone, evidence: String) -> Self {
-        Self { evidence, _private: () }
+        Self(evidence)
+    }
+
+    /// What was asked and answered, for the event and the log.
+    pub fn evidence(&self) -> &str {
+        &self.0
     }
 
     #[cfg(test)]
     pub(crate) fn for_test() -> Self {
-        Self { evidence: "a test says so".into(), _private: () }
+        Self("a test says so".into())
     }
 }
 

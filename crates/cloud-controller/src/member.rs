@@ -155,11 +155,10 @@ impl Member {
     /// Asks for the tags of a machine itself; says whether they have been read.
     pub fn want_tags(&self, machine: &MoRef) -> bool {
         let mut wanted = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = *wanted.entry(machine.clone()).or_insert_with(|| {
+        *wanted.entry(machine.clone()).or_insert_with(|| {
             self.tags_wanted.notify_one();
             false
-        });
-        read
+        })
     }
 
     /// The connection, once there is one.

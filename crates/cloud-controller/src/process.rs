@@ -12,6 +12,7 @@ use cloud_controller::{
     metrics::Metrics,
     nodes::{Kept, Nodes},
     settings::Settings,
+    zones::Categories,
 };
 use runtime::{
     build::BuildInfo,
@@ -91,7 +92,8 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
         Lead::Alone => None,
         Lead::Leading(leadership) => Some(leadership),
     };
-    let lost = leadership.as_ref().map_or_else(CancellationToken::new, Leadership::token);
+    let lost =
+        leadership.as_ref().map_or_else(CancellationToken::new, |leadership| leadership.token());
     let work = Work { settings, client, metrics, vcenters, source, build };
     let ended = work.run(configuration, &mut tasks, &stop, &lost).await;
     if let Some(leadership) = leadership
@@ -108,7 +110,7 @@ fn loopback(address: std::net::SocketAddr, logs: Logs) -> Option<Logs> {
 }
 
 enum Lead {
-    Leading(Leadership),
+    Leading(Box<Leadership>),
     Alone,
     Stopped,
 }
@@ -136,7 +138,7 @@ async fn lead(
     )
     .context(ElectionSnafu)?;
     let leading = stop.run_until_cancelled(contender.lead()).await;
-    Ok(leading.map_or(Lead::Stopped, Lead::Leading))
+    Ok(leading.map_or(Lead::Stopped, |leadership| Lead::Leading(Box::new(leadership))))
 }
 
 /// Where the configuration is.
@@ -283,7 +285,7 @@ fn common(
 ) -> Common {
     let longest_pause = settings.flags.vcenter_retry_period.0;
     Common {
-        categories: Default::default(),
+        categories: Categories::default(),
         tag_period: settings.flags.tag_refresh_period.0,
         scope: settings.scope(),
         refresh_labels: settings.flags.refresh_labels,

@@ -1,7 +1,7 @@
 //! Which nodes are to be looked at, each once however often it was asked for.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -24,7 +24,7 @@ struct State {
     is_ready: HashSet<Arc<str>>,
     out: HashSet<Arc<str>>,
     again: HashSet<Arc<str>>,
-    later: BTreeMap<(Instant, Arc<str>), ()>,
+    later: BTreeSet<(Instant, Arc<str>)>,
     due: HashMap<Arc<str>, Instant>,
 }
 
@@ -50,7 +50,7 @@ impl Queue {
             state.later.remove(&(before, name.clone()));
         }
         state.due.insert(name.clone(), at);
-        state.later.insert((at, name.clone()), ());
+        state.later.insert((at, name.clone()));
         self.added.notify_one();
     }
 
@@ -66,7 +66,7 @@ impl Queue {
                     state.out.insert(name.clone());
                     return name;
                 }
-                state.later.first_key_value().map(|((at, _), ())| *at)
+                state.later.first().map(|(at, _)| *at)
             };
             match due {
                 Some(due) => tokio::select! {
@@ -103,11 +103,8 @@ impl Queue {
 impl State {
     /// Moves what is due to what is ready.
     fn promote(&mut self, now: Instant) {
-        while let Some(entry) = self.later.first_entry() {
-            if entry.key().0 > now {
-                return;
-            }
-            let ((_, name), ()) = entry.remove_entry();
+        while self.later.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, name)) = self.later.pop_first() else { return };
             self.due.remove(&name);
             if self.out.contains(&name) {
                 self.again.insert(name);

@@ -41,11 +41,11 @@ pub async fn follow(vcenter: Vcenter, client: Client, known: watch::Sender<Known
     match &vcenter.credentials {
         CredentialSource::Here(user, password) => {
             tell(&known, Ok(Credentials::new(user.as_str(), password.expose())));
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         CredentialSource::Secret(namespace, name) => {
             let api = Api::<Secret>::namespaced(client, namespace);
-            follow_secret(&api, namespace, name, &vcenter.server, &known).await
+            follow_secret(&api, namespace, name, &vcenter.server, &known).await;
         }
         CredentialSource::Directory(path) => loop {
             tell(&known, from_directory(path, &vcenter.server).map_err(|e| story(&e)));

@@ -34,7 +34,7 @@ async fn a_fresh_node_gets_all_that_its_machine_says() {
     };
     let stage = Stage::with(zoned(vec![vm.clone()])).await;
     let ccm = stage.controller(ZONES, &["--node-labels=site=lab"]);
-    stage.add_nodes(&[vm.clone()]).await;
+    stage.add_nodes(std::slice::from_ref(&vm)).await;
     let node = stage.initialised("node-1", &ccm).await;
     assert_eq!(provider_id(&node), format!("vsphere://{}", vm.uuid));
     assert_eq!(

@@ -143,7 +143,8 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
         stage.vcenter.destroy_vm(&format!("/DC0/vm/{name}")).await;
     }
     // The delay of the first may be over before the last is seen gone: three may always go.
-    let left = async || stage.api().list(&Default::default()).await.unwrap().items.len();
+    let left =
+        async || stage.api().list(&kube::api::ListParams::default()).await.unwrap().items.len();
     eventually("the rest is held", 30, async || {
         let log = ccm.log();
         let held = log.contains("DeletionHeld");

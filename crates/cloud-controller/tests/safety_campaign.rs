@@ -200,7 +200,7 @@ impl<'a> Run<'a> {
         self.ccm = None;
         for name in &self.alive {
             vcenter.destroy_vm(&format!("/DC0/vm/{name}")).await;
-            self.stage.api().delete(name, &Default::default()).await.unwrap();
+            self.stage.api().delete(name, &kube::api::DeleteParams::default()).await.unwrap();
         }
     }
 }

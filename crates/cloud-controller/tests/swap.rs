@@ -161,7 +161,7 @@ async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_
     assert!(writes.is_empty(), "{writes:?}\n{}", changed.join("\n"));
     // The same nodes anew, by ours: every decision is the same.
     for (node, vm) in before.iter().zip(&all) {
-        stage.api().delete(&vm.host_name, &Default::default()).await.unwrap();
+        stage.api().delete(&vm.host_name, &kube::api::DeleteParams::default()).await.unwrap();
         let mut fresh = Node::named(&vm.host_name).system_uuid(&vm.uuid).uninitialized();
         if let Some(wish) = node.metadata.annotations.as_ref().and_then(|a| a.get(WISH)) {
             fresh = fresh.annotation(WISH, wish);
@@ -176,7 +176,7 @@ async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_
 /// The CSINode of the node's first life is still there.
 async fn add_again(stage: &Stage, node: Node, name: &str) {
     let csi = kube::Api::<k8s_openapi::api::storage::v1::CSINode>::all(stage.plane.client());
-    let _ = csi.delete(name, &Default::default()).await;
+    let _ = csi.delete(name, &kube::api::DeleteParams::default()).await;
     stage.nodes.add(node).await;
 }
 
@@ -196,14 +196,10 @@ async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
     stage.add_nodes(&[marker]).await;
     stage.initialised("marker", &theirs).await;
     let calls = stage.vcenter.calls().await.of("FindByUuid");
-    testkit::eventually(
-        "a round of status updates is over",
-        Duration::from_secs(120),
-        async || {
-            let now = stage.vcenter.calls().await.of("FindByUuid");
-            if now > calls + 45 { Ok(()) } else { Err(format!("{} of 45 lookups", now - calls)) }
-        },
-    )
+    testkit::eventually("a round of status updates is over", Duration::from_mins(2), async || {
+        let now = stage.vcenter.calls().await.of("FindByUuid");
+        if now > calls + 45 { Ok(()) } else { Err(format!("{} of 45 lookups", now - calls)) }
+    })
     .await;
     for node in before {
         let name = node.metadata.name.clone().unwrap();

@@ -129,7 +129,7 @@ impl Shared {
                 self.say(node, Weight::Normal, "Synced", "Node synced successfully".into());
                 Next::OnChange
             }
-            Err(error) => self.write_failed(node, "initialise", &error),
+            Err(error) => write_failed(node, "initialise", &error),
         }
     }
 
@@ -151,16 +151,16 @@ impl Shared {
     async fn keep(&self, node: &Node, machine: &Machine) -> Next {
         let mut patch = json!({});
         let mut kinds = Vec::new();
-        if self.options.node_controller && !node.is_uninitialized() {
-            if let Some(labels) = self.labels(node, machine) {
-                patch["metadata"]["labels"] = json!(labels);
-                kinds.push("labels");
-            }
+        if self.options.node_controller
+            && !node.is_uninitialized()
+            && let Some(labels) = self.labels(node, machine)
+        {
+            patch["metadata"]["labels"] = json!(labels);
+            kinds.push("labels");
         }
         let record = Record::of(machine).to_text();
         let stale = node.record.as_deref().is_some_and(|old| old != record);
-        if (stale && self.is_other_machine(node, machine)) || (node.record.is_none() && !node.ready)
-        {
+        if (stale && is_other_machine(node, machine)) || (node.record.is_none() && !node.ready) {
             patch["metadata"]["annotations"] = json!({ ANNOTATION: record });
             kinds.push("record");
         }
@@ -179,13 +179,6 @@ impl Shared {
             }
         }
         self.keep_addresses(&current, machine).await
-    }
-
-    /// Whether the record names another place than the machine's: it was registered anew.
-    fn is_other_machine(&self, node: &Node, machine: &Machine) -> bool {
-        identity::record_of(node).is_none_or(|record| {
-            record.place() != machine.place || record.folder() != machine.folder
-        })
     }
 
     fn labels(
@@ -230,7 +223,7 @@ impl Shared {
                 self.say(node, Weight::Normal, "AddressesChanged", text);
                 Next::OnChange
             }
-            Err(error) => self.write_failed(node, "addresses", &error),
+            Err(error) => write_failed(node, "addresses", &error),
         }
     }
 
@@ -302,7 +295,7 @@ impl Shared {
         let fresh = match self.nodes.fetch(&node.name).await {
             Ok(Some(fresh)) => fresh,
             Ok(None) => return Next::OnChange,
-            Err(error) => return self.write_failed(node, "delete", &error),
+            Err(error) => return write_failed(node, "delete", &error),
         };
         if fresh.ready || fresh.uid != node.uid || fresh.provider_id != node.provider_id {
             return Next::Retry;
@@ -311,10 +304,11 @@ impl Shared {
             Ok(()) => {
                 self.memory().deletions.deleted(&node.uid, Instant::now());
                 self.metrics.wrote("delete");
-                tracing::info!(node = &*node.name, evidence = proof.evidence, "deleted");
+                tracing::info!(node = &*node.name, evidence = proof.evidence(), "deleted");
                 let text = format!(
                     "Deleting node {} because it does not exist in the cloud provider: {}",
-                    node.name, proof.evidence
+                    node.name,
+                    proof.evidence()
                 );
                 self.say_lifecycle(node, Weight::Normal, "DeletingNode", text);
                 Next::OnChange
@@ -333,24 +327,14 @@ impl Shared {
     async fn write(&self, node: &Node, patch: Value, kinds: &[&'static str]) -> Result<Node, Next> {
         match self.nodes.patch(node, patch).await {
             Ok(written) => {
-                kinds.iter().for_each(|kind| self.metrics.wrote(kind));
+                for kind in kinds {
+                    self.metrics.wrote(kind);
+                }
                 tracing::info!(node = &*node.name, what = kinds.join(", "), "written");
                 Ok(written)
             }
-            Err(error) => Err(self.write_failed(node, &kinds.join(", "), &error)),
+            Err(error) => Err(write_failed(node, &kinds.join(", "), &error)),
         }
-    }
-
-    fn write_failed(&self, node: &Node, what: &str, error: &kube::Error) -> Next {
-        if is_gone(error) {
-            return Next::OnChange;
-        }
-        if is_conflict(error) {
-            tracing::debug!(node = &*node.name, what, "somebody else wrote first");
-        } else {
-            tracing::warn!(node = &*node.name, what, error = story(error), "cannot write");
-        }
-        Next::Retry
     }
 
     fn note_zones(&self, node: &Node, zones: &Zones) {
@@ -376,6 +360,24 @@ impl Shared {
     fn say_lifecycle(&self, node: &Node, weight: Weight, reason: &'static str, text: String) {
         self.events.say(node, Source::Lifecycle, weight, reason, text);
     }
+}
+
+/// Whether the record names another place than the machine's: it was registered anew.
+fn is_other_machine(node: &Node, machine: &Machine) -> bool {
+    identity::record_of(node)
+        .is_none_or(|record| record.place() != machine.place || record.folder() != machine.folder)
+}
+
+fn write_failed(node: &Node, what: &str, error: &kube::Error) -> Next {
+    if is_gone(error) {
+        return Next::OnChange;
+    }
+    if is_conflict(error) {
+        tracing::debug!(node = &*node.name, what, "somebody else wrote first");
+    } else {
+        tracing::warn!(node = &*node.name, what, error = story(error), "cannot write");
+    }
+    Next::Retry
 }
 
 /// Seconds since a node was created.

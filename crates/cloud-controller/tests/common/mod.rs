@@ -239,7 +239,7 @@ async fn allow(client: &Client) {
             "RoleBinding" => create_in::<RoleBinding>(client, document).await,
             "ClusterRole" => create::<ClusterRole>(Api::all(client.clone()), document).await,
             "ClusterRoleBinding" => {
-                create::<ClusterRoleBinding>(Api::all(client.clone()), document).await
+                create::<ClusterRoleBinding>(Api::all(client.clone()), document).await;
             }
             other => panic!("{other}"),
         }
