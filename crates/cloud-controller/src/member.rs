@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -87,7 +87,7 @@ pub struct Member {
     /// Machines whose own tags are wanted, and whether they were read.
     tagged_machines: Mutex<HashMap<MoRef, bool>>,
     tags_wanted: Notify,
-    everything: tokio::sync::Mutex<Option<(Instant, Arc<Tree>)>>,
+    everything: tokio::sync::Mutex<Option<(Instant, Weak<Tree>)>>,
 }
 
 #[derive(Clone)]
@@ -173,12 +173,14 @@ impl Member {
         let mut last = self.everything.lock().await;
         if let Some((at, tree)) = &*last
             && *at >= since
+            && let Some(tree) = tree.upgrade()
         {
-            return Ok(tree.clone());
+            return Ok(tree);
         }
         let asked = Instant::now();
         let tree = Arc::new(client.find_vms().await.map_err(|error| error.story())?);
-        *last = Some((asked, tree.clone()));
+        // Kept only as long as somebody works with it.
+        *last = Some((asked, Arc::downgrade(&tree)));
         Ok(tree)
     }
 

@@ -14,7 +14,7 @@ use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::Objec
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
-    runtime::watcher,
+    runtime::{WatchStreamExt as _, watcher},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ impl Nodes {
         let nodes = self.clone();
         let config = watcher::Config::default().page_size(PAGE);
         let mut listed: HashSet<Arc<str>> = HashSet::new();
-        watcher::watcher(self.api.clone(), config).map(move |event| match event {
+        watcher::watcher(self.api.clone(), config).default_backoff().map(move |event| match event {
             Ok(watcher::Event::Init) => {
                 listed.clear();
                 Vec::new()

@@ -284,12 +284,16 @@ fn common(
     signals: mpsc::UnboundedSender<Signal>,
 ) -> Common {
     let longest_pause = settings.flags.vcenter_retry_period.0;
+    let usual = Limits::default();
+    // Reading tags keeps the REST session alive; it need not be touched in between.
+    let tags = settings.flags.tag_refresh_period.0 + Duration::from_secs(30);
+    let rest_keep_alive = usual.rest_keep_alive.max(tags.min(Duration::from_secs(290)));
     Common {
         categories: Categories::default(),
         tag_period: settings.flags.tag_refresh_period.0,
         scope: settings.scope(),
         refresh_labels: settings.flags.refresh_labels,
-        limits: Limits { longest_pause, ..Limits::default() },
+        limits: Limits { longest_pause, rest_keep_alive, ..usual },
         user_agent: build.user_agent(),
         metrics: metrics.clone(),
         signals,

@@ -63,7 +63,7 @@ pub struct Flags {
     pub refresh_labels: bool,
 
     /// How often tags are read again.
-    #[arg(long, env = "CCM_TAG_REFRESH_PERIOD", default_value = "5m")]
+    #[arg(long, env = "CCM_TAG_REFRESH_PERIOD", default_value = "4m")]
     pub tag_refresh_period: GoDuration,
 
     /// How long a machine must be gone before its node is deleted.

@@ -6,6 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
+use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
 use testkit::{
     Category, ControlPlane, Inventory, Node, Process, Role, Vcenter, VcenterUser, Vm, eventually,
@@ -156,6 +157,25 @@ async fn of_two_instances_one_works_and_the_other_takes_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_lease_is_taken_ends_at_once() {
+    let stage = Stage::with(Inventory::small()).await;
+    let ccm = stage.controller("", &[]);
+    until_logged(&ccm, "leading").await;
+    let leases = kube::Api::<Lease>::namespaced(stage.plane.client(), "kube-system");
+    let thief = json!({"spec": {"holderIdentity": "somebody else"}});
+    let parameters = kube::api::PatchParams::default();
+    leases
+        .patch("cloud-controller-manager", &parameters, &kube::api::Patch::Merge(thief))
+        .await
+        .unwrap();
+    let ended = ccm.wait(Duration::from_mins(1)).await.unwrap();
+    assert_eq!(ended.code(), Some(1), "{}", ccm.tail());
+    assert!(ccm.log().contains("the leadership was lost"), "{}", ccm.tail());
+    let lease = leases.get("cloud-controller-manager").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("somebody else"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_comes_back_finds_the_controller_at_work() {
     let all = vms(&["node-1", "node-2"]);
     let stage = Stage::with(Inventory::small().vms(all.clone())).await;
@@ -199,7 +219,7 @@ async fn a_node_can_be_explained() {
     let stage = Stage::with(inventory).await;
     stage.add_nodes(&[vm]).await;
     let ccm = stage.controller("labels: {zone: rack}", &["--explain-node=node-1"]);
-    let ended = ccm.wait(Duration::from_secs(60)).await.unwrap();
+    let ended = ccm.wait(Duration::from_mins(1)).await.unwrap();
     let page = ccm.output();
     assert!(ended.success(), "{page}\n{}", ccm.tail());
     for line in [
