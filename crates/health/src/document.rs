@@ -92,7 +92,7 @@ fn severity(severity: Severity) -> &'static str {
 /// A template with its values as words in italics. Angle brackets would vanish from the page.
 fn template(text: &str) -> String {
     let safe = text.replace('<', "&lt;").replace('>', "&gt;");
-    safe.replace('{', "*").replace('}', "*")
+    safe.replace(['{', '}'], "*")
 }
 
 /// The steps; commands as code, the words after three blanks as text.

@@ -101,7 +101,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
         needs: Needs::DiskUuidRepair,
         on: EntityKind::Vm,
         privileges: &["VirtualMachine.Config.AdvancedConfig"],
-        role: "VDO-REPAIR",
+        role: "CNS-VM",
         purpose: "turning disk.EnableUUID on",
         finding: codes::PRIVILEGE_VM,
     },

@@ -82,7 +82,7 @@ pub enum Repair {
         path: String,
         /// The role that carries them.
         role: String,
-        /// The privileges.
+        /// All privileges the role must carry: it replaces the one the account has there.
         privileges: BTreeSet<String>,
     },
 }
@@ -109,7 +109,7 @@ pub struct Proposal {
 pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> {
     let view = examination.view();
     let mut proposals: Vec<Proposal> =
-        examination.hits().flat_map(|hit| of_hit(&view, hit, rules)).collect();
+        examination.hits().filter_map(|hit| of_hit(&view, hit, rules)).collect();
     proposals.sort_by(|a, b| (&a.code, &a.repair).cmp(&(&b.code, &b.repair)));
     proposals.dedup_by(|a, b| a.repair == b.repair);
     proposals
@@ -212,17 +212,12 @@ fn features(view: &View<'_>) -> Option<Repair> {
 fn grant(hit: &Hit) -> Option<Repair> {
     let names: BTreeSet<String> =
         value(hit, "list")?.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-    let carries = |requirement: &&privileges::Requirement| {
-        requirement.finding.code == hit.definition.code
-            && names.iter().all(|name| requirement.privileges.contains(&name.as_str()))
-    };
-    let role = privileges::REQUIREMENTS.iter().find(carries)?.role;
     let vcenter = hit.anchors.iter().find(|(anchor, _)| *anchor == Anchor::Vcenter)?;
     Some(Repair::Grant {
         vcenter: vcenter.1.clone(),
         user: value(hit, "user")?.into(),
         path: value(hit, "path").unwrap_or("/").into(),
-        role: role.into(),
+        role: value(hit, "role")?.into(),
         privileges: names,
     })
 }
@@ -350,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_missing_privileges_are_granted_where_they_are_missing() {
+    fn the_role_that_is_granted_carries_all_that_is_needed_there() {
         let mut facts = healthy();
         let entities = &mut facts.vcenter().grants.get_mut().unwrap().entities;
         let vm = entities.iter_mut().find(|entity| entity.name == "worker-1").unwrap();
@@ -361,7 +356,11 @@ mod tests {
             user: "k8s@vsphere.local".into(),
             path: "/DC0/vm/k8s/worker-1".into(),
             role: "CNS-VM".into(),
-            privileges: ["VirtualMachine.Config.AddRemoveDevice".to_owned()].into(),
+            privileges: [
+                "VirtualMachine.Config.AddExistingDisk".to_owned(),
+                "VirtualMachine.Config.AddRemoveDevice".to_owned(),
+            ]
+            .into(),
         };
         assert_eq!(repairs.into_iter().map(|p| p.repair).collect::<Vec<_>>(), [expected]);
     }

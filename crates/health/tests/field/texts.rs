@@ -1,1 +1,90 @@
-//! later
+//! What an admin reads, for every finding, with the names of a case.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::{
+    Finding,
+    finding::{CATALOGUE, Definition},
+};
+
+use crate::{faults::FAULTS, found, healthy, rows::ROWS};
+
+/// One finding for each code, from the faults and the rows.
+fn examples() -> BTreeMap<String, Finding> {
+    let mut examples = BTreeMap::new();
+    for (code, fault) in FAULTS {
+        let mut found = found(fault());
+        let finding = found.remove(*code).unwrap_or_else(|| panic!("{code}: given are {found:#?}"));
+        examples.insert((*code).to_owned(), finding[0].clone());
+    }
+    for row in ROWS {
+        let mut facts = healthy();
+        (row.inject)(&mut facts);
+        for (code, findings) in found(facts) {
+            examples.entry(code).or_insert_with(|| findings[0].clone());
+        }
+    }
+    examples
+}
+
+#[test]
+fn every_finding_of_health_has_a_fault_that_gives_it() {
+    let examples = examples();
+    let ours = CATALOGUE.iter().map(|definition| definition.code);
+    let ours: BTreeSet<&str> = ours.filter(|code| ("VDO-12".."VDO-19").contains(code)).collect();
+    let lacking: Vec<&&str> =
+        ours.iter().filter(|code| **code != "VDO-1802" && !examples.contains_key(**code)).collect();
+    assert!(lacking.is_empty(), "{lacking:?}");
+}
+
+#[test]
+fn no_text_has_a_hole() {
+    for (code, finding) in examples() {
+        let definition = Definition::of(&code).unwrap();
+        let seen = finding.seen.iter();
+        let texts: Vec<&String> = seen.chain(&finding.remedy).chain([&finding.why]).collect();
+        for name in definition.placeholders() {
+            let hole = format!("<{name}>");
+            for text in &texts {
+                assert!(!text.contains(&hole), "{code}: {text}");
+            }
+        }
+        assert!(!finding.objects.is_empty() && finding.count > 0, "{code} is about nothing");
+    }
+}
+
+#[test]
+fn the_texts_read_as_they_should() {
+    let mut themes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (code, finding) in examples() {
+        themes.entry(code[..6].to_owned()).or_default().push(screen(&finding));
+    }
+    for (theme, screens) in themes {
+        insta::assert_snapshot!(theme, screens.join("\n"));
+    }
+}
+
+/// The finding as a screen shows it.
+fn screen(finding: &Finding) -> String {
+    let objects: Vec<String> = finding
+        .objects
+        .iter()
+        .take(3)
+        .map(|object| match &object.path {
+            Some(path) => format!("{} {} ({path})", object.kind, object.name),
+            None => format!("{} {}", object.kind, object.name),
+        })
+        .collect();
+    let steps: Vec<String> = finding.remedy.iter().map(|step| format!("      {step}")).collect();
+    format!(
+        "{}  {:?}  {}\n  about {} of {}\n  seen  {}\n  why   {}\n  mend\n{}\n",
+        finding.code,
+        finding.severity,
+        finding.title,
+        objects.join(", "),
+        finding.count,
+        finding.seen.as_deref().unwrap_or_default(),
+        finding.why,
+        steps.join("\n"),
+    )
+}

@@ -11,7 +11,7 @@ catalogue! {
     IMAGE_MOVED = "VDO-1602" {
         title: "A driver's image is taken from a registry that has been shut down",
         severity: Error,
-        seen: "{workload}: {image}",
+        seen: "{workload} uses {image}",
         why: "gcr.io/cloud-provider-vsphere was deleted in September 2024. Nodes that have the image keep it; every new or restarted one fails with ErrImagePull: Project cloud-provider-vsphere has been deleted.",
         remedy: ["kubectl set image --namespace {namespace} {workload} {container}={successor}", "{advice}"],
         fixable: true,
@@ -78,7 +78,7 @@ catalogue! {
         severity: Error,
         seen: "{configmap}: {differences}",
         why: "The controller exits when it misses a switch it needs: Could not find the multi-vcenter-csi-topology feature state. It happens when only the images are upgraded.",
-        remedy: ["kubectl apply the ConfigMap internal-feature-states.csi.vsphere.vmware.com of release {version}, then kubectl rollout restart deployment --namespace {namespace} vsphere-csi-controller"],
+        remedy: ["Apply the ConfigMap internal-feature-states.csi.vsphere.vmware.com of release {version}", "kubectl rollout restart deployment --namespace {namespace} vsphere-csi-controller"],
         fixable: true,
     }
     WEBHOOK_CERTIFICATE = "VDO-1610" {
@@ -173,7 +173,7 @@ catalogue! {
     CONFIG_SECRET_MISSING = "VDO-1619" {
         title: "The Secret with a driver's configuration does not exist",
         severity: Error,
-        seen: "{namespace}/{secret}",
+        seen: "There is no Secret {secret} in namespace {namespace}",
         why: "Its pods wait in ContainerCreating and say nothing.",
         remedy: ["kubectl get events --namespace {namespace}   shows FailedMount; VDO writes the Secret if it manages the driver, else create it"],
     }
@@ -187,7 +187,7 @@ catalogue! {
     ROLLOUT_INCOMPLETE = "VDO-1621" {
         title: "Not all pods of a driver are ready",
         severity: Warning,
-        seen: "{workload}: {ready} of {desired}",
+        seen: "{workload}: {ready} of {desired} pods are ready",
         why: "Nodes without it get no volumes, or are not initialised.",
         remedy: ["kubectl get pods --namespace {namespace} --output wide   shows which, kubectl describe pod says why"],
     }

@@ -52,9 +52,8 @@ catalogue! {
         seen: "{node}: all {slots} places on the SCSI controllers of {vm} are taken",
         why: "The next volume fails to attach: missing SCSI controller, or an error without any text at the 60th disk.",
         remedy: [
-            "With the VM off, add paravirtual controllers, up to four: govc device.scsi.add -vm {vm} -type pvscsi",
-            "If it has four already, move pods to other nodes: kubectl cordon {node}",
-            "On vSphere 8 and newer, storageProvider.maxVolumesPerNode: 255 raises the limit of 59",
+            "kubectl cordon {node}   keeps more pods away; move some with volumes to other nodes",
+            "A controller has 15 places, from ESXi 8.0 on 64: upgrade the hosts, then set storageProvider.maxVolumesPerNode: 255",
         ],
     }
     SCSI_KIND = "VDO-1206" {
@@ -115,7 +114,7 @@ catalogue! {
     HOST_TOO_OLD = "VDO-1212" {
         title: "A node runs on an ESXi host that is too old",
         severity: Error,
-        seen: "{node}: {host} runs ESXi {version}, {needed} is needed for {purpose}",
+        seen: "{host} runs ESXi {version}, {needed} is needed for {purpose}",
         why: "What vCenter offers works only on hosts that know it too: attaching fails with NotSupported whenever the VM is on such a host.",
         remedy: [
             "Upgrade {host} to ESXi {needed} or newer",
@@ -125,7 +124,7 @@ catalogue! {
     HOST_UNUSABLE = "VDO-1213" {
         title: "A node's ESXi host is not connected or in maintenance",
         severity: Warning,
-        seen: "{node}: its host {host} is {state}",
+        seen: "{host} is {state}",
         why: "Until it is back, storage drivers before 3.6.2 and 3.7.1 find no datastore that all hosts share, and new volumes cannot be made in its zone.",
         remedy: [
             "govc host.info {path}   shows its state",
@@ -156,7 +155,7 @@ catalogue! {
     NODE_UNINITIALIZED = "VDO-1216" {
         title: "The cloud provider has not initialised a node",
         severity: Error,
-        seen: "{node}: it carries the taint node.cloudprovider.kubernetes.io/uninitialized for {age}; {state}",
+        seen: "{node}: it joined {age} ago and still carries the taint node.cloudprovider.kubernetes.io/uninitialized; {state}",
         why: "Nothing is scheduled on it before that taint goes.",
         remedy: [
             "kubectl get pods --namespace {namespace} --selector {selector}   should show a running cloud provider",
@@ -228,8 +227,7 @@ catalogue! {
         seen: "{node}: {reason}, and vsphere-csi-node is scheduled on it",
         why: "It registers a machine vCenter does not know, whereupon controller and syncer of the storage driver exit, for the whole cluster.",
         remedy: [
-            "kubectl label node {node} vdo.vmware.com/platform=other   VDO then keeps the vSphere drivers away from it",
-            "With drivers VDO does not manage: add a nodeAffinity that leaves out {node} to the DaemonSet vsphere-csi-node",
+            "Keep the driver away from {node}: in the DaemonSet vsphere-csi-node, a nodeAffinity by a label only vSphere nodes carry",
             "kubectl delete csinode {node}",
         ],
     }

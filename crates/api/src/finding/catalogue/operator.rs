@@ -31,7 +31,7 @@ catalogue! {
         seen: "{kind} {object}: {manager} changed {field} {times} times within the hour",
         why: "Both put back what the other wrote; the driver restarts each time.",
         remedy: [
-            "kubectl get {kind} {object} --show-managed-fields -o yaml   shows who writes what",
+            "kubectl get {kind} {where}{name} --show-managed-fields -o yaml   shows who writes what",
             "Take the object out of {manager}, or set mode: Observe for this driver in the VDOConfig",
         ],
     }

@@ -58,7 +58,7 @@ catalogue! {
     CLASS_PARAMETER_UNKNOWN = "VDO-1507" {
         title: "A StorageClass has a parameter the driver does not know",
         severity: Error,
-        seen: "{class}: {parameters}",
+        seen: "{class}: it sets {parameters}",
         why: "The driver refuses every volume of this class: invalid parameters. It knows storagepolicyname, datastoreurl and csi.storage.k8s.io/fstype.",
         remedy: ["kubectl get storageclass {class} -o yaml > class.yaml, kubectl delete storageclass {class}, remove {parameters}, kubectl create -f class.yaml; volumes that exist are not touched"],
     }
@@ -130,7 +130,7 @@ catalogue! {
         why: "It cannot be attached or detached: volumeID not found in QueryVolume, not a CNS volume. The disk itself may still be there.",
         remedy: [
             "govc disk.ls -R -ds DATASTORE   brings vCenter's list in line with the datastore",
-            "govc disk.ls -ds DATASTORE {handle}   if the disk is there, delete and create the PersistentVolume anew with the same handle: the driver registers it",
+            "govc disk.ls -ds DATASTORE {handle}   if the disk is there, set persistentVolumeReclaimPolicy of {volume} to Retain, delete it and create it anew with the same handle: the driver registers it",
             "If it is not there, restore it from a backup",
         ],
     }
@@ -197,7 +197,7 @@ catalogue! {
     SNAPSHOTS_HINDER_GROWTH = "VDO-1522" {
         title: "A volume cannot grow because it has snapshots",
         severity: Error,
-        seen: "{volume}{claim}: {count} snapshots, and a larger size is asked for",
+        seen: "{volume}{claim}: it has {count}, and a larger size is asked for",
         why: "vSphere does not extend a disk with snapshots: volume with existing snapshots cannot be expanded.",
         remedy: ["Delete its snapshots: kubectl get volumesnapshots --namespace {namespace}   the driver then tries again by itself"],
     }
@@ -231,7 +231,7 @@ catalogue! {
     METADATA_DOUBLE = "VDO-1526" {
         title: "vCenter has two entries for one claim of a volume",
         severity: Info,
-        seen: "{volume}{claim}",
+        seen: "{volume}{claim}: its metadata names one object twice",
         why: "The syncer logs: Duplicated entity for each entity type in one cluster is found. It is a leftover of a claim or pod that was made anew; volumes are not affected.",
         remedy: ["Nothing; newer releases of the driver clean it up"],
     }

@@ -98,7 +98,7 @@ catalogue! {
     VCENTER_TOO_OLD_FOR_FEATURE = "VDO-1311" {
         title: "A feature asked for needs a newer vCenter",
         severity: Warning,
-        seen: "{address} is {version}; {feature} needs {needed}",
+        seen: "{address} is {version}; for {feature} it takes {needed}",
         why: "Everything else works; requests for this are refused by the driver.",
         remedy: ["Upgrade {address} to {needed} or newer, or take {field} out of the VDOConfig"],
     }

@@ -25,9 +25,9 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     if host.version < needed {
         sink.raise(
             Hit::of_vm(codes::HOST_TOO_OLD, node, found)
-                .with("host", &host.name)
-                .with("path", &host.path)
-                .with("version", host.version)
+                .shared("host", &host.name)
+                .shared("path", &host.path)
+                .shared("version", host.version)
                 .shared("needed", needed)
                 .shared("purpose", purpose),
         );
@@ -39,9 +39,9 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     };
     sink.raise(
         Hit::of_vm(codes::HOST_UNUSABLE, node, found)
-            .with("host", &host.name)
-            .with("path", &host.path)
-            .with("state", state),
+            .shared("host", &host.name)
+            .shared("path", &host.path)
+            .shared("state", state),
     );
 }
 

@@ -26,7 +26,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     if !datacenters.is_empty() && !datacenters.contains(&found.vm.datacenter) {
         let place = format!("the datacenter {}", found.vm.datacenter);
         let field = format!("spec.datacenters of the VsphereCloudConfig {}", found.vcenter.name);
-        sink.raise(hit(node, found, &place, "the drivers", datacenters, &field));
+        sink.raise(hit(node, found, &place, "each driver", datacenters, &field));
     }
 }
 

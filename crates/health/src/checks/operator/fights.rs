@@ -10,10 +10,15 @@ const FIGHT: u32 = 3;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for fight in view.facts.operator.fights.iter().filter(|fight| fight.times >= FIGHT) {
+        let (namespace, name) = fight.object.split_once('/').unwrap_or(("", &fight.object));
+        let place =
+            if namespace.is_empty() { String::new() } else { format!("--namespace {namespace} ") };
         sink.raise(
             Hit::new(codes::FOUGHT_OVER, Subject::kubernetes(&fight.kind, None, &fight.object))
                 .with("kind", &fight.kind)
                 .with("object", &fight.object)
+                .with("where", place)
+                .with("name", name)
                 .with("field", &fight.field)
                 .with("times", fight.times)
                 .shared("manager", &fight.manager),

@@ -32,8 +32,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             let needed = needed
                 .entry(entity.kind)
                 .or_insert_with(|| privileges::needed(entity.kind, &view.facts.wanted).collect());
-            for requirement in needed {
-                if let Some(hit) = missing(vcenter, entity, held, requirement) {
+            let lacking: Vec<(&Requirement, Vec<&str>)> =
+                needed.iter().filter_map(|r| Some((*r, lacking(r, held)?))).collect();
+            // Any other role lets the account read, too; one object can carry one role only.
+            let more = lacking.iter().any(|(requirement, _)| requirement.role != READ_ONLY);
+            for (requirement, names) in lacking {
+                if requirement.role != READ_ONLY || !more {
+                    let hit = missing(vcenter, entity, requirement, &names, needed);
                     sink.raise(datastores.weigh(entity, hit));
                 }
             }
@@ -41,26 +46,35 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
+/// The role vCenter brings along.
+const READ_ONLY: &str = "ReadOnly";
+
+/// What is missing of a requirement.
+fn lacking(requirement: &Requirement, held: &BTreeSet<String>) -> Option<Vec<&'static str>> {
+    let names = requirement.privileges.iter().copied().filter(|name| !held.contains(*name));
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then_some(names)
+}
+
 fn missing(
     vcenter: &Vcenter,
     entity: &Entity,
-    held: &BTreeSet<String>,
     requirement: &Requirement,
-) -> Option<Hit> {
-    let missing: Vec<&str> =
-        requirement.privileges.iter().copied().filter(|name| !held.contains(*name)).collect();
-    if missing.is_empty() {
-        return None;
-    }
+    names: &[&str],
+    needed: &[&Requirement],
+) -> Hit {
+    // A new role replaces the one the account has on the object: it carries all that is needed there.
+    let all: BTreeSet<&str> = needed.iter().flat_map(|r| r.privileges).copied().collect();
+    let all: Vec<&str> = all.into_iter().filter(|name| !name.starts_with("System.")).collect();
     let subject = Subject::vsphere(entity.kind.name(), &entity.name, &entity.path);
-    let hit = Hit::new(requirement.finding, subject).with("path", &entity.path);
-    Some(
-        hit.shared("user", &vcenter.user)
-            .shared("privileges", missing.join(", "))
-            .shared("list", missing.join(" "))
-            .shared("address", &vcenter.address)
-            .vcenter(&vcenter.name),
-    )
+    Hit::new(requirement.finding, subject)
+        .with("path", &entity.path)
+        .shared("user", &vcenter.user)
+        .shared("privileges", names.join(", "))
+        .shared("list", all.join(" "))
+        .shared("role", requirement.role)
+        .shared("address", &vcenter.address)
+        .vcenter(&vcenter.name)
 }
 
 /// How bad it is that a datastore may not be used: keeping the drivers off most datastores is good

@@ -18,6 +18,8 @@ fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
         sink.raise(hit.with("count", count).with("limit", limit));
     }
     if volume.expanding && count > 0 {
+        let plural = if count == 1 { "" } else { "s" };
+        let count = format!("{count} snapshot{plural}");
         sink.raise(super::hit(codes::SNAPSHOTS_HINDER_GROWTH, volume).with("count", count));
     }
     if snapshots.cns > snapshots.kubernetes {
