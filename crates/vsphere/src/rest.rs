@@ -9,6 +9,7 @@ use reqwest::Method as Verb;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value as Json;
+use tracing::instrument;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -100,6 +101,7 @@ fn sensitive(text: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
+#[instrument(level = "debug", name = "call", skip_all, fields(vcenter = wire.name(), method = call.name))]
 async fn send(
     wire: &Wire,
     call: &RestCall,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method as Verb, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
-use tracing::{Level, enabled, trace};
+use tracing::{Level, enabled, instrument, trace};
 use zeroize::Zeroizing;
 
 use crate::about::ServiceContent;
@@ -193,6 +193,7 @@ impl Wire {
         self.once_as(greeting.spoken, &greeting.vsan, method, this, args, cookie).await
     }
 
+    #[instrument(level = "debug", name = "call", skip_all, fields(vcenter = self.name(), method = method.name))]
     async fn once_as<R: Field>(
         &self,
         spoken: ApiVersion,
@@ -250,6 +251,7 @@ impl Wire {
     }
 
     /// The call, its reply read while it arrives.
+    #[instrument(level = "debug", name = "call", skip_all, fields(vcenter = self.name(), method = method.name))]
     pub(crate) async fn stream(
         &self,
         method: Method,

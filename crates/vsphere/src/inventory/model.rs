@@ -21,9 +21,10 @@ managed! {
             name: Box<str> = "name",
             /// The folder.
             parent: MoRef = "parent",
-            /// What the guest sees as its hardware's uuid.
+            /// What the guest sees as its hardware's uuid. A watch keeps the last one known: vCenter loses it while the
+            /// machine is out of its sight.
             bios_uuid: BiosUuid = "config.uuid",
-            /// What vCenter tells it apart by.
+            /// What vCenter tells it apart by; kept likewise.
             instance_uuid: InstanceUuid = "config.instanceUuid",
             /// Whether it is only a pattern for others.
             template: bool = "config.template",
@@ -297,6 +298,17 @@ wire_enum! {
 }
 
 impl Vm {
+    /// Keeps the uuids that an earlier state had and this one has lost. A machine whose host or files are out of reach
+    /// has none in vCenter's eyes, but it is still the same machine.
+    pub(crate) fn keep_identity(&mut self, earlier: &Self) {
+        if self.bios_uuid.is_none_or(BiosUuid::is_nil) {
+            self.bios_uuid = earlier.bios_uuid;
+        }
+        if self.instance_uuid.is_none_or(InstanceUuid::is_nil) {
+            self.instance_uuid = earlier.instance_uuid;
+        }
+    }
+
     /// All addresses the guest reports, in the order of its interfaces, the main one last if it is not among them.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let nics =
@@ -314,6 +326,17 @@ impl Vm {
             || option
                 .and_then(crate::Value::to_text)
                 .is_some_and(|text| matches!(text.to_ascii_lowercase().as_str(), "true" | "1"))
+    }
+}
+
+impl Object {
+    /// See [`Vm::keep_identity`].
+    pub(crate) fn keep_identity(&mut self, earlier: &Self) {
+        if let (Self::Vm(now), Self::Vm(earlier)) = (self, earlier)
+            && (now.bios_uuid != earlier.bios_uuid || now.instance_uuid != earlier.instance_uuid)
+        {
+            Arc::make_mut(now).keep_identity(earlier);
+        }
     }
 }
 

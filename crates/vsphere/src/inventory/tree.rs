@@ -326,8 +326,12 @@ impl Tree {
             }
         }
         for (reference, object) in older.objects {
-            if !self.objects.contains_key(&reference) {
-                self.depart(Departure { object, absence: Absence::Unreachable });
+            match self.remove(&reference) {
+                Some(mut now) => {
+                    now.keep_identity(&object);
+                    self.insert(now);
+                }
+                None => self.depart(Departure { object, absence: Absence::Unreachable }),
             }
         }
     }
@@ -389,4 +393,83 @@ fn references<'a, K: Ord + Clone>(
         .range((key.clone(), least)..)
         .take_while(move |(known, _)| *known == key)
         .map(|(_, reference)| reference)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vm(id: &str, name: &str, uuid: Option<&str>) -> Object {
+        let mut vm = Vm::new(MoRef::new("VirtualMachine", id));
+        vm.name = Some(name.into());
+        vm.parent = Some(MoRef::new("Folder", "group-v1"));
+        vm.bios_uuid = uuid.map(|uuid| uuid.parse().unwrap());
+        vm.into()
+    }
+
+    const UUID: &str = "56492e42-22ad-3911-6d72-59cc8f26bc90";
+
+    #[test]
+    fn copies_that_share_an_id_are_told_as_several() {
+        let mut tree = Tree::default();
+        tree.insert(vm("vm-1", "a", Some(UUID)));
+        assert!(tree.vm_by_bios_uuid(UUID.parse().unwrap()).found().is_some());
+        tree.insert(vm("vm-2", "b", Some(UUID)));
+        assert!(
+            matches!(tree.vm_by_bios_uuid(UUID.parse().unwrap()), Lookup::Several(vms) if vms.len() == 2)
+        );
+    }
+
+    #[test]
+    fn a_machine_out_of_sight_keeps_its_uuid_and_is_not_confused_with_others() {
+        let mut older = Tree::default();
+        older.insert(vm("vm-1", "a", Some(UUID)));
+        let mut newer = Tree::default();
+        newer.insert(vm("vm-1", "a", None));
+        newer.insert(vm("vm-2", "b", Some("00000000-0000-0000-0000-000000000000")));
+        newer.succeed(older);
+        let found = newer.vm_by_bios_uuid(UUID.parse().unwrap());
+        assert_eq!(found.found().map(|vm| vm.reference.id.to_string()).as_deref(), Some("vm-1"));
+        let nil = "00000000-0000-0000-0000-000000000000".parse().unwrap();
+        assert_eq!(newer.vms_by_bios_uuid(nil).len(), 0, "an id that is not set finds nothing");
+    }
+
+    #[test]
+    fn what_is_not_in_a_new_view_is_departed_and_not_gone() {
+        let mut older = Tree::default();
+        older.insert(vm("vm-1", "a", Some(UUID)));
+        let mut newer = Tree::default();
+        newer.succeed(older);
+        let Lookup::Departed(departure) = newer.vm_by_bios_uuid(UUID.parse().unwrap()) else {
+            panic!("not departed")
+        };
+        assert_eq!(departure.absence, Absence::Unreachable);
+        assert_eq!(newer.open(false).len(), 1, "it will be asked for");
+        newer.insert(vm("vm-1", "a", Some(UUID)));
+        assert!(newer.departures().next().is_none(), "it came back");
+    }
+
+    #[test]
+    fn a_circle_of_parents_does_not_hang() {
+        let mut tree = Tree::default();
+        for (id, parent) in [("a", "b"), ("b", "a")] {
+            let mut folder = Folder::new(MoRef::new("Folder", id));
+            folder.name = Some(id.into());
+            folder.parent = Some(MoRef::new("Folder", parent));
+            tree.insert(folder.into());
+        }
+        assert!(tree.ancestors(&MoRef::new("Folder", "a")).len() < 100);
+        assert!(tree.path_of(&MoRef::new("Folder", "a")).is_some());
+    }
+
+    #[test]
+    fn departed_objects_are_remembered_but_not_without_end() {
+        let mut tree = Tree::default();
+        for n in 0..REMEMBERED + 10 {
+            let object = vm(&format!("vm-{n}"), "x", None);
+            tree.depart(Departure { object, absence: Absence::Unreachable });
+        }
+        assert_eq!(tree.departures().count(), REMEMBERED);
+        assert_eq!(tree.presence(&MoRef::new("VirtualMachine", "vm-0")), Presence::Unseen);
+    }
 }

@@ -442,15 +442,21 @@ struct Gap;
 /// Applies a change; returns what to tell of it.
 fn apply_one(tree: &mut Tree, change: Change<Object>) -> Result<Option<Event>, Gap> {
     match change {
-        Change::Enter(object) => Ok(match tree.insert(object.clone()) {
-            None => Some(Event::Appeared(object)),
-            Some(before) if before == object => None,
-            Some(before) => Some(Event::Changed { before, after: object }),
-        }),
+        Change::Enter(mut object) => {
+            if let Some(before) = tree.get(object.reference()) {
+                object.keep_identity(before);
+            }
+            Ok(match tree.insert(object.clone()) {
+                None => Some(Event::Appeared(object)),
+                Some(before) if before == object => None,
+                Some(before) => Some(Event::Changed { before, after: object }),
+            })
+        }
         Change::Modify(partial, mask) => {
             let before = tree.remove(partial.reference()).ok_or(Gap)?;
             let mut after = before.clone();
             after.merge(partial, mask);
+            after.keep_identity(&before);
             tree.insert(after.clone());
             Ok((before != after).then_some(Event::Changed { before, after }))
         }
