@@ -183,13 +183,18 @@ impl Examination {
 
     fn run_all(&mut self) {
         self.run_cluster(&[]);
-        self.nodes.clear();
-        self.volumes.clear();
-        let nodes: Vec<String> = self.view().nodes().map(|node| node.name.clone()).collect();
-        self.run_nodes(&nodes);
-        let volumes = self.facts.storage.volumes.get();
-        let handles: Vec<String> = volumes.into_iter().flat_map(|v| v.keys()).cloned().collect();
-        self.run_volumes(&handles);
+        let view = self.view();
+        let nodes = view.nodes().map(|node| (&node.name, hits_of_node(&view, node)));
+        let nodes = nodes.filter(|(_, hits)| !hits.is_empty());
+        let nodes: BTreeMap<String, Vec<Hit>> =
+            nodes.map(|(name, hits)| (name.clone(), hits)).collect();
+        let volumes = self.facts.storage.volumes.get().into_iter().flatten();
+        let volumes = volumes.map(|(handle, volume)| (handle, hits_of_volume(&view, volume)));
+        let volumes = volumes.filter(|(_, hits)| !hits.is_empty());
+        let volumes: BTreeMap<String, Vec<Hit>> =
+            volumes.map(|(handle, hits)| (handle.clone(), hits)).collect();
+        self.nodes = nodes;
+        self.volumes = volumes;
     }
 
     /// Runs the cluster-wide checks that read one of these parts; all if none is named.
@@ -206,25 +211,31 @@ impl Examination {
 
     fn run_nodes(&mut self, names: &[String]) {
         for name in names {
-            let hits = self.stored_node(name).map_or_else(Vec::new, |node| {
-                let mut sink = Sink::default();
-                examine_node(&self.view(), node, checks::of_nodes(), &mut sink);
-                sink.hits
-            });
+            let stored = self.stored_node(name);
+            let hits = stored.map_or_else(Vec::new, |node| hits_of_node(&self.view(), node));
             put(&mut self.nodes, name, hits);
         }
     }
 
     fn run_volumes(&mut self, handles: &[String]) {
         for handle in handles {
-            let hits = self.stored_volume(handle).map_or_else(Vec::new, |volume| {
-                let mut sink = Sink::default();
-                examine_volume(&self.view(), volume, checks::of_volumes(), &mut sink);
-                sink.hits
-            });
+            let stored = self.stored_volume(handle);
+            let hits = stored.map_or_else(Vec::new, |volume| hits_of_volume(&self.view(), volume));
             put(&mut self.volumes, handle, hits);
         }
     }
+}
+
+fn hits_of_node(view: &View<'_>, node: &Node) -> Vec<Hit> {
+    let mut sink = Sink::default();
+    examine_node(view, node, checks::of_nodes(), &mut sink);
+    sink.hits
+}
+
+fn hits_of_volume(view: &View<'_>, volume: &Volume) -> Vec<Hit> {
+    let mut sink = Sink::default();
+    examine_volume(view, volume, checks::of_volumes(), &mut sink);
+    sink.hits
 }
 
 fn put(table: &mut BTreeMap<String, Vec<Hit>>, key: &str, hits: Vec<Hit>) {

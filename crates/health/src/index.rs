@@ -242,7 +242,7 @@ pub(crate) fn uuids(node: &Node) -> Vec<String> {
     let provided = node.provider_id.as_deref().and_then(|id| id.strip_prefix("vsphere://"));
     for uuid in provided.into_iter().chain([node.system_uuid.as_str()]) {
         let uuid = uuid.trim().to_ascii_lowercase();
-        if uuid.is_empty() {
+        if uuid.is_empty() || uuids.contains(&uuid) {
             continue;
         }
         let swapped = swapped(&uuid);

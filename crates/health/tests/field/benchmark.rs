@@ -2,7 +2,12 @@
 
 use api::{Severity, finding::Definition};
 
-use crate::{facts::Platform, found, healthy, rows::ROWS};
+use crate::{
+    coverage::{COVERAGE, Covered},
+    facts::Platform,
+    found, healthy,
+    rows::ROWS,
+};
 
 #[test]
 fn there_are_45_symptoms_of_the_storage_driver_and_9_of_the_cloud_provider() {
@@ -108,8 +113,31 @@ fn document() -> String {
          `UPDATE_DOCS=1 cargo test -p health --test field`; a test fails if a row is not met.\n\n\
          **{met} of {} named with their cause**; a healthy cluster gives no finding at all, on\n\
          {platforms} platforms. Each fault is produced in facts, as the operator observes them.\n\n\
-         | # | symptom | fault produced | finding expected | cause given |\n|---|---|---|---|---|\n{table}",
+         | # | symptom | fault produced | finding expected | cause given |\n|---|---|---|---|---|\n{table}\n\
+         ## What others check\n\n\
+         | by | check | here |\n|---|---|---|\n{coverage}",
         ROWS.len(),
         platforms = Platform::ALL.len(),
+        coverage = coverage(),
     )
+}
+
+fn coverage() -> String {
+    let row = |covered: &Covered| {
+        let links: Vec<String> =
+            covered.codes.iter().map(|code| format!("[{code}](findings/{code}.md)")).collect();
+        let here = if links.is_empty() { covered.note.to_owned() } else { links.join(", ") };
+        format!("| {} | {} | {here} |\n", covered.by, covered.name)
+    };
+    COVERAGE.iter().map(row).collect()
+}
+
+#[test]
+fn what_others_check_is_checked_here_or_there_is_a_reason() {
+    for covered in COVERAGE {
+        for code in covered.codes {
+            assert!(Definition::of(code).is_some(), "{}: {code}", covered.name);
+        }
+        assert_ne!(covered.codes.is_empty(), covered.note.is_empty(), "{}", covered.name);
+    }
 }

@@ -7,6 +7,7 @@ use health::facts;
 mod benchmark;
 mod bounds;
 mod combinations;
+mod coverage;
 mod faults;
 mod incremental;
 mod rows;

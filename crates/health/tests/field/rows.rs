@@ -11,6 +11,7 @@ use health::{
 use crate::shortcuts::Shortcuts;
 
 /// A symptom from the field.
+#[derive(Clone, Copy)]
 pub(crate) struct Row {
     /// Its number.
     pub(crate) id: &'static str,

@@ -38,7 +38,8 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
 /// Why the driver's name for a node is out of date, if it is.
 fn stale(view: &View<'_>, node: &Node, id: &str) -> Option<String> {
     // Releases before 2.5 used the node's name.
-    if id == node.name || index::uuids(node).iter().any(|uuid| uuid.eq_ignore_ascii_case(id)) {
+    let plain = id == node.name || id.eq_ignore_ascii_case(&node.system_uuid);
+    if plain || index::uuids(node).iter().any(|uuid| uuid.eq_ignore_ascii_case(id)) {
         return None;
     }
     let elsewhere = view.index.vms_with_uuid(id).first().and_then(|at| view.vm(at));

@@ -9,11 +9,15 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
-    let Some(node) = volume.node.as_deref().and_then(|name| view.node(name)) else { return };
+    let Some(name) = volume.node.as_deref() else { return };
+    let holders = view.index.vms_with_volume(&volume.handle);
+    if holders.is_empty() || view.index.machines_of(name) == holders {
+        return;
+    }
+    let Some(node) = view.node(name) else { return };
     // Only a VM that is known for certain can be told apart from another.
     let Some(own) = view.only_machine(node) else { return };
-    let holders = view.index.vms_with_volume(&volume.handle).iter().filter_map(|at| view.vm(at));
-    for holder in holders {
+    for holder in holders.iter().filter_map(|at| view.vm(at)) {
         if holder.id != own.id || holder.vcenter.name != own.vcenter.name {
             let hit = super::hit(codes::DISK_HELD_ELSEWHERE, volume).with("node", &node.name);
             sink.raise(hit.with("vm", &holder.vm.path).vcenter(&holder.vcenter.name));
