@@ -22,7 +22,7 @@ test: prerequisites peers ## Run all tests, on the real programs
 test-fast: ## Run the tests that need no other program
 	$(CARGO) test --workspace --lib
 
-lint: prerequisites ## Check format, lints, documentation, dependencies and wording
+lint: prerequisites ## Check format, lints, documentation and dependencies
 	@scripts/lint
 
 generate: ## Write CRDs, samples and references anew

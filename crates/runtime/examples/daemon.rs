@@ -1,6 +1,6 @@
 //! The smallest binary on this runtime: what `tests/daemon.rs` starts, asks and ends.
 //!
-//! `daemon [idle|panic|stubborn]`
+//! `daemon [idle|panic|stubborn|cold]`
 #![allow(clippy::panic, reason = "it is told to, to show what a panic does")]
 
 use std::time::Duration;
@@ -14,6 +14,14 @@ use runtime::{
     tasks::Tasks,
     telemetry::{Format, Logs},
 };
+
+/// Something to be seen at debug level only.
+async fn ticks(stop: tokio_util::sync::CancellationToken) {
+    while !stop.is_cancelled() {
+        tracing::debug!("tick");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,7 +39,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut tasks = Tasks::default();
     let shown = Shown { build, live, ready, metrics, logs: Some(logs) };
     tasks.spawn("server", server.serve(shown, stop.clone()));
-    warm.pass();
+    if mode == "cold" {
+        warm.fail("still cold");
+    } else {
+        warm.pass();
+    }
+    tasks.spawn("ticks", ticks(stop.clone()));
 
     match mode.as_str() {
         "panic" => tasks.spawn("work", async { panic!("out of cheese") }),

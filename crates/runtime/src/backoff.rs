@@ -59,6 +59,14 @@ mod tests {
     }
 
     #[test]
+    fn objects_that_failed_together_do_not_come_back_together() {
+        let backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+        let delays: std::collections::HashSet<Duration> =
+            (0..50).map(|object| backoff.failed(object)).collect();
+        assert!(delays.len() > 10, "{} different delays for 50 objects", delays.len());
+    }
+
+    #[test]
     fn an_object_that_fails_for_ever_never_overflows() {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(5));
         for _ in 0..10_000 {

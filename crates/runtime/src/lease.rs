@@ -25,7 +25,7 @@ mod record;
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::PostParams};
+use kube::{Api, Client};
 use snafu::Snafu;
 use tokio::{
     sync::watch,
@@ -174,17 +174,24 @@ impl Leadership {
     pub async fn release(self) {
         self.token.cancel();
         self.renewal.abort();
-        let lease = self.latest.borrow().clone();
-        let released = record::released(&lease);
-        let Contender { leases, name, terms, .. } = &self.contender;
-        let parameters = PostParams::default();
-        let write = leases.replace(name, &parameters, &released);
-        match timeout(terms.renew_deadline, write).await {
-            Ok(Ok(_)) => tracing::info!(lease = name, "leadership released"),
-            Ok(Err(error)) => {
-                tracing::warn!(lease = name, %error, "could not release; it will expire");
-            }
+        let Contender { name, terms, .. } = &self.contender;
+        match timeout(
+            terms.renew_deadline,
+            contest::release(&self.contender, &self.latest.borrow().clone()),
+        )
+        .await
+        {
+            Ok(true) => tracing::info!(lease = name, "leadership released"),
+            Ok(false) => tracing::warn!(lease = name, "the lease is not ours any more"),
             Err(_) => tracing::warn!(lease = name, "could not release in time; it will expire"),
         }
+    }
+}
+
+impl Drop for Leadership {
+    /// Whoever lets go of the leadership leads no more, whether or not it was released: nobody
+    /// renews it from here on.
+    fn drop(&mut self) {
+        self.token.cancel();
     }
 }

@@ -63,7 +63,8 @@ async fn probes_metrics_and_version_are_served() {
     let (_, version) = daemon.get("/version").await;
     let version: Value = serde_json::from_str(&version).unwrap();
     assert_eq!(version["name"], "daemon");
-    assert!(version["commit"].as_str().unwrap().len() >= 7, "{version}");
+    let commit = version["commit"].as_str().unwrap();
+    assert!(commit.len() == 12 && commit != "unknown", "{version}");
     let (_, metrics) = daemon.get("/metrics").await;
     assert!(metrics.contains("daemon_build_info{version="), "{metrics}");
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
@@ -77,12 +78,28 @@ async fn the_log_level_changes_while_it_runs_and_nonsense_changes_nothing() {
         let answer = request.body(filter.to_owned()).send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
+    let ticks = || daemon.process.log().matches("\"tick\"").count();
+    assert_eq!(ticks(), 0, "not at level info");
     assert_eq!(put("debug").await.0, 200);
+    eventually("debug lines appear", 10, async || if ticks() > 0 { Ok(()) } else { Err("none") })
+        .await;
     let (code, text) = put("a=b=c").await;
     assert_eq!(code, 400);
     assert!(text.contains("is no log level: write `info`"), "{text}");
     let log = daemon.process.log();
     assert!(lines(&log).iter().any(|line| line["message"] == "log level changed"), "{log}");
+}
+
+#[tokio::test]
+async fn a_check_that_fails_makes_it_unready_with_the_reason() {
+    let daemon = start("cold").await;
+    let page = eventually("the check has spoken", 10, async || match daemon.get("/readyz").await {
+        (503, page) if page.contains("still cold") => Ok(page),
+        (code, page) => Err(format!("{code} {page}")),
+    })
+    .await;
+    assert_eq!(page, "[-] warm: still cold\nnot ok\n");
+    assert_eq!(daemon.get("/livez").await.0, 200, "unready is not dead");
 }
 
 #[tokio::test]

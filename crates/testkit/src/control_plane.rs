@@ -105,7 +105,7 @@ impl ControlPlaneBuilder {
         };
         plane.launch_api_server().await?;
         if plane.options.controllers {
-            plane.launch_controllers()?;
+            plane.launch_controllers().await?;
         }
         Ok(plane)
     }
@@ -223,7 +223,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    fn launch_controllers(&mut self) -> Result<(), Error> {
+    async fn launch_controllers(&mut self) -> Result<(), Error> {
         let config_of = |name: &str| self.write_kubeconfig(&User::named(name), self.address());
         let manager = arguments::controller_manager(
             &self.workdir,
@@ -235,6 +235,10 @@ impl ControlPlane {
         let spawn = |name, arguments| Process::spawn_peer(name, name, arguments, &self.workdir);
         let (manager, scheduler) =
             (spawn("kube-controller-manager", manager)?, spawn("kube-scheduler", scheduler)?);
+        for (process, port) in [(&manager, &self.ports[3]), (&scheduler, &self.ports[4])] {
+            let address = loopback(port.number);
+            process.ready(PATIENCE, async || TcpStream::connect(address).await.map(drop)).await?;
+        }
         (self.controller_manager, self.scheduler) = (Some(manager), Some(scheduler));
         Ok(())
     }

@@ -132,13 +132,16 @@ async fn pump(
     is_answer: bool,
 ) {
     let mut buffer = vec![0; 64 * 1024];
-    let mut passed = 0;
+    let (mut passed, mut before) = (0, Weather::Fair);
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         // What was read before the hole opened does not pass either, until it closes.
         if weather.wait_for(|now| *now != Weather::BlackHole).await.is_err() {
             return;
         }
         let now = *weather.borrow();
+        if now != before {
+            (passed, before) = (0, now);
+        }
         let mut piece = &buffer[..read];
         match now {
             Weather::Slow(by) => sleep(by).await,

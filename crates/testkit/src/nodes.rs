@@ -65,7 +65,7 @@ impl Node {
             name: name.into(),
             system_uuid: String::new(),
             uninitialized: false,
-            kubelet_version: "v1.36.4".into(),
+            kubelet_version: kubelet_version().into(),
             operating_system: "linux".into(),
             provider_id: None,
             internal_ip: None,
@@ -189,6 +189,14 @@ impl Node {
                 ..NodeStatus::default()
             }),
         }
+    }
+}
+
+/// That of the control plane the tests run on.
+fn kubelet_version() -> &'static str {
+    match std::env::var("VDO_KUBERNETES").as_deref() {
+        Ok("1.33") => "v1.33.3",
+        _ => "v1.36.4",
     }
 }
 

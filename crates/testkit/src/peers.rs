@@ -3,11 +3,14 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::{LazyLock, Mutex},
 };
 
-use crate::error::{BuildSnafu, Error, must};
+use crate::{
+    error::{BuildSnafu, Error, must},
+    process::spawn_tied_to_us,
+};
 
 static FOUND: LazyLock<Mutex<HashMap<String, PathBuf>>> = LazyLock::new(Mutex::default);
 
@@ -36,7 +39,11 @@ pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
     }
     let script = repository().join("peers/build");
     let fail = |text: String| BuildSnafu { program: name, text }.fail();
-    let output = match Command::new(&script).args(["path", name]).output() {
+    let mut command = Command::new(&script);
+    command.args(["path", name]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A build that is under way when the test run is killed ends with it.
+    let output = spawn_tied_to_us(command).and_then(Child::wait_with_output);
+    let output = match output {
         Ok(output) => output,
         Err(error) => return fail(format!("{} does not run: {error}", script.display())),
     };

@@ -176,7 +176,7 @@ impl Process {
             if let Some(status) = self.ended() {
                 self.inner.dismissed.store(true, Ordering::Relaxed);
                 let tail = self.tail();
-                let remedy = remedy(&tail);
+                let remedy = remedy(&self.log());
                 return DiedSnafu {
                     program: &self.inner.name,
                     status: status.to_string(),
@@ -214,7 +214,11 @@ impl Inner {
     fn tail(&self) -> String {
         let log = read(&self.log);
         let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(15)..].iter().map(|l| format!("  | {l}\n")).collect()
+        // A Go program that panics puts its reason first and pages of stack after it.
+        let reason =
+            lines.iter().position(|line| line.contains("panic:") || line.contains("fatal"));
+        let from = reason.unwrap_or(usize::MAX).min(lines.len().saturating_sub(15));
+        lines[from..].iter().take(15).map(|l| format!("  | {l}\n")).collect()
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
@@ -227,7 +231,7 @@ impl Inner {
         let Ok(Some(status)) = self.child().try_wait() else { return };
         if !self.dismissed.swap(true, Ordering::Relaxed) {
             let tail = self.tail();
-            let (name, remedy) = (&self.name, remedy(&tail));
+            let (name, remedy) = (&self.name, remedy(&read(&self.log)));
             eprintln!("testkit: {name} ended by itself during a test ({status}). {remedy}\n{tail}");
         }
     }
@@ -244,7 +248,7 @@ fn read(path: &Path) -> String {
 }
 
 /// What the last words of a dead peer mean for the person who runs the tests.
-fn remedy(tail: &str) -> &'static str {
+fn remedy(log: &str) -> &'static str {
     const KNOWN: [(&str, &str); 4] = [
         (
             "address already in use",
@@ -257,7 +261,7 @@ fn remedy(tail: &str) -> &'static str {
         ("too many open files", "Raise the limit of open files: `ulimit -n 8192`."),
         ("cannot allocate memory", "The machine is out of memory: run fewer tests at once."),
     ];
-    KNOWN.iter().find(|(sign, _)| tail.contains(sign)).map_or("Its log says why.", |(_, text)| text)
+    KNOWN.iter().find(|(sign, _)| log.contains(sign)).map_or("Its log says why.", |(_, text)| text)
 }
 
 /// The process ids of the living children that `parent` started, for tests that check none is left.
@@ -308,7 +312,7 @@ fn watch_over_peers() {
     peers.retain(|peer| peer.upgrade().inspect(|inner| inner.report_death()).is_some());
 }
 
-fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
+pub(crate) fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
     let (answer, answered) = mpsc::sync_channel(1);
     SPAWNER
         .lock()

@@ -1,6 +1,7 @@
 //! Files of a test run that go away with it, however it ends.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -9,6 +10,7 @@ use std::{
     },
 };
 
+use rustix::fs::{FlockOperation, flock};
 use snafu::ResultExt;
 
 use crate::{
@@ -25,7 +27,7 @@ pub struct Workdir {
 /// The folder of this process. The janitor is a shell that reads a pipe we never write to: when we
 /// end, by whatever signal, the pipe closes and the janitor removes the folder. It stands in a
 /// process group of its own, so that Ctrl-C, which goes to ours, does not end it first.
-static RUN: LazyLock<Mutex<Option<(PathBuf, Child)>>> = LazyLock::new(Mutex::default);
+static RUN: LazyLock<Mutex<Option<(PathBuf, Child, File)>>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Peers may still be dying while the janitor removes what they write, hence the second try.
@@ -36,12 +38,22 @@ for _ in 1 2 3 4 5; do rm -rf "$1" 2>/dev/null && exit 0; sleep 1; done"#;
 fn run_folder() -> Result<PathBuf, Error> {
     use std::os::unix::process::CommandExt;
     let mut run = RUN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some((path, _)) = &*run {
+    if let Some((path, ..)) = &*run {
         return Ok(path.clone());
     }
-    let path = cache().join("run").join(std::process::id().to_string());
-    let _ = std::fs::remove_dir_all(&path);
+    let all = cache().join("run");
+    sweep(&all);
+    let path = all.join(format!("{}-{:x}", std::process::id(), started_at()));
     std::fs::create_dir_all(&path).context(FilesSnafu { path: &path })?;
+    let lock = path.join("lock");
+    let lock = File::create(&lock).context(FilesSnafu { path: &lock })?;
+    // Held for as long as this process lives; only who finds it free may sweep the folder.
+    let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    if std::env::var_os("VDO_KEEP").is_some() {
+        let janitor = Command::new("true").spawn().context(FilesSnafu { path: &path })?;
+        *run = Some((path.clone(), janitor, lock));
+        return Ok(path);
+    }
     let janitor = Command::new("sh")
         .args(["-c", JANITOR, "janitor"])
         .arg(&path)
@@ -51,8 +63,25 @@ fn run_folder() -> Result<PathBuf, Error> {
         .process_group(0)
         .spawn()
         .context(FilesSnafu { path: &path })?;
-    *run = Some((path.clone(), janitor));
+    *run = Some((path.clone(), janitor, lock));
     Ok(path)
+}
+
+/// Removes what runs left behind whose janitor was killed too.
+fn sweep(all: &Path) {
+    for folder in std::fs::read_dir(all).into_iter().flatten().flatten() {
+        let free = File::open(folder.path().join("lock"))
+            .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if free && std::env::var_os("VDO_KEEP").is_none() {
+            let _ = std::fs::remove_dir_all(folder.path());
+        }
+    }
+}
+
+/// Tells two processes with the same id apart: one after the other, or in two containers.
+fn started_at() -> u128 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map(|since| since.as_nanos()).unwrap_or_default()
 }
 
 impl Workdir {
@@ -78,8 +107,7 @@ impl Workdir {
 
 impl Drop for Workdir {
     fn drop(&mut self) {
-        // VDO_KEEP=1 leaves the logs of a finished test for a look; the janitor still takes them
-        // when the whole run ends.
+        // VDO_KEEP=1 leaves everything for a look; the next run without it sweeps it away.
         if std::env::var_os("VDO_KEEP").is_none() {
             let _ = std::fs::remove_dir_all(&self.path);
         }

@@ -99,8 +99,20 @@ async fn pods_of_a_daemon_set_run_on_every_node_and_fail_on_demand() {
 
     nodes.pods("csi-node", Fate::Crashes);
     eventually("the pods crash", 20, async || ready(0).await).await;
+    nodes.pods("csi-node", Fate::ImagePullFails);
+    eventually("their image cannot be pulled", 20, async || {
+        let all = pods.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+        let stuck = all.iter().filter(|pod| waits_for(pod).as_deref() == Some("ImagePullBackOff"));
+        if stuck.count() == 2 { Ok(()) } else { Err("not both") }.map_err(str::to_owned)
+    })
+    .await;
     nodes.pods("csi-node", Fate::Ready);
     eventually("the pods recover", 20, async || ready(2).await).await;
+}
+
+fn waits_for(pod: &Pod) -> Option<String> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    containers.first()?.state.as_ref()?.waiting.as_ref()?.reason.clone()
 }
 
 fn csi_node_daemon_set() -> k8s_openapi::api::apps::v1::DaemonSet {

@@ -91,8 +91,9 @@ async fn a_cut_closes_old_and_new_connections_and_a_reset_says_so() {
 async fn half_an_answer_is_exactly_that() {
     let (server, _tasks) = echo().await;
     let proxy = FaultProxy::before(server).await;
-    proxy.half_an_answer(3);
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    assert_eq!(say(&mut stream, "before").await.unwrap(), "before");
+    proxy.half_an_answer(3);
     stream.write_all(b"hello").await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();

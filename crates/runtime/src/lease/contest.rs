@@ -179,6 +179,27 @@ pub(super) async fn renew(
     }
 }
 
+/// Writes the Lease without a holder, until it is so. False if it is somebody else's already.
+///
+/// A renewal that was under way may have been written without our knowing: then the first write is
+/// refused, and the next one is made from what stands there.
+pub(super) async fn release(contender: &Contender, latest: &Lease) -> bool {
+    let Contender { leases, name, .. } = contender;
+    let mut lease = latest.clone();
+    loop {
+        let released = record::released(&lease);
+        match leases.replace(name, &PostParams::default(), &released).await {
+            Ok(_) => return true,
+            Err(error) => tracing::debug!(lease = name, %error, "looking again before releasing"),
+        }
+        match look(contender).await {
+            Look::Ours(now) => lease = *now,
+            Look::Somebodys(_) => return false,
+            Look::Unknown => pause(contender).await,
+        }
+    }
+}
+
 enum Look {
     Ours(Box<Lease>),
     Somebodys(String),
@@ -188,7 +209,7 @@ enum Look {
 /// After a write that failed: whose is the Lease now? Somebody may merely have labelled it.
 async fn look(contender: &Contender) -> Look {
     let read = contender.leases.get_opt(&contender.name);
-    let Ok(Ok(Some(lease))) = timeout(contender.terms.retry_period, read).await else {
+    let Ok(Ok(Some(lease))) = timeout(contender.terms.renew_deadline, read).await else {
         return Look::Unknown;
     };
     match lease.spec.as_ref().and_then(|s| s.holder_identity.clone()) {

@@ -43,7 +43,9 @@ impl User {
     }
 
     pub(super) fn file_name(&self) -> String {
-        self.name.as_deref().unwrap_or("admin").replace([':', '/'], "-")
+        let groups = self.groups.iter().map(String::as_str);
+        let parts: Vec<&str> = self.name.as_deref().into_iter().chain(groups).collect();
+        if parts.is_empty() { "admin".into() } else { parts.join("+").replace([':', '/'], "-") }
     }
 }
 

@@ -120,6 +120,9 @@ pub struct Vm {
     pub power: String,
     /// Its network cards, as the guest reports them.
     pub nics: Vec<Nic>,
+    /// Its SCSI controllers, by type; one `pvscsi` where empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scsi: Vec<String>,
     /// Names of its snapshots.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub snapshots: Vec<String>,
@@ -328,6 +331,7 @@ impl Vm {
             tools: "running".into(),
             power: "on".into(),
             nics: vec![Nic::with_address(&format!("10.{}.{}.{}/8", octet(0), octet(2), octet(4)))],
+            scsi: Vec::new(),
             snapshots: Vec::new(),
             extra_config: BTreeMap::new(),
         }

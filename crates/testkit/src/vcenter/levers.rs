@@ -49,8 +49,7 @@ impl Calls {
 }
 
 impl Fault {
-    /// For calls of this method (`Login`, `POST /rest/com/vmware/cis/session`); `*` for every SOAP
-    /// method.
+    /// For calls of this method (`Login`, `POST /rest/com/vmware/cis/session`); `*` for all.
     pub fn on(method: &str) -> Self {
         Self(json!({ "method": method }))
     }
