@@ -41,7 +41,10 @@ pub enum Touched {
     Node(String),
     /// One volume, by handle.
     Volume(String),
-    /// Pods or workloads of the drivers.
+    /// Attachments that are not finished, and claims that wait.
+    Waiting,
+    /// Pods and workloads of the drivers: their states. A driver that appears, goes or changes its
+    /// release is [`Touched::Everything`].
     Pods,
     /// Anything.
     Everything,
@@ -87,8 +90,15 @@ impl Examination {
             }
             Touched::Node(name) => self.change_node(name, edit),
             Touched::Volume(handle) => self.change_volume(handle, edit),
+            Touched::Waiting => {
+                edit(&mut self.facts);
+                self.run_cluster(&[Part::Volumes]);
+            }
             Touched::Pods => {
                 edit(&mut self.facts);
+                // What is found about nodes does not depend on pods, what is said about them does.
+                let nodes: Vec<String> = self.nodes.keys().cloned().collect();
+                self.run_nodes(&nodes);
                 self.run_cluster(&[Part::Pods]);
             }
             Touched::Everything => {

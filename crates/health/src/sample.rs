@@ -61,6 +61,7 @@ fn wanted(platform: Platform) -> Wanted {
         vcenters: vcenters.clone(),
         zone: Some("k8s-zone".into()),
         region: Some("k8s-region".into()),
+        ipv4: true,
         ..WantedCloud::default()
     };
     let storage = WantedStorage {
@@ -318,6 +319,7 @@ fn workload(kind: &str, name: &str, pods: u32, containers: &[(&str, &str)]) -> W
         name: name.into(),
         desired: pods,
         ready: pods,
+        changing: false,
         refused: None,
         pods: vec![pod],
     }

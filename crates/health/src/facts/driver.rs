@@ -69,6 +69,8 @@ pub struct Workload {
     pub desired: u32,
     /// How many are ready.
     pub ready: u32,
+    /// Whether a change is being rolled out and still has time.
+    pub changing: bool,
     /// Why its controller cannot make pods, if so (pod security, SCC, quota).
     pub refused: Option<String>,
     /// Its pods. Healthy ones may be left out: they are counted above.

@@ -64,3 +64,18 @@ pub struct Facts {
     /// The operator itself.
     pub operator: Operator,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_survive_being_written_and_read() {
+        for platform in Platform::ALL {
+            let facts = crate::sample::cluster(platform);
+            let text = serde_json::to_string(&facts).unwrap();
+            assert_eq!(serde_json::from_str::<Facts>(&text).unwrap(), facts);
+        }
+        assert_eq!(serde_json::from_str::<Facts>("{}").unwrap(), Facts::default());
+    }
+}

@@ -35,6 +35,10 @@ pub struct WantedCloud {
     pub region: Option<String>,
     /// Subnets the internal address may come from, as written in the configuration.
     pub internal_subnets: Vec<String>,
+    /// Whether IPv4 addresses are looked for.
+    pub ipv4: bool,
+    /// Whether IPv6 addresses are looked for.
+    pub ipv6: bool,
     /// Name of the network the internal address may come from.
     pub internal_network: Option<String>,
     /// Whether it is forbidden to delete nodes.

@@ -4,7 +4,7 @@ use health::{Examination, Touched, VmRef};
 use proptest::prelude::*;
 
 use crate::{
-    facts::{Facts, Power},
+    facts::{Attachment, Facts, Node, Power},
     healthy,
     shortcuts::Shortcuts,
 };
@@ -15,14 +15,18 @@ enum Step {
     Node(usize, u8),
     Volume(u32, u8),
     Host(u8, bool),
+    Pods(u8),
+    Waiting(u32),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         (0..24_usize, 0..6_u8).prop_map(|(n, what)| Step::Vm(n, what)),
-        (1..=21_usize, 0..4_u8).prop_map(|(n, what)| Step::Node(n, what)),
+        (1..=21_usize, 0..5_u8).prop_map(|(n, what)| Step::Node(n, what)),
         (0..24_u32, 0..3_u8).prop_map(|(n, what)| Step::Volume(n, what)),
         (1..=4_u8, any::<bool>()).prop_map(|(n, on)| Step::Host(n, on)),
+        (0..3_u8).prop_map(Step::Pods),
+        (0..24_u32).prop_map(Step::Waiting),
     ];
     prop::collection::vec(step, 1..12)
 }
@@ -43,6 +47,7 @@ fn apply(examination: &mut Examination, step: &Step) {
                     (0, Some(node)) => node.provider_id = None,
                     (1, Some(node)) => node.ready = !node.ready,
                     (2, Some(node)) => node.system_uuid = "changed".into(),
+                    (3, Some(node)) => node.taints = vec![Node::UNINITIALIZED.into()],
                     _ => {
                         nodes.remove(&name);
                     }
@@ -62,6 +67,23 @@ fn apply(examination: &mut Examination, step: &Step) {
                 }
             });
         }
+        Step::Pods(what) => examination.change(&Touched::Pods, |facts| match what {
+            0 => facts.cloud_driver().workloads[0].ready = 0,
+            1 => {
+                let pod = &mut facts.storage_driver().workloads[0].pods[0];
+                pod.unschedulable = Some("didn't match pod anti-affinity rules".into());
+            }
+            _ => facts.storage_driver().crds.values_mut().for_each(|there| *there = false),
+        }),
+        Step::Waiting(n) => examination.change(&Touched::Waiting, |facts| {
+            facts.storage.attachments.get_mut().unwrap().push(Attachment {
+                name: format!("csi-{n}"),
+                volume: health::sample::handle(*n),
+                node: format!("worker-{}", n % 21 + 1),
+                message: "no answer".into(),
+                ..Attachment::default()
+            });
+        }),
         Step::Host(n, maintenance) => {
             let host = format!("host-{n}");
             let touched = Touched::Host { vcenter: "vcenter-a".into(), host: host.clone() };

@@ -8,7 +8,7 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "drivers/controller_pending",
     gives: &[codes::CONTROLLER_PENDING],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: Run::Cluster(&[Part::Nodes, Part::Pods], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {

@@ -11,7 +11,7 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &View<'_>, sink: &mut Sink) {
     super::say_if_unknown(view, "whether the drivers' pods are ready", sink);
     for driver in view.drivers() {
-        for workload in driver.workloads.iter().filter(|w| w.ready < w.desired) {
+        for workload in driver.workloads.iter().filter(|w| w.ready < w.desired && !w.changing) {
             let subject =
                 Subject::kubernetes(&workload.kind, Some(&driver.namespace), &workload.name);
             sink.raise(
@@ -29,6 +29,14 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_that_is_under_way_is_no_fault() {
+        let mut facts = healthy();
+        facts.storage_driver().workloads[1].ready -= 1;
+        facts.storage_driver().workloads[1].changing = true;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
 
     #[test]
     fn pods_that_are_missing_are_counted() {

@@ -18,7 +18,7 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     if found.vm.power != Power::On || found.vm.tools != Tools::Running {
         return;
     }
-    let usable = usable(&found.vm.nics);
+    let usable = usable(&found.vm.nics, cloud);
     let Some((picked, reason)) = pick(&usable, cloud) else {
         let (addresses, reason) = if usable.is_empty() {
             ("no usable address".to_owned(), "VMware Tools report none that is routable")
@@ -43,13 +43,17 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
 }
 
 /// Addresses in the order VMware Tools report them, without those that lead nowhere.
-fn usable(nics: &[Nic]) -> Vec<(String, &str)> {
+fn usable<'n>(nics: &'n [Nic], cloud: &WantedCloud) -> Vec<(String, &'n str)> {
     let real = nics.iter().filter(|nic| nic.real);
     let all = real.flat_map(|nic| nic.addresses.iter().map(|a| (a, nic.network.as_str())));
     let routable = |address: &str| match address.parse::<IpAddr>() {
-        Ok(IpAddr::V4(v4)) => !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified(),
-        // The default family is IPv4.
-        _ => false,
+        Ok(IpAddr::V4(v4)) => {
+            cloud.ipv4 && !v4.is_loopback() && !v4.is_link_local() && !v4.is_unspecified()
+        }
+        Ok(IpAddr::V6(v6)) => {
+            cloud.ipv6 && !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified()
+        }
+        Err(_) => false,
     };
     all.filter(|(a, _)| routable(a)).map(|(a, network)| (a.clone(), network)).collect()
 }
@@ -134,6 +138,20 @@ mod tests {
             facts.vm("worker-1").nics = vec![nic("192.168.99.1")];
             facts.wanted.cloud.as_mut().unwrap().internal_subnets = vec!["10.0.0.0/16".into()];
         });
+    }
+
+    #[test]
+    fn a_cluster_of_ipv6_alone_is_well() {
+        let mut facts = healthy();
+        let cloud = facts.wanted.cloud.as_mut().unwrap();
+        (cloud.ipv4, cloud.ipv6) = (false, true);
+        for vm in facts.inventory().vms.values_mut() {
+            vm.nics = vec![nic("fe80::1"), nic("fd00:10::1")];
+        }
+        for node in facts.cluster.nodes.get_mut().unwrap().values_mut() {
+            node.provided_ip = Some("fd00:10::1".into());
+        }
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]
