@@ -1,7 +1,8 @@
 //! This client beside govmomi: the same simulator, the same machines, the same run.
 //!
-//! Each side does its work in a process of its own; CPU time and memory are read from the kernel's accounts of that
-//! process, by the same code for both. Then what only this client has: a quiet hour, and how soon a change is seen.
+//! Each side does its work in a process of its own; CPU time and memory are read from the kernel's
+//! accounts of that process, by the same code for both. Then what only this client has: a quiet
+//! hour, and how soon a change is seen.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -123,8 +124,8 @@ async fn best(vcenter: &Vcenter, start: impl Fn() -> Command) -> Used {
     best.unwrap()
 }
 
-/// Runs a process through its work. It says when it is ready, does its work when told to, and stays until its
-/// accounts were read.
+/// Runs a process through its work. It says when it is ready, does its work when told to, and stays
+/// until its accounts were read.
 async fn run(vcenter: &Vcenter, mut command: Command) -> Used {
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
@@ -246,7 +247,8 @@ fn client_of(vcenter: &Vcenter) -> vsphere::ClientBuilder {
         .credentials(Credentials::new(vcenter.user(), vcenter.password()))
 }
 
-/// Calls in an hour in which nothing happens, with every interval of the client shortened 120 times.
+/// Calls in an hour in which nothing happens, with every interval of the client shortened 120
+/// times.
 async fn quiet_hour(vcenter: &Vcenter) -> u64 {
     let usual = Limits::default();
     let shortened = Limits {

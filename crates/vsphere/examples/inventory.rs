@@ -4,8 +4,9 @@
 //! VSPHERE_PASSWORD=… cargo run -p vsphere --example inventory -- vc.example.com administrator@vsphere.local
 //! ```
 //!
-//! Options: `--thumbprint T` or `--ca FILE` to trust its certificate, `--insecure` to trust anybody, `--datacenter D` to
-//! look only there (may be repeated), `--once` not to follow, `--trace-soap` to see every call with its secrets replaced.
+//! Options: `--thumbprint T` or `--ca FILE` to trust its certificate, `--insecure` to trust
+//! anybody, `--datacenter D` to look only there (may be repeated), `--once` not to follow,
+//! `--trace-soap` to see every call with its secrets replaced.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use std::io::Write as _;

@@ -170,7 +170,8 @@ impl Client {
         self.call(Method::change("UpdateAuthorizationRole"), &manager, args).await
     }
 
-    /// Sets permissions on an object; those of other principals stay. Needs `Authorization.ModifyPermissions` there.
+    /// Sets permissions on an object; those of other principals stay. Needs
+    /// `Authorization.ModifyPermissions` there.
     pub async fn set_permissions(
         &self,
         entity: &MoRef,

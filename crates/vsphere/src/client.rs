@@ -26,12 +26,13 @@ use crate::wire::{Method, Nature, Wire};
 /// A vCenter, connected. Clones share one session, one connection pool and one set of limits.
 ///
 /// # Guarantees
-/// - Calls that read are tried again after a failure that may pass; calls that change something only when vCenter
-///   certainly never saw them.
+/// - Calls that read are tried again after a failure that may pass; calls that change something
+///   only when vCenter certainly never saw them.
 /// - A session that vCenter ended is opened again, once for all who wait.
 /// - Credentials that were refused are not tried again.
 ///
-/// [`Client::shut_down`] ends the session in vCenter; dropping the last clone leaves that to vCenter's timeout.
+/// [`Client::shut_down`] ends the session in vCenter; dropping the last clone leaves that to
+/// vCenter's timeout.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -119,7 +120,8 @@ impl ClientBuilder {
 }
 
 impl Client {
-    /// Starts to describe a connection to `address`: a host name or IP address, with a port if it is not 443.
+    /// Starts to describe a connection to `address`: a host name or IP address, with a port if it
+    /// is not 443.
     pub fn builder(address: impl Into<String>) -> ClientBuilder {
         ClientBuilder {
             address: address.into(),
@@ -156,8 +158,8 @@ impl Client {
         Ok(self.ticket().await?.user)
     }
 
-    /// Uses other credentials from now on, after proving them by a login. Whoever works with the old ones is moved
-    /// over; a lane closed by refused credentials opens.
+    /// Uses other credentials from now on, after proving them by a login. Whoever works with the
+    /// old ones is moved over; a lane closed by refused credentials opens.
     ///
     /// # Errors
     /// The old ones stay in use when the new ones are not accepted or vCenter cannot be reached.
@@ -263,7 +265,8 @@ impl Effort<'_> {
         }
     }
 
-    /// Judges a failed attempt. Returns when it is time for the next one, or with the error that ends the effort.
+    /// Judges a failed attempt. Returns when it is time for the next one, or with the error that
+    /// ends the effort.
     pub(crate) async fn again(&mut self, ticket: &Ticket, error: Error) -> Result<(), Error> {
         if error.is_not_authenticated() {
             self.client.inner.session.expired(self.side, ticket);
@@ -301,7 +304,8 @@ impl WeakClient {
     }
 }
 
-/// How long to wait before the next attempt: doubling, with jitter so that many clients do not come back at once.
+/// How long to wait before the next attempt: doubling, with jitter so that many clients do not come
+/// back at once.
 pub(crate) fn pause(limits: &Limits, attempt: u32) -> Duration {
     let doubled = limits
         .pause

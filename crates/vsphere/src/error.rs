@@ -248,7 +248,8 @@ pub enum Error {
         progress: u8,
     },
 
-    /// vCenter no longer knows a task: whether it succeeded must be found out by looking at the object.
+    /// vCenter no longer knows a task: whether it succeeded must be found out by looking at the
+    /// object.
     #[snafu(display(
         "{address} no longer knows the task {method} ({task}); whether it was done can only be seen on the object itself"
     ))]
@@ -336,7 +337,8 @@ impl Error {
         ) || matches!(self, Self::Unreadable { source, .. } if source.is_incomplete())
     }
 
-    /// Whether the failure proves that vCenter never saw the call, so that even a change may be tried again.
+    /// Whether the failure proves that vCenter never saw the call, so that even a change may be
+    /// tried again.
     pub fn never_reached(&self) -> bool {
         matches!(
             self,

@@ -61,8 +61,8 @@ macro_rules! uuid {
             }
         }
 
-        /// A value that is no uuid counts as none: vCenter leaves it empty for a machine that is inaccessible, and
-        /// one such machine must not make all others unreadable.
+        /// A value that is no uuid counts as none: vCenter leaves it empty for a machine that is
+        /// inaccessible, and one such machine must not make all others unreadable.
         impl Decode for $name {
             fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
                 Ok(Self(parse(&reader.text()?).unwrap_or_default()))
@@ -83,7 +83,8 @@ uuid!(
 );
 
 impl BiosUuid {
-    /// The same uuid in the other byte order: guests of older hardware versions show the first three groups reversed.
+    /// The same uuid in the other byte order: guests of older hardware versions show the first
+    /// three groups reversed.
     #[must_use]
     pub fn swapped(self) -> Self {
         let mut bytes = self.0;

@@ -1,7 +1,8 @@
-//! A client for vCenter: the SOAP and REST calls this product needs, from vSphere 6.7 Update 3 to 9.x, typed.
+//! A client for vCenter: the SOAP and REST calls this product needs, from vSphere 6.7 Update 3 to
+//! 9.x, typed.
 //!
-//! It polls nothing. One session and one inventory watch per vCenter serve everybody; a quiet vCenter costs a call every
-//! two minutes, a change costs what the change costs.
+//! It polls nothing. One session and one inventory watch per vCenter serve everybody; a quiet
+//! vCenter costs a call every two minutes, a change costs what the change costs.
 //!
 //! ```text
 //!             ┌───────────────────────── Client ─────────────────────────┐
@@ -44,17 +45,19 @@
 //! ```
 //!
 //! # Absence
-//! An object that is not in view may be gone, hidden from this user, or out of reach with the whole vCenter. These are
-//! told apart by type: see [`inventory::Absence`]. Only [`inventory::Gone`] is proof that an object does not exist.
+//! An object that is not in view may be gone, hidden from this user, or out of reach with the whole
+//! vCenter. These are told apart by type: see [`inventory::Absence`]. Only [`inventory::Gone`] is
+//! proof that an object does not exist.
 //!
 //! # Adding to it
 //! - A property of an object: one line in `inventory/model.rs`.
-//! - A method: a few lines beside those of its kind; its arguments in WSDL order, its nature (`read`, `change`) said.
+//! - A method: a few lines beside those of its kind; its arguments in WSDL order, its nature
+//!   (`read`, `change`) said.
 //! - A data object: its fields in WSDL order, with `data!` of `soap/codec.rs`.
 //!
 //! # Seeing what it does
-//! A [`CallObserver`] is told of every call. With the tracing target `vsphere::soap` at level trace, bodies are logged
-//! with all secrets replaced.
+//! A [`CallObserver`] is told of every call. With the tracing target `vsphere::soap` at level
+//! trace, bodies are logged with all secrets replaced.
 
 mod about;
 pub mod authorization;

@@ -8,8 +8,8 @@ use crate::soap::codec::{Decode, Encode};
 use crate::soap::reader::{Reader, Start, XmlError};
 use crate::soap::writer::Writer;
 
-/// vCenter's own name for one of its objects, such as `VirtualMachine:vm-42`. It means nothing to another vCenter,
-/// and is never used again after the object is destroyed. Cloning it is cheap.
+/// vCenter's own name for one of its objects, such as `VirtualMachine:vm-42`. It means nothing to
+/// another vCenter, and is never used again after the object is destroyed. Cloning it is cheap.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MoRef {
     /// The object's type.

@@ -94,7 +94,8 @@ impl Client {
         self.call(Method::read("PbmRetrieveServiceContent").of(Service::Pbm), &this, &[]).await
     }
 
-    /// All storage policies. None when the user lacks `StorageProfile.View`: vCenter does not tell that apart.
+    /// All storage policies. None when the user lacks `StorageProfile.View`: vCenter does not tell
+    /// that apart.
     pub async fn storage_policies(&self) -> Result<Vec<StoragePolicy>, Error> {
         let manager = self.policy_service().await?.profile_manager;
         let storage = ResourceType { name: "STORAGE".to_owned() };

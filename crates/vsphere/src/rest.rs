@@ -1,7 +1,8 @@
 //! The REST side of a vCenter: its session, and one call.
 //!
-//! Up to 7.0 Update 1 there is only `/rest`, whose replies come in an envelope `{"value": …}`; later releases have
-//! `/api`, without it. Which one is spoken is decided here, by version, and nowhere else.
+//! Up to 7.0 Update 1 there is only `/rest`, whose replies come in an envelope `{"value": …}`;
+//! later releases have `/api`, without it. Which one is spoken is decided here, by version, and
+//! nowhere else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

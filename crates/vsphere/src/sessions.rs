@@ -1,4 +1,5 @@
-//! Who is logged in to a vCenter. A vCenter has room for about 2,000 sessions; programs that leak them shut others out.
+//! Who is logged in to a vCenter. A vCenter has room for about 2,000 sessions; programs that leak
+//! them shut others out.
 
 use std::collections::BTreeMap;
 

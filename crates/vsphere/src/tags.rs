@@ -1,7 +1,7 @@
 //! Tags: what is attached to what, by name.
 //!
-//! Which tags are attached to many objects is one call. The names behind the ids change rarely and are kept; a tag seen
-//! for the first time is looked up, and all are read again after a while.
+//! Which tags are attached to many objects is one call. The names behind the ids change rarely and
+//! are kept; a tag seen for the first time is looked up, and all are read again after a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -113,8 +113,8 @@ impl Tags {
         Ok(categories)
     }
 
-    /// The tags attached to each of these objects, in one call plus one for each tag not seen before. Objects without
-    /// tags, or that cannot be seen, have an empty list.
+    /// The tags attached to each of these objects, in one call plus one for each tag not seen
+    /// before. Objects without tags, or that cannot be seen, have an empty list.
     pub async fn attached(&self, objects: &[MoRef]) -> Result<Attached, Error> {
         let mut known = self.known.lock().await;
         self.read_attached(&mut known, objects).await
@@ -229,7 +229,8 @@ impl Tags {
     }
 }
 
-/// An id as part of a path. Tag ids have colons, which are allowed there; anything else unusual is escaped.
+/// An id as part of a path. Tag ids have colons, which are allowed there; anything else unusual is
+/// escaped.
 fn escaped(id: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
     id.bytes()

@@ -1,4 +1,5 @@
-//! Waiting for tasks: all of a vCenter's tasks that somebody waits for are watched together, by one filter.
+//! Waiting for tasks: all of a vCenter's tasks that somebody waits for are watched together, by one
+//! filter.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -140,7 +141,8 @@ impl Client {
         Task { client: self.clone(), reference, method, known }
     }
 
-    /// Takes up a task that was started earlier, perhaps by a process that has died, to wait for it.
+    /// Takes up a task that was started earlier, perhaps by a process that has died, to wait for
+    /// it.
     pub fn resume_task(&self, reference: MoRef) -> Task {
         self.task("(resumed)", reference)
     }
@@ -180,8 +182,8 @@ impl Task {
     /// Waits for the end, at most `within`, and returns what the task brought.
     ///
     /// # Errors
-    /// `TaskFailed` with vCenter's fault; `TaskUnfinished` when the time is up, with the task going on; `TaskLost`
-    /// when vCenter no longer knows it.
+    /// `TaskFailed` with vCenter's fault; `TaskUnfinished` when the time is up, with the task going
+    /// on; `TaskLost` when vCenter no longer knows it.
     pub async fn wait(mut self, within: Duration) -> Result<Option<Value>, Error> {
         let (address, method) = (self.client.address().to_owned(), self.method.to_owned());
         let ended = self.known.wait_for(|known| !matches!(known, Known::Running(_)));
@@ -319,7 +321,8 @@ async fn sync(
     let wanted: HashSet<MoRef> = shared.wanted().into_iter().collect();
     let add: Vec<MoRef> = wanted.difference(watched).cloned().collect();
     let remove: Vec<MoRef> = watched.difference(&wanted).cloned().collect();
-    // Tasks that ended are only taken off the list when there is something to add, or enough of them.
+    // Tasks that ended are only taken off the list when there is something to add, or enough of
+    // them.
     if add.is_empty() && remove.len() < 32 && !wanted.is_empty() {
         return Ok(());
     }

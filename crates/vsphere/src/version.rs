@@ -6,7 +6,8 @@ use std::str::FromStr;
 use crate::soap::XmlError;
 use crate::soap::reader::Reader;
 
-/// A version of the vSphere API, such as `6.7.3` or `8.0.3.0`. Ordered by its numbers; missing ones count as 0.
+/// A version of the vSphere API, such as `6.7.3` or `8.0.3.0`. Ordered by its numbers; missing ones
+/// count as 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApiVersion([u16; 4]);
 
@@ -23,7 +24,8 @@ impl ApiVersion {
     pub const V8_0: Self = Self([8, 0, 0, 0]);
     /// vSphere 9.0.
     pub const V9_0: Self = Self([9, 0, 0, 0]);
-    /// The newest version whose types this crate was written from. A newer server is spoken to in this one.
+    /// The newest version whose types this crate was written from. A newer server is spoken to in
+    /// this one.
     pub(crate) const NEWEST: Self = Self([9, 1, 0, 0]);
 
     /// The first number.

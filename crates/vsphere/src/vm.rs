@@ -62,8 +62,8 @@ impl Client {
         Ok(self.task(method.name, self.call(method, vm, &[("spec", change)]).await?))
     }
 
-    /// Starts to raise a machine's hardware version, to `version` (`vmx-19`) or the newest its host knows. The
-    /// machine must be off; there is no way back.
+    /// Starts to raise a machine's hardware version, to `version` (`vmx-19`) or the newest its host
+    /// knows. The machine must be off; there is no way back.
     pub async fn upgrade_hardware(&self, vm: &MoRef, version: Option<&str>) -> Result<Task, Error> {
         let method = Method::change("UpgradeVM_Task");
         Ok(self.task(method.name, self.call(method, vm, &[("version", &version)]).await?))

@@ -116,13 +116,15 @@ impl Wire {
         self.http.name()
     }
 
-    /// What vCenter last said of itself. [`Wire::greet`] comes before anything else, so it is always there.
+    /// What vCenter last said of itself. [`Wire::greet`] comes before anything else, so it is
+    /// always there.
     pub(crate) fn greeting(&self) -> Result<Arc<Greeting>, Error> {
         let greeting = self.greeting.read().unwrap_or_else(PoisonError::into_inner).clone();
         greeting.ok_or_else(|| self.not_vcenter("it has not introduced itself"))
     }
 
-    /// Asks vCenter what it is. Finds out about everything that is not a vCenter of a supported version.
+    /// Asks vCenter what it is. Finds out about everything that is not a vCenter of a supported
+    /// version.
     pub(crate) async fn greet(&self) -> Result<(), Error> {
         let document = self.get("/sdk/vimServiceVersions.xml").await?;
         let offered = service_versions(&document, "urn:vim25")
@@ -370,7 +372,8 @@ pub(crate) struct ReplyStream {
 }
 
 impl ReplyStream {
-    /// Reads the next piece with `read`, which is called again from the start when the piece has not all arrived.
+    /// Reads the next piece with `read`, which is called again from the start when the piece has
+    /// not all arrived.
     pub(crate) async fn next<T>(
         &mut self,
         read: impl Fn(&mut Reader<'_>) -> Result<T, XmlError>,

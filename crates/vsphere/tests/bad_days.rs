@@ -1,4 +1,5 @@
-//! Wrong addresses, wrong certificates, wrong peers and bad networks: each has its own error, with a text to act on.
+//! Wrong addresses, wrong certificates, wrong peers and bad networks: each has its own error, with
+//! a text to act on.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -427,7 +428,8 @@ async fn a_task_is_waited_for_across_the_end_of_a_session() {
     assert!(matches!(error, Error::TaskLost { .. }), "{}", error.story());
 }
 
-/// The environment of a process cannot be changed safely while it runs: this test runs itself again with another one.
+/// The environment of a process cannot be changed safely while it runs: this test runs itself again
+/// with another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_proxy_of_the_environment_is_used() {
     const CHILD: &str = "VSPHERE_TEST_BEHIND_PROXY";

@@ -1,4 +1,5 @@
-//! No password, session id or guest variable in any log, at any level, nor in any error or Debug text.
+//! No password, session id or guest variable in any log, at any level, nor in any error or Debug
+//! text.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;

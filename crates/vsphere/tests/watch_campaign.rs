@@ -1,5 +1,5 @@
-//! Random interleavings of change, cut, expiry and restart. After each, the view is the inventory, and nothing was ever
-//! called gone that was not.
+//! Random interleavings of change, cut, expiry and restart. After each, the view is the inventory,
+//! and nothing was ever called gone that was not.
 //!
 //! `VDO_SEEDS` says how many (50 unless said otherwise); `VDO_SEED` runs a single one again.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]

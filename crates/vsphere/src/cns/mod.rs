@@ -1,8 +1,9 @@
 //! Container volumes: the storage service that CSI drivers stand on.
 //!
-//! `types` and `query` say what is sent and received, field by field; here are the calls. Everything that changes something is a
-//! task in vCenter: the calls return a [`VolumeTask`], which can be waited for, or named and taken up again by another
-//! process. A task covers several volumes, and each has its own outcome.
+//! `types` and `query` say what is sent and received, field by field; here are the calls.
+//! Everything that changes something is a task in vCenter: the calls return a [`VolumeTask`], which
+//! can be waited for, or named and taken up again by another process. A task covers several
+//! volumes, and each has its own outcome.
 
 mod outcome;
 mod query;
@@ -197,8 +198,8 @@ impl Client {
         }
     }
 
-    /// All volumes that fit `filter`, in one reply, with only what is named in `select` (`VOLUME_NAME`, `HEALTH_STATUS`,
-    /// …) besides their ids.
+    /// All volumes that fit `filter`, in one reply, with only what is named in `select`
+    /// (`VOLUME_NAME`, `HEALTH_STATUS`, …) besides their ids.
     pub async fn query_all_volumes(
         &self,
         filter: &QueryFilter,

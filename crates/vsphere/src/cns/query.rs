@@ -1,4 +1,5 @@
-//! What the container storage service answers: volumes, snapshots, and what became of each in a task.
+//! What the container storage service answers: volumes, snapshots, and what became of each in a
+//! task.
 
 use jiff::Timestamp;
 

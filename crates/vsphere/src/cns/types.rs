@@ -287,7 +287,8 @@ impl Encode for CreateSpec {
 }
 
 impl VolumeMetadata {
-    /// Leaves out what an older vCenter would refuse the request for: each of these came with a release.
+    /// Leaves out what an older vCenter would refuse the request for: each of these came with a
+    /// release.
     fn fit(&mut self, version: ApiVersion) {
         if version < ApiVersion::V7_0U2 {
             for cluster in self.cluster.iter_mut().chain(&mut self.clusters) {

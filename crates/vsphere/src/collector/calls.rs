@@ -11,9 +11,9 @@ use crate::soap::codec::{Decode, Encode};
 use crate::soap::stream::child;
 use crate::wire::{Method, Nature, ReplyStream};
 
-/// Reads properties of `T` from all the objects the spec leads to, once. Nothing of the reply is kept but the
-/// values. A failure in the middle starts the whole retrieval again. `page` is the number of objects per reply; vCenter
-/// may choose a smaller one.
+/// Reads properties of `T` from all the objects the spec leads to, once. Nothing of the reply is
+/// kept but the values. A failure in the middle starts the whole retrieval again. `page` is the
+/// number of objects per reply; vCenter may choose a smaller one.
 pub(crate) async fn retrieve<T: Managed>(
     client: &Client,
     spec: &FilterSpec,
@@ -109,7 +109,8 @@ pub(crate) struct Waited<T> {
 }
 
 impl Collector {
-    /// Makes a collector whose filter holds the objects themselves and what is in the views. `views` are made first.
+    /// Makes a collector whose filter holds the objects themselves and what is in the views.
+    /// `views` are made first.
     pub(crate) async fn new(
         client: &Client,
         ticket: Ticket,
@@ -152,11 +153,12 @@ impl Collector {
         &self.ticket
     }
 
-    /// Waits until something changes, at most as long as the client's limits say. The first wait returns at once,
-    /// with everything there is.
+    /// Waits until something changes, at most as long as the client's limits say. The first wait
+    /// returns at once, with everything there is.
     ///
     /// # Errors
-    /// After an error it is not known which changes vCenter considers as told: the collector is of no more use.
+    /// After an error it is not known which changes vCenter considers as told: the collector is of
+    /// no more use.
     pub(crate) async fn wait<T: Managed>(
         &mut self,
         client: &Client,

@@ -9,8 +9,8 @@ pub(crate) type Mask = u64;
 
 /// A value that properties are read into.
 ///
-/// A change arrives as a value that holds only what changed, and a mask that says what that is: so that a change
-/// can be read from the wire without touching the value it changes.
+/// A change arrives as a value that holds only what changed, and a mask that says what that is: so
+/// that a change can be read from the wire without touching the value it changes.
 pub(crate) trait Managed: Sized {
     /// An empty value for this object; `None` for objects of other types.
     fn empty(reference: MoRef) -> Option<Self>;
@@ -35,7 +35,8 @@ pub(crate) trait Managed: Sized {
 /// }
 /// ```
 ///
-/// Every property is an `Option`: `None` is a property that was not asked for, is not set, or may not be seen.
+/// Every property is an `Option`: `None` is a property that was not asked for, is not set, or may
+/// not be seen.
 macro_rules! managed {
     (
         $(#[$meta:meta])*

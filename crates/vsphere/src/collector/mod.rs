@@ -1,4 +1,5 @@
-//! vCenter's property collector: reading properties of many objects at once, and waiting for them to change.
+//! vCenter's property collector: reading properties of many objects at once, and waiting for them
+//! to change.
 //!
 //! ```text
 //!   managed ── which properties a Rust type has, declared once: `managed!`

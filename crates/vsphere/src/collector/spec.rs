@@ -83,7 +83,8 @@ impl ObjectSpec {
         Self { object: view, skip: true, select }
     }
 
-    /// Everything below a folder or datacenter, and it itself. Which steps are tried limits what is found.
+    /// Everything below a folder or datacenter, and it itself. Which steps are tried limits what is
+    /// found.
     pub(crate) fn below(object: MoRef, steps: &[Traversal]) -> Self {
         Self { object, skip: false, select: steps.to_vec() }
     }

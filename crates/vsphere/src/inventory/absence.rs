@@ -1,8 +1,9 @@
 //! Why an object is not in view.
 //!
-//! Losing an object, losing the right to see it and losing vCenter all look the same in a watch: the object is not
-//! there. Treating the second or third as the first destroys things. So an object that is not in view is asked for by
-//! its reference, and only vCenter's word that there is no such object makes a [`Gone`].
+//! Losing an object, losing the right to see it and losing vCenter all look the same in a watch:
+//! the object is not there. Treating the second or third as the first destroys things. So an object
+//! that is not in view is asked for by its reference, and only vCenter's word that there is no such
+//! object makes a [`Gone`].
 
 use futures::StreamExt as _;
 
@@ -17,8 +18,8 @@ use crate::soap::FaultKind;
 /// Questions asked at the same time.
 const AT_ONCE: usize = 4;
 
-/// Proof that vCenter was asked for an object and said that it does not exist. Only this module makes one: a
-/// function that must not act on less takes a `&Gone`.
+/// Proof that vCenter was asked for an object and said that it does not exist. Only this module
+/// makes one: a function that must not act on less takes a `&Gone`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone(MoRef);
 
@@ -74,15 +75,16 @@ pub enum Standing {
 }
 
 impl Client {
-    /// Asks vCenter whether these objects exist. One call for those that do; one each for the others, because only
-    /// a refusal that names an object proves anything about it.
+    /// Asks vCenter whether these objects exist. One call for those that do; one each for the
+    /// others, because only a refusal that names an object proves anything about it.
     ///
     /// Never fails: an object that could not be asked for is [`Absence::Unreachable`].
     pub async fn ask_for(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
         let mut answers = Vec::with_capacity(objects.len());
         let mut open: Vec<MoRef> = objects.to_vec();
         if open.len() > 1 {
-            // A failure here is a failure of all or a refusal because of one; the single questions tell which.
+            // A failure here is a failure of all or a refusal because of one; the single questions
+            // tell which.
             let found =
                 retrieve::<Object>(self, &question(&open, true), None).await.unwrap_or_default();
             for found in found {

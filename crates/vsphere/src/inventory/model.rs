@@ -1,4 +1,5 @@
-//! The objects of an inventory. Adding a property is one line here: its name, its type, where vCenter keeps it.
+//! The objects of an inventory. Adding a property is one line here: its name, its type, where
+//! vCenter keeps it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ managed! {
             name: Box<str> = "name",
             /// The folder.
             parent: MoRef = "parent",
-            /// What the guest sees as its hardware's uuid. A watch keeps the last one known: vCenter loses it while the
-            /// machine is out of its sight.
+            /// What the guest sees as its hardware's uuid. A watch keeps the last one known: vCenter
+            /// loses it while the machine is out of its sight.
             bios_uuid: BiosUuid = "config.uuid",
             /// What vCenter tells it apart by; kept likewise.
             instance_uuid: InstanceUuid = "config.instanceUuid",
@@ -39,8 +40,8 @@ managed! {
             cpus: i32 = "config.hardware.numCPU",
             /// Memory.
             memory_mib: i32 = "config.hardware.memoryMB",
-            /// Whether the guest can see the ids of its disks, as its flags say. `disk.EnableUUID` in the extra
-            /// configuration says the same.
+            /// Whether the guest can see the ids of its disks, as its flags say. `disk.EnableUUID`
+            /// in the extra configuration says the same.
             disk_uuid_enabled: bool = "config.flags.diskUuidEnabled",
             /// Where its files are.
             path_name: Box<str> = "config.files.vmPathName",
@@ -298,8 +299,8 @@ wire_enum! {
 }
 
 impl Vm {
-    /// Keeps the uuids that an earlier state had and this one has lost. A machine whose host or files are out of reach
-    /// has none in vCenter's eyes, but it is still the same machine.
+    /// Keeps the uuids that an earlier state had and this one has lost. A machine whose host or
+    /// files are out of reach has none in vCenter's eyes, but it is still the same machine.
     pub(crate) fn keep_identity(&mut self, earlier: &Self) {
         if self.bios_uuid.is_none_or(BiosUuid::is_nil) {
             self.bios_uuid = earlier.bios_uuid;
@@ -309,7 +310,8 @@ impl Vm {
         }
     }
 
-    /// All addresses the guest reports, in the order of its interfaces, the main one last if it is not among them.
+    /// All addresses the guest reports, in the order of its interfaces, the main one last if it is
+    /// not among them.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let nics =
             self.nics.iter().flatten().flat_map(|nic| nic.addresses.iter().map(|a| a.address));

@@ -54,7 +54,8 @@ pub struct GuestNic {
     pub mac: Option<Box<str>>,
     /// Whether it is connected.
     pub connected: bool,
-    /// The virtual device, or -1 for an interface that is none, such as one of a container network.
+    /// The virtual device, or -1 for an interface that is none, such as one of a container
+    /// network.
     pub device: i32,
     /// Its addresses.
     pub addresses: Box<[GuestAddress]>,
@@ -236,7 +237,8 @@ pub struct Disk {
     pub file: Option<Box<str>>,
     /// The datastore its file is on.
     pub datastore: Option<MoRef>,
-    /// The volume it is, if it is one of the container storage service or another first class disk.
+    /// The volume it is, if it is one of the container storage service or another first class
+    /// disk.
     pub volume_id: Option<Box<str>>,
 }
 

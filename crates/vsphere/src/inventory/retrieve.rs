@@ -13,7 +13,8 @@ use crate::inventory::model::Vm;
 use crate::moref::MoRef;
 
 impl Client {
-    /// Reads the inventory once, in one call where vCenter answers in one piece. For tools that do not watch.
+    /// Reads the inventory once, in one call where vCenter answers in one piece. For tools that do
+    /// not watch.
     pub async fn collect(&self, selection: &Selection) -> Result<Tree, Error> {
         let steps = if selection.only_vms() { TO_VMS } else { TO_ALL };
         let root = self.root_folder()?;
@@ -39,14 +40,14 @@ impl Client {
         Ok(tree)
     }
 
-    /// Finds machines by BIOS uuid, in either byte order, without a watch: one call, however many are asked for.
-    /// The tree holds all machines that can be seen; use its lookups.
+    /// Finds machines by BIOS uuid, in either byte order, without a watch: one call, however many
+    /// are asked for. The tree holds all machines that can be seen; use its lookups.
     pub async fn find_vms(&self) -> Result<Tree, Error> {
         self.collect(&Selection::new().vms(&[Vm::IDENTITY])).await
     }
 
-    /// Finds machines by BIOS uuid in one call. The result is in the order of `uuids`; nothing is `None` because of
-    /// a failure, but "not seen" is no proof that a machine does not exist.
+    /// Finds machines by BIOS uuid in one call. The result is in the order of `uuids`; nothing is
+    /// `None` because of a failure, but "not seen" is no proof that a machine does not exist.
     pub async fn find_by_bios_uuid(
         &self,
         uuids: &[BiosUuid],

@@ -7,8 +7,9 @@ use crate::collector::spec::PropertySpec;
 
 /// Types and properties to look at, and where.
 ///
-/// Properties are named by the groups of their type: `Selection::new().vms(&[Vm::IDENTITY, Vm::GUEST])`. The name and
-/// parent of every object, and all folders and datacenters, are always included: without them no object has a path.
+/// Properties are named by the groups of their type: `Selection::new().vms(&[Vm::IDENTITY,
+/// Vm::GUEST])`. The name and parent of every object, and all folders and datacenters, are always
+/// included: without them no object has a path.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     kinds: BTreeMap<&'static str, Vec<&'static str>>,
@@ -66,14 +67,16 @@ impl Selection {
         self.with("Network", groups)
     }
 
-    /// Only what is in these datacenters, by name, by path (`/folder/name`) or by id (`datacenter-2`).
+    /// Only what is in these datacenters, by name, by path (`/folder/name`) or by id
+    /// (`datacenter-2`).
     #[must_use]
     pub fn in_datacenters<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.datacenters = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// For [`Client::collect`](crate::Client::collect): objects per reply. Without it vCenter decides.
+    /// For [`Client::collect`](crate::Client::collect): objects per reply. Without it vCenter
+    /// decides.
     #[must_use]
     pub fn paged(mut self, objects: i32) -> Self {
         self.page = Some(objects);
@@ -102,8 +105,8 @@ impl Selection {
             .collect()
     }
 
-    /// The types a view must hold. vCenter includes derived types by itself; naming them does no harm, and not every
-    /// server of the API does.
+    /// The types a view must hold. vCenter includes derived types by itself; naming them does no
+    /// harm, and not every server of the API does.
     pub(crate) fn viewed(&self) -> Vec<&'static str> {
         let derived = |kind: &&'static str| -> &'static [&'static str] {
             match *kind {
@@ -120,7 +123,8 @@ impl Selection {
         self.kinds.keys().flat_map(derived).copied().collect()
     }
 
-    /// Whether machines are the only leaves of the tree that are wanted: then most of it need not be walked.
+    /// Whether machines are the only leaves of the tree that are wanted: then most of it need not
+    /// be walked.
     pub(crate) fn only_vms(&self) -> bool {
         self.kinds.keys().all(|kind| matches!(*kind, "VirtualMachine" | "Folder" | "Datacenter"))
     }

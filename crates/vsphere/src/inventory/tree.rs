@@ -306,7 +306,8 @@ impl Tree {
         }
     }
 
-    /// The departed objects to ask for: those whose fate is open, and with `hidden_too` all that still exist.
+    /// The departed objects to ask for: those whose fate is open, and with `hidden_too` all that
+    /// still exist.
     pub(crate) fn open(&self, hidden_too: bool) -> Vec<MoRef> {
         let open = self.departed.values().filter(|departure| match departure.absence {
             Absence::Unreachable => true,
@@ -316,7 +317,8 @@ impl Tree {
         open.map(|departure| departure.object.reference().clone()).collect()
     }
 
-    /// Takes over what an older view knew: what departed before, and what was in view and is not in this one.
+    /// Takes over what an older view knew: what departed before, and what was in view and is not in
+    /// this one.
     pub(crate) fn succeed(&mut self, older: Self) {
         for reference in &older.departures {
             if let Some(departure) = older.departed.get(reference)

@@ -2,10 +2,13 @@
 //!
 //! # Flow
 //! 1. One property collector with one filter is made in the session: a view of everything selected.
-//! 2. Its first answers are the snapshot; when it is complete it becomes the [`Inventory`] all at once.
-//! 3. Each further answer is a set of changes. What left is asked for by its reference before anything is said of it.
-//! 4. Any failure ends the collector: which changes vCenter took for told is not known then. The old view stays
-//!    readable, marked [`Status::Unreachable`], until step 2 is reached again; that is told as [`Event::Resynced`].
+//! 2. Its first answers are the snapshot; when it is complete it becomes the [`Inventory`] all at
+//!    once.
+//! 3. Each further answer is a set of changes. What left is asked for by its reference before
+//!    anything is said of it.
+//! 4. Any failure ends the collector: which changes vCenter took for told is not known then. The
+//!    old view stays readable, marked [`Status::Unreachable`], until step 2 is reached again; that
+//!    is told as [`Event::Resynced`].
 
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -39,8 +42,8 @@ const ASK_HIDDEN: Duration = Duration::from_mins(5);
 pub enum Event {
     /// The first view is complete.
     Snapshot,
-    /// The view was built anew: between the last event and this one, anything may have happened to anything.
-    /// Whoever mirrors the inventory must read it again.
+    /// The view was built anew: between the last event and this one, anything may have happened to
+    /// anything. Whoever mirrors the inventory must read it again.
     Resynced,
     /// An object came into view.
     Appeared(Object),
@@ -102,8 +105,8 @@ impl Deref for View<'_> {
 pub struct Events(broadcast::Receiver<Event>);
 
 impl Events {
-    /// The next event; `None` once the watch has ended. A reader that fell behind gets [`Event::Resynced`] for all
-    /// it missed. Safe to drop and call again.
+    /// The next event; `None` once the watch has ended. A reader that fell behind gets
+    /// [`Event::Resynced`] for all it missed. Safe to drop and call again.
     pub async fn next(&mut self) -> Option<Event> {
         match self.0.recv().await {
             Ok(event) => Some(event),
@@ -190,7 +193,8 @@ pub struct Watch {
 }
 
 impl Client {
-    /// Follows what `selection` names. Returns at once; [`Inventory::ready`] waits for the first view.
+    /// Follows what `selection` names. Returns at once; [`Inventory::ready`] waits for the first
+    /// view.
     pub fn watch(&self, selection: Selection) -> Watch {
         let inventory = Inventory::new(self.address());
         let (stop, stopped) = watch::channel(false);
@@ -363,7 +367,8 @@ impl Follower {
         self.settle(true).await;
     }
 
-    /// Applies changes to the view; returns what to tell. What left is told by [`Follower::settle`].
+    /// Applies changes to the view; returns what to tell. What left is told by
+    /// [`Follower::settle`].
     fn apply(&self, waited: Waited<Object>) -> Result<Vec<Event>, Error> {
         if waited.changes.is_empty() {
             return Ok(Vec::new());

@@ -7,8 +7,8 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::error::LoginRefusal;
 
-/// What a vCenter knows us by. Another way to prove who we are (a token) would be another variant in here; nothing
-/// outside this folder would notice.
+/// What a vCenter knows us by. Another way to prove who we are (a token) would be another variant
+/// in here; nothing outside this folder would notice.
 #[derive(Clone)]
 pub struct Credentials {
     user: Arc<str>,

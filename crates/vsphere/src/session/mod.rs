@@ -6,8 +6,8 @@
 //!   caller ─┘                      └─ Refused ─► the same error, without a call
 //! ```
 //!
-//! SOAP and REST each have a [`Lane`]; they share the credentials. A refused login closes its lane until the
-//! credentials change: an account is never locked by us.
+//! SOAP and REST each have a [`Lane`]; they share the credentials. A refused login closes its lane
+//! until the credentials change: an account is never locked by us.
 
 mod credentials;
 mod lane;
@@ -55,8 +55,8 @@ pub(crate) struct Session {
     soap: Lane,
     rest: Lane,
     generations: AtomicU64,
-    /// Logins in progress. They run on when the caller who started them goes away, so that no session is lost
-    /// between vCenter opening it and us knowing of it.
+    /// Logins in progress. They run on when the caller who started them goes away, so that no
+    /// session is lost between vCenter opening it and us knowing of it.
     logins: Mutex<JoinSet<()>>,
     started: Instant,
 }
@@ -85,7 +85,8 @@ impl Session {
         self.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The session, opened if there is none. All who ask at the same time get the outcome of the same attempt.
+    /// The session, opened if there is none. All who ask at the same time get the outcome of the
+    /// same attempt.
     pub(crate) async fn ticket(self: &Arc<Self>, side: Side) -> Result<Ticket, Error> {
         let lane = self.lane(side);
         if let Some(settled) = self.settled(side) {
@@ -228,7 +229,8 @@ impl Session {
         }
     }
 
-    /// Proves `new` by logging in with them, then uses them. On an error everything stays as it was.
+    /// Proves `new` by logging in with them, then uses them. On an error everything stays as it
+    /// was.
     pub(crate) async fn replace(&self, new: Credentials) -> Result<(), Error> {
         let mut last = self.soap.flight().await;
         if matches!(self.soap.state(), State::Closed) {

@@ -1,7 +1,8 @@
 //! How Rust values are written to and read from the wire.
 //!
-//! A data object is declared with [`data!`]: its fields in WSDL order, each with its wire name. vCenter refuses a
-//! request whose elements are in another order, so the order of the lines matters; inherited fields come first.
+//! A data object is declared with [`data!`]: its fields in WSDL order, each with its wire name.
+//! vCenter refuses a request whose elements are in another order, so the order of the lines
+//! matters; inherited fields come first.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub(crate) trait Encode: Sync {
 
 /// A member of a data object: a value, an optional value, or a list of values.
 ///
-/// While the members of an object are read in whatever order they come, each is collected in a `Slot`.
+/// While the members of an object are read in whatever order they come, each is collected in a
+/// `Slot`.
 pub(crate) trait Field: Sized {
     /// What is known so far.
     type Slot: Default;
@@ -126,7 +128,8 @@ impl<T: Encode> Encode for Vec<T> {
     }
 }
 
-/// A property that is a list arrives as `ArrayOfX`: its elements, whatever they are called, are the list.
+/// A property that is a list arrives as `ArrayOfX`: its elements, whatever they are called, are the
+/// list.
 impl<T: Decode> Decode for Box<[T]> {
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let mut items = Vec::new();
@@ -208,7 +211,8 @@ impl Encode for bool {
     }
 }
 
-/// vCenter writes moments with a zone; a moment without one is taken as UTC, as the older releases meant it.
+/// vCenter writes moments with a zone; a moment without one is taken as UTC, as the older releases
+/// meant it.
 impl Decode for Timestamp {
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let text = reader.text()?;
@@ -226,9 +230,9 @@ impl Encode for Timestamp {
     }
 }
 
-/// Declares a data object: `field: Type = "wireName"`, in WSDL order. Fields that are not listed are passed over
-/// when read and absent when written. `xsi "T"` writes the type's name into the element, as polymorphic places
-/// demand.
+/// Declares a data object: `field: Type = "wireName"`, in WSDL order. Fields that are not listed
+/// are passed over when read and absent when written. `xsi "T"` writes the type's name into the
+/// element, as polymorphic places demand.
 macro_rules! data {
     (
         $(#[$meta:meta])*
@@ -272,8 +276,8 @@ macro_rules! data {
 }
 pub(crate) use data;
 
-/// Declares an enumeration of the wire. A value this release does not know is kept in `Other`, so that a newer
-/// vCenter never breaks a reply.
+/// Declares an enumeration of the wire. A value this release does not know is kept in `Other`, so
+/// that a newer vCenter never breaks a reply.
 macro_rules! wire_enum {
     (
         $(#[$meta:meta])*

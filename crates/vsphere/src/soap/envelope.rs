@@ -15,8 +15,8 @@ const NAMESPACES: [(&str, &str); 3] = [
     ("xmlns:xsi", "http://www.w3.org/2001/XMLSchema-instance"),
 ];
 
-/// The request `method` on `this`. `cookie` is put into the header where a service beside vim25 wants the session
-/// told that way.
+/// The request `method` on `this`. `cookie` is put into the header where a service beside vim25
+/// wants the session told that way.
 pub(crate) fn request(
     namespace: &str,
     method: &str,

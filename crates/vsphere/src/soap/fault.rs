@@ -32,7 +32,8 @@ pub enum FaultKind {
         object: Option<MoRef>,
         privilege: Option<Box<str>>,
     },
-    /// Wrong user name or password, or an account that is locked: vCenter does not always tell which.
+    /// Wrong user name or password, or an account that is locked: vCenter does not always tell
+    /// which.
     InvalidLogin,
     /// The password was right, and is too old.
     PasswordExpired,
@@ -116,7 +117,8 @@ impl Fault {
         std::iter::successors(Some(self), |fault| fault.cause.as_deref())
     }
 
-    /// Whether this fault says that `object` does not exist. `NoPermission` and everything else does not.
+    /// Whether this fault says that `object` does not exist. `NoPermission` and everything else
+    /// does not.
     pub fn proves_absence_of(&self, object: &MoRef) -> bool {
         matches!(&self.kind, FaultKind::ManagedObjectNotFound { object: Some(missing) } if missing == object)
     }
@@ -165,7 +167,8 @@ impl std::error::Error for Fault {
     }
 }
 
-/// The members of all the faults we know, by name. No two faults give the same name another meaning.
+/// The members of all the faults we know, by name. No two faults give the same name another
+/// meaning.
 #[derive(Default)]
 struct Members {
     object: Option<MoRef>,

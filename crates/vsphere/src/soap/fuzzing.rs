@@ -10,8 +10,9 @@ use crate::collector::{Change, Found};
 use crate::inventory::Object;
 use crate::tasks::TaskInfo;
 
-/// Feeds `bytes` to everything that reads replies. The first byte chooses the size of the pieces. Returns how much
-/// was understood; never panics, never hangs, never takes memory out of proportion.
+/// Feeds `bytes` to everything that reads replies. The first byte chooses the size of the pieces.
+/// Returns how much was understood; never panics, never hangs, never takes memory out of
+/// proportion.
 pub fn decode(bytes: &[u8]) -> usize {
     let Some((size, document)) = bytes.split_first() else { return 0 };
     let mut understood = 0;

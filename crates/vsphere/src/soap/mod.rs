@@ -12,8 +12,9 @@
 //!   value ─── properties whose type is only known when they arrive
 //! ```
 //!
-//! Nothing here does I/O. Names are matched without their namespace prefix: vCenter's own schemas never use the
-//! same local name for two things inside one element, and the prefixes differ between releases.
+//! Nothing here does I/O. Names are matched without their namespace prefix: vCenter's own schemas
+//! never use the same local name for two things inside one element, and the prefixes differ between
+//! releases.
 
 pub(crate) mod codec;
 pub(crate) mod envelope;

@@ -7,7 +7,8 @@ use quick_xml::errors::{Error as ParseError, IllFormedError};
 use quick_xml::events::{BytesStart, Event};
 use snafu::Snafu;
 
-/// Elements nested deeper than this are refused: vCenter's deepest reply (a chain of 32 snapshots) needs under 60.
+/// Elements nested deeper than this are refused: vCenter's deepest reply (a chain of 32 snapshots)
+/// needs under 60.
 pub(crate) const MAX_DEPTH: usize = 200;
 
 /// Why a piece of XML could not be read.
@@ -83,7 +84,8 @@ impl XmlError {
 }
 
 impl From<ParseError> for XmlError {
-    /// The parser reports text that stops early as an error of its grammar; here that is [`XmlError::Ended`].
+    /// The parser reports text that stops early as an error of its grammar; here that is
+    /// [`XmlError::Ended`].
     fn from(source: ParseError) -> Self {
         match source {
             ParseError::Syntax(_)
@@ -126,7 +128,8 @@ impl Start<'_> {
     }
 }
 
-/// Attribute values with the five predefined entities resolved; a value with any other is taken as it stands.
+/// Attribute values with the five predefined entities resolved; a value with any other is taken as
+/// it stands.
 fn unescaped(value: Cow<'_, str>) -> Cow<'_, str> {
     if !value.contains('&') {
         return value;
@@ -141,7 +144,8 @@ fn local(name: &str) -> &str {
     name.rsplit_once(':').map_or(name, |(_, local)| local)
 }
 
-/// A cursor in XML text. It always stands inside an element (or before the root); the methods move it on.
+/// A cursor in XML text. It always stands inside an element (or before the root); the methods move
+/// it on.
 pub(crate) struct Reader<'x> {
     text: &'x str,
     events: Events<&'x [u8]>,
@@ -184,7 +188,8 @@ impl<'x> Reader<'x> {
     }
 
     /// The next child of the element the cursor stands in, or `None` once that element has ended.
-    /// The caller must read the child to its end (`text`, `skip`, or children until `None`) before asking again.
+    /// The caller must read the child to its end (`text`, `skip`, or children until `None`) before
+    /// asking again.
     pub(crate) fn next_child(&mut self) -> Result<Option<Start<'x>>, XmlError> {
         loop {
             match self.events.read_event()? {
@@ -206,8 +211,8 @@ impl<'x> Reader<'x> {
         }
     }
 
-    /// The text of the element the cursor stands in, exactly as it was written; the cursor leaves the element.
-    /// Children, where text was expected, are passed over.
+    /// The text of the element the cursor stands in, exactly as it was written; the cursor leaves
+    /// the element. Children, where text was expected, are passed over.
     pub(crate) fn text(&mut self) -> Result<Cow<'x, str>, XmlError> {
         let mut text = Cow::Borrowed("");
         loop {
@@ -245,7 +250,8 @@ impl<'x> Reader<'x> {
         Ok(())
     }
 
-    /// Passes over the rest of the element the cursor stands in and returns what was inside it, unread.
+    /// Passes over the rest of the element the cursor stands in and returns what was inside it,
+    /// unread.
     pub(crate) fn raw(&mut self) -> Result<&'x str, XmlError> {
         let from = self.position();
         self.skip()?;

@@ -1,8 +1,9 @@
 //! Reading a reply while it is still arriving.
 //!
-//! A large reply is a long list of small elements. [`Stream`] holds only the part of the text that was not read yet:
-//! an element is read in one go from what is there, and if it is not all there, the attempt is forgotten and made
-//! again when more has come. So no thread waits, no tree is built, and the whole text is never in memory.
+//! A large reply is a long list of small elements. [`Stream`] holds only the part of the text that
+//! was not read yet: an element is read in one go from what is there, and if it is not all there,
+//! the attempt is forgotten and made again when more has come. So no thread waits, no tree is
+//! built, and the whole text is never in memory.
 //!
 //! It does no I/O itself: the caller feeds it.
 
@@ -78,8 +79,8 @@ impl Stream {
 
     /// Reads one piece, or returns `None` when it has not all arrived.
     ///
-    /// After a failed attempt nothing is tried before the unread text has doubled, so that a large element that
-    /// arrives in small pieces costs no more than twice its reading.
+    /// After a failed attempt nothing is tried before the unread text has doubled, so that a large
+    /// element that arrives in small pieces costs no more than twice its reading.
     pub(crate) fn attempt<T>(
         &mut self,
         read: impl FnOnce(&mut Reader<'_>) -> Result<T, XmlError>,
@@ -105,7 +106,8 @@ impl Stream {
     }
 }
 
-/// Reads the next child, all of it, with `read`; the outer `None` of the result is the end of the parent.
+/// Reads the next child, all of it, with `read`; the outer `None` of the result is the end of the
+/// parent.
 pub(crate) fn child<T>(
     reader: &mut Reader<'_>,
     read: impl FnOnce(&Start<'_>, &mut Reader<'_>) -> Result<T, XmlError>,

@@ -9,8 +9,8 @@ use crate::moref::MoRef;
 
 /// A value of any type: an advanced option, the result of a task.
 ///
-/// The simple types are read at once. Anything else is kept as it came ([`Value::Object`]) until somebody who knows
-/// the type reads it.
+/// The simple types are read at once. Anything else is kept as it came ([`Value::Object`]) until
+/// somebody who knows the type reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `xsd:string`

@@ -1,14 +1,15 @@
 //! Writes XML text.
 
-/// XML under construction. Elements are closed by the code that opens them; nothing is checked here.
+/// XML under construction. Elements are closed by the code that opens them; nothing is checked
+/// here.
 #[derive(Debug)]
 pub(crate) struct Writer {
     out: String,
 }
 
 impl Default for Writer {
-    /// With room for an ordinary request: text that grows leaves copies of itself behind, and a login has a password
-    /// in it.
+    /// With room for an ordinary request: text that grows leaves copies of itself behind, and a
+    /// login has a password in it.
     fn default() -> Self {
         Self { out: String::with_capacity(4096) }
     }
@@ -48,8 +49,9 @@ impl Writer {
         self.out.push('>');
     }
 
-    /// Text, escaped so that a reader gets back exactly what was given. Characters that XML 1.0 cannot carry at all
-    /// (most control characters) become U+FFFD, as a server would refuse the whole request otherwise.
+    /// Text, escaped so that a reader gets back exactly what was given. Characters that XML 1.0
+    /// cannot carry at all (most control characters) become U+FFFD, as a server would refuse
+    /// the whole request otherwise.
     pub(crate) fn text(&mut self, text: &str) {
         for c in text.chars() {
             match c {

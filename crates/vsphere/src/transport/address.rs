@@ -10,8 +10,8 @@ const HTTPS: u16 = 443;
 
 /// Host and port of a vCenter.
 ///
-/// Reads what people write: `vc.example.com`, `vc.example.com:8443`, `10.0.0.1`, `fd00::1`, `[fd00::1]:8443`,
-/// `https://vc.example.com/sdk`.
+/// Reads what people write: `vc.example.com`, `vc.example.com:8443`, `10.0.0.1`, `fd00::1`,
+/// `[fd00::1]:8443`, `https://vc.example.com/sdk`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     host: String,

@@ -26,8 +26,8 @@ pub struct Limits {
     pub call: Duration,
     /// Between two pieces of a reply.
     pub idle: Duration,
-    /// How long vCenter may hold back its answer while a watch has nothing to report. Also the rhythm of a watch
-    /// on a quiet vCenter: one call in this time.
+    /// How long vCenter may hold back its answer while a watch has nothing to report. Also the
+    /// rhythm of a watch on a quiet vCenter: one call in this time.
     pub wait: Duration,
     /// Calls at the same time, watches not counted.
     pub concurrency: usize,
@@ -263,7 +263,8 @@ impl Incoming {
     }
 }
 
-/// Looks for an error of type `T` in the chain behind `error`. An I/O error hides the one it wraps from `source`.
+/// Looks for an error of type `T` in the chain behind `error`. An I/O error hides the one it wraps
+/// from `source`.
 fn find<'a, T: std::error::Error + 'static>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> Option<&'a T> {
@@ -288,7 +289,8 @@ fn find<'a, T: std::error::Error + 'static>(
     None
 }
 
-/// Whether any error in the chain says `words`: the only way the HTTP library tells a failed name lookup.
+/// Whether any error in the chain says `words`: the only way the HTTP library tells a failed name
+/// lookup.
 fn says(error: &(dyn std::error::Error + 'static), words: &str) -> bool {
     std::iter::successors(Some(error), |e| e.source()).any(|e| e.to_string().contains(words))
 }

@@ -7,8 +7,8 @@ const SECRET: [&str; 7] =
 /// At most this much of a body is shown.
 const SHOWN: usize = 16 << 10;
 
-/// `body` with every secret replaced, and cut to a length that a log can take. Values of guest variables
-/// (`guestinfo.*`) are replaced too: cloud-init puts passwords there.
+/// `body` with every secret replaced, and cut to a length that a log can take. Values of guest
+/// variables (`guestinfo.*`) are replaced too: cloud-init puts passwords there.
 pub(crate) fn redacted(body: &str) -> String {
     let mut out = String::with_capacity(body.len().min(SHOWN) + 64);
     let mut rest = body;
@@ -46,7 +46,8 @@ pub(crate) fn redacted(body: &str) -> String {
     out
 }
 
-/// `key` is also the name of an option or a device number: those are worth seeing. Session keys are long and hex.
+/// `key` is also the name of an option or a device number: those are worth seeing. Session keys are
+/// long and hex.
 fn is_plain_key(text: &str) -> bool {
     text.len() < 20 || text.contains('.')
 }

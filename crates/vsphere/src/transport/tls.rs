@@ -24,7 +24,8 @@ pub enum Trust {
     System,
     /// Its certificate is issued by an authority in this PEM bundle, or is itself in it.
     CaBundle(String),
-    /// Its certificate has this thumbprint. Name and validity are not looked at: the thumbprint is the proof.
+    /// Its certificate has this thumbprint. Name and validity are not looked at: the thumbprint is
+    /// the proof.
     Thumbprint(Thumbprint),
     /// It need not. Anybody on the path can read the password.
     Insecure,
@@ -238,8 +239,9 @@ impl ServerCertVerifier for Verifier {
                     Ok(verified) => return Ok(verified),
                     Err(error) => error,
                 };
-                // A self-signed certificate put into the bundle is its own issuer, which the library does not allow
-                // for. Being in the bundle it is trusted; name and validity still have to be right.
+                // A self-signed certificate put into the bundle is its own issuer, which the
+                // library does not allow for. Being in the bundle it is trusted;
+                // name and validity still have to be right.
                 let listed = or_is.iter().any(|trusted| trusted == end_entity);
                 match refusal(&error, end_entity) {
                     Refusal::Untrusted | Refusal::Other(_) if listed => {

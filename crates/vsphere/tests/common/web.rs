@@ -9,7 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use testkit::Authority;
 
-/// Answers every request with what `answer` makes of its first line. Its thread ends with the process.
+/// Answers every request with what `answer` makes of its first line. Its thread ends with the
+/// process.
 pub(crate) struct WebServer {
     pub(crate) address: SocketAddr,
     pub(crate) ca_pem: String,
