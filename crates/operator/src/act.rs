@@ -217,6 +217,11 @@ pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Erro
     })
 }
 
+/// Every kind of object a driver is made of.
+pub fn kinds() -> impl Iterator<Item = ApiResource> {
+    KINDS.iter().map(|(resource, _)| resource.clone())
+}
+
 async fn apply(client: &Client, object: &Object, applied: &Applied) -> Result<(), Error> {
     let id = ObjectId::of(object);
     let api = api_of(client, &id)?;

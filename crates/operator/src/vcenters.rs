@@ -2,7 +2,8 @@
 //!
 //! A connection lives as long as its object and its Secret do not change. Credentials are tried once
 //! for each version of the Secret: a wrong password is never tried again until somebody changes it.
-//! What passes by itself (a vCenter that restarts) is tried again with growing pauses.
+//! What may pass (a vCenter that restarts, a right that is given later) is tried again with growing
+//! pauses, on the same session where there is one.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -162,18 +163,44 @@ async fn keep(
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
     loop {
         let failed = match connect(&wanted, build).await {
-            Ok(client) => follow(&client, &wanted, &tell).await,
-            Err(error) => Err(error),
+            Ok(client) => stay(&client, &wanted, &backoff, &tell).await,
+            Err(error) => error,
         };
-        // A watch that merely ended begins again, as after a failure that passes.
-        if let Err(failed) = &failed {
-            tell(failure(failed), None, false);
-        }
-        if let Err(failed) = failed
-            && !failed.is_transient()
-        {
-            tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.story(), "vCenter not verified");
+        tell(failure(&failed), None, false);
+        tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.story(), "vCenter not verified");
+        if may_log_in(&failed) {
             return std::future::pending().await;
+        }
+        tokio::time::sleep(backoff.failed(())).await;
+    }
+}
+
+/// Whether another attempt to connect would log in with what was refused already. What fails before
+/// a login (no answer, a certificate, something that is no vCenter) may be tried as often as one
+/// likes, and is found mended without anybody telling.
+fn may_log_in(failed: &vsphere::Error) -> bool {
+    use vsphere::Error;
+    let before = matches!(
+        failed,
+        Error::Certificate { .. } | Error::NotTls { .. } | Error::NotVcenter { .. }
+    );
+    !(failed.is_transient() || before)
+}
+
+/// Follows the inventory on one session, through everything but a refused login: what a user may see
+/// changes, datacenters come and go, and none of it needs another session.
+async fn stay(
+    client: &Client,
+    wanted: &Wanted,
+    backoff: &Backoff<()>,
+    tell: &impl Fn(VcenterState, Option<Inventory>, bool),
+) -> Arc<vsphere::Error> {
+    loop {
+        if let Err(failed) = follow(client, wanted, tell).await {
+            if matches!(*failed, vsphere::Error::LoginRefused { .. }) {
+                return failed;
+            }
+            tell(failure(&failed), None, false);
         }
         tokio::time::sleep(backoff.failed(())).await;
     }

@@ -22,7 +22,10 @@ pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::E
         let before = rival.status.clone().unwrap_or_default();
         let mut after = api::VDOConfigStatus {
             observed_generation: rival.generation,
-            conditions: before.conditions.clone(),
+            conditions: condition::get(&before.conditions, condition::READY)
+                .cloned()
+                .into_iter()
+                .collect(),
             ..api::VDOConfigStatus::default()
         };
         condition::set(

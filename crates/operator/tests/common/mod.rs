@@ -20,9 +20,7 @@ use kube::{
 };
 use operator::facts::ObjectId;
 use serde_json::{Value, json};
-use testkit::{
-    ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, VcenterUser, Workdir, eventually,
-};
+use testkit::{ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Workdir, eventually};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
@@ -34,6 +32,8 @@ pub struct Stage {
     pub workdir: Workdir,
     /// Where the vCenter is reached, if not directly.
     pub address: Option<std::net::SocketAddr>,
+    /// For how many seconds an operator that was killed is taken to lead.
+    pub lease: u32,
 }
 
 impl Stage {
@@ -60,8 +60,6 @@ impl Stage {
                 "k8s-zone",
                 &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
             );
-        let mut inventory = inventory;
-        inventory.users = vec![VcenterUser::new("k8s@vsphere.local", "first-password")];
         let vms = inventory.datacenters[0].vms.clone();
         let vcenter = Vcenter::start(inventory).await;
         let nodes = Nodes::start(&plane).await;
@@ -80,6 +78,7 @@ impl Stage {
             nodes,
             workdir: Workdir::new("operator").unwrap(),
             address: None,
+            lease: 2,
         };
         stage.install().await;
         stage
@@ -128,7 +127,7 @@ impl Stage {
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
             "--listen=127.0.0.1:0".into(),
-            "--lease=2".into(),
+            format!("--lease={}", self.lease),
             "--log=info,operator=debug".into(),
         ];
         let arguments = arguments.into_iter().chain(more.iter().map(|&a| a.to_owned()));

@@ -1,0 +1,165 @@
+//! Whose drivers they are, and what becomes of them when objects come and go.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use api::{VDOConfig, VsphereCloudConfig};
+use common::{NAMESPACE, Stage};
+use k8s_openapi::{
+    api::apps::v1::Deployment,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
+};
+use serde_json::json;
+use testkit::eventually;
+
+const CSI: &str = "vmware-system-csi";
+
+fn storage() -> serde_json::Value {
+    json!({"storageProvider": {"vsphereCloudConfig": "vc"}})
+}
+
+#[tokio::test]
+async fn a_driver_by_other_hands_is_left_alone_and_a_second_config_changes_nothing() {
+    let stage = Stage::of(1, false).await;
+    let labels = json!({"app": "theirs"});
+    let theirs = json!({
+        "metadata": {"name": "vsphere-csi-controller", "namespace": "kube-system"},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "driver", "image": "example.com/vsphere-csi/driver:v2.7.0"}]},
+            },
+        },
+    });
+    let theirs: Deployment = serde_json::from_value(theirs).unwrap();
+    let deployments = Api::<Deployment>::namespaced(stage.client(), "kube-system");
+    deployments.create(&PostParams::default(), &theirs).await.unwrap();
+    let _operator = stage.operator();
+    stage.configure(storage()).await;
+
+    let finding = stage.finding("VDO-1902", 30).await;
+    assert!(finding.seen.unwrap().contains("kube-system"));
+    assert_eq!(
+        stage.writes(),
+        Vec::<String>::new(),
+        "nothing of ours beside it, nothing of theirs"
+    );
+
+    let rival =
+        json!({"metadata": {"name": "zz-rival", "namespace": NAMESPACE}, "spec": storage()});
+    let rival: VDOConfig = serde_json::from_value(rival).unwrap();
+    let configs = Api::<VDOConfig>::namespaced(stage.client(), NAMESPACE);
+    configs.create(&PostParams::default(), &rival).await.unwrap();
+    let finding = stage.finding("VDO-1001", 20).await;
+    assert!(finding.seen.unwrap().contains("zz-rival"));
+    let message = eventually("the rival is told", 20, async || {
+        let status = configs.get("zz-rival").await.map_err(|e| e.to_string())?.status;
+        let status = status.ok_or("no status yet")?;
+        let ready = api::condition::get(&status.conditions, "Ready").ok_or("no condition")?;
+        Ok::<_, String>(ready.message.clone())
+    })
+    .await;
+    assert!(message.contains("vmware-system-vdo/vdo-config"), "{message}");
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
+    let stage = Stage::of(1, false).await;
+    // As after a change of the definition: what is stored does not fit what is expected.
+    let definitions = Api::<CustomResourceDefinition>::all(stage.client());
+    let name = "vspherecloudconfigs.vdo.vmware.com";
+    let mut definition = definitions.get(name).await.unwrap();
+    let anything = json!({"openAPIV3Schema": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    }});
+    definition.spec.versions[0].schema = Some(serde_json::from_value(anything).unwrap());
+    definitions.replace(name, &PostParams::default(), &definition).await.unwrap();
+    let resource = ApiResource::erase::<VsphereCloudConfig>(&());
+    let odd = Api::<DynamicObject>::namespaced_with(stage.client(), NAMESPACE, &resource);
+    eventually("the odd one is accepted", 20, async || {
+        let object = DynamicObject::new("odd", &resource).data(json!({"spec": {"vcIp": 42}}));
+        odd.create(&PostParams::default(), &object).await.map(drop)
+    })
+    .await;
+
+    let operator = stage.operator();
+    stage.configure(storage()).await;
+    stage.ready(&operator, 60).await;
+    assert!(operator.log().contains("cannot be read"), "it is said");
+}
+
+#[tokio::test]
+async fn drivers_outlive_their_config_unless_it_says_otherwise() {
+    let (stage, operator) = Stage::with_storage(&[]).await;
+    let configs = Api::<VDOConfig>::namespaced(stage.client(), NAMESPACE);
+    let gone = async || {
+        eventually("the config is gone", 30, async || {
+            match configs.get_opt("vdo-config").await.map_err(|e| e.to_string())? {
+                None => Ok(()),
+                Some(_) => Err("still there".to_owned()),
+            }
+        })
+        .await;
+    };
+    let before = stage.controller().await.metadata;
+    configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
+    gone().await;
+
+    // The same wish again, now with the drivers to go with it: what runs is taken up as it is.
+    let mut spec = storage();
+    spec["deletionPolicy"] = json!("Remove");
+    let again = json!({"metadata": {"name": "vdo-config", "namespace": NAMESPACE}, "spec": spec});
+    let again: VDOConfig = serde_json::from_value(again).unwrap();
+    configs.create(&PostParams::default(), &again).await.unwrap();
+    stage.ready(&operator, 30).await;
+    let after = stage.controller().await.metadata;
+    assert_eq!((after.uid, after.generation), (before.uid, before.generation));
+    let has_finalizer = |config: &VDOConfig| config.metadata.finalizers.is_some();
+    eventually("it has a finalizer", 20, async || {
+        if has_finalizer(&stage.config().await) { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+
+    stage.attach("pv-1", "node-1").await;
+    configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
+    stage.finding("VDO-1904", 20).await;
+    assert!(stage.controller().await.metadata.deletion_timestamp.is_none());
+    let attachments = Api::<k8s_openapi::api::storage::v1::VolumeAttachment>::all(stage.client());
+    attachments.delete("csi-pv-1", &DeleteParams::default()).await.unwrap();
+    gone().await;
+    let deployments = Api::<Deployment>::namespaced(stage.client(), CSI);
+    eventually("the driver is gone", 30, async || {
+        match deployments.get_opt("vsphere-csi-controller").await.map_err(|e| e.to_string())? {
+            None => Ok(()),
+            Some(_) => Err(operator.tail()),
+        }
+    })
+    .await;
+    assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_api_server_that_restarts_is_met_again() {
+    let mut stage = Stage::of(1, false).await;
+    stage.lease = 15;
+    let operator = stage.operator();
+    stage.configure(storage()).await;
+    stage.ready(&operator, 60).await;
+    stage.plane.kill_api_server();
+    stage.plane.restart_api_server().await;
+    stage.change(json!({"spec": {"storageProvider": {"clusterDistribution": "Testbed"}}})).await;
+    eventually("the change arrives", 60, async || {
+        assert!(operator.ended().is_none(), "{}", operator.tail());
+        let text = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+        if text.contains("Testbed") { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+}
