@@ -108,17 +108,19 @@ pub enum Refusal {
         /// The id of the key.
         key: KeyId,
     },
-    /// Older than the one in use.
-    #[snafu(display("the catalog has serial {offered}, older than {in_use}, which is in use"))]
+    /// Older than one that was taken before.
+    #[snafu(display(
+        "the catalog has serial {offered}, older than {newest}, which was taken before"
+    ))]
     RolledBack {
         /// The one offered.
         offered: u64,
-        /// The one in use.
-        in_use: u64,
+        /// The newest taken so far.
+        newest: u64,
     },
     /// Two catalogs with one serial.
     #[snafu(display(
-        "the catalog has serial {serial} like the one in use, but says something else"
+        "the catalog has serial {serial} like one taken before, but says something else"
     ))]
     SerialReused {
         /// The serial.
@@ -373,17 +375,40 @@ pub struct Shelf {
     catalog: Arc<Catalog>,
     /// SHA-256 of the text it was read from.
     digest: [u8; 32],
-    signed: bool,
+    newest: Newest,
+}
+
+/// The newest signed catalog ever taken. It outlives its use: a catalog written by hand may stand in
+/// between, and must not open the way back.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    serial: u64,
+    /// Its text, if this program saw it; of one from before a restart only the serial is known.
+    digest: Option<[u8; 32]>,
 }
 
 impl Shelf {
     /// Starts with the embedded catalog, which is as good as signed: it came with the program.
     pub fn embedded() -> Self {
-        Self {
-            catalog: Arc::new(crate::embedded().clone()),
-            digest: sha256(crate::EMBEDDED.as_bytes()),
-            signed: true,
+        let catalog = Arc::new(crate::embedded().clone());
+        let digest = sha256(crate::EMBEDDED.as_bytes());
+        let newest = Newest { serial: catalog.serial, digest: Some(digest) };
+        Self { catalog, digest, newest }
+    }
+
+    /// Takes no signed catalog older than `serial`: the highest that was in use before a restart, as
+    /// [`Shelf::floor`] told it. A catalog of this very serial is taken, since it is the one to go on with.
+    #[must_use]
+    pub fn with_floor(mut self, serial: u64) -> Self {
+        if serial > self.newest.serial {
+            self.newest = Newest { serial, digest: None };
         }
+        self
+    }
+
+    /// The highest serial of a signed catalog taken so far, to be kept over a restart.
+    pub fn floor(&self) -> u64 {
+        self.newest.serial
     }
 
     /// The catalog in use.
@@ -425,21 +450,26 @@ impl Shelf {
             return Ok(false);
         }
         let catalog = read(&text)?;
+        let mut newest = self.newest;
         if signed {
-            self.check_order(&catalog, now)?;
+            self.check_order(&catalog, digest, now)?;
+            newest = Newest { serial: catalog.serial, digest: Some(digest) };
         }
-        *self = Self { catalog: Arc::new(catalog), digest, signed };
+        *self = Self { catalog: Arc::new(catalog), digest, newest };
         Ok(true)
     }
 
-    fn check_order(&self, offered: &Catalog, now: Timestamp) -> Result<(), Refusal> {
-        // A catalog the admin wrote by hand has no place in the order of signed ones.
-        if self.signed {
-            let (offered, in_use) = (offered.serial, self.catalog.serial);
-            ensure!(offered != in_use, SerialReusedSnafu { serial: offered });
-            ensure!(offered > in_use, RolledBackSnafu { offered, in_use });
-        }
-        if let Some(expired) = offered.expires.filter(|expires| *expires <= now) {
+    fn check_order(
+        &self,
+        catalog: &Catalog,
+        digest: [u8; 32],
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let (offered, newest) = (catalog.serial, self.newest.serial);
+        ensure!(offered >= newest, RolledBackSnafu { offered, newest });
+        let another = self.newest.digest.is_some_and(|known| known != digest);
+        ensure!(offered > newest || !another, SerialReusedSnafu { serial: offered });
+        if let Some(expired) = catalog.expires.filter(|expires| *expires <= now) {
             return ExpiredSnafu { expired }.fail();
         }
         Ok(())

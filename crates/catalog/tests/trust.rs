@@ -127,8 +127,49 @@ fn a_rolled_back_catalog_is_refused() {
     let mut shelf = Shelf::embedded();
     shelf.offer(&bundle(&text(7), first), trust, now()).unwrap();
     let error = shelf.offer(&bundle(&text(6), second), trust, now()).unwrap_err();
-    assert_eq!(error.to_string(), "the catalog has serial 6, older than 7, which is in use");
+    assert_eq!(error.to_string(), "the catalog has serial 6, older than 7, which was taken before");
     assert_eq!(shelf.catalog().serial, 7);
+}
+
+/// A key read again, for tests that sign more than once with it.
+fn again(pem: &str) -> SigningKey {
+    SigningKey::from_pem(pem).unwrap()
+}
+
+#[test]
+fn a_catalog_written_by_hand_in_between_does_not_open_the_way_back() {
+    let (key, pem) = SigningKey::generate().unwrap();
+    let keys = [key.public()];
+    let trust = Trust { keys: &keys, unsigned: true };
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.offer(&bundle(&text(50), key), trust, now()).unwrap());
+    assert!(shelf.offer(text(2).as_bytes(), trust, now()).unwrap(), "the admin's own is taken");
+    let error = shelf.offer(&bundle(&text(3), again(&pem)), trust, now()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the catalog has serial 3, older than 50, which was taken before"
+    );
+    assert_eq!(shelf.catalog().serial, 2);
+    assert!(
+        shelf.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap(),
+        "the one from before is taken again"
+    );
+}
+
+#[test]
+fn a_restart_does_not_open_the_way_back() {
+    let (key, pem) = SigningKey::generate().unwrap();
+    let keys = [key.public()];
+    let trust = Trust { keys: &keys, unsigned: false };
+    let mut before = Shelf::embedded();
+    before.offer(&bundle(&text(50), key), trust, now()).unwrap();
+    assert_eq!(before.floor(), 50);
+    let mut shelf = Shelf::embedded().with_floor(before.floor());
+    assert!(shelf.offer(&bundle(&text(3), again(&pem)), trust, now()).is_err());
+    assert_eq!(*shelf.catalog(), *embedded());
+    assert!(shelf.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap());
+    assert_eq!(shelf.catalog().serial, 50);
+    assert_eq!(Shelf::embedded().with_floor(0).floor(), 1, "the floor never sinks");
 }
 
 #[test]
@@ -137,7 +178,7 @@ fn two_catalogs_with_one_serial_are_not_both_believed() {
     let public = [key.public()];
     let other = text(1).replace("newestVsphere: \"9.1\"", "newestVsphere: \"9.2\"");
     let sentence = refused(&bundle(&other, key), &public);
-    assert!(sentence.starts_with("the catalog has serial 1 like the one in use"), "{sentence}");
+    assert!(sentence.starts_with("the catalog has serial 1 like one taken before"), "{sentence}");
 }
 
 #[test]
