@@ -13,7 +13,7 @@ use std::{
 
 use kube::{Client, config::Kubeconfig};
 use snafu::ResultExt;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::Instant};
 
 pub use self::kubeconfig::User;
 use crate::{
@@ -42,6 +42,8 @@ pub struct ControlPlane {
     admin: Identity,
     ports: Vec<Port>,
     options: ControlPlaneBuilder,
+    /// How long each part took until it was ready.
+    took: Vec<(&'static str, Duration)>,
     workdir: Workdir,
 }
 
@@ -91,7 +93,9 @@ impl ControlPlaneBuilder {
             &workdir,
         )?;
         let etcd_address = loopback(ports[0].number);
+        let began = Instant::now();
         etcd.ready(PATIENCE, async || TcpStream::connect(etcd_address).await.map(drop)).await?;
+        let took = vec![("etcd", began.elapsed())];
         let mut plane = ControlPlane {
             scheduler: None,
             controller_manager: None,
@@ -101,9 +105,12 @@ impl ControlPlaneBuilder {
             admin,
             ports,
             options: self,
+            took,
             workdir,
         };
+        let began = Instant::now();
         plane.launch_api_server().await?;
+        plane.took.push(("kube-apiserver", began.elapsed()));
         if plane.options.controllers {
             plane.launch_controllers().await?;
         }
@@ -197,6 +204,11 @@ impl ControlPlane {
         all
     }
 
+    /// How long each part took from its start until it was ready.
+    pub fn start_times(&self) -> &[(&'static str, Duration)] {
+        &self.took
+    }
+
     /// The folder that holds its files and the logs of its peers.
     pub fn folder(&self) -> &Path {
         self.workdir.path()
@@ -235,9 +247,12 @@ impl ControlPlane {
         let spawn = |name, arguments| Process::spawn_peer(name, name, arguments, &self.workdir);
         let (manager, scheduler) =
             (spawn("kube-controller-manager", manager)?, spawn("kube-scheduler", scheduler)?);
-        for (process, port) in [(&manager, &self.ports[3]), (&scheduler, &self.ports[4])] {
-            let address = loopback(port.number);
+        let began = Instant::now();
+        let parts = [("kube-controller-manager", &manager, 3), ("kube-scheduler", &scheduler, 4)];
+        for (name, process, port) in parts {
+            let address = loopback(self.ports[port].number);
             process.ready(PATIENCE, async || TcpStream::connect(address).await.map(drop)).await?;
+            self.took.push((name, began.elapsed()));
         }
         (self.controller_manager, self.scheduler) = (Some(manager), Some(scheduler));
         Ok(())
