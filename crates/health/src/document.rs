@@ -228,7 +228,11 @@ mod tests {
         for file in files() {
             let committed = std::fs::read_to_string(format!("{root}/{}", file.path));
             let same = committed.is_ok_and(|text| text == file.text);
-            assert!(same, "{} is not up to date: run make generate", file.path);
+            assert!(
+                same,
+                "{} is not up to date: run cargo run -p health --example generate_findings -- .",
+                file.path
+            );
         }
     }
 }

@@ -12,6 +12,7 @@ mod holds_volumes;
 mod host;
 mod initialised;
 mod kubelet_version;
+mod listed;
 mod multipath;
 mod power;
 mod provider_id;
@@ -26,6 +27,7 @@ mod volume_limit;
 use crate::check::Check;
 
 pub(super) const CHECKS: &[&Check] = &[
+    &listed::CHECK,
     &vm_found::CHECK,
     &sight::CHECK,
     &disk_uuid::CHECK,
