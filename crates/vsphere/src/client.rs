@@ -194,6 +194,11 @@ impl Client {
         self.inner.session.ticket(Side::Soap).await
     }
 
+    /// Says that the session is in use, so that it need not be kept alive.
+    pub(crate) fn touch(&self) {
+        self.inner.session.touch(Side::Soap);
+    }
+
     pub(crate) fn expired(&self, ticket: &Ticket) {
         self.inner.session.expired(Side::Soap, ticket);
     }

@@ -15,7 +15,7 @@ use testkit::{Authority, Fault, FaultProxy, Inventory, Vcenter};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use vsphere::inventory::{Selection, Vm};
 use vsphere::vm::VmChange;
-use vsphere::{Client, ClientBuilder, Credentials, Error, FaultKind, Limits, Refusal, Trust};
+use vsphere::{Client, ClientBuilder, Credentials, Error, Limits, Refusal, Trust};
 
 /// The error of a connection that must fail, and its whole text.
 async fn refused(builder: ClientBuilder) -> (Error, String) {
@@ -204,6 +204,16 @@ async fn a_bundle_may_hold_the_certificate_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_signed_by_itself_is_untrusted_until_it_is_in_the_bundle() {
+    let server = WebServer::self_signed(|_| answer("404 Not Found", "text/html", ""));
+    let address = server.address.to_string();
+    let (error, story) = refused(to(&address).trust(Trust::System)).await;
+    assert_eq!(error.kind(), "certificate_untrusted", "{story}");
+    let (error, story) = refused(to(&address).trust(Trust::CaBundle(server.ca_pem))).await;
+    assert!(matches!(error, Error::NotVcenter { .. }), "the certificate is accepted: {story}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn names_and_both_families_of_addresses_are_reached() {
     let vcenter = Vcenter::start(Inventory::small()).await;
     let by_name = format!("localhost:{}", vcenter.address().port());
@@ -341,91 +351,6 @@ async fn a_reply_without_end_is_cut_off() {
         to(&server.address.to_string()).trust(Trust::CaBundle(server.ca_pem)).limits(limits);
     let (error, story) = refused(builder).await;
     assert!(matches!(error, Error::TooLarge { limit: 100_000, .. }), "{story}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_fails_is_slow_or_never_ends() {
-    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let (client, counter) = counted(&vcenter).await;
-    let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
-    let change = VmChange::default().option("guestinfo.x", "y");
-    let soon = Duration::from_secs(20);
-
-    client.reconfigure(&vm, &change).await.unwrap().wait(soon).await.expect("it succeeds");
-
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_fails("InvalidState").times(1)).await;
-    let error = client.reconfigure(&vm, &change).await.unwrap().wait(soon).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::TaskFailed { source, .. } if source.kind == FaultKind::InvalidState),
-        "{}",
-        error.story()
-    );
-    assert!(error.to_string().contains("the task ReconfigVM_Task on"), "{error}");
-
-    vcenter.clear_faults().await;
-    vcenter
-        .fault(Fault::on("ReconfigVM_Task").task_takes(Duration::from_millis(600)).times(1))
-        .await;
-    let mut task = client.reconfigure(&vm, &change).await.unwrap();
-    let mut seen = Vec::new();
-    while task.progress() < 100 {
-        task.changed().await;
-        seen.push(task.progress());
-    }
-    task.wait(soon).await.unwrap();
-    assert!(seen.len() > 1 && seen.is_sorted(), "progress is told on the way: {seen:?}");
-
-    vcenter.clear_faults().await;
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
-    let task = client.reconfigure(&vm, &change).await.unwrap();
-    let reference = task.reference().clone();
-    let error = task.wait(Duration::from_millis(300)).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::TaskUnfinished { task, .. } if *task == reference),
-        "{}",
-        error.story()
-    );
-    assert!(error.to_string().contains("goes on there"), "{error}");
-    assert_eq!(
-        counter.of("CreateFilter"),
-        counter.of("CreateListView"),
-        "tasks share their filters"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_tasks_are_awaited_by_one_filter() {
-    let vcenter = Vcenter::start(Inventory::with_vms(40)).await;
-    let (client, counter) = counted(&vcenter).await;
-    let vms = client.collect(&vms()).await.unwrap().vms();
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_takes(Duration::from_millis(300))).await;
-    let change = VmChange::default().option("guestinfo.x", "y");
-    let run = |reference| {
-        let (client, change) = (client.clone(), change.clone());
-        async move { client.reconfigure(&reference, &change).await?.wait(Duration::from_secs(30)).await }
-    };
-    let outcomes = futures::future::join_all(vms.iter().map(|vm| run(vm.reference.clone()))).await;
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    assert!(counter.of("CreateFilter") <= 3, "{:?}", counter.all());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_waited_for_across_the_end_of_a_session() {
-    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let (client, counter) = counted(&vcenter).await;
-    let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
-    let change = VmChange::default().option("guestinfo.x", "y");
-    let task = client.reconfigure(&vm, &change).await.unwrap();
-    common::holds("the task is watched", || counter.of("WaitForUpdatesEx") > 0).await;
-    vcenter.expire_sessions("").await;
-    common::holds("the task is watched in a new session", || counter.of("CreateFilter") > 1).await;
-    let error = task.wait(Duration::from_millis(100)).await.unwrap_err();
-    assert!(matches!(error, Error::TaskUnfinished { .. }), "it is still known: {}", error.story());
-
-    let unknown = client.resume_task("Task:task-999999".parse().unwrap());
-    let error = unknown.wait(Duration::from_secs(20)).await.unwrap_err();
-    assert!(matches!(error, Error::TaskLost { .. }), "{}", error.story());
 }
 
 /// The environment of a process cannot be changed safely while it runs: this test runs itself again

@@ -178,6 +178,7 @@ impl Collector {
             self.read_set(&mut reply, &mut waited, &mut version).await?;
         }
         reply.finish().await?;
+        client.touch();
         if let Some(version) = version {
             self.version = version;
         }

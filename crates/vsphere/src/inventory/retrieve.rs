@@ -40,8 +40,8 @@ impl Client {
         Ok(tree)
     }
 
-    /// Finds machines by BIOS uuid, in either byte order, without a watch: one call, however many
-    /// are asked for. The tree holds all machines that can be seen; use its lookups.
+    /// All machines with what they are found by, without a watch: one call, however many are then
+    /// looked up in the tree.
     pub async fn find_vms(&self) -> Result<Tree, Error> {
         self.collect(&Selection::new().vms(&[Vm::IDENTITY])).await
     }

@@ -272,6 +272,10 @@ impl Follower {
                 self.abandon(collector, &error).await;
             }
             failures += 1;
+            if error.is_not_authenticated() && failures == 1 {
+                // The session was ended, vCenter is well: a new one is opened at once.
+                continue;
+            }
             self.unreachable(error);
             tokio::select! {
                 () = tokio::time::sleep(pause(self.client.limits(), failures)) => {}

@@ -281,6 +281,11 @@ impl Session {
         }
     }
 
+    /// Says that the session is in use by something that does not ask for it each time.
+    pub(crate) fn touch(&self, side: Side) {
+        self.lane(side).touch(self.started.elapsed());
+    }
+
     /// How long the session, if there is one, has not been used.
     pub(crate) fn idle(&self, side: Side) -> Option<std::time::Duration> {
         let lane = self.lane(side);

@@ -296,6 +296,12 @@ fn refusal(error: &rustls::Error, certificate: &[u8]) -> Refusal {
             Refusal::Name { names: names(certificate) }
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => Refusal::Untrusted,
+        // A self-signed certificate that calls itself an authority; the library has no name for it.
+        CertificateError::Other(OtherError(error))
+            if format!("{error:?}").contains("CaUsedAsEndEntity") =>
+        {
+            Refusal::Untrusted
+        }
         other => Refusal::Other(other.to_string()),
     }
 }

@@ -26,14 +26,31 @@ pub(crate) fn answer(status: &str, content_type: &str, body: &str) -> Vec<u8> {
 }
 
 impl WebServer {
+    /// With a certificate signed by itself that calls itself an authority, as appliances make them.
+    pub(crate) fn self_signed(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> Self {
+        let mut parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = parameters.self_signed(&key).unwrap().pem();
+        Self::serve(&certificate, &key.serialize_pem(), certificate.clone(), answer)
+    }
+
     pub(crate) fn start(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> Self {
-        testkit::install_tls_provider();
         let authority = Authority::new("web").unwrap();
         let identity = authority.server(&["127.0.0.1"]).unwrap();
-        let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
-            .collect::<Result<_, _>>()
-            .unwrap();
-        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+        Self::serve(&identity.certificate, &identity.key, authority.certificate(), answer)
+    }
+
+    fn serve(
+        certificate: &str,
+        key: &str,
+        ca_pem: String,
+        answer: impl Fn(&str) -> Vec<u8> + Send + 'static,
+    ) -> Self {
+        testkit::install_tls_provider();
+        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+        let chain = chain.collect::<Result<_, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let config =
             ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
         let config = Arc::new(config);
@@ -45,7 +62,7 @@ impl WebServer {
                 let _ = serve(&config, connection, &answer);
             }
         });
-        Self { address, ca_pem: authority.certificate() }
+        Self { address, ca_pem }
     }
 }
 
