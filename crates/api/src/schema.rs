@@ -50,7 +50,8 @@ fn schema_of<K: JsonSchema>() -> JSONSchemaProps {
             properties.remove("kind");
             properties.remove("metadata");
         }
-        root.insert("required".into(), serde_json::json!(["spec"]));
+        // The predecessor took objects without a spec, so they are stored and must stay valid.
+        root.remove("required");
     }
     // Keywords without a place in a definition (title, const, …) are dropped by this.
     serde_json::from_value(schema).unwrap_or_default()

@@ -10,15 +10,16 @@ use std::fmt;
 use std::ops::Deref;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-/// Defines a text type: documentation, name, longest length, rule, message.
+/// Defines a text type: documentation, name (and how it is read, if not as it stands), longest
+/// length, rule, message.
 macro_rules! text {
-    ($(#[$doc:meta])* $name:ident, max $max:literal, $rule:expr, $message:literal) => {
+    ($(#[$doc:meta])* $name:ident $(#[$reading:meta])?, max $max:literal, $rule:expr, $message:literal) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(pub String);
+        pub struct $name($(#[$reading])? pub String);
 
         impl Deref for $name {
             type Target = str;
@@ -79,6 +80,20 @@ macro_rules! octet {
     };
 }
 
+/// A number of a version: no zero in front.
+macro_rules! number {
+    () => {
+        "(0|[1-9][0-9]*)"
+    };
+}
+
+/// One part of what follows the `-` of a version: a number, or letters and digits.
+macro_rules! prerelease {
+    () => {
+        "(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+    };
+}
+
 macro_rules! v4 {
     () => {
         concat!("(", octet!(), "\\.){3}", octet!())
@@ -101,7 +116,10 @@ text!(
 text!(
     /// A driver release.
     ReleaseVersion, max 64,
-    "self.matches(r'^v?[0-9]+\\.[0-9]+\\.[0-9]+([-+][0-9A-Za-z.+-]+)?$')",
+    concat!(
+        "self.matches(r'^v?", number!(), "\\.", number!(), "\\.", number!(),
+        "(-", prerelease!(), "(\\.", prerelease!(), ")*)?(\\+[0-9A-Za-z-]+(\\.[0-9A-Za-z-]+)*)?$')"
+    ),
     "must be a full version such as 3.7.0"
 );
 
@@ -131,9 +149,10 @@ text!(
 );
 
 text!(
-    /// A datastore's URL.
-    DatastoreUrl, max 1024,
-    "self.startsWith('ds:///')",
+    /// A datastore's URL. Older tools stored `ds:///a, ds:///b` as `["ds:///a", " ds:///b"]`; the
+    /// blanks are taken off when it is read.
+    DatastoreUrl #[serde(deserialize_with = "without_blanks")], max 1024,
+    "self.matches(r'^ *ds:///')",
     "must be the URL of a datastore as its summary page shows it, such as ds:///vmfs/volumes/vsan:52cdfa80721ff516-ea1e993113acfc77/"
 );
 
@@ -232,6 +251,10 @@ impl JsonSchema for SharePermission {
             }],
         })
     }
+}
+
+fn without_blanks<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| text.trim().to_owned())
 }
 
 impl Span {
