@@ -135,6 +135,7 @@ impl Client {
         };
         tasks.shared.more.notify_one();
         let mut runner = tasks.runner.lock().unwrap_or_else(PoisonError::into_inner);
+        while runner.try_join_next().is_some() {}
         if runner.is_empty() {
             runner.spawn(run(self.downgrade(), Arc::clone(&tasks.shared), self.limits().clone()));
         }
