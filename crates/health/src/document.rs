@@ -234,5 +234,7 @@ mod tests {
                 file.path
             );
         }
+        let folder = std::fs::read_dir(format!("{root}/docs/findings")).unwrap();
+        assert_eq!(folder.count(), files().len(), "a page of docs/findings belongs to no code");
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     causes,
     check::Hit,
     facts::{Acknowledged, Facts},
+    redact,
 };
 
 /// How many findings a status carries.
@@ -173,7 +174,7 @@ fn builder(hit: &Hit) -> api::finding::Builder {
 /// What was seen and what to do, for one object.
 fn texts(hit: &Hit) -> (String, Vec<String>) {
     let finding = builder(hit).build();
-    (finding.seen.unwrap_or_default(), finding.remedy)
+    (redact::clean(&finding.seen.unwrap_or_default()), finding.remedy)
 }
 
 fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {

@@ -57,6 +57,10 @@ mod tests {
     use api::finding::CATALOGUE;
 
     use super::*;
+    use crate::{
+        facts::{Facts, Vcenter},
+        testing::codes_of,
+    };
 
     #[test]
     fn every_finding_of_this_crate_is_given_by_a_check_or_by_the_report() {
@@ -65,6 +69,25 @@ mod tests {
         for definition in CATALOGUE.iter().filter(|d| ("VDO-12".."VDO-19").contains(&d.code)) {
             let by_report = ["VDO-1801", "VDO-1802"].contains(&definition.code);
             assert!(by_report || given.contains(definition.code), "{}", definition.code);
+        }
+    }
+
+    #[test]
+    fn whoever_knows_nothing_accuses_nobody() {
+        let healthy = crate::sample::cluster(crate::facts::Platform::Kubernetes);
+        let mut blind =
+            Facts { now: healthy.now, wanted: healthy.wanted.clone(), ..Facts::default() };
+        blind.vcenters = healthy.vcenters.clone();
+        for vcenter in blind.vcenters.values_mut() {
+            let known = vcenter.clone();
+            *vcenter = Vcenter { name: known.name, user: known.user, ..Vcenter::default() };
+        }
+        for facts in [Facts::default(), blind] {
+            for check in all() {
+                for code in codes_of(check, &facts) {
+                    assert_eq!(code, "VDO-1801", "{} accuses somebody", check.name);
+                }
+            }
         }
     }
 
