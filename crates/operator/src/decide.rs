@@ -38,6 +38,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use self::removal::is_kept;
 use crate::{
+    catalogs::{Trouble, TroubleKind},
     facts::{Facts, Platform, Vcenter, VcenterState},
     names,
     plan::{Next, Plan},
@@ -51,6 +52,7 @@ pub fn decide(facts: &Facts) -> Plan {
     let mut notes = Notes::default();
     vcenters(facts, &mut notes);
     several_configs(facts, &mut notes);
+    catalog_trouble(facts, &mut notes);
     let mut drivers = Vec::new();
     for driver in [Driver::Cpi, Driver::Csi] {
         let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
@@ -147,6 +149,25 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
             .about_all(rivals)
             .build(),
     );
+}
+
+/// A catalog that was refused: the one before stays in use.
+fn catalog_trouble(facts: &Facts, notes: &mut Notes) {
+    let current = format!("serial {}", facts.catalog.serial);
+    if let Some(Trouble { source, kind, reason }) = &facts.catalog_trouble {
+        let finding = match kind {
+            TroubleKind::Unreachable => codes::CATALOG_UNREACHABLE.found().with("url", source),
+            TroubleKind::Untrusted => codes::CATALOG_UNTRUSTED.found(),
+            TroubleKind::RolledBack => codes::CATALOG_ROLLED_BACK.found().with("offered", reason),
+            TroubleKind::Unreadable => codes::CATALOG_UNREADABLE.found(),
+        };
+        let finding = finding.with("source", source).with("reason", reason);
+        notes.findings.push(finding.with("current", current).build());
+    }
+    if let Some(expiry) = facts.catalog.expires.filter(|expiry| *expiry <= facts.now) {
+        let finding = codes::CATALOG_EXPIRED.found().with("source", "its publisher");
+        notes.findings.push(finding.with("expiry", expiry.to_string()).build());
+    }
 }
 
 /// How a driver is treated, where the spec does not say: on a platform that owns its drivers they

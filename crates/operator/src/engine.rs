@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     act::{self, Applied},
+    catalogs::Catalogs,
     decide::decide,
     facts::{Facts, Platform},
     names,
@@ -56,6 +57,7 @@ pub struct Engine {
     around: Surroundings,
     stores: Stores,
     vcenters: Vcenters,
+    catalogs: Catalogs,
     applied: Applied,
     recorder: Recorder,
     metrics: OperatorMetrics,
@@ -79,7 +81,7 @@ impl Engine {
     ) -> Result<Self, Error> {
         let around = surroundings(&client, namespace, patience).await.context(ObserveSnafu)?;
         let changed = Arc::new(watch::Sender::new(()));
-        let (stores, fillers) = Stores::new(&client, &changed);
+        let (stores, fillers) = Stores::new(&client, namespace, &changed);
         let mut watches = Tasks::default();
         for filler in fillers {
             watches.spawn("watch", filler);
@@ -92,6 +94,7 @@ impl Engine {
         Ok(Self {
             recorder: Recorder::new(client.clone(), reporter),
             vcenters: Vcenters::new(build, changed.clone()),
+            catalogs: Catalogs::new(changed.clone()),
             client,
             around,
             stores,
@@ -143,11 +146,15 @@ impl Engine {
                 .context(ObserveSnafu)?;
             self.asked = Instant::now();
         }
-        let Self { client, around, stores, vcenters, applied, refused, .. } = self;
-        let observed = observe::observe(client, around, stores, vcenters, applied, refused)
-            .await
-            .context(ObserveSnafu)?;
+        let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
+        let observed =
+            observe::observe(client, around, stores, vcenters, catalogs, applied, refused)
+                .await
+                .context(ObserveSnafu)?;
         report::vcenters(client, &observed.vcenters).await.context(ReportSnafu)?;
+        report::catalog(client, catalogs, observed.compatibility.as_ref())
+            .await
+            .context(ReportSnafu)?;
         let Some(facts) = observed.facts else { return Ok(RESYNC) };
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
@@ -211,7 +218,6 @@ async fn surroundings(
         platform: platform(client, &version.git_version).await?,
         version_text: version.git_version,
         uid: home.metadata.uid.unwrap_or_default(),
-        catalog: Arc::new(catalog::embedded().clone()),
         patience,
     })
 }

@@ -9,7 +9,10 @@ use driver_config::credentials::Credential;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Record, Records};
+use crate::{
+    catalogs::Trouble,
+    record::{Record, Records},
+};
 
 /// Everything `decide` looks at.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub struct Facts {
     pub records: Records,
     /// The releases there are.
     pub catalog: Arc<Catalog>,
+    /// Why a newer catalog is not in use, if one was offered.
+    pub catalog_trouble: Option<Trouble>,
     /// How long a new release may take to become healthy before the one before it is put back.
     pub patience: SignedDuration,
     /// What the API server refused when it was last tried, by driver.

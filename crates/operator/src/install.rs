@@ -180,7 +180,7 @@ fn home_rules() -> Vec<Value> {
 fn own_rules() -> Vec<Value> {
     vec![
         rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
-        rule(&[""], &["configmaps"], &["get", "create", "patch"]),
+        rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch"]),
         // Certificate authorities of vCenters.
         rule(&[""], &["secrets"], &["get"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),

@@ -3,14 +3,15 @@
 //! ```text
 //!   Kubernetes API ─┐                                                 ┌─► server-side apply
 //!                   ├─► observe ─► Facts ─► decide ─► Plan ─► act ────┤
-//!   vcenters ───────┘                 (pure)            │             └─► records
-//!      ▲ one session and one watch each                 └─► report ─────► status, events, metrics
+//!   vcenters ───────┤                 (pure)            │             └─► records
+//!   catalogs ───────┘                                   └─► report ─────► status, events, metrics
 //! ```
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
 //! would miss.
 
 pub mod act;
+pub mod catalogs;
 pub mod decide;
 pub mod engine;
 pub mod facts;

@@ -7,8 +7,11 @@ mod stores;
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
-use api::{VDOConfig, VsphereCloudConfig, vsphere_cloud_config::KeyRef};
-use catalog::{Catalog, Driver, version::KubernetesVersion};
+use api::{
+    CompatibilityConfig, VDOConfig, VsphereCloudConfig, vdo_config::CatalogSource,
+    vsphere_cloud_config::KeyRef,
+};
+use catalog::{Driver, version::KubernetesVersion};
 use driver_config::{
     SecretText,
     credentials::{Credential, Credentials},
@@ -20,6 +23,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 pub use self::stores::Stores;
 use crate::{
     act::Applied,
+    catalogs::{self, Catalogs},
     facts::{Cluster, Facts, Platform, Rival, Vcenter, VcenterState},
     names,
     record::{Record, Records},
@@ -39,8 +43,6 @@ pub struct Surroundings {
     pub platform: Platform,
     /// The uid of `kube-system`.
     pub uid: String,
-    /// The releases there are.
-    pub catalog: Arc<Catalog>,
     /// How long a new release may take to become healthy.
     pub patience: SignedDuration,
 }
@@ -51,13 +53,16 @@ pub async fn observe(
     around: &Surroundings,
     stores: &Stores,
     vcenters: &mut Vcenters,
+    catalogs: &mut Catalogs,
     applied: &Applied,
     refused: &BTreeMap<Driver, String>,
 ) -> Result<Observed, kube::Error> {
+    let compatibility = catalogs::followed(stores.compatibility_configs(), &around.namespace);
+    catalogs.follow(client, compatibility.as_ref()).await?;
     let problems = follow_vcenters(client, around, stores, vcenters).await?;
     let all = vcenters_of(stores, vcenters, &problems);
     let Some((config, rivals)) = followed(stores) else {
-        return Ok(Observed { facts: None, vcenters: all });
+        return Ok(Observed { facts: None, vcenters: all, compatibility });
     };
     let records = records(client, &around.namespace).await?;
     let cluster = Cluster {
@@ -70,10 +75,14 @@ pub async fn observe(
     let asks = config.spec.storage_provider.is_some() && records.csi.cluster_id.is_none();
     let namespace = config.namespace().unwrap_or_default();
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
+    let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
+    let embedded = source == Some(CatalogSource::Embedded);
     let facts = Facts {
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
         cluster_id: if asks { identity::in_use(client).await? } else { Ok(None) },
+        catalog: if embedded { catalogs.embedded() } else { catalogs.current() },
+        catalog_trouble: catalogs.trouble().filter(|_| !embedded).cloned(),
         config,
         rivals,
         cluster,
@@ -81,11 +90,10 @@ pub async fn observe(
         workloads: drivers::workloads(stores),
         attached: drivers::attached(stores),
         records,
-        catalog: around.catalog.clone(),
         patience: around.patience,
         refused: refused.clone(),
     };
-    Ok(Observed { facts: Some(facts), vcenters: all })
+    Ok(Observed { facts: Some(facts), vcenters: all, compatibility })
 }
 
 /// What was seen: facts for the VDOConfig that is followed, and all vCenters, which are verified
@@ -95,6 +103,8 @@ pub struct Observed {
     pub facts: Option<Facts>,
     /// By namespace and name of their VsphereCloudConfig.
     pub vcenters: BTreeMap<(String, String), Vcenter>,
+    /// The CompatibilityConfig that is followed.
+    pub compatibility: Option<CompatibilityConfig>,
 }
 
 /// The oldest VDOConfig is followed; of two of the same second, the first by name. One that cannot

@@ -1,5 +1,6 @@
 //! Says what is: status, events and metrics, all from the same plan and findings.
 
+mod compatibility;
 mod metrics;
 mod rivals;
 mod status;
@@ -12,7 +13,9 @@ use kube::{
 };
 use serde_json::json;
 
-pub use self::{metrics::OperatorMetrics, vcenter::report as vcenters};
+pub use self::{
+    compatibility::report as catalog, metrics::OperatorMetrics, vcenter::report as vcenters,
+};
 use crate::{facts::Facts, names, plan::Plan};
 
 /// Writes what changed since the last report. Returns whether anything did.

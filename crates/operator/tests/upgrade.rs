@@ -3,11 +3,17 @@
 
 mod common;
 
-use common::Stage;
-use k8s_openapi::api::apps::v1::DaemonSet;
-use kube::Api;
+use std::collections::BTreeSet;
+
+use api::CompatibilityConfig;
+use common::{NAMESPACE, Stage};
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::ConfigMap, storage::v1::VolumeAttachment};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::json;
-use testkit::Fate;
+use testkit::{Fate, eventually};
 
 const CPI: &str = "vsphere-cloud-controller-manager";
 
@@ -42,6 +48,88 @@ async fn a_release_that_crashes_is_taken_back_and_one_that_runs_stays() {
     let config = stage.ready(&operator, 60).await;
     assert_eq!(config.status.unwrap().cpi.unwrap().version.as_deref(), Some("1.36.0"));
     assert!(image(&stage).await.contains("v1.36.0"));
+    assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// The embedded catalog, with two older lines of the storage driver let onto this cluster.
+fn catalog() -> String {
+    let text = catalog::EMBEDDED
+        .replace(
+            r#"kubernetes: { min: "1.32", max: "1.34" }"#,
+            r#"kubernetes: { min: "1.32", max: "1.36" }"#,
+        )
+        .replace(
+            r#"kubernetes: { min: "1.33", max: "1.35" }"#,
+            r#"kubernetes: { min: "1.33", max: "1.36" }"#,
+        );
+    assert_ne!(text, catalog::EMBEDDED);
+    text
+}
+
+async fn write_catalog(stage: &Stage, text: &str) {
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "vdo-catalog", "namespace": NAMESPACE},
+        "data": {"catalog.yaml": text},
+    });
+    let apply = PatchParams::apply("test").force();
+    maps.patch("vdo-catalog", &apply, &Patch::Apply(map)).await.unwrap();
+}
+
+#[tokio::test]
+async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_load() {
+    let stage = Stage::of(2, false).await;
+    write_catalog(&stage, &catalog()).await;
+    let config = json!({
+        "metadata": {"name": "catalog", "namespace": NAMESPACE},
+        "spec": {"bundle": {"configMap": "vdo-catalog"}},
+    });
+    let config: CompatibilityConfig = serde_json::from_value(config).unwrap();
+    let configs = Api::<CompatibilityConfig>::namespaced(stage.client(), NAMESPACE);
+    configs.create(&PostParams::default(), &config).await.unwrap();
+    let operator = stage.operator_with(&["--patience=5"]);
+    let pinned = |version: &str| json!({"storageProvider": {"vsphereCloudConfig": "vc", "version": version}});
+    stage.configure(pinned("3.6.3")).await;
+    stage.ready(&operator, 60).await;
+    for number in 0..200 {
+        stage.attach(&format!("pv-{number}"), &format!("node-{}", number % 2 + 1)).await;
+    }
+    let attachments = Api::<VolumeAttachment>::all(stage.client());
+    let attached = async || -> BTreeSet<Option<String>> {
+        let all = attachments.list(&ListParams::default()).await.unwrap();
+        all.iter().map(ResourceExt::uid).collect()
+    };
+    let before = attached().await;
+    let (controller, node) = (stage.controller().await.uid(), stage.node_driver().await.uid());
+
+    for version in ["3.7.3", "3.8.0"] {
+        stage.change(json!({"spec": pinned(version)})).await;
+        stage
+            .status(version, 90, |status| {
+                let csi = status.csi.clone().unwrap_or_default();
+                let ready = api::condition::is_true(&status.conditions, "Ready");
+                ready && csi.version.as_deref() == Some(version) && csi.target.is_none()
+            })
+            .await;
+    }
+    assert_eq!(attached().await, before, "no volume was detached");
+    assert_eq!(stage.controller().await.uid(), controller, "changed, not made anew");
+    assert_eq!(stage.node_driver().await.uid(), node);
+
+    // A catalog that makes no sense changes nothing, and is named.
+    let writes = stage.writes().len();
+    write_catalog(&stage, "schema: nonsense").await;
+    let message = eventually("the CompatibilityConfig says so", 30, async || {
+        let status = configs.get("catalog").await.unwrap().status.unwrap_or_default();
+        let ready = api::condition::get(&status.conditions, "Ready").cloned();
+        ready.filter(|ready| ready.status == "False").map(|ready| ready.message).ok_or("not yet")
+    })
+    .await;
+    assert!(message.contains("vdo-catalog"), "{message}");
+    stage.finding("VDO-1102", 20).await;
+    assert_eq!(stage.writes().len(), writes);
     assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }

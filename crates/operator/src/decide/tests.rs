@@ -57,6 +57,7 @@ impl World {
             attached: Vec::new(),
             records: Records::default(),
             catalog: Arc::new(catalog::embedded().clone()),
+            catalog_trouble: None,
             patience: SignedDuration::from_mins(15),
             refused: BTreeMap::new(),
         };

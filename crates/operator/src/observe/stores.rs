@@ -8,12 +8,13 @@ use std::{
     sync::Arc,
 };
 
-use api::{VDOConfig, VsphereCloudConfig};
+use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
 use futures::StreamExt;
 use k8s_openapi::{
+    NamespaceResourceScope,
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo, Pod, PodStatus, Secret},
+        core::v1::{ConfigMap, Node, NodeSpec, NodeStatus, NodeSystemInfo, Pod, PodStatus, Secret},
         storage::v1::VolumeAttachment,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -41,12 +42,15 @@ use crate::{
 pub struct Stores {
     pub(super) configs: Store<DeserializeGuard<VDOConfig>>,
     vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
+    compatibility: Store<DeserializeGuard<CompatibilityConfig>>,
     pub(super) nodes: Store<Node>,
     pub(super) daemon_sets: Store<DaemonSet>,
     pub(super) deployments: Store<Deployment>,
     pub(super) pods: Store<Pod>,
     pub(super) attachments: Store<VolumeAttachment>,
     secrets: Store<PartialObjectMeta<Secret>>,
+    /// The ConfigMaps beside the operator: a catalog, certificates, records.
+    maps: Store<PartialObjectMeta<ConfigMap>>,
     ours: Vec<(ApiResource, Store<DynamicObject>)>,
 }
 
@@ -55,7 +59,11 @@ pub(super) type Filler = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Stores {
     /// The caches, and the watches that fill them. `changed` is told of every change.
-    pub fn new(client: &Client, changed: &Arc<watch::Sender<()>>) -> (Self, Vec<Filler>) {
+    pub fn new(
+        client: &Client,
+        namespace: &str,
+        changed: &Arc<watch::Sender<()>>,
+    ) -> (Self, Vec<Filler>) {
         let mut fillers = Vec::new();
         let every = watcher::Config::default();
         let pods = every.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
@@ -84,12 +92,14 @@ impl Stores {
         let stores = Self {
             configs: watch.all(&every, plain, revision),
             vcenters: watch.all(&every, plain, revision),
+            compatibility: watch.all(&every, plain, revision),
             nodes: watch.all(&every, slim_node, content),
             daemon_sets: watch.all(&every, slim_daemon_set, content),
             deployments: watch.all(&every, slim_deployment, content),
             pods: watch.all(&pods, slim_pod, content),
             attachments: watch.all(&every, slim_attachment, content),
-            secrets: watch.secrets(&every),
+            secrets: watch.metadata(names::KUBE_SYSTEM, &every),
+            maps: watch.metadata(namespace, &every),
             ours,
         };
         (stores, fillers)
@@ -100,12 +110,14 @@ impl Stores {
         let _ = tokio::join!(
             self.configs.wait_until_ready(),
             self.vcenters.wait_until_ready(),
+            self.compatibility.wait_until_ready(),
             self.nodes.wait_until_ready(),
             self.daemon_sets.wait_until_ready(),
             self.deployments.wait_until_ready(),
             self.pods.wait_until_ready(),
             self.attachments.wait_until_ready(),
             self.secrets.wait_until_ready(),
+            self.maps.wait_until_ready(),
         );
         for (_, store) in &self.ours {
             let _ = store.wait_until_ready().await;
@@ -119,19 +131,14 @@ impl Stores {
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
     }
 
-    /// The VsphereCloudConfigs that can be read. One that cannot is as if it were not there, and does
-    /// not stop the others.
+    /// The VsphereCloudConfigs that can be read.
     pub(super) fn vcenter_configs(&self) -> Vec<VsphereCloudConfig> {
-        let all = self.vcenters.state().into_iter();
-        let read = all.filter_map(|config| match &config.0 {
-            Ok(config) => Some(config.clone()),
-            Err(error) => {
-                let name = error.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(name, error = error.error, "a VsphereCloudConfig cannot be read");
-                None
-            }
-        });
-        read.collect()
+        readable(&self.vcenters)
+    }
+
+    /// The CompatibilityConfigs that can be read.
+    pub(super) fn compatibility_configs(&self) -> Vec<CompatibilityConfig> {
+        readable(&self.compatibility)
     }
 
     /// Every object that carries our label.
@@ -152,6 +159,23 @@ impl Stores {
         }
         all
     }
+}
+
+/// Objects that can be read. One that cannot is as if it were not there, and does not stop the others.
+fn readable<K>(store: &Store<DeserializeGuard<K>>) -> Vec<K>
+where
+    K: Resource<DynamicType = ()> + Clone,
+{
+    let all = store.state().into_iter();
+    let read = all.filter_map(|object| match &object.0 {
+        Ok(object) => Some(object.clone()),
+        Err(error) => {
+            let name = error.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(kind = %K::kind(&()), name, error = error.error, "an object cannot be read");
+            None
+        }
+    });
+    read.collect()
 }
 
 /// Starts watches.
@@ -176,10 +200,17 @@ impl Watch<'_> {
         self.one(Api::all(self.client.clone()), config, slim, mark)
     }
 
-    /// Watches the Secrets of `kube-system`, without their content.
-    fn secrets(&mut self, config: &watcher::Config) -> Store<PartialObjectMeta<Secret>> {
-        let api = Api::namespaced(self.client.clone(), names::KUBE_SYSTEM);
-        self.one(api, config, plain, revision)
+    /// Watches the objects of a kind in one namespace, without their content.
+    fn metadata<K>(&mut self, home: &str, config: &watcher::Config) -> Store<PartialObjectMeta<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.one(Api::namespaced(self.client.clone(), home), config, plain, revision)
     }
 
     fn one<K>(
