@@ -203,13 +203,7 @@ fn judge<'a>(
             Severity::Warn => notices.push(Notice::KnownBad { id, reason, remedy }),
         }
     }
-    for image in release.images.values() {
-        if let Some(reason) = catalog.why_unavailable(image)
-            && !seen.rewrite.covers(image)
-        {
-            return Err(Reason::ImagesGone { image: image.tagged(), reason: reason.to_owned() });
-        }
-    }
+    can_be_pulled(catalog, &seen.rewrite, release)?;
     if !pinned && (release.channel == Channel::Candidate || !release.version.pre.is_empty()) {
         return Err(Reason::Candidate);
     }
@@ -229,6 +223,23 @@ fn judge<'a>(
         notices.push(Notice::SupportEnded { version: release.version.clone() });
     }
     Ok(Fit { release, exact, notices })
+}
+
+/// Whether every image of a release is somewhere to be had. To be asked again of a release whose
+/// manifest was fetched ([`crate::manifest::from_manifest::fetched`]): before, its images are unknown.
+pub fn can_be_pulled(
+    catalog: &Catalog,
+    rewrite: &Rewrite,
+    release: &Release,
+) -> Result<(), Reason> {
+    for image in release.images.values() {
+        if let Some(reason) = catalog.why_unavailable(image)
+            && !rewrite.covers(image)
+        {
+            return Err(Reason::ImagesGone { image: image.tagged(), reason: reason.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// Whether the cluster is in the release's range; `false` when it is only tolerated.

@@ -16,6 +16,7 @@ pub fn embedded() -> &'static Catalog {
             issued: jiff::Timestamp::UNIX_EPOCH,
             expires: None,
             newest_vsphere: crate::version::VsphereBound::of_major(9),
+            newest_kubernetes: None,
             unavailable: Vec::new(),
             releases: Vec::new(),
         })

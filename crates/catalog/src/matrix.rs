@@ -2,7 +2,9 @@
 //!
 //! It is a JSON object with `CSI` and `CPI`, each a map from version to ranges and the addresses of the
 //! manifests. It has no serial, no signature and no images; the releases read from it carry the
-//! addresses, and whoever renders them fetches what is there. Two of its habits are not kept: versions
+//! addresses, and whoever renders them fetches what is there, and asks [`crate::choose::can_be_pulled`]
+//! again once the images are known. What a matrix cannot say (which images are gone, how far vSphere
+//! and Kubernetes have come) is taken from the embedded catalog. Two of its habits are not kept: versions
 //! are ordered as versions, and a maximum of `8.0` includes the updates of 8.0.
 
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use snafu::{OptionExt, ResultExt, Snafu, ensure};
 
 use crate::{
     model::{Catalog, Driver, KubernetesRange, Manifest, Release, VsphereRange},
-    version::{KubernetesMinor, VersionError, VsphereBound},
+    version::{KubernetesMinor, VersionError},
 };
 
 /// Why a matrix cannot be used.
@@ -100,8 +102,7 @@ pub fn is_matrix(document: &Value) -> bool {
         && (document.get("CSI").is_some() || document.get("CPI").is_some())
 }
 
-/// Reads a matrix. It has no serial, so it gets 0: any catalog is newer, and a matrix never counts as
-/// a step back because serials are only compared between signed catalogs.
+/// Reads a matrix. It has no serial, so it gets 0, and has no place in the order of catalogs.
 pub fn read(document: Value) -> Result<Catalog, MatrixError> {
     let matrix: Matrix = serde_json::from_value(document).context(FormSnafu)?;
     let mut releases = Vec::new();
@@ -111,14 +112,20 @@ pub fn read(document: Value) -> Result<Catalog, MatrixError> {
         }
     }
     ensure!(!releases.is_empty(), EmptySnafu);
-    let newest =
-        releases.iter().filter_map(|release| release.vsphere.max).max_by_key(|max| max.version());
+    let known = crate::embedded();
+    let newest_vsphere = releases
+        .iter()
+        .filter_map(|release| release.vsphere.max)
+        .chain([known.newest_vsphere])
+        .max_by_key(|max| max.version());
+    let newest_kubernetes = known.releases.iter().map(|release| release.kubernetes.max).max();
     let mut catalog = Catalog {
         serial: 0,
         issued: Timestamp::UNIX_EPOCH,
         expires: None,
-        newest_vsphere: newest.unwrap_or(VsphereBound::of_major(8)),
-        unavailable: Vec::new(),
+        newest_vsphere: newest_vsphere.unwrap_or(known.newest_vsphere),
+        newest_kubernetes: newest_kubernetes.max(known.newest_kubernetes),
+        unavailable: known.unavailable.clone(),
         releases,
     };
     crate::read::sort(&mut catalog);

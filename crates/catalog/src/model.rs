@@ -315,6 +315,9 @@ pub struct Catalog {
     pub expires: Option<Timestamp>,
     /// The newest vSphere its makers knew of.
     pub newest_vsphere: VsphereBound,
+    /// The newest Kubernetes its makers knew of, where no release of theirs supports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_kubernetes: Option<KubernetesMinor>,
     /// Images that cannot be pulled.
     #[serde(default)]
     pub unavailable: Vec<Unavailable>,
@@ -344,13 +347,20 @@ impl Catalog {
         self.of(driver, whose).find(|release| release.version == *version)
     }
 
-    /// The newest Kubernetes any release of the driver supports.
+    /// Whether it is a matrix of the Go VDO, which has neither serial nor date.
+    pub fn is_matrix(&self) -> bool {
+        self.serial == 0 && self.issued == Timestamp::UNIX_EPOCH
+    }
+
+    /// The newest Kubernetes known: what any release of the driver supports, or what the catalog's
+    /// makers said they knew of. None without a release.
     pub fn newest_kubernetes(
         &self,
         driver: Driver,
         whose: Implementation,
     ) -> Option<KubernetesMinor> {
-        self.of(driver, whose).map(|release| release.kubernetes.max).max()
+        let supported = self.of(driver, whose).map(|release| release.kubernetes.max).max()?;
+        Some(self.newest_kubernetes.map_or(supported, |known| known.max(supported)))
     }
 
     /// Which release an image that runs belongs to, wherever it was pulled from: by its digest where it

@@ -10,6 +10,9 @@
 //!           (bounded)          (before a byte of it is parsed)            (in use)
 //! ```
 //!
+//! A compatibility matrix of the Go VDO has neither serial nor expiry: from a network it must be signed,
+//! and that is all that can be asked of it.
+//!
 //! A catalog the admin puts into the cluster by hand needs no signature: whoever may write it may
 //! write the drivers too. A catalog already in use does not stop working on the day it expires; that
 //! is a warning ([`Shelf::overdue`]). Only a *new* one that is already expired is refused, since that is
@@ -451,7 +454,8 @@ impl Shelf {
         }
         let catalog = read(&text)?;
         let mut newest = self.newest;
-        if signed {
+        // A matrix of the Go VDO has no serial; a signature is all that can be asked of it.
+        if signed && !catalog.is_matrix() {
             self.check_order(&catalog, digest, now)?;
             newest = Newest { serial: catalog.serial, digest: Some(digest) };
         }

@@ -27,6 +27,9 @@ pub fn write(catalog: &Catalog) -> String {
     if let Some(expires) = catalog.expires {
         document["expires"] = json!(expires);
     }
+    if let Some(newest) = catalog.newest_kubernetes {
+        document["newestKubernetes"] = json!(newest);
+    }
     format!("{document:#}\n")
 }
 

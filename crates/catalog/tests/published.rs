@@ -184,12 +184,28 @@ fn the_windows_driver_stays_where_there_are_windows_nodes() {
 }
 
 #[test]
-fn a_manifest_that_a_script_was_meant_to_fill_is_refused() {
+fn upstreams_webhook_that_a_script_was_meant_to_finish_is_left_out() {
     let texts = [csi_text("vsphere-csi-driver.yaml"), csi_text("validatingwebhook.yaml")];
-    let error = render(&published(Driver::Csi, "3.7.0", &texts), &plain()).unwrap_err();
+    assert!(texts[1].contains("${CA_BUNDLE}"), "the trap is there");
+    let rendered = render(&published(Driver::Csi, "3.7.0", &texts), &plain()).unwrap();
+    let webhook = [
+        "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com",
+        "Deployment vsphere-csi-webhook",
+    ];
+    for object in &rendered.objects {
+        let name = format!("{} {}", object.kind(), object.name());
+        assert!(!webhook.contains(&name.as_str()), "{name}");
+    }
+    assert!(rendered.find("Deployment", "vsphere-csi-controller").is_some());
+}
+
+#[test]
+fn a_manifest_that_a_script_was_meant_to_fill_is_refused() {
+    let text = csi_text("vsphere-csi-driver.yaml").replace("\"PRODUCTION\"", "${LEVEL}");
+    let error = render(&published(Driver::Csi, "3.7.0", &[text]), &plain()).unwrap_err();
     let text = snafu::Report::from_error(error).to_string();
     assert!(
-        text.contains("ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com still holds the variable ${CA_BUNDLE}"),
+        text.contains("Deployment vsphere-csi-controller still holds the variable ${LEVEL}"),
         "{text}"
     );
 }

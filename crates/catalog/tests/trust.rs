@@ -289,6 +289,21 @@ fn what_the_admin_puts_there_by_hand_needs_no_signature_and_no_order() {
 }
 
 #[test]
+fn a_signed_matrix_is_taken_and_does_not_open_the_way_back() {
+    let (key, pem) = SigningKey::generate().unwrap();
+    let keys = [key.public()];
+    let trust = Trust { keys: &keys, unsigned: false };
+    let matrix = r#"{"CPI": {"1.26.0": {"vSphere": {"min": "6.7.1", "max": "8.0.1"},
+        "k8s": {"skewVersion": "1.26"}, "deploymentPath": ["https://example.com/cpi.yaml"]}}}"#;
+    let mut shelf = Shelf::embedded();
+    shelf.offer(&bundle(&text(5), key), trust, now()).unwrap();
+    assert!(shelf.offer(&bundle(matrix, again(&pem)), trust, now()).unwrap());
+    assert!(shelf.catalog().is_matrix());
+    let error = shelf.offer(&bundle(&text(4), again(&pem)), trust, now()).unwrap_err();
+    assert!(error.to_string().contains("serial 4, older than 5"), "{error}");
+}
+
+#[test]
 fn keys_are_read_as_other_tools_write_them() {
     // The first key of RFC 8032, in the form `openssl genpkey` and `openssl pkey -pubout` write.
     let private = "-----BEGIN PRIVATE KEY-----\n\

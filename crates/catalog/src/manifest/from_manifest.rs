@@ -5,21 +5,18 @@
 //! secrets, kubelet path, tolerations, placement, replicas, topology flags, pod-security labels.
 //!
 //! Published manifests carry placeholder configuration (`vsphere-cloud-config`, `vsphere-cloud-secret`)
-//! and their pods mount *that*. Left in place, a driver starts and talks to nobody. So every
-//! ConfigMap or Secret of configuration is taken out, the pods are pointed at the real one, and it is
-//! listed in [`Rendered::expects`].
+//! and their pods mount *that*. Left in place, a driver starts and talks to nobody. So the
+//! placeholders are taken out, the pods are pointed at the real configuration, and that is listed in
+//! [`Rendered::expects`]. Other ConfigMaps, Secrets and volumes stay as they are. Webhooks nobody would
+//! answer are left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use snafu::{ResultExt, Snafu, ensure};
 
 use super::{
-    Expected, Object, Rendered,
-    common::{self, CSI_FEATURES},
-    located,
-    profile::Profile,
-    rbac::Subject,
+    Expected, Object, Rendered, common, located, profile::Profile, rbac::Subject, unserved,
 };
 use crate::{
     image::{Image, ImageError},
@@ -110,7 +107,7 @@ pub fn adapt(
     let mut adapted = Vec::new();
     let mut workloads = 0;
     let mut has_namespace = false;
-    for mut object in objects {
+    for mut object in unserved::without(objects, profile.openshift()) {
         if Configuration::is_placeholder(&object) {
             continue;
         }
@@ -186,6 +183,12 @@ fn strip_version(object: &mut Value) {
     }
 }
 
+/// What published manifests call a driver's configuration.
+const CONFIGURATIONS: [&str; 3] = ["vsphere-cloud-config", "cloud-config", "vsphere-config-secret"];
+
+/// What they call the users and passwords of the example.
+const EXAMPLE_CREDENTIALS: [&str; 2] = ["vsphere-cloud-secret", "cpi-global-secret"];
+
 /// The configuration of a driver: how published manifests name it, and how it is named here.
 struct Configuration {
     kind: &'static str,
@@ -213,14 +216,11 @@ impl Configuration {
         }
     }
 
-    /// Every Secret, and every ConfigMap but the feature switches, is somebody's example.
+    /// Whether an object is the example of a configuration that published manifests carry.
     fn is_placeholder(object: &Value) -> bool {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str);
-        match object["kind"].as_str() {
-            Some("Secret") => true,
-            Some("ConfigMap") => name != Some(CSI_FEATURES),
-            _ => false,
-        }
+        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        matches!(object["kind"].as_str(), Some("ConfigMap" | "Secret"))
+            && (CONFIGURATIONS.contains(&name) || EXAMPLE_CREDENTIALS.contains(&name))
     }
 
     fn expected(&self, home: &str) -> Expected {
@@ -232,15 +232,32 @@ impl Configuration {
         }
     }
 
-    /// Points a volume that holds configuration at the real one.
-    fn repoint(&self, volume: &mut Value) {
-        let of_config = volume["name"].as_str().is_some_and(|name| name.contains("config"));
-        if of_config && (volume.get("secret").is_some() || volume.get("configMap").is_some()) {
-            let name_key = if self.volume == "secret" { "secretName" } else { "name" };
-            let name = volume["name"].clone();
-            *volume = json!({ "name": name, self.volume: { name_key: self.name } });
+    /// Points the volumes that hold configuration at the real one: those with a configuration's
+    /// name, and those mounted where drivers look for it.
+    fn repoint(&self, spec: &mut Value) {
+        let at_config: BTreeSet<String> = ["initContainers", "containers"]
+            .iter()
+            .flat_map(|kind| spec[kind].as_array().into_iter().flatten())
+            .flat_map(|container| container["volumeMounts"].as_array().into_iter().flatten())
+            .filter(|mount| mount["mountPath"].as_str().is_some_and(is_config_path))
+            .filter_map(|mount| mount["name"].as_str().map(str::to_owned))
+            .collect();
+        for volume in spec["volumes"].as_array_mut().into_iter().flatten() {
+            let named = ["/secret/secretName", "/configMap/name"]
+                .iter()
+                .find_map(|pointer| volume.pointer(pointer)?.as_str());
+            let Some(named) = named else { continue };
+            let name = volume["name"].as_str().unwrap_or_default();
+            if CONFIGURATIONS.contains(&named) || at_config.contains(name) {
+                let name_key = if self.volume == "secret" { "secretName" } else { "name" };
+                *volume = json!({ "name": name, self.volume: { name_key: self.name } });
+            }
         }
     }
+}
+
+fn is_config_path(path: &str) -> bool {
+    path.trim_end_matches('/') == "/etc/cloud"
 }
 
 /// Moves an object, and the accounts it is bound to, into the driver's namespace.
@@ -324,9 +341,7 @@ fn adapt_pod(
     if spec.pointer("/affinity/nodeAffinity").is_some() || names_control_plane(spec) {
         place(spec, profile);
     }
-    for volume in spec["volumes"].as_array_mut().into_iter().flatten() {
-        config.repoint(volume);
-    }
+    config.repoint(spec);
     for kind in ["initContainers", "containers"] {
         for container in spec.get_mut(kind).and_then(Value::as_array_mut).into_iter().flatten() {
             adapt_container(container, profile)?;

@@ -25,6 +25,7 @@ pub mod from_manifest;
 pub mod profile;
 mod rbac;
 mod snapshot;
+mod unserved;
 pub mod webhook;
 
 use std::collections::BTreeSet;
