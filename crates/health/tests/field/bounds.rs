@@ -7,7 +7,7 @@ use health::{Examination, MAX_BYTES, MAX_FINDINGS, date};
 use jiff::Timestamp;
 
 use crate::{
-    facts::{Acknowledged, Facts, Known, Platform},
+    facts::{Acknowledged, Facts, Fight, Known, Platform},
     healthy,
     shortcuts::Shortcuts,
 };
@@ -44,6 +44,23 @@ fn five_thousand_broken_nodes_fit_into_the_status() {
     assert_eq!(last.code, "VDO-1802", "what is left out is said to be");
     let off = findings.iter().find(|finding| finding.code == "VDO-1203").unwrap();
     assert_eq!((off.count, off.objects.len()), (5000, 10));
+}
+
+#[test]
+fn long_texts_do_not_make_the_status_too_large() {
+    let mut facts = healthy();
+    let fight = |n: u32| Fight {
+        kind: "Deployment".into(),
+        object: format!("vmware-system-csi/{n}-{}", "x".repeat(900)),
+        field: "spec.replicas".into(),
+        manager: format!("{n}-{}", "y".repeat(900)),
+        times: 9,
+    };
+    facts.operator.fights = (0..90).map(fight).collect();
+    let findings = Examination::of(facts).report().findings();
+    let bytes = serde_json::to_string(&findings).unwrap().len();
+    assert!(bytes <= MAX_BYTES + 4096, "{bytes}");
+    assert_eq!(findings.last().unwrap().code, "VDO-1802", "some had to be left out");
 }
 
 #[test]

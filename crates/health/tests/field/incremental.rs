@@ -21,7 +21,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        (0..24_usize, 0..6_u8).prop_map(|(n, what)| Step::Vm(n, what)),
+        (0..24_usize, 0..7_u8).prop_map(|(n, what)| Step::Vm(n, what)),
         (1..=21_usize, 0..5_u8).prop_map(|(n, what)| Step::Node(n, what)),
         (0..24_u32, 0..3_u8).prop_map(|(n, what)| Step::Volume(n, what)),
         (1..=4_u8, any::<bool>()).prop_map(|(n, on)| Step::Host(n, on)),
@@ -94,6 +94,17 @@ fn apply(examination: &mut Examination, step: &Step) {
     }
 }
 
+/// Without zones, and with a host that mounts no datastore: a VM that moves there matters to all.
+fn without_zones() -> Facts {
+    let mut facts = healthy();
+    facts.wanted.storage.as_mut().unwrap().categories.clear();
+    facts.storage_driver().provisioner_topology = Some(false);
+    let mut host = facts.inventory().hosts["host-1"].clone();
+    host.datastores.clear();
+    facts.inventory().hosts.insert("host-6".into(), host);
+    facts
+}
+
 fn change_vm(facts: &mut Facts, id: &str, what: u8) {
     let vms = &mut facts.inventory().vms;
     let Some(vm) = vms.get_mut(id) else { return };
@@ -102,7 +113,8 @@ fn change_vm(facts: &mut Facts, id: &str, what: u8) {
         1 => vm.power = Power::Off,
         2 => vm.guest_name = "worker-1".into(),
         3 => vm.bios_uuid = health::sample::uuid(5),
-        4 => vm.host = "host-2".into(),
+        4 => vm.host = "host-6".into(),
+        5 => vm.cbt = Some(true),
         _ => {
             vms.remove(id);
         }
@@ -114,7 +126,7 @@ proptest! {
 
     #[test]
     fn a_change_leads_to_what_a_fresh_look_would_find(steps in steps()) {
-        let mut examination = Examination::of(healthy());
+        let mut examination = Examination::of(without_zones());
         for step in &steps {
             apply(&mut examination, step);
         }
