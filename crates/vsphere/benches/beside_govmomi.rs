@@ -78,7 +78,7 @@ async fn measure() {
         mib(idle.resident)
     );
     println!(
-        "| calls in a quiet hour, a minute each at scale 1:120 | 60 | {} |",
+        "| calls in a quiet hour (run with every interval 120 times shorter) | 60 | {} |",
         quiet_hour(&vcenter).await
     );
     let (median, worst) = change_latency(&vcenter).await;
