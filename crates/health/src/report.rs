@@ -115,10 +115,10 @@ impl<'a> Report<'a> {
         kept
     }
 
-    /// What stands in the way of an installation or an upgrade: causes of the severity `Blocker` that
-    /// nobody has acknowledged.
+    /// What stands in the way of an installation or an upgrade: everything of the severity `Blocker`
+    /// that nobody has acknowledged. A consequence blocks as well as a cause does.
     pub fn blockers(&self) -> Vec<Finding> {
-        let open = self.groups.iter().filter(|g| g.acknowledged.is_none() && g.cause.is_none());
+        let open = self.groups.iter().filter(|group| group.acknowledged.is_none());
         open.filter(|g| g.severity == Severity::Blocker).map(Group::finding).collect()
     }
 

@@ -120,6 +120,17 @@ fn a_finding_somebody_accepted_is_shown_as_such_until_it_runs_out() {
 }
 
 #[test]
+fn what_follows_from_a_lesser_fault_can_still_block() {
+    let mut facts = healthy();
+    facts.node("worker-1").ready = false;
+    facts.vm("worker-1").datacenter = "DC9".into();
+    let blockers = Examination::of(facts).report().blockers();
+    assert_eq!(blockers.len(), 1, "{blockers:#?}");
+    assert_eq!(blockers[0].code, "VDO-1227", "rolling the cloud provider could cost the node");
+    assert_eq!(blockers[0].consequence_of.as_deref(), Some("VDO-1211"));
+}
+
+#[test]
 fn since_when_is_kept_from_one_look_to_the_next() {
     let mut facts = healthy();
     facts.vm("worker-1").disk_uuid = false.into();

@@ -7,19 +7,19 @@ use proptest::{collection::btree_set, prelude::*};
 
 use crate::{
     found, healthy,
-    rows::{ROWS, Row},
+    rows::{Row, rows},
 };
 
 /// The rows of a choice, without those that clash with an earlier one.
 fn chosen(places: &BTreeSet<usize>) -> Vec<&'static Row> {
-    let mut rows: Vec<&Row> = Vec::new();
+    let mut chosen: Vec<&Row> = Vec::new();
     for place in places {
-        let row = &ROWS[*place];
-        if !rows.iter().any(|other| other.clashes.contains(&row.id)) {
-            rows.push(row);
+        let row = &rows()[*place];
+        if !chosen.iter().any(|other| other.clashes.contains(&row.id)) {
+            chosen.push(row);
         }
     }
-    rows
+    chosen
 }
 
 proptest! {
@@ -27,7 +27,7 @@ proptest! {
 
     #[test]
     fn up_to_six_faults_at_once_are_all_named_and_nothing_else_raises_an_alarm(
-        places in btree_set(0..ROWS.len(), 1..=6)
+        places in btree_set(0..rows().len(), 1..=6)
     ) {
         let rows = chosen(&places);
         let mut facts = healthy();

@@ -7,7 +7,7 @@ use api::{
     finding::{CATALOGUE, Definition},
 };
 
-use crate::{faults::FAULTS, found, healthy, rows::ROWS};
+use crate::{faults::FAULTS, found, healthy, rows::rows};
 
 /// One finding for each code, from the faults and the rows.
 fn examples() -> BTreeMap<String, Finding> {
@@ -17,7 +17,7 @@ fn examples() -> BTreeMap<String, Finding> {
         let finding = found.remove(*code).unwrap_or_else(|| panic!("{code}: given are {found:#?}"));
         examples.insert((*code).to_owned(), finding[0].clone());
     }
-    for row in ROWS {
+    for row in rows() {
         let mut facts = healthy();
         (row.inject)(&mut facts);
         for (code, findings) in found(facts) {
