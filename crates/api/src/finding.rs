@@ -153,7 +153,7 @@ impl Definition {
 
     /// The values its texts need.
     pub fn placeholders(&self) -> Vec<&'static str> {
-        let texts = self.remedy.iter().copied().chain([self.seen]);
+        let texts = self.remedy.iter().copied().chain([self.seen, self.why]);
         let mut names: Vec<&str> = texts.flat_map(placeholders).collect();
         names.sort_unstable();
         names.dedup();
@@ -213,7 +213,7 @@ impl Builder {
             severity: self.severity.unwrap_or(definition.severity),
             title: definition.title.to_owned(),
             seen: (!seen.is_empty()).then_some(seen),
-            why: definition.why.to_owned(),
+            why: fill(definition.why, &self.values),
             remedy: definition.remedy.iter().map(|step| fill(step, &self.values)).collect(),
             objects: self.objects,
             count,
