@@ -232,6 +232,30 @@ async fn an_object_whose_fate_cannot_be_asked_for_is_unreachable_until_it_can() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn many_that_leave_at_once_are_each_asked_for_but_not_of_a_silent_vcenter() {
+    let vcenter = Vcenter::start(Inventory::with_vms(40)).await;
+    let (client, counter) = counted(&vcenter).await;
+    let (watch, inventory, _events) = watching(&client, vms()).await;
+    vcenter.fault(Fault::on("RetrievePropertiesEx").status(503)).await;
+    for n in 1..=30 {
+        vcenter.destroy_vm(&format!("/DC0/vm/node-{n}")).await;
+    }
+    holds("all have left and none is called gone", || {
+        let view = inventory.view();
+        view.departures().count() == 30 && view.departures().all(|d| d.gone().is_none())
+    })
+    .await;
+    let asked = counter.of("RetrievePropertiesEx");
+    assert!(asked < 100, "{asked} questions to a vCenter that does not answer");
+
+    vcenter.clear_faults().await;
+    holds("each is gone, with proof", || inventory.view().departures().all(|d| d.gone().is_some()))
+        .await;
+    assert_eq!(inventory.view().vms().len(), 10);
+    watch.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gap_is_told_as_resynced_after_expiry_restart_and_truncation() {
     let vcenter = Vcenter::start(Inventory::with_vms(20)).await;
     let client = connected(&vcenter).await;

@@ -5,6 +5,8 @@
 //! that is not in view is asked for by its reference, and only vCenter's word that there is no such
 //! object makes a [`Gone`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures::StreamExt as _;
 
 use super::model::Object;
@@ -82,20 +84,25 @@ impl Client {
     pub async fn ask_for(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
         let mut answers = Vec::with_capacity(objects.len());
         let mut open: Vec<MoRef> = objects.to_vec();
+        // Once vCenter does not answer, the remaining questions are not asked.
+        let silent = AtomicBool::new(false);
         if open.len() > 1 {
-            // A failure here is a failure of all or a refusal because of one; the single questions
-            // tell which.
-            let found =
-                retrieve::<Object>(self, &question(&open, true), None).await.unwrap_or_default();
-            for found in found {
-                open.retain(|object| *object != found.reference);
-                answers.push((found.reference.clone(), standing(&found)));
+            match retrieve::<Object>(self, &question(&open, true), None).await {
+                Ok(all) => {
+                    for found in all {
+                        open.retain(|object| *object != found.reference);
+                        answers.push((found.reference.clone(), standing(&found)));
+                    }
+                }
+                // A refusal because of one object says nothing of the others; the single
+                // questions do.
+                Err(error) => silent.store(error.fault().is_none(), Ordering::Relaxed),
             }
         }
         let single = futures::stream::iter(open).map(|object| {
-            let client = self.clone();
+            let (client, silent) = (self.clone(), &silent);
             async move {
-                let standing = client.ask_for_one(&object).await;
+                let standing = client.ask_for_one(&object, silent).await;
                 (object, standing)
             }
         });
@@ -103,14 +110,21 @@ impl Client {
         answers
     }
 
-    async fn ask_for_one(&self, object: &MoRef) -> Standing {
-        match retrieve::<Object>(self, &question(std::slice::from_ref(object), false), None).await {
+    async fn ask_for_one(&self, object: &MoRef, silent: &AtomicBool) -> Standing {
+        if silent.load(Ordering::Relaxed) {
+            return Standing::Absent(Absence::Unreachable);
+        }
+        let question = question(std::slice::from_ref(object), false);
+        match retrieve::<Object>(self, &question, None).await {
             Ok(found) => match found.iter().find(|found| found.reference == *object) {
                 Some(found) => standing(found),
                 // Neither the object nor a refusal: no proof of anything.
                 None => Standing::Absent(Absence::Unreachable),
             },
-            Err(error) => Standing::Absent(verdict(object, &error)),
+            Err(error) => {
+                silent.fetch_or(error.fault().is_none(), Ordering::Relaxed);
+                Standing::Absent(verdict(object, &error))
+            }
         }
     }
 }

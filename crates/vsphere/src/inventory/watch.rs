@@ -306,11 +306,11 @@ impl Follower {
                 if self.inventory.view().open(false).is_empty() { None } else { Some(ASK_AGAIN) };
             let waited = collector.wait::<Object>(&self.client, most).await?;
             let events = self.apply(waited)?;
-            let hidden_too = self.asked_hidden.elapsed() >= ASK_HIDDEN;
-            self.settle(hidden_too).await;
             for event in events {
                 self.inventory.tell(event);
             }
+            let hidden_too = self.asked_hidden.elapsed() >= ASK_HIDDEN;
+            self.settle(hidden_too).await;
         }
     }
 
