@@ -12,10 +12,11 @@
 //!   configuration cannot be made: [`Next::Blocked`] changes nothing.
 //! - What is applied is recorded first; what is deleted stands in the record, and is of no kind that
 //!   may hold what is not ours.
-//! - A driver installed by other hands is reported, not touched.
+//! - A driver installed by other hands is reported, or adopted piece by piece if it is asked for.
 //! - While volumes are attached, storage is not removed.
 //! - The cloud controller is not changed while the machine of a node is not found.
 
+mod adoption;
 mod configuration;
 mod driver;
 mod leaving;

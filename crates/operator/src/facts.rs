@@ -332,6 +332,8 @@ pub struct Workload {
     pub task: Task,
     /// Whether it carries our label.
     pub labelled: bool,
+    /// The labels by which it knows its pods.
+    pub selector: BTreeMap<String, String>,
     /// The version of the driver: from our label, else from its image.
     pub version: Option<String>,
     /// Pods it wants.

@@ -1,14 +1,14 @@
 //! The plan for one driver.
 
 use api::{
-    finding::{Subject, codes},
-    vdo_config::{Implementation, Mode},
+    finding::{Finding, Subject, codes},
+    vdo_config::{Adoption, Implementation, Mode},
 };
 use catalog::Driver;
 use semver::Version;
 
 use super::{
-    Notes,
+    Notes, adoption,
     configuration::Configuration,
     leaving::{Farewell, farewell},
     machines::Doubts,
@@ -50,8 +50,14 @@ pub(super) fn decide(
     match (plan.mode, &wish) {
         (Mode::Observe, _) => {}
         (Mode::Managed, Some(wish)) => {
-            if !foreign(facts, record, &mut plan, notes) {
+            let theirs = adoption::theirs(facts, wish);
+            if !theirs.is_empty() {
+                notes.findings.push(foreign(record, driver, &theirs));
+            }
+            if theirs.is_empty() || record.version.is_some() {
                 manage(facts, wish, record, before, &mut plan, notes);
+            } else {
+                adopt(facts, wish, record, &theirs, &mut plan, notes);
             }
         }
         (Mode::Removed | Mode::Managed, _) => removal::decide(facts, record, &mut plan, notes),
@@ -110,32 +116,55 @@ impl<'a> Wish<'a> {
 }
 
 /// A driver by other hands is reported. Where ours does not run yet, it is not doubled.
-fn foreign(facts: &Facts, record: &Record, plan: &mut DriverPlan, notes: &mut Notes) -> bool {
-    let theirs: Vec<&ObjectId> = [Task::Controller, Task::Node]
-        .into_iter()
-        .flat_map(|task| facts.workloads_of(plan.driver, task))
-        .map(|(id, _)| id)
-        .filter(|id| !facts.is_ours(id))
-        .collect();
-    let Some(first) = theirs.first() else { return false };
+fn foreign(record: &Record, driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Finding {
+    let first = theirs[0].0;
     let subjects =
-        theirs.iter().map(|id| Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name));
-    let doubled = record.version.is_some();
-    let finding = if doubled {
-        let own = format!("{} of VDO", plan.driver);
+        theirs.iter().map(|(id, _)| Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name));
+    let finding = if record.version.is_some() {
+        let own = format!("{driver} of VDO");
         codes::TWO_DRIVERS.found().with("other", first.to_string()).with("own", own)
     } else {
         codes::FOREIGN_DRIVER
             .found()
-            .with("driver", plan.driver.to_string())
+            .with("driver", driver.to_string())
             .with("namespace", &first.namespace)
             .with("name", &first.name)
     };
-    notes.findings.push(finding.about_all(subjects).build());
-    if !doubled {
-        plan.next = Next::Blocked;
+    finding.about_all(subjects).build()
+}
+
+/// Takes over a driver by other hands, or says what taking over would mean.
+fn adopt(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+    theirs: &[(&ObjectId, &Workload)],
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) {
+    plan.next = Next::Blocked;
+    let adoption = facts.config.spec.adoption();
+    if adoption == Adoption::Never || !vcenters_are_verified(facts, wish, record, plan, notes) {
+        return;
     }
-    !doubled
+    let title = "Adopt the driver that is there";
+    match adoption::adopted(facts, wish, record, theirs) {
+        Err(why) => plan.steps.push(waiting(title, Some(format!("not possible: {why}")))),
+        Ok(adopted) if adoption == Adoption::Automatic => {
+            notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
+            plan.steps.push(waiting(title, None));
+            plan.next = Next::Record(Box::new(adopted));
+        }
+        Ok(adopted) => {
+            let version = adopted.version.unwrap_or_default();
+            let message = format!(
+                "it is {} {version}; with adoption: Automatic in the VDOConfig its objects, names and \
+                 cluster id stay, and VDO writes its configuration from now on",
+                wish.driver
+            );
+            plan.steps.push(waiting(title, Some(message)));
+        }
+    }
 }
 
 /// Brings a driver to where it should be, one thing at a time.
@@ -256,7 +285,7 @@ fn vcenters_are_verified(
     false
 }
 
-fn missing(facts: &Facts, driver: Driver, name: &str) -> api::finding::Finding {
+fn missing(facts: &Facts, driver: Driver, name: &str) -> Finding {
     let metadata = &facts.config.metadata;
     let field = match driver {
         Driver::Cpi => "spec.cloudProvider.vsphereCloudConfigs",

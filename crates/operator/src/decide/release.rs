@@ -253,7 +253,7 @@ fn finding(
             .with("driver", driver)
             .with("version", pinned.to_string())
             .with("reason", reason.to_string()),
-        standstill @ (Standstill::NothingFits | Standstill::NoWayForward { .. }) => {
+        standstill => {
             let others = decision.others.iter().take(3);
             let reasons = others.map(|(version, reason)| format!("{version}: {reason}"));
             let reasons: Vec<String> =

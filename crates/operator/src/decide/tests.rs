@@ -1,5 +1,6 @@
 //! The rules, each by its name, against a world that does what a plan says.
 
+mod adopting;
 mod changing;
 mod refusing;
 mod safety;
@@ -161,6 +162,7 @@ impl World {
                 driver,
                 task: task(&id.name),
                 labelled: true,
+                selector: BTreeMap::new(),
                 version: version.map(str::to_owned),
                 wanted: 1,
                 available: i32::from(!broken),
@@ -288,6 +290,7 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
         driver,
         task,
         labelled: false,
+        selector: BTreeMap::new(),
         version: Some("2.7.0".into()),
         wanted: 1,
         available: 1,

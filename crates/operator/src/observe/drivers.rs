@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use catalog::Driver;
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment},
-    core::v1::{Pod, PodTemplateSpec},
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{Pod, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::ResourceExt;
 
@@ -58,13 +61,6 @@ fn part(
     let images = spec.into_iter().flat_map(|spec| &spec.containers);
     let images: Vec<&str> = images.filter_map(|c| c.image.as_deref()).map(path).collect();
     let runs = |test: &dyn Fn(&str) -> bool| images.iter().any(|image| test(image));
-    let csi = |image: &str| {
-        image.contains("vsphere") && image.contains("csi") && image.ends_with("driver")
-    };
-    let cpi = |image: &str| {
-        image.contains("cloud-provider-vsphere") && !image.contains("csi")
-            || image.ends_with("vsphere-cloud-controller-manager")
-    };
     let storage = ["vsphere-csi-", "vmware-vsphere-csi-driver-"];
     let is_storage = |task: &str| {
         storage
@@ -72,16 +68,27 @@ fn part(
             .any(|start| name.strip_prefix(start).is_some_and(|rest| rest.starts_with(task)))
     };
     match () {
-        () if name == "vsphere-cloud-controller-manager" || runs(&cpi) => {
+        () if name == "vsphere-cloud-controller-manager" || runs(&is_cpi) => {
             Some((Driver::Cpi, Task::Controller))
         }
         () if is_storage("node") => Some((Driver::Csi, Task::Node)),
         () if is_storage("controller") => Some((Driver::Csi, Task::Controller)),
-        () if runs(&csi) && kind == "DaemonSet" => Some((Driver::Csi, Task::Node)),
-        () if runs(&csi) => Some((Driver::Csi, Task::Controller)),
+        () if runs(&is_csi) && kind == "DaemonSet" => Some((Driver::Csi, Task::Node)),
+        () if runs(&is_csi) => Some((Driver::Csi, Task::Controller)),
         () if is_labelled(object.labels()) => Some((Driver::Csi, Task::Helper)),
         () => None,
     }
+}
+
+/// Whether an image is the storage driver's.
+fn is_csi(image: &str) -> bool {
+    image.contains("vsphere") && image.contains("csi") && image.ends_with("driver")
+}
+
+/// Whether an image is the cloud controller's.
+fn is_cpi(image: &str) -> bool {
+    image.contains("cloud-provider-vsphere") && !image.contains("csi")
+        || image.ends_with("vsphere-cloud-controller-manager")
 }
 
 /// An image without registry port, tag and digest.
@@ -106,6 +113,7 @@ fn of_daemon_set(pods: &[std::sync::Arc<Pod>], set: &DaemonSet) -> Option<Worklo
         driver,
         task,
         labelled: is_labelled(set.labels()),
+        selector: selector(set.spec.as_ref().map(|spec| &spec.selector)),
         version: version(set.labels(), template),
         wanted: status.desired_number_scheduled,
         available: status.number_available.unwrap_or(0).min(updated),
@@ -125,6 +133,7 @@ fn of_deployment(pods: &[std::sync::Arc<Pod>], deployment: &Deployment) -> Optio
         driver,
         task,
         labelled: is_labelled(deployment.labels()),
+        selector: selector(deployment.spec.as_ref().map(|spec| &spec.selector)),
         version: version(deployment.labels(), template),
         wanted,
         available: status.available_replicas.unwrap_or(0).min(updated),
@@ -134,13 +143,20 @@ fn of_deployment(pods: &[std::sync::Arc<Pod>], deployment: &Deployment) -> Optio
     })
 }
 
-/// The driver's version: from our label, else from the tag of its first image.
+fn selector(of: Option<&LabelSelector>) -> BTreeMap<String, String> {
+    of.and_then(|selector| selector.match_labels.clone()).unwrap_or_default()
+}
+
+/// The driver's version: from our label, else from the tag of the driver's image; what stands beside
+/// it in the pod has versions of its own.
 fn version(
     labels: &BTreeMap<String, String>,
     template: Option<&PodTemplateSpec>,
 ) -> Option<String> {
     labels.get(names::VERSION_LABEL).cloned().or_else(|| {
-        let image = template?.spec.as_ref()?.containers.first()?.image.as_deref()?;
+        let containers = &template?.spec.as_ref()?.containers;
+        let mut images = containers.iter().filter_map(|container| container.image.as_deref());
+        let image = images.find(|image| is_csi(path(image)) || is_cpi(path(image)))?;
         let tag = image.split('@').next()?.rsplit_once(':')?.1;
         Some(tag.trim_start_matches('v').to_owned())
     })
@@ -250,6 +266,16 @@ mod tests {
         );
         let node = Some((Driver::Csi, Task::Node));
         assert_eq!(part_of("vsphere-csi-node-windows", "DaemonSet", openshift), node);
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_driver_and_not_of_what_stands_beside_it() {
+        let template: PodTemplateSpec = serde_json::from_value(json!({"spec": {"containers": [
+            {"name": "csi-attacher", "image": "registry.k8s.io/sig-storage/csi-attacher:v4.9.0"},
+            {"name": "driver", "image": "registry.k8s.io/csi-vsphere/driver:v3.7.0"},
+        ]}}))
+        .unwrap();
+        assert_eq!(version(&BTreeMap::new(), Some(&template)).as_deref(), Some("3.7.0"));
     }
 
     #[test]
