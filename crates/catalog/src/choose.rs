@@ -12,7 +12,7 @@
 //! - Nothing is ever downgraded unless the admin pins an older version and says so.
 //! - A Kubernetes or vSphere newer than the catalog knows is treated as the newest it knows, with a
 //!   notice. The world moves on before catalogs do.
-//! - When nothing fits, what runs stays.
+//! - When nothing fits, or no vCenter is known to fit to, what runs stays.
 //! - A known fault that strikes here takes a release out, and its remedy is said.
 
 use std::cmp::Ordering;
@@ -169,6 +169,9 @@ impl Known {
         {
             notices.push(Notice::KubernetesUnknown { newest, cluster: kubernetes });
             kubernetes = KubernetesVersion::minor(newest.major, newest.minor);
+        }
+        if seen.vcenters.is_empty() {
+            notices.push(Notice::NoVcenter);
         }
         for vcenter in &seen.vcenters {
             if catalog.newest_vsphere.compare(vcenter.version) == Ordering::Greater {
@@ -331,6 +334,9 @@ fn decide(
         None => Action::Nothing,
         Some(version) => Action::Keep(version.clone()),
     };
+    if seen.vcenters.is_empty() {
+        return (stay, Some(Standstill::NothingFits));
+    }
     let road = |to: &Release| match &request.installed {
         None => Some(Action::Install(to.version.clone())),
         Some(from) if *from == to.version => Some(Action::Keep(from.clone())),
@@ -429,7 +435,12 @@ fn notices_of(
         let mut notices = fit.notices.clone();
         let fresh = !matches!(action, Action::Keep(_));
         if fresh && request.policy == Policy::Stable && fit.release.channel != Channel::Stable {
-            notices.push(Notice::NothingStable { version });
+            notices.push(Notice::NothingStable { version: version.clone() });
+        }
+        let images = fit.release.images.values().filter(|image| image.digest.is_none());
+        let images: Vec<_> = images.map(crate::Image::tagged).collect();
+        if fresh && !images.is_empty() {
+            notices.push(Notice::NotPinned { version, images });
         }
         return notices;
     }

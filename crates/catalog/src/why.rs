@@ -238,6 +238,8 @@ impl fmt::Display for Standstill {
 /// Something to mind about what was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
+    /// No vCenter is known, so nothing can be said about what fits.
+    NoVcenter,
     /// Nobody vouches for this Kubernetes yet.
     KubernetesUnknown {
         /// The newest known.
@@ -289,6 +291,13 @@ pub enum Notice {
         /// What was taken.
         version: Version,
     },
+    /// Some of its images are pulled by tag, so what is pulled can change.
+    NotPinned {
+        /// Which release.
+        version: Version,
+        /// The images, by tag.
+        images: Vec<String>,
+    },
     /// What runs does not fit here, and nothing better could be offered.
     RunningDoesNotFit {
         /// What runs.
@@ -303,12 +312,30 @@ pub enum Notice {
     },
 }
 
+/// The first of several, and how many more there are.
+fn listed(images: &[String]) -> String {
+    match images {
+        [] => "an image".to_owned(),
+        [only] => only.clone(),
+        [first, more @ ..] => format!("{first} and {} more", more.len()),
+    }
+}
+
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoVcenter => write!(
+                f,
+                "No vCenter is known yet, so no release can be chosen; name one that can be reached."
+            ),
             Self::KubernetesUnknown { newest, cluster } => write!(
                 f,
                 "Kubernetes {cluster} is newer than any driver release known here ({newest}); the newest known one is used until the catalog knows more."
+            ),
+            Self::NotPinned { version, images } => write!(
+                f,
+                "No digest is known for {} of {version}: pulled by tag, what runs can differ from what was tested. A newer catalog may know it.",
+                listed(images)
             ),
             Self::OneMinorBehind { supports, cluster } => write!(
                 f,

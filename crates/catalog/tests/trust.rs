@@ -9,6 +9,8 @@
 
 use std::io::{self, Read};
 
+use aws_lc_rs::signature::Ed25519KeyPair;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use catalog::{
     EMBEDDED, embedded,
     trust::{Bundle, Intake, MAX_BUNDLE_BYTES, PublicKey, Shelf, SigningKey, Trust},
@@ -263,6 +265,44 @@ fn a_catalog_of_a_gigabyte_is_refused_after_a_few_megabytes() {
     let trust = Trust { keys: &[], unsigned: true };
     assert!(shelf.offer(&vec![b' '; MAX_BUNDLE_BYTES + 1], trust, now()).is_err());
     assert_eq!(*shelf.catalog(), *embedded());
+}
+
+#[test]
+fn a_bundle_is_bounded_however_small_the_catalog_in_it() {
+    let key = key();
+    let public = [key.public()];
+    let mut padded = bundle(&text(2), key);
+    padded.resize(MAX_BUNDLE_BYTES + 1, b' ');
+    let sentence = refused(&padded, &public);
+    assert!(sentence.starts_with("the catalog is larger than 5 MiB"), "{sentence}");
+}
+
+#[test]
+fn a_catalog_is_bounded_even_where_its_bundle_is_not_too_large() {
+    let key = key();
+    let public = [key.public()];
+    let padding = "# nothing\n".repeat((catalog::read::MAX_BYTES - EMBEDDED.len()) / 10 + 1);
+    let large = bundle(&format!("{}\n{padding}", text(2)), key);
+    assert!(large.len() <= MAX_BUNDLE_BYTES);
+    let sentence = refused(&large, &public);
+    assert!(sentence.starts_with("the catalog is larger than 4 MiB"), "{sentence}");
+}
+
+#[test]
+fn a_signature_made_for_something_else_proves_nothing() {
+    let (key, pem) = SigningKey::generate().unwrap();
+    let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+    let raw = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&BASE64_STANDARD.decode(body).unwrap());
+    let text = text(2);
+    // The same key over the same text, but not said to be a catalog.
+    let signature = raw.unwrap().sign(text.as_bytes());
+    let bundle = serde_json::json!({
+        "format": 1,
+        "payload": BASE64_STANDARD.encode(&text),
+        "signatures": [{ "key": key.public().id(), "signature": BASE64_STANDARD.encode(signature) }],
+    });
+    let sentence = refused(bundle.to_string().as_bytes(), &[key.public()]);
+    assert!(sentence.contains("does not match"), "{sentence}");
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! Each rule by which a release is judged, alone: take the rule away and one of these falls.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot set itself up should fall, and reads better plain"
+)]
+
+use std::cmp::Ordering;
+
+use catalog::{
+    Action, Catalog, Driver, Environment, Implementation, Policy, Request, Rewrite, Vcenter,
+    choose, embedded,
+    version::VsphereVersion,
+    why::{Notice, Standstill},
+};
+use proptest::prelude::*;
+use semver::Version;
+
+/// A catalog in which every kind of limit is the only thing in the way of some release.
+fn limits() -> Catalog {
+    let text = r#"
+schema: "1.0"
+serial: 1
+issued: 2026-01-01T00:00:00Z
+newestVsphere: "9.1"
+csi:
+  - line: all
+    kubernetes: { min: "1.30", max: "1.36" }
+    vsphere: { min: "7.0" }
+    manifest: { urls: [https://example.com/x.yaml] }
+    releases:
+      - { version: 1.0.0 }
+      - { version: 1.1.0, vsphere: { max: "8.0U2" } }
+      - { version: 1.2.0, vsphere: { hosts: "7.0U3" }, knownBad: [
+          { id: windows, severity: refuse, when: { windows: true }, reason: r, remedy: x }] }
+      - { version: 1.3.0, vsphere: { max: "8.0" }, before: [
+          { id: on-windows, when: { windows: true }, text: t }, { id: always, text: t }] }
+      - { version: 1.4.0-rc.1 }
+"#;
+    catalog::read(text.as_bytes()).unwrap()
+}
+
+fn seen(vcenters: &[(&str, Option<&str>)]) -> Environment {
+    let vcenter = |(version, host): &(&str, Option<&str>)| Vcenter {
+        name: "vc".to_owned(),
+        version: version.parse().unwrap(),
+        oldest_host: host.map(|host| host.parse().unwrap()),
+    };
+    Environment {
+        kubernetes: "1.34.1".parse().unwrap(),
+        vcenters: vcenters.iter().map(vcenter).collect(),
+        distribution: "vanilla".to_owned(),
+        windows_nodes: false,
+        topology: false,
+        rewrite: Rewrite::default(),
+        today: None,
+    }
+}
+
+fn latest(installed: Option<&str>) -> Request {
+    let installed = installed.map(|version| version.parse().unwrap());
+    Request { implementation: Implementation::Upstream, policy: Policy::Latest, installed }
+}
+
+fn chosen(seen: &Environment) -> Option<String> {
+    let action = choose(&limits(), seen, Driver::Csi, &latest(None)).action;
+    action.version().map(ToString::to_string)
+}
+
+#[test]
+fn the_newest_vcenter_a_release_works_with_is_a_limit() {
+    assert_eq!(chosen(&seen(&[("8.0.3", None)])).unwrap(), "1.3.0", "8.0 means all of 8.0");
+    assert_eq!(chosen(&seen(&[("9.0.0", Some("8.0.3"))])).unwrap(), "1.2.0");
+    assert_eq!(chosen(&seen(&[("8.0.3", None), ("9.0.0", Some("7.0.0"))])).unwrap(), "1.0.0");
+}
+
+#[test]
+fn a_prerelease_is_taken_only_when_it_is_pinned() {
+    let seen = seen(&[("8.0.3", None)]);
+    let pin = Policy::Pinned { version: "1.4.0-rc.1".parse().unwrap(), downgrade: false };
+    let decision = choose(&limits(), &seen, Driver::Csi, &Request { policy: pin, ..latest(None) });
+    assert_eq!(decision.action.version().unwrap().to_string(), "1.4.0-rc.1");
+    assert_eq!(chosen(&seen).unwrap(), "1.3.0");
+}
+
+#[test]
+fn a_step_of_an_upgrade_is_said_only_where_it_matters() {
+    let steps = |windows_nodes| {
+        let seen = Environment { windows_nodes, ..seen(&[("8.0.3", None)]) };
+        let decision = choose(&limits(), &seen, Driver::Csi, &latest(Some("1.0.0")));
+        let Action::Change(path) = decision.action else { panic!("{:?}", decision.action) };
+        path.hops[0].before.iter().map(|step| step.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(false), ["always"]);
+    assert_eq!(steps(true), ["on-windows", "always"]);
+}
+
+#[test]
+fn without_a_vcenter_nothing_is_installed_and_what_runs_stays() {
+    let nowhere = seen(&[]);
+    for (installed, action) in
+        [(None, Action::Nothing), (Some("1.0.0"), Action::Keep(Version::new(1, 0, 0)))]
+    {
+        let decision = choose(&limits(), &nowhere, Driver::Csi, &latest(installed));
+        assert_eq!(decision.action, action);
+        assert_eq!(decision.standstill, Some(Standstill::NothingFits));
+        assert_eq!(decision.notices, [Notice::NoVcenter]);
+    }
+}
+
+#[test]
+fn a_release_pulled_by_tag_says_so_when_it_is_chosen() {
+    let notice = |policy: Policy| {
+        let request = Request { policy, ..latest(None) };
+        let decision = choose(embedded(), &seen(&[("8.0.3", None)]), Driver::Csi, &request);
+        let found = decision.notices.iter().find(|it| matches!(it, Notice::NotPinned { .. }));
+        (decision.action.version().unwrap().to_string(), found.map(ToString::to_string))
+    };
+    let (version, text) = notice(Policy::Latest);
+    assert_eq!(version, "3.8.0");
+    let text = text.unwrap();
+    assert!(text.starts_with("No digest is known for registry.k8s.io/"), "{text}");
+    assert_eq!(notice(Policy::Stable), ("3.7.3".to_owned(), None));
+}
+
+#[test]
+fn hosts_in_maintenance_are_a_known_fault_of_every_release_before_the_fix() {
+    let struck: Vec<_> = embedded()
+        .of(Driver::Csi, Implementation::Upstream)
+        .filter(|release| release.known_bad.iter().any(|fault| fault.id == "maintenance-hosts"))
+        .map(|release| release.version.to_string())
+        .collect();
+    assert_eq!(struck, ["3.3.0", "3.3.1", "3.4.0", "3.5.0", "3.6.0", "3.6.1", "3.7.0"]);
+    let release =
+        embedded().find(Driver::Csi, Implementation::Upstream, &Version::new(3, 4, 0)).unwrap();
+    let remedy = &release.known_bad.last().unwrap().remedy;
+    assert_eq!(remedy, "use 3.5.1, 3.6.2, 3.7.1 or newer");
+}
+
+fn any_vsphere() -> impl Strategy<Value = VsphereVersion> {
+    let known = [(6, 7), (7, 0), (8, 0), (9, 0), (9, 1), (10, 0)];
+    (proptest::sample::select(known.to_vec()), 0u32..4)
+        .prop_map(|((major, minor), update)| VsphereVersion::new(major, minor, update))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn what_is_chosen_is_inside_every_limit(
+        vcenters in proptest::collection::vec((any_vsphere(), proptest::option::of(any_vsphere())), 1..4),
+        windows_nodes: bool,
+    ) {
+        let catalog = limits();
+        let mut seen = Environment { windows_nodes, ..seen(&[]) };
+        seen.vcenters = vcenters
+            .into_iter()
+            .map(|(version, oldest_host)| Vcenter { name: "vc".to_owned(), version, oldest_host })
+            .collect();
+        let decision = choose(&catalog, &seen, Driver::Csi, &latest(None));
+        if let Some(version) = decision.action.version() {
+            let release = catalog.find(Driver::Csi, Implementation::Upstream, version).unwrap();
+            let range = &release.vsphere;
+            for vcenter in &seen.vcenters {
+                prop_assert_ne!(range.min.compare(vcenter.version), Ordering::Less);
+                if let Some(max) = range.max {
+                    prop_assert_ne!(max.compare(vcenter.version), Ordering::Greater, "{}", version);
+                }
+                if let (Some(hosts), Some(host)) = (range.hosts, vcenter.oldest_host) {
+                    prop_assert_ne!(hosts.compare(host), Ordering::Less, "{}", version);
+                }
+            }
+            prop_assert!(release.version.pre.is_empty());
+            prop_assert!(!(windows_nodes && !release.known_bad.is_empty()), "{}", version);
+        }
+    }
+}
