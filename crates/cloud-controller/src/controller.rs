@@ -33,7 +33,7 @@ use crate::{
 
 /// After trouble a node is looked at again after this long, doubling up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_mins(2);
+const LONGEST: Duration = Duration::from_mins(1);
 /// Nodes without a machine are looked at again this long after a machine changed.
 const GATHER: Duration = Duration::from_millis(200);
 

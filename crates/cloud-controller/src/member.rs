@@ -42,7 +42,7 @@ const NOT_SOONER: Duration = Duration::from_secs(2);
 /// What is told to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Something about this machine changed.
+    /// Something about this machine, or what stands above machines, changed.
     Machine(Place),
     /// Anything may have changed.
     Anything,
@@ -376,9 +376,9 @@ impl Member {
                 self.tell(Signal::Anything);
             }
             Event::Appeared(object) | Event::Changed { after: object, .. } => {
-                if object.as_vm().is_some() {
-                    self.tell(Signal::Machine(machine(&object)));
-                } else {
+                // What stands above machines matters to nodes whose machine is not in view.
+                self.tell(Signal::Machine(machine(&object)));
+                if object.as_vm().is_none() {
                     self.tags_wanted.notify_one();
                     if self.common.refresh_labels {
                         self.tell(Signal::Anything);
@@ -408,21 +408,20 @@ impl Member {
         let tags = client.tags(self.common.tag_period * 12);
         let mut pause = FIRST;
         loop {
-            let failed = match self.read_tags(&tags).await {
-                Ok(()) => {
-                    pause = FIRST;
-                    false
+            match self.read_tags(&tags).await {
+                Ok(true) => pause = FIRST,
+                Ok(false) => {
+                    // Told when the inventory is in view.
+                    self.tags_wanted.notified().await;
+                    continue;
                 }
                 Err(error) => {
                     let vcenter = &**self.name();
                     tracing::warn!(vcenter, error = error.story(), "the tags cannot be read");
-                    true
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST);
+                    continue;
                 }
-            };
-            if failed {
-                sleep(pause).await;
-                pause = (pause * 2).min(LONGEST);
-                continue;
             }
             let read = Instant::now();
             tokio::select! {
@@ -435,13 +434,14 @@ impl Member {
         }
     }
 
-    async fn read_tags(&self, tags: &Tags) -> Result<(), vsphere::Error> {
+    /// Reads the tags of everything that can carry them; `false` if nothing is in view yet.
+    async fn read_tags(&self, tags: &Tags) -> Result<bool, vsphere::Error> {
         let carriers = self.look(|catalogue| {
             let above = catalogue.tree.objects().filter(|o| o.as_vm().is_none());
             above.map(|o| o.reference().clone()).collect::<Vec<_>>()
         });
         let Some(mut objects) = carriers.filter(|objects| !objects.is_empty()) else {
-            return Ok(());
+            return Ok(false);
         };
         let wanted: HashMap<MoRef, bool> = {
             let mut wanted = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
@@ -467,7 +467,7 @@ impl Member {
         } else if new {
             self.tell(Signal::Anything);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn keep_tags(&self, attached: vsphere::tags::Attached) {

@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
         for name in &self.alive {
             vcenter.permit(&Permission::new(USER, "reader", &format!("/DC0/vm/{name}"))).await;
         }
-        eventually("every node whose machine is gone is deleted", 60, async || {
+        eventually("every node whose machine is gone is deleted", 150, async || {
             let present = self.present().await;
             let left: Vec<&String> =
                 self.destroyed.iter().filter(|name| present.contains(*name)).collect();

@@ -18,7 +18,7 @@ use crate::{
     zones::Zones,
 };
 
-/// A node whose machine is not proven gone or there is asked about again after this long.
+/// What is awaited without being announced is looked for again after this long.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
 
 impl Shared {
@@ -265,6 +265,11 @@ impl Shared {
             }
             return Next::OnChange;
         }
+        if self.options.policy.skip_deletion {
+            let text = "its machine is not in view; SKIP_NODE_DELETION is set, so it stays";
+            self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
+            return Next::OnChange;
+        }
         let standing = absence::ask(&self.fleet, node).await;
         if let Standing::Uncertain(why) = &standing {
             self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
@@ -276,7 +281,7 @@ impl Shared {
                 self.say_lifecycle(node, Weight::Warning, "DeletionHeld", why);
                 Next::At(at.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
             }
-            Action::Leave | Action::SetTaints(_) => Next::At(Instant::now() + ASK_AGAIN),
+            Action::Leave | Action::SetTaints(_) => Next::Retry,
         }
     }
 
