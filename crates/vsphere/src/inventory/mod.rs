@@ -11,6 +11,7 @@
 //! `model` and `parts` say what an object is; adding a property is one line there.
 
 mod absence;
+mod apply;
 mod model;
 mod parts;
 mod retrieve;

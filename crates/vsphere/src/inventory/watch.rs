@@ -20,12 +20,13 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::absence::{Absence, Departure, Standing};
+use super::apply::{Gap, apply};
 use super::model::Object;
 use super::selection::Selection;
 use super::tree::{Presence, Tree};
 use crate::client::{Client, pause};
+use crate::collector::Collector;
 use crate::collector::calls::{View as ServerView, Waited};
-use crate::collector::{Change, Collector};
 use crate::error::Error;
 
 /// Events a slow reader may be behind before they are replaced by one [`Event::Resynced`].
@@ -148,7 +149,8 @@ impl Inventory {
         self.shared.status.borrow().clone()
     }
 
-    /// Events from here on.
+    /// Events from here on. Subscribe first, read the [`Inventory::view`] then: nothing is missed in
+    /// between.
     pub fn events(&self) -> Events {
         let events = self.shared.events.read().unwrap_or_else(PoisonError::into_inner);
         // Without a sender, a receiver that is at its end.
@@ -348,7 +350,7 @@ impl Follower {
             let waited = collector.wait::<Object>(&self.client, None).await?;
             for change in waited.changes {
                 // Changes may come between the pages.
-                apply_one(&mut tree, change).map_err(|gap| self.failure(gap))?;
+                apply(&mut tree, change).map_err(|gap| self.failure(gap))?;
             }
             if !waited.truncated {
                 return Ok(tree);
@@ -380,7 +382,7 @@ impl Follower {
         self.inventory.change(|tree| {
             let mut events = Vec::new();
             for change in waited.changes {
-                events.extend(apply_one(tree, change).map_err(|gap| self.failure(gap))?);
+                events.extend(apply(tree, change).map_err(|gap| self.failure(gap))?);
             }
             Ok(events)
         })
@@ -443,39 +445,4 @@ impl Follower {
 async fn stop(stopped: &mut watch::Receiver<bool>) {
     // An error means that the watch was dropped: the task is about to be aborted.
     let _ = stopped.wait_for(|stop| *stop).await;
-}
-
-/// A change of an object that is not in view: something was missed.
-struct Gap;
-
-/// Applies a change; returns what to tell of it.
-fn apply_one(tree: &mut Tree, change: Change<Object>) -> Result<Option<Event>, Gap> {
-    match change {
-        Change::Enter(mut object) => {
-            if let Some(before) = tree.get(object.reference()) {
-                object.keep_identity(before);
-            }
-            Ok(match tree.insert(object.clone()) {
-                None => Some(Event::Appeared(object)),
-                Some(before) if before == object => None,
-                Some(before) => Some(Event::Changed { before, after: object }),
-            })
-        }
-        Change::Modify(partial, mask) => {
-            let before = tree.remove(partial.reference()).ok_or(Gap)?;
-            let mut after = before.clone();
-            after.merge(partial, mask);
-            after.keep_identity(&before);
-            tree.insert(after.clone());
-            Ok((before != after).then_some(Event::Changed { before, after }))
-        }
-        Change::Leave(reference) => {
-            // What left is told once vCenter has said why.
-            if let Some(object) = tree.remove(&reference) {
-                tree.depart(Departure { object, absence: Absence::Unreachable });
-            }
-            Ok(None)
-        }
-        Change::Foreign => Ok(None),
-    }
 }
