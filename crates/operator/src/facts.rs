@@ -363,3 +363,24 @@ impl Workload {
         self.current && self.available >= self.wanted
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_platform_is_told_by_its_version_its_system_or_its_labels() {
+        let none = BTreeMap::new();
+        let told = |version: &str| Platform::told_by(version, "Ubuntu 24.04", &none);
+        assert_eq!(told("v1.34.1+rke2r1"), Some(Platform::Rke2));
+        assert_eq!(told("v1.34.1+k3s1"), Some(Platform::K3s));
+        assert_eq!(told("v1.34.1+k0s"), Some(Platform::K0s));
+        assert_eq!(told("v1.34.1-eks-113cf36"), Some(Platform::EksAnywhere));
+        assert_eq!(told("v1.28.8+vmware.1"), Some(Platform::Tkg));
+        assert_eq!(told("v1.34.1"), None);
+        assert_eq!(Platform::told_by("v1.34.1", "Talos (v1.11)", &none), Some(Platform::Talos));
+        let labels = BTreeMap::from([("microk8s.io/cluster".to_owned(), "true".to_owned())]);
+        let microk8s = Platform::told_by("v1.34.1", "Ubuntu", &labels).unwrap();
+        assert_eq!(microk8s.kubelet_path(), "/var/snap/microk8s/common/var/lib/kubelet");
+    }
+}

@@ -37,7 +37,7 @@ async fn a_release_that_crashes_is_taken_back_and_one_that_runs_stays() {
     stage.ready(&operator, 60).await;
     assert!(image(&stage).await.contains("v1.35.0"));
 
-    stage.nodes.pods("v1.35.1", Fate::Crashes);
+    stage.nodes.as_ref().unwrap().pods("v1.35.1", Fate::Crashes);
     stage.change(json!({"spec": pinned("1.35.1")})).await;
     let finding = stage.finding("VDO-1905", 60).await;
     let seen = finding.seen.unwrap();

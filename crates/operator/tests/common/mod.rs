@@ -20,7 +20,9 @@ use kube::{
 };
 use operator::facts::ObjectId;
 use serde_json::{Value, json};
-use testkit::{ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Workdir, eventually};
+use testkit::{
+    ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Vm, Workdir, eventually,
+};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
@@ -28,7 +30,8 @@ pub const NAMESPACE: &str = "vmware-system-vdo";
 pub struct Stage {
     pub plane: ControlPlane,
     pub vcenter: Vcenter,
-    pub nodes: Nodes,
+    /// Those who care for nodes and pods, if somebody does.
+    pub nodes: Option<Nodes>,
     pub workdir: Workdir,
     /// Where the vCenter is reached, if not directly.
     pub address: Option<std::net::SocketAddr>,
@@ -75,11 +78,23 @@ impl Stage {
         let stage = Self {
             plane,
             vcenter,
-            nodes,
+            nodes: Some(nodes),
             workdir: Workdir::new("operator").unwrap(),
             address: None,
             lease: 2,
         };
+        stage.install().await;
+        stage
+    }
+
+    /// A vCenter with so many machines, and a cluster that has no nodes yet and nobody who cares for
+    /// them.
+    pub async fn bare(machines: usize) -> Self {
+        let plane = ControlPlane::builder().with_audit().start().await;
+        let vms = (1..=machines).map(|number| Vm::numbered("node", number));
+        let vcenter = Vcenter::start(Inventory::small().vms(vms)).await;
+        let workdir = Workdir::new("operator").unwrap();
+        let stage = Self { plane, vcenter, nodes: None, workdir, address: None, lease: 2 };
         stage.install().await;
         stage
     }

@@ -1,0 +1,134 @@
+//! How fast and how small the operator is.
+//!
+//! `cargo bench -p operator -- 1000 5000` also observes clusters of those sizes.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::time::Duration;
+
+use common::{NAMESPACE, Stage};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::PostParams};
+use serde_json::json;
+use testkit::{Vm, eventually};
+use tokio::time::Instant;
+
+/// How long nothing is done, to see what that costs.
+const QUIET: Duration = Duration::from_secs(30);
+
+#[tokio::main]
+async fn main() {
+    println!("| what | figure |\n|---|---|");
+    small().await;
+    let sizes: Vec<usize> = std::env::args().filter_map(|text| text.parse().ok()).collect();
+    for size in sizes {
+        large(size).await;
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / 1_048_576.0)
+}
+
+/// Five nodes: from the first object to Ready, and what it takes.
+async fn small() {
+    let stage = Stage::of(4, false).await;
+    let operator = stage.operator();
+    let begin = Instant::now();
+    stage
+        .configure(json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+        .await;
+    stage.ready(&operator, 120).await;
+    println!("| 5 nodes: from the objects to Ready | {:.1} s |", begin.elapsed().as_secs_f64());
+    let (calls, requests) = quiet(&stage).await;
+    println!("| 5 nodes: memory | {} |", mebibytes(operator.memory().0));
+    println!("| 5 nodes: vCenter calls in {QUIET:?} of quiet | {calls} |");
+    println!("| 5 nodes: Kubernetes lists in {QUIET:?} of quiet | {requests} |");
+}
+
+/// Calls to vCenter and lists of the API server while nothing happens.
+async fn quiet(stage: &Stage) -> (u64, usize) {
+    // What was begun comes to rest first.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.vcenter.forget_calls().await;
+    let lists = || {
+        let own = format!("system:serviceaccount:{NAMESPACE}:vdo");
+        let events = stage.plane.audit().into_iter();
+        events
+            .filter(|e| e["verb"] == "list" && e["impersonatedUser"]["username"] == own.as_str())
+            .count()
+    };
+    let before = lists();
+    tokio::time::sleep(QUIET).await;
+    (stage.vcenter.calls().await.sum(), lists() - before)
+}
+
+/// Many nodes and machines: how soon all are seen, what they take, how soon one more is seen.
+async fn large(size: usize) {
+    let stage = Stage::bare(size).await;
+    let machines: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
+    let client = stage.client();
+    let adding = machines.iter().map(|vm| add(Api::all(client.clone()), vm));
+    stream::iter(adding).buffer_unordered(32).collect::<Vec<()>>().await;
+    stage.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}})).await;
+
+    let begin = Instant::now();
+    let operator = stage.operator();
+    let seen = async |count: usize| {
+        eventually("all nodes are seen", 300, async || {
+            let status = stage.config().await.status.unwrap_or_default();
+            let nodes = status.cpi.and_then(|cpi| cpi.nodes_ready);
+            let missing = status.findings.iter().any(|finding| finding.code == "VDO-1903");
+            let verified = api::condition::is_true(&status.conditions, "VcenterReady");
+            if nodes == i32::try_from(count).ok() && verified && !missing {
+                Ok(())
+            } else {
+                Err(format!("{nodes:?}"))
+            }
+        })
+        .await;
+    };
+    seen(size).await;
+    println!(
+        "| {size} nodes: all observed after the start | {:.1} s |",
+        begin.elapsed().as_secs_f64()
+    );
+    let extra = Vm::numbered("extra", 1);
+    stage.vcenter.add_vms("DC0", [extra.clone()]).await;
+    let begin = Instant::now();
+    add(Api::all(client.clone()), &extra).await;
+    seen(size + 1).await;
+    println!(
+        "| {size} nodes: one more is reflected after | {:.1} s |",
+        begin.elapsed().as_secs_f64()
+    );
+    let (calls, lists) = quiet(&stage).await;
+    let (now, most) = operator.memory();
+    println!("| {size} nodes: memory, now and at most | {}, {} |", mebibytes(now), mebibytes(most));
+    println!("| {size} nodes: vCenter calls in {QUIET:?} of quiet | {calls} |");
+    println!("| {size} nodes: Kubernetes lists in {QUIET:?} of quiet | {lists} |");
+}
+
+async fn add(nodes: Api<Node>, vm: &Vm) {
+    let node = json!({
+        "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
+        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {
+                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
+                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
+            },
+        },
+    });
+    let node: Node = serde_json::from_value(node).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+}
