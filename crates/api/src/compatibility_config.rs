@@ -43,7 +43,9 @@ use crate::text::{CatalogUrl, ObjectName, Span};
     .message("set matrixURL to fetch a catalog, or bundle to use one inside the cluster, not both"))]
 #[serde(rename_all = "camelCase")]
 pub struct CompatibilityConfigSpec {
-    /// Where to fetch the catalog from. The JSON matrix of earlier VDO releases is understood too.
+    /// Where to fetch the catalog from. What is fetched must be signed (`vdo-catalog sign`), with the
+    /// key in `publicKey`. The JSON matrix of earlier VDO releases is understood too, signed the same
+    /// way; unsigned, it belongs into `bundle`.
     ///
     /// Example: `https://example.com/vdo/catalog.yaml` or `oci://registry.example.com/vdo/catalog:latest`
     #[serde(default, rename = "matrixURL", skip_serializing_if = "Option::is_none")]
@@ -57,14 +59,14 @@ pub struct CompatibilityConfigSpec {
         .message("must be longer than nothing, for example 6h"))]
     pub poll: Option<Span>,
 
-    /// Key to verify catalogs with, instead of the one VDO carries: an ed25519 public key in PEM.
-    /// For catalogs you sign yourself.
+    /// Key to verify catalogs with: an ed25519 public key, in PEM or its 32 bytes in base64, as
+    /// `vdo-catalog keygen` prints it. VDO carries no key of its own yet, so fetched catalogs need one.
     ///
     /// Example: `-----BEGIN PUBLIC KEY-----…`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
-    #[x_kube(validation = Rule::new("self.contains('-----BEGIN PUBLIC KEY-----')")
-        .message("must be a public key in PEM, beginning with -----BEGIN PUBLIC KEY-----; never put a private key here"))]
+    #[x_kube(validation = Rule::new(r"self.contains('-----BEGIN PUBLIC KEY-----') || self.matches('^[A-Za-z0-9+/]{43}=\\s*$')")
+        .message("must be an ed25519 public key, in PEM beginning with -----BEGIN PUBLIC KEY----- or its 32 bytes in base64; never put a private key here"))]
     pub public_key: Option<String>,
 
     /// A catalog that is already in the cluster, for air-gapped sites.
@@ -78,8 +80,9 @@ pub struct CompatibilityConfigSpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogBundle {
-    /// ConfigMap in the namespace of this object, with the catalog under the key `catalog.yaml` and
-    /// its signature under `catalog.yaml.sig`.
+    /// ConfigMap in the namespace of this object, with the catalog under the key `catalog.yaml`: plain
+    /// or as the signed bundle `vdo-catalog sign` writes, or a matrix of earlier VDO releases. It needs
+    /// no signature, since whoever may write it may write the drivers too; a bundle's is checked.
     pub config_map: ObjectName,
 }
 

@@ -100,9 +100,67 @@ macro_rules! v4 {
     };
 }
 
+/// Up to four hexadecimal digits of an IPv6 address.
+macro_rules! hextet {
+    () => {
+        "[0-9A-Fa-f]{1,4}"
+    };
+}
+
+/// An IPv6 address: eight groups, or fewer around one `::`.
 macro_rules! v6 {
     () => {
-        "[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
+        concat!(
+            "((",
+            hextet!(),
+            ":){7}",
+            hextet!(),
+            "|(",
+            hextet!(),
+            ":){1,7}:",
+            "|(",
+            hextet!(),
+            ":){1,6}:",
+            hextet!(),
+            "|(",
+            hextet!(),
+            ":){1,5}(:",
+            hextet!(),
+            "){1,2}",
+            "|(",
+            hextet!(),
+            ":){1,4}(:",
+            hextet!(),
+            "){1,3}",
+            "|(",
+            hextet!(),
+            ":){1,3}(:",
+            hextet!(),
+            "){1,4}",
+            "|(",
+            hextet!(),
+            ":){1,2}(:",
+            hextet!(),
+            "){1,5}",
+            "|",
+            hextet!(),
+            ":(:",
+            hextet!(),
+            "){1,6}",
+            "|:(:",
+            hextet!(),
+            "){1,7}",
+            "|::([Ff]{4}:)?",
+            v4!(),
+            "|::)"
+        )
+    };
+}
+
+/// The length of an IPv6 prefix.
+macro_rules! v6_length {
+    () => {
+        "(12[0-8]|1[01][0-9]|[1-9]?[0-9])"
     };
 }
 
@@ -127,7 +185,7 @@ text!(
     /// A subnet.
     Cidr, max 64,
     concat!(
-        "self.matches(r'^(", v4!(), "/(3[0-2]|[12]?[0-9])|", v6!(), "/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$')"
+        "self.matches(r'^(", v4!(), "/(3[0-2]|[12]?[0-9])|", v6!(), "/", v6_length!(), ")$')"
     ),
     "must be a subnet such as 10.0.0.0/16 or fd00:10::/64"
 );
@@ -136,7 +194,7 @@ text!(
     /// Addresses that may mount a file share.
     ClientAddresses, max 256,
     concat!(
-        "self.matches(r'^(\\*|", v4!(), "(/(3[0-2]|[12]?[0-9])|-", v4!(), ")?|", v6!(), "(/[0-9]{1,3})?)$')"
+        "self.matches(r'^(\\*|", v4!(), "(/(3[0-2]|[12]?[0-9])|-", v4!(), ")?|", v6!(), "(/", v6_length!(), ")?)$')"
     ),
     "must be *, an address, a subnet such as 10.20.0.0/16, or a range such as 10.20.0.5-10.20.0.9"
 );
@@ -159,7 +217,7 @@ text!(
 text!(
     /// The fingerprint of a certificate.
     Thumbprint, max 128,
-    "self == '' || self.matches(r'^([0-9A-Fa-f]{2}:){19}([0-9A-Fa-f]{2}:){0,12}[0-9A-Fa-f]{2}$')",
+    "self == '' || self.matches(r'^([0-9A-Fa-f]{2}:){19}(([0-9A-Fa-f]{2}:){12})?[0-9A-Fa-f]{2}$')",
     "must be the SHA-1 or SHA-256 thumbprint of the certificate in pairs separated by colons, such as AA:BB:CC:..."
 );
 
@@ -173,7 +231,9 @@ text!(
 text!(
     /// The address of a vCenter.
     VcenterAddress, max 262,
-    "self.matches(r'^[A-Za-z0-9._:\\[\\]-]+$')",
+    concat!(
+        "self.matches(r'^([A-Za-z0-9._-]+(:[0-9]{1,5})?|", v6!(), "|\\[", v6!(), "\\](:[0-9]{1,5})?)$')"
+    ),
     "must be the address of the vCenter alone, such as vc.example.com or 10.0.0.1, without https:// and without a path"
 );
 

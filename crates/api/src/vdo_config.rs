@@ -79,6 +79,10 @@ pub use storage_provider::{
 )]
 #[x_kube(validation = Rule::new("has(self.cloudProvider) || has(self.storageProvider) || has(self.networkProvider)")
     .message("nothing is asked for: add storageProvider, cloudProvider or both"))]
+#[x_kube(validation = Rule::new("has(self.storageProvider) || has(self.networkProvider) || !has(self.cloudProvider) || \
+     (has(self.cloudProvider.vsphereCloudConfigs) && size(self.cloudProvider.vsphereCloudConfigs) > 0) || \
+     (has(self.cloudProvider.mode) && self.cloudProvider.mode != 'Managed')")
+    .message("name the vCenters: cloudProvider.vsphereCloudConfigs with names of VsphereCloudConfig objects, for example [vcenter-a]"))]
 #[x_kube(validation = Rule::new("!has(self.storageProvider) || !has(self.storageProvider.vsphereCloudConfigs) || \
      size(self.storageProvider.vsphereCloudConfigs) < 2 || \
      (has(self.storageProvider.topologyCategories) && size(self.storageProvider.topologyCategories) > 0) || \

@@ -187,6 +187,13 @@ impl PublicKey {
     pub fn id(&self) -> KeyId {
         KeyId(hex(&digest::digest(&digest::SHA256, &self.0).as_ref()[..8]))
     }
+
+    /// In PEM, as `openssl pkey -pubout` writes it.
+    pub fn to_pem(&self) -> String {
+        let der = [&DER_PREFIX[..], &self.0[..]].concat();
+        let encoded = BASE64_STANDARD.encode(der);
+        format!("-----BEGIN PUBLIC KEY-----\n{encoded}\n-----END PUBLIC KEY-----\n")
+    }
 }
 
 impl fmt::Display for PublicKey {
@@ -221,10 +228,12 @@ fn hex(bytes: &[u8]) -> String {
 pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
-    /// A new key, and its PKCS#8 document in PEM, which is the only copy.
+    /// A new key, and its PKCS#8 document in PEM, which is the only copy. The document is of version 1,
+    /// which every tool reads.
     pub fn generate() -> Result<(Self, Zeroizing<String>), KeyError> {
-        let document =
-            Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).ok().context(NoRandomnessSnafu)?;
+        let document = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
+            .ok()
+            .context(NoRandomnessSnafu)?;
         let encoded = Zeroizing::new(BASE64_STANDARD.encode(document.as_ref()));
         let pem = Zeroizing::new(format!(
             "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
@@ -236,7 +245,7 @@ impl SigningKey {
     /// A key from its PKCS#8 document in PEM.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let document = BASE64_STANDARD.decode(without_pem(pem)).ok().context(NotPrivateSnafu)?;
-        // Documents with the public key inside (our own) and without (openssl's) are both common.
+        // Documents with the public key inside and without (openssl's, and ours) are both common.
         Ed25519KeyPair::from_pkcs8(&document)
             .or_else(|_| Ed25519KeyPair::from_pkcs8_maybe_unchecked(&document))
             .map(Self)

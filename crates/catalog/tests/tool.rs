@@ -4,6 +4,7 @@
 
 use std::process::{Command, Output};
 
+use catalog::trust::PublicKey;
 use testkit::Workdir;
 
 /// Runs the tool in a folder.
@@ -29,8 +30,11 @@ fn refused(at: &Workdir, arguments: &[&str]) -> String {
 #[test]
 fn a_catalog_is_built_signed_and_checked() {
     let at = Workdir::new("tool").unwrap();
-    let key = said(&at, &["keygen", "key.pem"]);
-    let key = key.trim();
+    let keys = said(&at, &["keygen", "key.pem"]);
+    // In PEM for the cluster, and on the last line in base64 for the command line: the same key.
+    let (pem, key) = keys.trim().rsplit_once('\n').unwrap();
+    assert!(pem.starts_with("-----BEGIN PUBLIC KEY-----\n"), "{pem}");
+    assert_eq!(pem.parse::<PublicKey>().unwrap(), key.parse().unwrap());
     assert!(
         refused(&at, &["keygen", "key.pem"]).contains("key.pem cannot be created"),
         "no key is lost"

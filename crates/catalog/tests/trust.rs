@@ -355,6 +355,12 @@ fn keys_are_read_as_other_tools_write_them() {
     let key = SigningKey::from_pem(private).unwrap();
     assert_eq!(key.public(), public.parse().unwrap());
     assert_eq!(key.public(), key.public().to_string().parse().unwrap(), "and as we write them");
+    assert_eq!(key.public().to_pem(), public);
+    let (_, made) = SigningKey::generate().unwrap();
+    assert!(
+        made.lines().nth(1).unwrap().starts_with("MC4CAQAwBQYDK2Vw"),
+        "ours has openssl's form"
+    );
     for text in ["", "AAAA", "not base64!", private] {
         assert!(text.parse::<PublicKey>().is_err());
     }

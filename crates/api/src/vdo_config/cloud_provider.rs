@@ -76,6 +76,8 @@ pub struct Topology {
     /// Example: `k8s-zone`
     #[serde(default)]
     #[schemars(length(max = 256))]
+    #[x_kube(validation = Rule::new("!self.contains(',')")
+        .message("must be the name of one tag category in vCenter, such as k8s-zone, without commas"))]
     pub zone: String,
 
     /// Category of the tags that name regions.
@@ -83,6 +85,8 @@ pub struct Topology {
     /// Example: `k8s-region`
     #[serde(default)]
     #[schemars(length(max = 256))]
+    #[x_kube(validation = Rule::new("!self.contains(',')")
+        .message("must be the name of one tag category in vCenter, such as k8s-region, without commas"))]
     pub region: String,
 }
 

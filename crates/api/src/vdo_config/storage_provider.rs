@@ -18,8 +18,9 @@ use crate::text::{
      (has(self.mode) && self.mode != 'Managed')")
     .message("name the vCenter: vsphereCloudConfig with the name of a VsphereCloudConfig object, for example vcenter-a"))]
 #[x_kube(validation = Rule::new("!has(self.mode) || self.mode != 'Removed' || \
-     !(has(self.version) || has(self.implementation) || has(self.storageClasses) || has(self.snapshots) || has(self.fileVolumes) || has(self.maxVolumesPerNode))")
-    .message("mode Removed takes the storage driver away: remove its version, implementation, storageClasses, snapshots, fileVolumes and maxVolumesPerNode too"))]
+     !(has(self.version) || has(self.implementation) || has(self.storageClasses) || has(self.snapshots) || has(self.fileVolumes) || has(self.maxVolumesPerNode) || \
+     has(self.topologyCategories) || has(self.migrationDatastoreUrl) || has(self.tuning))")
+    .message("mode Removed takes the storage driver away: remove its version, implementation, storageClasses, snapshots, fileVolumes, maxVolumesPerNode, topologyCategories, migrationDatastoreUrl and tuning too"))]
 #[serde(rename_all = "camelCase")]
 pub struct StorageProvider {
     /// Name of the VsphereCloudConfig object of the vCenter volumes are made on.
@@ -140,6 +141,8 @@ pub struct FileVolumes {
     /// Example: `[domain-c8]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 256)))]
+    #[x_kube(validation = Rule::new("self.all(id, !id.contains(','))")
+        .message("must be one cluster per item, for example [domain-c8, domain-c9]"))]
     pub vsan_clusters: Vec<String>,
 
     /// Who may mount the shares; everyone if left out.
