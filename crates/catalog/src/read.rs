@@ -50,6 +50,14 @@ pub enum ReadError {
         /// Where and what.
         source: Box<serde_saphyr::Error>,
     },
+    /// A small text that stands for an enormous one.
+    #[snafu(display(
+        "the catalog grows beyond all bounds when it is read: its aliases repeat each other"
+    ))]
+    Boundless {
+        /// Where and what.
+        source: Box<serde_saphyr::Error>,
+    },
     /// No `schema`, and not a Go VDO matrix either.
     #[snafu(display("the document has no `schema`, so it is no catalog"))]
     NoSchema,
@@ -87,8 +95,14 @@ pub enum ReadError {
 pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
     ensure!(bytes.len() <= MAX_BYTES, TooLargeSnafu);
     let text = std::str::from_utf8(bytes).context(NotTextSnafu)?;
-    let document: Value =
-        serde_saphyr::from_str(text).map_err(Box::new).context(NotADocumentSnafu)?;
+    let document: Value = serde_saphyr::from_str(text).map_err(|error| {
+        let source = Box::new(error);
+        if is_boundless(&source) {
+            ReadError::Boundless { source }
+        } else {
+            ReadError::NotADocument { source }
+        }
+    })?;
     if matrix::is_matrix(&document) {
         return matrix::read(document).context(MatrixSnafu);
     }
@@ -112,6 +126,20 @@ pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
     sort(&mut catalog);
     check_sense(&catalog)?;
     Ok(catalog)
+}
+
+/// Whether reading stopped because the text expands to too much, rather than at a mistake in it.
+fn is_boundless(error: &serde_saphyr::Error) -> bool {
+    use serde_saphyr::Error;
+    match error {
+        Error::WithSnippet { error, .. } | Error::AliasError { error, .. } => is_boundless(error),
+        Error::Budget { .. }
+        | Error::AliasReplayCounterOverflow { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => true,
+        _ => false,
+    }
 }
 
 /// Each driver's releases from oldest to newest, the order every reader relies on.
@@ -425,7 +453,8 @@ digests:
             let refs = vec![format!("*a{last}"); 10].join(", ");
             writeln!(bomb, "a{n}: &a{n} [{refs}]").unwrap();
         }
-        assert!(read(bomb.as_bytes()).is_err());
+        let sentence = read(bomb.as_bytes()).unwrap_err().to_string();
+        assert!(sentence.starts_with("the catalog grows beyond all bounds"), "{sentence}");
     }
 
     proptest! {
