@@ -305,10 +305,15 @@ pub(crate) fn read_section<T>(
     into: &mut T,
     unknown: &mut Vec<UnknownKey>,
 ) -> Result<(), ReadError> {
-    for Entry { key, value, .. } in &section.entries {
+    for Entry { key, value, line } in &section.entries {
         let path = || place(&section.name, section.subsection.as_deref(), key);
         if let Some(known) = keys.iter().find(|known| same(known.ini, key)) {
             known.set_ini(into, value.as_ref().map(SecretText::expose), path)?;
+        } else if value.is_none() {
+            // A password broken over two lines reads like this: its tail must not be repeated.
+            let what = format!("line {line}, a word that no = follows");
+            let path = place(&section.name, section.subsection.as_deref(), &what);
+            unknown.push(UnknownKey { path, nearest: None });
         } else {
             let nearest = nearest(key, keys.iter().map(|known| known.ini));
             unknown.push(UnknownKey { path: path(), nearest });

@@ -288,3 +288,11 @@ fn credentials_for_another_vcenter_are_not_used() {
     );
     assert_eq!(credentials.unknown, ["note"]);
 }
+
+#[test]
+fn the_tail_of_a_password_broken_over_two_lines_is_not_repeated() {
+    let text = "[VirtualCenter \"vc\"]\nuser = u\npassword = first\nSecretTail\n";
+    let read = CsiConfig::read(text).unwrap();
+    let said: Vec<String> = read.unknown.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["`[VirtualCenter \"vc\"] line 4, a word that no = follows`"]);
+}
