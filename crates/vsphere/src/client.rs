@@ -50,7 +50,8 @@ struct Inner {
 /// Collects what is needed to reach a vCenter.
 #[derive(Debug)]
 pub struct ClientBuilder {
-    address: String,
+    /// Read at once: what was given may hold a password, and is shown nowhere.
+    address: Result<Address, Error>,
     trust: Trust,
     credentials: Option<Credentials>,
     user_agent: String,
@@ -105,8 +106,8 @@ impl ClientBuilder {
     }
 
     fn build(self) -> Result<Client, Error> {
-        let address: Address = self.address.parse()?;
-        let http = Http::new(address, &self.trust, &self.user_agent, self.limits, self.observer)?;
+        let http =
+            Http::new(self.address?, &self.trust, &self.user_agent, self.limits, self.observer)?;
         let wire = Arc::new(Wire::new(http));
         let credentials = self.credentials.unwrap_or_else(|| Credentials::new("", ""));
         let session = Session::new(Arc::clone(&wire), credentials);
@@ -124,7 +125,7 @@ impl Client {
     /// is not 443.
     pub fn builder(address: impl Into<String>) -> ClientBuilder {
         ClientBuilder {
-            address: address.into(),
+            address: address.into().parse(),
             trust: Trust::default(),
             credentials: None,
             user_agent: concat!("vsphere-rs/", env!("CARGO_PKG_VERSION")).to_owned(),

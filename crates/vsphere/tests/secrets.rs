@@ -12,8 +12,8 @@ use base64::Engine as _;
 use common::{client_of, everything, watching};
 use testkit::{Fault, Inventory, Vcenter, VcenterUser};
 use tracing_subscriber::fmt::MakeWriter;
-use vsphere::Credentials;
 use vsphere::vm::VmChange;
+use vsphere::{Client, Credentials};
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -57,6 +57,12 @@ async fn nothing_secret_is_ever_shown() {
 
     show(&Credentials::new("user", PASSWORD));
     show(&client_of(&vcenter));
+    for address in ["user:PW@vc", "https://user:PW@vc", "http://user:PW@vc/sdk"] {
+        let builder = Client::builder(address.replace("PW", PASSWORD));
+        show(&builder);
+        let error = builder.connect().await.unwrap_err();
+        show(&(&error, error.to_string(), error.story()));
+    }
     let client = client_of(&vcenter).connect().await.unwrap();
     show(&client);
     let (watch, inventory, _events) = watching(&client, everything()).await;

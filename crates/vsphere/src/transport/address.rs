@@ -43,7 +43,7 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(given: &str) -> Result<Self, Error> {
-        let bad = |why| BadAddressSnafu { given, why }.fail();
+        let bad = |why| BadAddressSnafu { given: without_login(given), why }.fail();
         let text = given.trim();
         if text.starts_with("http://") {
             return bad("vCenter is only spoken to over https");
@@ -81,6 +81,14 @@ impl FromStr for Address {
             return bad("it has characters that no host name has");
         }
         Ok(Self { host: host.to_ascii_lowercase(), port })
+    }
+}
+
+/// What was given, as it may be shown: whatever stands before an `@` may be a password.
+fn without_login(given: &str) -> String {
+    match given.rsplit_once('@') {
+        Some((_, rest)) => format!("***@{rest}"),
+        None => given.to_owned(),
     }
 }
 
@@ -127,6 +135,21 @@ mod tests {
         ] {
             let error = given.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(why), "{given}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_not_repeated() {
+        for given in [
+            "user:geheim@vc",
+            "https://user:geheim@vc",
+            "http://user:geheim@vc/sdk",
+            "https://user:ge@geheim/heim@vc:8443",
+        ] {
+            let error = given.parse::<Address>().unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("heim") && !shown.contains("user:"), "{given}: {shown}");
+            assert!(shown.contains("***@vc"), "{given}: {shown}");
         }
     }
 }
