@@ -23,6 +23,9 @@ pub const PAIRS: [(&str, &str); 3] = [
     ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
 ];
 
+/// Labels: key and value.
+pub type Labels = BTreeMap<Box<str>, Box<str>>;
+
 /// As much of a Node as the controller needs: a cluster of thousands fits into a few megabytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
@@ -40,8 +43,8 @@ pub struct Node {
     pub provider_id: Box<str>,
     /// `spec.taints`.
     pub taints: Box<[Taint]>,
-    /// Those labels that are the controller's business.
-    pub labels: BTreeMap<Box<str>, Box<str>>,
+    /// Those labels that are the controller's business. Nodes with the same labels share them.
+    pub labels: Arc<Labels>,
     /// The annotation [`PROVIDED_NODE_IP`].
     pub provided_ip: Option<Box<str>>,
     /// The annotation [`crate::record::ANNOTATION`].

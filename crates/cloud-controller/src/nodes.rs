@@ -5,8 +5,8 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::{Arc, PoisonError, RwLock},
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use futures::{Stream, StreamExt as _};
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    model::{Address, Node, PAIRS, PROVIDED_NODE_IP, Taint},
+    model::{Address, Labels, Node, PAIRS, PROVIDED_NODE_IP, Taint},
     record,
 };
 
@@ -28,6 +28,8 @@ use crate::{
 pub const FIELD_MANAGER: &str = "vsphere-cloud-controller-manager";
 /// Nodes per page of the first list.
 const PAGE: u32 = 250;
+/// Sets of labels that are kept before those without a node are looked for.
+const MANY_SETS: usize = 1000;
 
 /// A Node, as much of it as is read from the wire.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -108,13 +110,13 @@ impl Kept {
     }
 }
 
-/// What is kept of a Node.
-fn keep(object: NodeObject, kept: &Kept) -> Node {
+/// What is kept of a Node. `share` finds labels that are equal to these.
+fn keep(object: NodeObject, kept: &Kept, share: impl FnOnce(Labels) -> Arc<Labels>) -> Node {
     let NodeObject { metadata, spec, status } = object;
     let mut annotations = metadata.annotations.unwrap_or_default();
     let mut annotation = |key: &str| annotations.remove(key).map(String::into_boxed_str);
     let labels = metadata.labels.unwrap_or_default().into_iter();
-    let labels: BTreeMap<_, _> = labels
+    let labels: Labels = labels
         .filter(|(key, _)| kept.0.contains(key))
         .map(|(key, value)| (key.into_boxed_str(), value.into_boxed_str()))
         .collect();
@@ -127,7 +129,7 @@ fn keep(object: NodeObject, kept: &Kept) -> Node {
         deleting: metadata.deletion_timestamp.is_some(),
         provider_id: spec.provider_id.unwrap_or_default(),
         taints: spec.taints.unwrap_or_default().into(),
-        labels,
+        labels: share(labels),
         provided_ip: annotation(PROVIDED_NODE_IP),
         record: annotation(record::ANNOTATION),
         addresses: status.addresses.unwrap_or_default().into(),
@@ -153,12 +155,15 @@ pub struct Nodes {
     api: Api<NodeObject>,
     kept: Arc<Kept>,
     mirror: Arc<RwLock<HashMap<Arc<str>, Arc<Node>>>>,
+    /// The different sets of labels: as many as there are zones and types of machines.
+    label_sets: Arc<Mutex<HashSet<Arc<Labels>>>>,
 }
 
 impl Nodes {
     /// An empty mirror.
     pub fn new(client: Client, kept: Kept) -> Self {
-        Self { api: Api::all(client), kept: Arc::new(kept), mirror: Arc::default() }
+        let (mirror, label_sets) = (Arc::default(), Arc::default());
+        Self { api: Api::all(client), kept: Arc::new(kept), mirror, label_sets }
     }
 
     /// Follows the cluster for as long as the stream is read. Troubles are logged and retried.
@@ -215,7 +220,7 @@ impl Nodes {
 
     /// Reads one node afresh.
     pub async fn fetch(&self, name: &str) -> Result<Option<Node>, kube::Error> {
-        Ok(self.api.get_opt(name).await?.map(|object| keep(object, &self.kept)))
+        Ok(self.api.get_opt(name).await?.map(|object| self.keep(object)))
     }
 
     /// Writes to a node, provided it still is what `node` shows; returns it as written.
@@ -224,7 +229,7 @@ impl Nodes {
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let written = self.api.patch(&node.name, &parameters, &Patch::Merge(patch)).await?;
-        Ok(keep(written, &self.kept))
+        Ok(self.keep(written))
     }
 
     /// Writes a node's addresses, provided it still is what `node` shows; returns it as written.
@@ -237,7 +242,7 @@ impl Nodes {
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let written = self.api.patch_status(&node.name, &parameters, &Patch::Merge(patch)).await?;
-        Ok(keep(written, &self.kept))
+        Ok(self.keep(written))
     }
 
     /// Deletes a node, provided it still is what `node` shows.
@@ -251,8 +256,24 @@ impl Nodes {
         self.api.delete(&node.name, &parameters).await.map(drop)
     }
 
+    fn keep(&self, object: NodeObject) -> Node {
+        keep(object, &self.kept, |labels| {
+            let mut sets = self.label_sets.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(same) = sets.get(&labels) {
+                return same.clone();
+            }
+            // Sets that no node has any more are let go when the list has become long.
+            if sets.len() >= MANY_SETS {
+                sets.retain(|set| Arc::strong_count(set) > 1);
+            }
+            let labels = Arc::new(labels);
+            sets.insert(labels.clone());
+            labels
+        })
+    }
+
     fn put(&self, object: NodeObject) -> Arc<str> {
-        let node = Arc::new(keep(object, &self.kept));
+        let node = Arc::new(self.keep(object));
         let name = node.name.clone();
         self.write().insert(name.clone(), node);
         name
@@ -321,7 +342,7 @@ mod tests {
             },
         }))
         .unwrap();
-        let node = keep(object, &Kept::with([&"site".to_owned()]));
+        let node = keep(object, &Kept::with([&"site".to_owned()]), Arc::new);
         assert_eq!(
             (&*node.name, &*node.uid, &*node.resource_version, node.created),
             ("n", "u", "7", 60)
@@ -349,6 +370,6 @@ mod tests {
     fn a_node_without_anything_is_not_ready() {
         let object: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
-        assert!(!keep(object, &Kept::default()).ready);
+        assert!(!keep(object, &Kept::default(), Arc::new).ready);
     }
 }

@@ -99,7 +99,7 @@ fn missing_zones_leave_their_labels_alone() {
 #[test]
 fn extra_labels_are_set_where_the_node_has_none() {
     let mut node = tainted(&[]);
-    node.labels.insert("site".into(), "own".into());
+    node.labels = std::sync::Arc::new([("site".into(), "own".into())].into());
     let extra = [("site", "x"), ("provider", "vsphere")];
     let extra = extra.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
     let plan = plan(&node, &machine("a"), vec![], &Zones::default(), &extra).unwrap();
@@ -193,8 +193,9 @@ fn addresses_are_written_only_when_they_differ() {
 #[test]
 fn newer_labels_follow_older_ones_on_nodes_that_are_initialised() {
     let with = |labels: &[(&str, &str)]| {
-        let labels = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-        Node { labels, ..node("n") }
+        let labels: crate::model::Labels =
+            labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        Node { labels: labels.into(), ..node("n") }
     };
     let [(beta, stable), ..] = PAIRS;
     let change = |v: &str| Some(BTreeMap::from([(stable.to_owned(), v.to_owned())]));
@@ -209,7 +210,7 @@ fn labels_follow_the_machine_only_where_that_is_asked_for() {
     let machine = machine("n");
     let mut moved = node("n");
     for (key, value) in cloud_labels(&machine, &zones("a", "eu")) {
-        moved.labels.insert(key.into(), value.into());
+        std::sync::Arc::make_mut(&mut moved.labels).insert(key.into(), value.into());
     }
     let now = zones("b", "eu");
     assert_eq!(label_changes(&moved, None), None);
