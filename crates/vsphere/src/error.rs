@@ -108,6 +108,20 @@ pub enum Error {
         needed: &'static str,
     },
 
+    /// Another vCenter answers than the one this client first met there: reinstalled, or the name
+    /// leads elsewhere. Nothing it says is about the objects known so far.
+    #[snafu(display(
+        "{address} is now another vCenter (instance {found}) than the one first met there (instance {expected}); no password was sent to it: check where the name leads, or, if the vCenter was replaced on purpose, restart this program"
+    ))]
+    OtherVcenter {
+        /// The address.
+        address: String,
+        /// The instance uuid of the vCenter first met.
+        expected: String,
+        /// The instance uuid of the one that answers now.
+        found: String,
+    },
+
     /// vCenter, or the proxy in front of it, says that the service is not there at present.
     #[snafu(display(
         "{address} is not available (HTTP {status}); it may be starting: this passes by itself, or look at the vCenter service state"
@@ -365,6 +379,7 @@ impl Error {
             Self::NotVcenter { .. } => "not_vcenter",
             Self::Esxi { .. } => "esxi",
             Self::TooOld { .. } => "too_old",
+            Self::OtherVcenter { .. } => "other_vcenter",
             Self::Unavailable { .. } => "unavailable",
             Self::Timeout { .. } => "timeout",
             Self::Dropped { .. } => "dropped",

@@ -1,6 +1,6 @@
 //! One SOAP call on the wire: no session, no second attempt. Everything above is built from this.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
@@ -93,6 +93,8 @@ impl Method {
 pub(crate) struct Wire {
     pub(crate) http: Http,
     greeting: RwLock<Option<Arc<Greeting>>>,
+    /// The instance uuid of the vCenter first met here. No other is spoken to.
+    instance: OnceLock<String>,
 }
 
 /// What vCenter says of itself before anybody has logged in.
@@ -109,7 +111,7 @@ pub(crate) struct Greeting {
 
 impl Wire {
     pub(crate) fn new(http: Http) -> Self {
-        Self { http, greeting: RwLock::new(None) }
+        Self { http, greeting: RwLock::new(None), instance: OnceLock::new() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -124,7 +126,7 @@ impl Wire {
     }
 
     /// Asks vCenter what it is. Finds out about everything that is not a vCenter of a supported
-    /// version.
+    /// version, or not the one it was the first time. Comes before every password.
     pub(crate) async fn greet(&self) -> Result<(), Error> {
         let document = self.get("/sdk/vimServiceVersions.xml").await?;
         let offered = service_versions(&document, "urn:vim25")
@@ -149,6 +151,7 @@ impl Wire {
                 needed: "6.7.3 (6.7 Update 3)",
             });
         }
+        self.recognize(about.instance_uuid.as_deref())?;
         let vsan = match self.get("/sdk/vsanServiceVersions.xml").await {
             Ok(document) => {
                 service_versions(&document, "urn:vsan").ok().and_then(|v| v.into_iter().next())
@@ -159,6 +162,20 @@ impl Wire {
         let greeting = Greeting { content, api, spoken, vsan };
         *self.greeting.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(greeting));
         Ok(())
+    }
+
+    /// Compares a vCenter with the one first met; the first is remembered.
+    fn recognize(&self, instance: Option<&str>) -> Result<(), Error> {
+        let Some(found) = instance.filter(|uuid| !uuid.is_empty()) else { return Ok(()) };
+        let expected = self.instance.get_or_init(|| found.to_owned());
+        if expected.eq_ignore_ascii_case(found) {
+            return Ok(());
+        }
+        Err(Error::OtherVcenter {
+            address: self.name().to_owned(),
+            expected: expected.clone(),
+            found: found.to_owned(),
+        })
     }
 
     /// A document that needs no session.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::web::{WebServer, answer};
-use common::{client_at, client_of, connected, counted, quick};
+use common::{client_at, client_of, connected, counted, quick, until, watching};
 use serde_json::json;
-use testkit::{Authority, Fault, FaultProxy, Inventory, Vcenter};
+use testkit::{Authority, Fault, FaultProxy, Inventory, Permission, Vcenter, VcenterUser};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use vsphere::inventory::{Selection, Vm};
+use vsphere::inventory::{Event, Selection, Vm};
 use vsphere::vm::VmChange;
 use vsphere::{Client, ClientBuilder, Credentials, Error, Limits, Refusal, Trust};
 
@@ -413,4 +413,45 @@ async fn the_proxy_of_the_environment_is_used() {
     .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(used.load(std::sync::atomic::Ordering::Relaxed) > 0, "nobody asked the proxy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_vcenter_at_the_same_address_proves_nothing_gone() {
+    let called = |uuid: &str, vms| {
+        let mut inventory = Inventory::with_vms(vms);
+        inventory.users = vec![VcenterUser::new("vdo@vsphere.local", "Right-1")];
+        inventory.permissions = vec![Permission::new("vdo@vsphere.local", "Admin", "/")];
+        inventory.about.insert("instanceUuid".to_owned(), uuid.to_owned());
+        inventory
+    };
+    let first = Vcenter::start(called("11111111-0000-4000-8000-000000000001", 3)).await;
+    let address = first.address().to_string();
+    let client = client_of(&first).trust(Trust::Insecure).connect().await.unwrap();
+    client.tags(Duration::ZERO).categories().await.unwrap();
+    let (watch, inventory, mut events) = watching(&client, vms()).await;
+    drop(first);
+
+    let second = called("22222222-0000-4000-8000-000000000002", 1);
+    let second = Vcenter::builder(second).listen(&address).start().await;
+    let other = |error: &Error| matches!(error, Error::OtherVcenter { .. });
+    until(&mut events, |event| match event {
+        Event::Unreachable(error) => other(error),
+        Event::Left(_) | Event::Resynced => panic!("it is believed: {event:?}"),
+        _ => false,
+    })
+    .await;
+    assert_eq!(inventory.view().vms().len(), 3, "what was known is kept");
+    for error in [
+        client.collect(&vms()).await.unwrap_err(),
+        client.tags(Duration::ZERO).categories().await.unwrap_err(),
+        client.set_credentials(Credentials::new("vdo@vsphere.local", "x")).await.unwrap_err(),
+    ] {
+        assert!(other(&error) && !error.is_transient(), "{}", error.story());
+        let text = error.to_string();
+        assert!(text.contains("22222222-0000") && text.contains("restart this program"), "{text}");
+    }
+    let calls = second.calls().await;
+    assert_eq!(calls.of("Login"), 0, "it is told no password");
+    assert_eq!(second.users().await[0]["failed"], 0);
+    watch.stop().await;
 }

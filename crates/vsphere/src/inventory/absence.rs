@@ -22,6 +22,10 @@ const AT_ONCE: usize = 4;
 
 /// Proof that vCenter was asked for an object and said that it does not exist. Only this module
 /// makes one: a function that must not act on less takes a `&Gone`.
+///
+/// It is the word of the vCenter the client first met: another one at the same address is not
+/// listened to ([`Error::OtherVcenter`]). A vCenter restored from an older backup is the same one
+/// and is believed, though it does not know what was made since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone(MoRef);
 

@@ -162,10 +162,10 @@ impl Session {
             return Err(self.refused(credentials, reason));
         }
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        // vCenter may have been upgraded since the last time, or be another one.
+        self.wire.greet().await?;
         let ticket = match side {
             Side::Soap => {
-                // vCenter may have been upgraded since the last time.
-                self.wire.greet().await?;
                 let content = &self.wire.greeting()?.content;
                 let (user, password) = (credentials.user(), credentials.password());
                 let args: &[(&str, &dyn crate::soap::codec::Encode)] =
