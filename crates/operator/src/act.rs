@@ -44,6 +44,7 @@ pub(crate) static KINDS: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
         kind("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
         kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
         kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
+        kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", false),
         kind(
             "apiextensions.k8s.io",
             "v1",

@@ -19,6 +19,7 @@
 mod adoption;
 mod configuration;
 mod driver;
+mod extras;
 mod leaving;
 mod machines;
 mod profile;

@@ -112,7 +112,9 @@ fn cluster_role() -> [Value; 2] {
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
         rule(&[""], &["namespaces"], &READ),
         named(&[""], &["namespaces"], &["create", "patch"], &names_of("Namespace")),
-        rule(&["storage.k8s.io"], &["csidrivers"], &READ),
+        rule(&["storage.k8s.io"], &["csidrivers", "storageclasses"], &READ),
+        // Their names are the admin's. They are never deleted.
+        rule(&["storage.k8s.io"], &["storageclasses"], &["create", "patch"]),
         named(
             &["storage.k8s.io"],
             &["csidrivers"],

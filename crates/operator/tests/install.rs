@@ -5,6 +5,8 @@
 mod common;
 
 use common::Stage;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
 use serde_json::json;
 
 #[tokio::test]
@@ -17,7 +19,10 @@ async fn one_object_leads_to_running_drivers_and_initialised_nodes() {
                 "vsphereCloudConfigs": ["vc"],
                 "topology": {"zone": "k8s-zone", "region": "k8s-region"},
             },
-            "storageProvider": {"vsphereCloudConfig": "vc"},
+            "storageProvider": {
+                "vsphereCloudConfig": "vc",
+                "storageClasses": [{"name": "fast", "storagePolicy": "Gold", "default": true}],
+            },
         }))
         .await;
     let _cloud_controller = stage.upstream_cloud_controller().await;
@@ -35,5 +40,13 @@ async fn one_object_leads_to_running_drivers_and_initialised_nodes() {
     assert!(spec.provider_id.unwrap().starts_with("vsphere://42"));
     let zone = &node.metadata.labels.unwrap()["topology.kubernetes.io/zone"];
     assert!(zone.starts_with("zone-"), "{zone}");
+    let classes = Api::<StorageClass>::all(stage.client());
+    let class = classes.get("fast").await.unwrap();
+    assert_eq!(
+        class.volume_binding_mode.as_deref(),
+        Some("WaitForFirstConsumer"),
+        "there are zones"
+    );
+    assert_eq!(class.parameters.unwrap()["storagepolicyname"], "Gold");
     assert_eq!(stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");
 }

@@ -57,7 +57,8 @@ impl Configuration {
         profile.config_digest = Some(digest(&Value::Array(restarts)));
         let rendered =
             manifest::render(release, &profile).map_err(|error| refused(error.to_string()))?;
-        let rendered = rendered.objects.into_iter().map(|Object(value)| {
+        let extras = super::extras::of(facts, wish).into_iter().map(Object);
+        let rendered = rendered.objects.into_iter().chain(extras).map(|Object(value)| {
             let digest = digest(&value);
             stamped(value, &digest)
         });

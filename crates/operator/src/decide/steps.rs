@@ -10,13 +10,18 @@ use crate::{
 };
 
 /// The stages that are applied together, and what they are called. Each is gated by the one before.
-const GROUPS: [(&str, &[Stage]); 5] = [
+const GROUPS: [(&str, &[Stage]); 6] = [
     ("Namespaces and definitions", &[Stage::Namespaces, Stage::Definitions]),
     ("Accounts, permissions and configuration", &[Stage::Access, Stage::Settings]),
     ("Controllers", &[Stage::Controllers]),
     ("Node drivers", &[Stage::Nodes]),
     ("Admission checks", &[Stage::Admission]),
+    (STORAGE_CLASSES, &[]),
 ];
+
+/// Last, when there is a driver to serve them: what a class says cannot be changed later, and a class
+/// the API server refuses must not hold up the driver.
+const STORAGE_CLASSES: &str = "Storage classes";
 
 /// All steps, and the next thing to do.
 pub(super) fn of(facts: &Facts, configuration: &Configuration) -> (Vec<Step>, Next) {
@@ -24,7 +29,7 @@ pub(super) fn of(facts: &Facts, configuration: &Configuration) -> (Vec<Step>, Ne
     let mut next = Next::Nothing;
     for (title, stages) in GROUPS {
         let objects: Vec<&Object> =
-            configuration.objects.iter().filter(|o| stages.contains(&o.stage())).collect();
+            configuration.objects.iter().filter(|o| belongs(o, title, stages)).collect();
         if objects.is_empty() {
             continue;
         }
@@ -39,6 +44,11 @@ pub(super) fn of(facts: &Facts, configuration: &Configuration) -> (Vec<Step>, Ne
         }
     }
     (steps, next)
+}
+
+fn belongs(object: &Object, title: &str, stages: &[Stage]) -> bool {
+    let class = object.kind() == "StorageClass";
+    class == (title == STORAGE_CLASSES) && (class || stages.contains(&object.stage()))
 }
 
 fn step(title: &str, state: StepState, message: Option<String>) -> Step {

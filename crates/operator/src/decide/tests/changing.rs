@@ -290,3 +290,22 @@ fn what_the_api_server_refused_is_shown() {
         plan.steps.iter().any(|step| step.message.as_deref().is_some_and(|m| m.contains("quota")))
     );
 }
+
+#[test]
+fn storage_classes_come_last_and_stay_when_they_are_no_longer_asked_for() {
+    let mut world = World::new();
+    let classes = json!([{"name": "fast", "storagePolicy": "Gold", "default": true}]);
+    world.wish(|config| {
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.storage_classes = serde_json::from_value(classes).unwrap();
+    });
+    world.settle();
+    let place = |what: &str| world.done.iter().position(|done| done == what).unwrap();
+    assert!(place("apply StorageClass fast") > place("apply DaemonSet vsphere-csi-node"));
+    world.wish(|config| {
+        config.spec.storage_provider.as_mut().unwrap().storage_classes.clear();
+    });
+    world.settle();
+    assert!(!world.done.iter().any(|done| done.starts_with("delete")));
+    assert!(world.facts.objects.keys().any(|id| id.name == "fast"));
+}
