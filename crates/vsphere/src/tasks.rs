@@ -114,7 +114,12 @@ impl Shared {
         let mut waiting = self.lock();
         let ended = !matches!(known, Known::Running(_));
         if let Some(sender) = waiting.get(task) {
-            sender.send_replace(known);
+            sender.send_if_modified(|now| {
+                let same =
+                    matches!((&*now, &known), (Known::Running(a), Known::Running(b)) if a == b);
+                *now = known;
+                !same
+            });
         }
         if ended {
             waiting.remove(task);
@@ -278,7 +283,7 @@ async fn follow_with(
     collector: &mut Collector,
 ) -> Result<(), Error> {
     let Some(list) = collector.list() else { return Ok(()) };
-    let mut watched: HashSet<MoRef> = HashSet::new();
+    let mut watched = Watched::new();
     loop {
         sync(client, shared, &list, &mut watched).await?;
         if watched.is_empty() {
@@ -298,11 +303,15 @@ async fn follow_with(
             match change {
                 Change::Enter(task) | Change::Modify(task, _) => {
                     if let Some(info) = task.info {
-                        shared.learn(&task.reference, known(info));
+                        let known = known(info);
+                        if let Some(last) = watched.get_mut(&task.reference) {
+                            *last = Some(known.clone());
+                        }
+                        shared.learn(&task.reference, known);
                     }
                 }
                 Change::Leave(task) => {
-                    if watched.remove(&task) {
+                    if watched.remove(&task).is_some() {
                         shared.learn(&task, Known::Lost);
                     }
                 }
@@ -312,16 +321,27 @@ async fn follow_with(
     }
 }
 
+/// The tasks on vCenter's list, with what it last said of each. It does not say it again to
+/// somebody who takes up a task that is still on the list.
+type Watched = HashMap<MoRef, Option<Known>>;
+
 /// Makes vCenter's list the tasks that are waited for. Those vCenter does not know are lost.
 async fn sync(
     client: &Client,
     shared: &Shared,
     list: &ListView,
-    watched: &mut HashSet<MoRef>,
+    watched: &mut Watched,
 ) -> Result<(), Error> {
+    for task in shared.wanted() {
+        if let Some(Some(known)) = watched.get(&task) {
+            shared.learn(&task, known.clone());
+        }
+    }
     let wanted: HashSet<MoRef> = shared.wanted().into_iter().collect();
-    let add: Vec<MoRef> = wanted.difference(watched).cloned().collect();
-    let remove: Vec<MoRef> = watched.difference(&wanted).cloned().collect();
+    let add: Vec<MoRef> =
+        wanted.iter().filter(|task| !watched.contains_key(task)).cloned().collect();
+    let remove: Vec<MoRef> =
+        watched.keys().filter(|task| !wanted.contains(task)).cloned().collect();
     // Tasks that ended are only taken off the list when there is something to add, or enough of
     // them.
     if add.is_empty() && remove.len() < 32 && !wanted.is_empty() {
@@ -330,7 +350,7 @@ async fn sync(
     for task in &remove {
         watched.remove(task);
     }
-    watched.extend(add.iter().cloned());
+    watched.extend(add.iter().map(|task| (task.clone(), None)));
     if wanted.is_empty() {
         return Ok(());
     }

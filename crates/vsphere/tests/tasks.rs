@@ -99,3 +99,26 @@ async fn a_task_is_waited_for_across_the_end_of_a_session() {
     let error = unknown.wait(Duration::from_secs(20)).await.unwrap_err();
     assert!(matches!(error, Error::TaskLost { .. }), "{}", error.story());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_has_ended_is_taken_up_again_while_another_goes_on() {
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let (client, counter) = counted(&vcenter).await;
+    let vms = client.collect(&vms()).await.unwrap().vms();
+    let change = VmChange::default().option("guestinfo.x", "y");
+    let soon = Duration::from_secs(10);
+    vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
+    let endless = client.reconfigure(&vms[0].reference, &change).await.unwrap();
+    vcenter.clear_faults().await;
+
+    let task = client.reconfigure(&vms[1].reference, &change).await.unwrap();
+    let reference = task.reference().clone();
+    task.wait(soon).await.unwrap();
+    for _ in 0..3 {
+        let again = client.resume_task(reference.clone()).wait(soon).await;
+        again.unwrap_or_else(|error| panic!("its end is told again: {}", error.story()));
+    }
+    let error = endless.wait(Duration::from_millis(100)).await.unwrap_err();
+    assert!(matches!(error, Error::TaskUnfinished { .. }), "{}", error.story());
+    assert_eq!(counter.of("CreateFilter"), 1, "one filter does for both");
+}
