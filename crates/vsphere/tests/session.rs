@@ -329,3 +329,30 @@ async fn calls_are_bounded_and_observed() {
     client.permissions(&client.root_folder().unwrap(), false).await.unwrap_err();
     assert_eq!(observer.refused.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_is_tried_once_for_soap_and_rest_together() {
+    let (user, inventory) = lockable();
+    let vcenter = Vcenter::start(inventory).await;
+    let client = client_of(&vcenter)
+        .credentials(credentials(&user, &user.password))
+        .connect()
+        .await
+        .unwrap();
+    vcenter.set_user(&VcenterUser { password: "Changed-2".to_owned(), ..user.clone() }).await;
+    vcenter.expire_sessions(&user.name).await;
+
+    let (vms, tags) = (vms(), client.tags(Duration::ZERO));
+    let calls = (0..20).map(|_| async {
+        let (soap, rest) = tokio::join!(client.collect(&vms), tags.categories());
+        [refusal(&soap.unwrap_err()), refusal(&rest.unwrap_err())]
+    });
+    for refused in futures::future::join_all(calls).await {
+        assert_eq!(refused, [Some(LoginRefusal::Credentials); 2]);
+    }
+    assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
+
+    client.set_credentials(credentials(&user, "Changed-2")).await.unwrap();
+    client.collect(&vms).await.unwrap();
+    tags.categories().await.unwrap();
+}

@@ -27,8 +27,6 @@ pub(crate) enum State {
     Out,
     /// A session.
     In(Ticket),
-    /// The credentials are not accepted; no attempt is made with them again.
-    Refused(Error),
     /// The client was shut down.
     Closed,
 }
@@ -36,8 +34,8 @@ pub(crate) enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     state: Mutex<State>,
-    /// Held by whoever logs in. Inside: how the last attempt failed, if it did.
-    flight: tokio::sync::Mutex<Option<Error>>,
+    /// How the last attempt failed, if it did.
+    failure: Mutex<Option<Error>>,
     /// Attempts that have ended.
     attempts: AtomicU64,
     /// When the session was last used, in milliseconds since the client started.
@@ -53,16 +51,17 @@ impl Lane {
         self.lock().clone()
     }
 
-    /// Waits until nobody else is logging in.
-    pub(crate) async fn flight(&self) -> tokio::sync::MutexGuard<'_, Option<Error>> {
-        self.flight.lock().await
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn attempts(&self) -> u64 {
         self.attempts.load(Ordering::Acquire)
     }
 
-    pub(crate) fn count_attempt(&self) {
+    /// Notes the end of an attempt and how it failed, if it did.
+    pub(crate) fn count_attempt(&self, failure: Option<Error>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.attempts.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -76,13 +75,6 @@ impl Lane {
         true
     }
 
-    pub(crate) fn refuse(&self, error: Error) {
-        let mut state = self.lock();
-        if matches!(*state, State::Out) {
-            *state = State::Refused(error);
-        }
-    }
-
     /// Returns whether it was this session that ended.
     pub(crate) fn leave(&self, generation: u64) -> bool {
         let mut state = self.lock();
@@ -93,7 +85,7 @@ impl Lane {
         is_it
     }
 
-    /// Forgets session and refusal; returns what was there.
+    /// Forgets the session; returns what was there.
     pub(crate) fn reset(&self) -> State {
         let mut state = self.lock();
         if matches!(*state, State::Closed) { State::Closed } else { std::mem::take(&mut *state) }

@@ -6,14 +6,15 @@
 //!   caller ─┘                      └─ Refused ─► the same error, without a call
 //! ```
 //!
-//! SOAP and REST each have a [`Lane`]; they share the credentials. A refused login closes its lane
-//! until the credentials change: an account is never locked by us.
+//! SOAP and REST each have a [`Lane`]; they share the credentials, the right to try them and the
+//! refusal. After a refused login neither lane tries again until the credentials change: an account
+//! is never locked by us.
 
 mod credentials;
 mod lane;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use secrecy::SecretString;
 use tokio::sync::oneshot;
@@ -54,6 +55,10 @@ pub(crate) struct Session {
     credentials: RwLock<Credentials>,
     soap: Lane,
     rest: Lane,
+    /// Held by whoever logs in, on either side.
+    flight: tokio::sync::Mutex<()>,
+    /// Why the credentials are not accepted; no attempt is made with them again.
+    refused: Mutex<Option<Error>>,
     generations: AtomicU64,
     /// Logins in progress. They run on when the caller who started them goes away, so that no
     /// session is lost between vCenter opening it and us knowing of it.
@@ -68,6 +73,8 @@ impl Session {
             credentials: RwLock::new(credentials),
             soap: Lane::default(),
             rest: Lane::default(),
+            flight: tokio::sync::Mutex::new(()),
+            refused: Mutex::new(None),
             generations: AtomicU64::new(0),
             logins: Mutex::new(JoinSet::new()),
             started: Instant::now(),
@@ -108,36 +115,33 @@ impl Session {
 
     /// The outcome, where no attempt is needed.
     fn settled(&self, side: Side) -> Option<Result<Ticket, Error>> {
-        if side == Side::Rest
-            && let State::Refused(error) = self.soap.state()
-        {
-            return Some(Err(error));
-        }
         match self.lane(side).state() {
             State::In(ticket) => {
                 self.lane(side).touch(self.started.elapsed());
                 Some(Ok(ticket))
             }
-            State::Refused(error) => Some(Err(error)),
             State::Closed => Some(Err(self.shut_down())),
-            State::Out => None,
+            State::Out => self.refusal().clone().map(Err),
         }
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Option<Error>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn attempt(&self, side: Side, seen: u64) -> Result<Ticket, Error> {
         let lane = self.lane(side);
-        let mut last = lane.flight().await;
+        let _flight = self.flight.lock().await;
         if let Some(settled) = self.settled(side) {
             return settled;
         }
         if lane.attempts() > seen
-            && let Some(error) = &*last
+            && let Some(error) = lane.failure()
         {
-            return Err(error.clone());
+            return Err(error);
         }
         let outcome = self.log_in(side, &self.credentials()).await;
-        lane.count_attempt();
-        *last = outcome.as_ref().err().cloned();
+        lane.count_attempt(outcome.as_ref().err().cloned());
         match outcome {
             Ok(ticket) => {
                 if lane.enter(ticket.clone()) {
@@ -150,7 +154,7 @@ impl Session {
             Err(error) => {
                 if matches!(error, Error::LoginRefused { .. }) {
                     warn!(vcenter = self.wire.name(), error = %error.story(), "login refused, not trying again");
-                    lane.refuse(error.clone());
+                    *self.refusal() = Some(error.clone());
                 }
                 Err(error)
             }
@@ -232,20 +236,23 @@ impl Session {
     /// Proves `new` by logging in with them, then uses them. On an error everything stays as it
     /// was.
     pub(crate) async fn replace(&self, new: Credentials) -> Result<(), Error> {
-        let mut last = self.soap.flight().await;
+        let flight = self.flight.lock().await;
         if matches!(self.soap.state(), State::Closed) {
             return Err(self.shut_down());
         }
         let ticket = self.log_in(Side::Soap, &new).await?;
         let old = self.soap.state();
         *self.credentials.write().unwrap_or_else(PoisonError::into_inner) = new;
-        *last = None;
+        *self.refusal() = None;
         if !self.soap.enter(ticket.clone()) {
             self.log_out(Side::Soap, &ticket).await;
             return Err(self.shut_down());
         }
-        drop(last);
         let old_rest = self.rest.reset();
+        for side in [Side::Soap, Side::Rest] {
+            self.lane(side).count_attempt(None);
+        }
+        drop(flight);
         for (side, state) in [(Side::Soap, old), (Side::Rest, old_rest)] {
             if let State::In(ticket) = state {
                 self.log_out(side, &ticket).await;
