@@ -321,6 +321,8 @@ pub struct Seen {
     /// Whether it is still as our last apply left it. False after somebody touched it, and after a
     /// restart of ours: then it is applied again, which changes nothing if nothing changed.
     pub settled: bool,
+    /// Whether it is being deleted already.
+    pub leaving: bool,
 }
 
 /// A Deployment or DaemonSet of a driver.

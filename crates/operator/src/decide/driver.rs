@@ -359,9 +359,9 @@ fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next
     if left.is_empty() {
         return Next::Nothing;
     }
-    let prunable = removal::removable(facts, configuration.driver, left.iter());
-    if !prunable.is_empty() {
-        return Next::Delete(prunable);
+    let prune = removal::remove(facts, configuration.driver, left.iter());
+    if prune != Next::Nothing {
+        return prune;
     }
     let objects = record.objects.intersection(&wanted).cloned().collect();
     Next::Record(Box::new(Record { objects, ..record.clone() }))

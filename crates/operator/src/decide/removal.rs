@@ -29,21 +29,27 @@ pub(crate) fn is_kept(kind: &str) -> bool {
     KEPT.contains(&kind)
 }
 
-/// Those of the objects that are there and may be deleted: of no kind that is kept, and not needed
-/// by the other driver.
-pub(super) fn removable<'a>(
+/// What is to be done so that these objects, which are wanted no more, are gone; nothing if they are.
+/// Kinds that are kept stay, and so does what the other driver needs.
+pub(super) fn remove<'a>(
     facts: &Facts,
     driver: Driver,
     objects: impl Iterator<Item = &'a ObjectId>,
-) -> Vec<ObjectId> {
+) -> Next {
     let other = match driver {
         Driver::Cpi => &facts.records.csi.objects,
         Driver::Csi => &facts.records.cpi.objects,
     };
-    objects
-        .filter(|id| !is_kept(&id.kind) && !other.contains(id) && facts.objects.contains_key(id))
-        .cloned()
-        .collect()
+    let there = objects.filter(|id| !is_kept(&id.kind) && !other.contains(id));
+    let there = there.filter_map(|id| Some((id, facts.objects.get(id)?)));
+    let (leaving, staying): (Vec<_>, Vec<_>) = there.partition(|(_, seen)| seen.leaving);
+    match () {
+        () if !staying.is_empty() => {
+            Next::Delete(staying.into_iter().map(|(id, _)| id.clone()).collect())
+        }
+        () if !leaving.is_empty() => Next::Wait,
+        () => Next::Nothing,
+    }
 }
 
 /// Removes what stands in the record, unless volumes of the driver are attached.
@@ -52,14 +58,17 @@ pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, note
         refuse(facts, plan, notes);
         return;
     }
-    let there = removable(facts, plan.driver, record.objects.iter());
-    if !there.is_empty() {
+    plan.next = remove(facts, plan.driver, record.objects.iter());
+    if plan.next != Next::Nothing {
+        let message = match &plan.next {
+            Next::Delete(there) => format!("{} objects are left", there.len()),
+            _ => "waiting for objects that are being deleted to be gone".into(),
+        };
         plan.steps.push(Step {
             title: "Remove the driver's objects".into(),
             state: StepState::Running,
-            message: Some(format!("{} objects are left", there.len())),
+            message: Some(message),
         });
-        plan.next = Next::Delete(there);
         return;
     }
     // The cluster-id outlives the driver: volumes that stay are known by it.

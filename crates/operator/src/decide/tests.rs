@@ -154,7 +154,7 @@ impl World {
         let id = ObjectId::of(object);
         self.done.push(format!("apply {} {}", id.kind, id.name));
         let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned);
-        self.facts.objects.insert(id.clone(), Seen { digest, settled: true });
+        self.facts.objects.insert(id.clone(), Seen { digest, settled: true, leaving: false });
         if matches!(id.kind.as_str(), "DaemonSet" | "Deployment") {
             let version = object.0["metadata"]["labels"][names::VERSION_LABEL].as_str();
             let broken = self.broken.iter().any(|broken| version == Some(broken.as_str()));

@@ -154,7 +154,8 @@ impl Stores {
                 };
                 let digest = object.annotations().get(names::DIGEST).cloned();
                 let settled = applied.is_settled(&id, &object.metadata);
-                all.insert(id, Seen { digest, settled });
+                let leaving = object.metadata.deletion_timestamp.is_some();
+                all.insert(id, Seen { digest, settled, leaving });
             }
         }
         all

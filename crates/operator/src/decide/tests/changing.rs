@@ -170,7 +170,7 @@ fn what_the_successor_lacks_is_pruned_only_from_the_record_and_only_after_it_is_
         namespace: names::CSI_NAMESPACE.into(),
         name: name.into(),
     };
-    let seen = || Seen { digest: None, settled: true };
+    let seen = || Seen { digest: None, settled: true, leaving: false };
     world.facts.records.csi.objects.insert(extra("of-the-old-release"));
     world.facts.objects.insert(extra("of-the-old-release"), seen());
     world.facts.objects.insert(extra("not-on-record"), seen());

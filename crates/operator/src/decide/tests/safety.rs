@@ -110,7 +110,7 @@ fn no_object_that_holds_what_is_not_ours_is_ever_deleted() {
             name: "precious".into(),
         };
         world.facts.records.csi.objects.insert(id.clone());
-        world.facts.objects.insert(id, Seen { digest: None, settled: true });
+        world.facts.objects.insert(id, Seen { digest: None, settled: true, leaving: false });
     }
     world.settle();
     assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
@@ -132,7 +132,7 @@ fn removal_takes_what_is_on_record_and_nothing_else() {
         namespace: names::CSI_NAMESPACE.into(),
         name: "somebody-elses".into(),
     };
-    world.facts.objects.insert(other.clone(), Seen { digest: None, settled: true });
+    world.facts.objects.insert(other.clone(), Seen { digest: None, settled: true, leaving: false });
     world.wish(|config| config.spec.storage_provider = None);
     world.settle();
     assert!(world.facts.objects.contains_key(&other));
@@ -242,4 +242,15 @@ fn drivers_go_before_a_config_that_asks_for_it_and_not_while_volumes_are_attache
     world.settle();
     assert!(world.facts.workloads.is_empty());
     assert_eq!(finalizer_of(&world), Finalizer::Clear);
+}
+
+#[test]
+fn what_is_being_deleted_already_is_waited_for_and_not_deleted_again() {
+    let mut world = World::installed();
+    for seen in world.facts.objects.values_mut() {
+        seen.leaving = true;
+    }
+    world.wish(|config| config.spec.storage_provider = None);
+    assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
+    assert!(!world.record(Driver::Csi).objects.is_empty(), "it is not forgotten before it is gone");
 }
