@@ -254,10 +254,9 @@ async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::
 /// Follows all tasks until nobody waits any more.
 async fn follow(client: &Client, shared: &Shared, failures: &mut u32) -> Result<(), Error> {
     let ticket = client.ticket().await?;
-    let outcome = match collector(client, ticket.clone()).await {
+    let outcome = match Collector::new(client, ticket.clone()).await {
         Ok(mut collector) => {
-            *failures = 0;
-            let outcome = follow_with(client, shared, &mut collector).await;
+            let outcome = follow_with(client, shared, &mut collector, failures).await;
             if !matches!(&outcome, Err(error) if error.is_not_authenticated()) {
                 collector.destroy(client).await;
             }
@@ -271,17 +270,16 @@ async fn follow(client: &Client, shared: &Shared, failures: &mut u32) -> Result<
     outcome
 }
 
-async fn collector(client: &Client, ticket: crate::session::Ticket) -> Result<Collector, Error> {
-    let properties = vec![PropertySpec::new("Task", TaskObject::INFO.iter().copied())];
-    let view = View::List { objects: Vec::new() };
-    Collector::new(client, ticket, properties, Vec::new(), vec![view]).await
-}
-
 async fn follow_with(
     client: &Client,
     shared: &Shared,
     collector: &mut Collector,
+    failures: &mut u32,
 ) -> Result<(), Error> {
+    let properties = vec![PropertySpec::new("Task", TaskObject::INFO.iter().copied())];
+    let view = View::List { objects: Vec::new() };
+    collector.look_at(client, properties, Vec::new(), vec![view]).await?;
+    *failures = 0;
     let Some(list) = collector.list() else { return Ok(()) };
     let mut watched = Watched::new();
     loop {

@@ -390,3 +390,30 @@ async fn every_release_is_followed() {
         client.shut_down().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collectors_that_failed_are_cleared_away_in_vcenter() {
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let (client, counter) = counted(&vcenter).await;
+    let (watch, _, mut events) = watching(&client, everything()).await;
+    for (method, fault) in [
+        ("WaitForUpdatesEx", Fault::on("WaitForUpdatesEx").dropped()),
+        ("CreateFilter", Fault::on("CreateFilter").dropped()),
+        ("CreateContainerView", Fault::on("CreateContainerView").fails("RuntimeFault")),
+    ] {
+        vcenter.fault(fault.times(3)).await;
+        if method != "WaitForUpdatesEx" {
+            vcenter.fault(Fault::on("WaitForUpdatesEx").dropped().times(1)).await;
+        }
+        until(&mut events, |event| matches!(event, Event::Resynced)).await;
+        vcenter.clear_faults().await;
+    }
+    let made = counter.of("CreatePropertyCollector");
+    assert!(made >= 10, "each fault cost a collector: {:?}", counter.all());
+    holds("all but one are cleared away", || {
+        counter.of("DestroyPropertyCollector") == counter.of("CreatePropertyCollector") - 1
+    })
+    .await;
+    watch.stop().await;
+    assert_eq!(counter.of("DestroyPropertyCollector"), counter.of("CreatePropertyCollector"));
+}

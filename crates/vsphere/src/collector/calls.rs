@@ -109,22 +109,28 @@ pub(crate) struct Waited<T> {
 }
 
 impl Collector {
-    /// Makes a collector whose filter holds the objects themselves and what is in the views.
-    /// `views` are made first.
-    pub(crate) async fn new(
+    /// Makes a collector without a filter. [`Collector::look_at`] comes next.
+    pub(crate) async fn new(client: &Client, ticket: Ticket) -> Result<Self, Error> {
+        let create = Method::change("CreatePropertyCollector");
+        let root = client.content()?.property_collector;
+        let reference: MoRef = client.wire().once(create, &root, &[], Some(&ticket.secret)).await?;
+        Ok(Self { reference, ticket, version: String::new(), views: Vec::new() })
+    }
+
+    /// Makes the filter: the objects themselves and what is in the views. `views` are made first.
+    ///
+    /// # Errors
+    /// After an error the collector is of no more use, but is still there to be cleared away.
+    pub(crate) async fn look_at(
+        &mut self,
         client: &Client,
-        ticket: Ticket,
         properties: Vec<PropertySpec>,
         objects: Vec<MoRef>,
         views: Vec<View>,
-    ) -> Result<Self, Error> {
+    ) -> Result<(), Error> {
         let wire = client.wire();
         let content = client.content()?;
-        let cookie = ticket.secret.clone();
-        let create = Method::change("CreatePropertyCollector");
-        let reference: MoRef =
-            wire.once(create, &content.property_collector, &[], Some(&cookie)).await?;
-        let mut this = Self { reference, ticket, version: String::new(), views: Vec::new() };
+        let cookie = self.ticket.secret.clone();
         let mut specs: Vec<ObjectSpec> = objects.into_iter().map(ObjectSpec::just).collect();
         for view in views {
             let (method, kind) = (Method::change(view.method()), view.kind());
@@ -139,14 +145,14 @@ impl Collector {
                         .await?
                 }
             };
-            this.views.push(made.clone());
+            self.views.push(made.clone());
             specs.push(ObjectSpec::view(made, kind));
         }
         let spec = FilterSpec { properties, objects: specs, missing_is_fine: true };
         let args: &[(&str, &dyn Encode)] = &[("spec", &spec), ("partialUpdates", &false)];
         let _: MoRef =
-            wire.once(Method::change("CreateFilter"), &this.reference, args, Some(&cookie)).await?;
-        Ok(this)
+            wire.once(Method::change("CreateFilter"), &self.reference, args, Some(&cookie)).await?;
+        Ok(())
     }
 
     pub(crate) fn ticket(&self) -> &Ticket {

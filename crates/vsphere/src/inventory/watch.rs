@@ -208,6 +208,7 @@ impl Client {
             inventory: inventory.clone(),
             started: false,
             asked_hidden: Instant::now(),
+            orphans: Vec::new(),
         };
         task.spawn(async move {
             let _ending = ending;
@@ -250,6 +251,8 @@ struct Follower {
     started: bool,
     /// When hidden objects were last asked for.
     asked_hidden: Instant,
+    /// Collectors that failed while vCenter could not be asked to clear them away.
+    orphans: Vec<Collector>,
 }
 
 impl Follower {
@@ -299,7 +302,7 @@ impl Follower {
         made: &mut Option<Collector>,
         failures: &mut u32,
     ) -> Result<std::convert::Infallible, Error> {
-        let collector = made.insert(self.collector().await?);
+        let collector = self.collector(made).await?;
         let tree = self.snapshot(collector).await?;
         *failures = 0;
         self.take_over(tree).await;
@@ -316,7 +319,11 @@ impl Follower {
         }
     }
 
-    async fn collector(&self) -> Result<Collector, Error> {
+    /// A new collector, in `made` as soon as it exists.
+    async fn collector<'m>(
+        &mut self,
+        made: &'m mut Option<Collector>,
+    ) -> Result<&'m mut Collector, Error> {
         let ticket = self.client.ticket().await?;
         let types = self.selection.viewed();
         let view = |root| ServerView::Container { root, types: types.clone() };
@@ -329,18 +336,24 @@ impl Follower {
                 scope.ancestors.into_iter().chain(scope.datacenters.iter().cloned()).collect();
             (objects, scope.datacenters.into_iter().map(view).collect())
         };
-        let made = Collector::new(
-            &self.client,
-            ticket.clone(),
-            self.selection.properties(),
-            objects,
-            views,
-        )
-        .await;
-        if made.as_ref().is_err_and(Error::is_not_authenticated) {
-            self.client.expired(&ticket);
+        let generation = ticket.generation;
+        let collector = match Collector::new(&self.client, ticket.clone()).await {
+            Ok(collector) => made.insert(collector),
+            Err(error) => {
+                if error.is_not_authenticated() {
+                    self.client.expired(&ticket);
+                }
+                return Err(error);
+            }
+        };
+        for orphan in std::mem::take(&mut self.orphans) {
+            // Those of another session ended with it.
+            if orphan.ticket().generation == generation {
+                orphan.destroy(&self.client).await;
+            }
         }
-        made
+        collector.look_at(&self.client, self.selection.properties(), objects, views).await?;
+        Ok(collector)
     }
 
     /// Everything there is, from the first answers of a new collector.
@@ -424,11 +437,13 @@ impl Follower {
         self.client.wire().fault("WaitForUpdatesEx", crate::soap::Fault::plain(words))
     }
 
-    /// Clears a collector away that is of no more use.
-    async fn abandon(&self, collector: Collector, error: &Error) {
+    /// Clears a collector away that is of no more use: at once, or when vCenter is there again.
+    async fn abandon(&mut self, collector: Collector, error: &Error) {
         if error.is_not_authenticated() {
             self.client.expired(collector.ticket());
-        } else if !error.is_transient() {
+        } else if error.is_transient() {
+            self.orphans.push(collector);
+        } else {
             collector.destroy(&self.client).await;
         }
     }
