@@ -22,7 +22,7 @@ use crate::soap::XmlError;
 pub struct Limits {
     /// For a connection to stand.
     pub connect: Duration,
-    /// For a whole call, from the first byte sent to the last received.
+    /// For a whole call: from waiting for its turn to the last byte received.
     pub call: Duration,
     /// Between two pieces of a reply.
     pub idle: Duration,
@@ -128,14 +128,16 @@ impl Http {
 
     /// Sends a request and returns once the head of the reply is there.
     pub(crate) async fn send(&self, outgoing: Outgoing<'_>) -> Result<Incoming, Error> {
+        let until = Instant::now() + outgoing.within;
         let permit = if outgoing.waits {
             None
         } else {
             let gone = |_| Error::ShutDown { address: self.name.to_string() };
-            Some(Arc::clone(&self.gate).acquire_owned().await.map_err(gone)?)
+            let turn = timeout_at(until, Arc::clone(&self.gate).acquire_owned()).await;
+            let late = |_| self.timeout(outgoing.name, outgoing.within);
+            Some(turn.map_err(late)?.map_err(gone)?)
         };
         let mut observed = Observed::start(&self.observer, &self.name, outgoing.name);
-        let until = Instant::now() + outgoing.within;
         let mut request = self.client.request(outgoing.verb, self.address.url(outgoing.path));
         for (name, value) in outgoing.headers {
             request = request.header(name, value);
@@ -293,4 +295,31 @@ fn find<'a, T: std::error::Error + 'static>(
 /// lookup.
 fn says(error: &(dyn std::error::Error + 'static), words: &str) -> bool {
     std::iter::successors(Some(error), |e| e.source()).any(|e| e.to_string().contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::observe::Unobserved;
+
+    #[tokio::test]
+    async fn waiting_for_ones_turn_counts() {
+        let limits = Limits { concurrency: 1, ..Limits::default() };
+        let address = "localhost:9".parse().unwrap();
+        let http =
+            Http::new(address, &Trust::Insecure, "test", limits, Arc::new(Unobserved)).unwrap();
+        let _taken = http.gate.acquire().await.unwrap();
+        let outgoing = Outgoing {
+            name: "Anything",
+            verb: Method::GET,
+            path: "/",
+            headers: Vec::new(),
+            body: None,
+            within: Duration::from_millis(20),
+            waits: false,
+        };
+        let sent = tokio::time::timeout(Duration::from_secs(20), http.send(outgoing)).await;
+        let error = sent.expect("it does not wait for ever").unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    }
 }
