@@ -265,6 +265,9 @@ impl Effort<'_> {
         loop {
             match self.client.inner.session.ticket(self.side).await {
                 Ok(ticket) => return Ok(ticket),
+                // Whether vCenter counted the password is not known: each repetition may be one
+                // step towards a locked account.
+                Err(error) if error.is_login_in_doubt() => return Err(error),
                 // Nothing was asked of vCenter yet, so even a change may wait for the session.
                 Err(error) => self.wait(error).await?,
             }

@@ -360,6 +360,16 @@ impl Error {
         )
     }
 
+    /// Whether a password was sent and vCenter's answer to it did not arrive.
+    pub(crate) fn is_login_in_doubt(&self) -> bool {
+        match self {
+            Self::Timeout { method, .. }
+            | Self::Dropped { method, .. }
+            | Self::Unreadable { method, .. } => method == "Login" || method.starts_with("POST "),
+            _ => false,
+        }
+    }
+
     /// A short name of the kind of failure, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
