@@ -225,7 +225,9 @@ async fn names_and_both_families_of_addresses_are_reached() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarting_vcenter_is_waited_for_by_reads() {
     let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let client = connected(&vcenter).await;
+    // The pauses of ten attempts add up to well over the time it is away, whatever their jitter.
+    let patient = Limits { attempts: 10, ..quick() };
+    let client = client_of(&vcenter).limits(patient).connect().await.expect("it is there");
     vcenter.restart(Duration::from_millis(100)).await;
     let tree = client.collect(&vms()).await.expect("it comes back");
     assert_eq!(tree.vms().len(), 2);
