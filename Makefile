@@ -8,13 +8,18 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build test test-fast lint generate generate-check bench soak fuzz sandbox peers peers-status prerequisites clean
+.PHONY: help build static test test-fast lint generate generate-check bench soak fuzz sandbox peers peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: prerequisites ## Build every binary, optimised
 	$(CARGO) build --release --workspace
+
+STATIC := $(shell uname -m)-unknown-linux-musl
+static: ## Build every binary, optimised and without any library: for images that hold nothing else
+	@scripts/prerequisites static $(STATIC)
+	CC_$(subst -,_,$(STATIC))=musl-gcc $(CARGO) build --release --workspace --bins --target $(STATIC)
 
 test: prerequisites peers ## Run all tests, on the real programs
 	@scripts/test
