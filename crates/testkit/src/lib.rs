@@ -51,7 +51,7 @@ pub use error::Error;
 pub use eventually::{Deadline, eventually};
 pub use fault_proxy::FaultProxy;
 pub use nodes::{Fate, Node, Nodes};
-pub use peers::{peer, repository};
+pub use peers::{cache, peer, repository};
 pub use process::{Process, processes_started_by};
 pub use vcenter::{
     Calls, Category, Cluster, Datacenter, Datastore, Fault, Host, Inventory, Nic, Permission, Role,

@@ -56,7 +56,7 @@ pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
 }
 
 /// The folder outside the checkout where programs, ports and running tests keep their files.
-pub(crate) fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     set("VDO_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|c| c.join("vdo")))

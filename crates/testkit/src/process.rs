@@ -261,6 +261,7 @@ fn remedy(log: &str) -> &'static str {
         ("too many open files", "Raise the limit of open files: `ulimit -n 8192`."),
         ("cannot allocate memory", "The machine is out of memory: run fewer tests at once."),
     ];
+    let log = log.to_lowercase();
     KNOWN.iter().find(|(sign, _)| log.contains(sign)).map_or("Its log says why.", |(_, text)| text)
 }
 
@@ -338,5 +339,24 @@ fn die_with_parent(command: &mut Command) {
                 Err(std::io::Error::from_raw_os_error(3))
             }
         });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_peer_that_dies_of_a_full_disk_before_it_is_ready_is_told_so() {
+        let workdir = Workdir::new("full-disk-peer").unwrap();
+        // A device that is always full: the kernel's own answer, passed on by a program.
+        let fill = ["-c", "head -c 1000000 /dev/zero >/dev/full"];
+        let peer = Process::spawn(Path::new("/bin/sh"), "filler", fill, &[], &workdir).unwrap();
+        let never = async || Err::<(), _>("not ready");
+        let error = peer.ready(Duration::from_mins(1), never).await.unwrap_err().to_string();
+        assert!(error.starts_with("filler ended before it was ready"), "{error}");
+        assert!(error.contains("The disk is full: free some space"), "{error}");
+        assert!(error.contains("  | head: "), "its last words: {error}");
     }
 }

@@ -1,7 +1,7 @@
 //! What a newcomer is told when the machine lacks something: one sentence, with the remedy.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use std::{os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
+use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use testkit::{Process, Workdir, eventually};
 
@@ -110,7 +110,7 @@ async fn a_peer_that_dies_during_a_test_is_named_with_its_last_words() {
     .await;
     let etcd = rustix::process::Pid::from_raw(i32::try_from(etcd).unwrap()).unwrap();
     rustix::process::kill_process(etcd, rustix::process::Signal::KILL).unwrap();
-    eventually("its death is told", Duration::from_secs(10), async || {
+    eventually("its death is told", 20, async || {
         let log = run.log();
         if log.contains("testkit: etcd ended by itself during a test (signal: 9") {
             Ok(())

@@ -60,6 +60,34 @@ async fn a_run_interrupted_from_the_keyboard_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn files_are_kept_for_a_look_when_asked_for_and_swept_away_by_the_next_run() {
+    let workdir = Workdir::new("kept-run").unwrap();
+    let cache = workdir.path().join("cache");
+    std::fs::create_dir(&cache).unwrap();
+    // The programs are the same, the folder of the runs is its own.
+    std::os::unix::fs::symlink(testkit::cache().join("peers"), cache.join("peers")).unwrap();
+    let cache = cache.display().to_string();
+    let run = async |name: &str, variables: &[(&str, &str)]| {
+        let program = Path::new(env!("CARGO_BIN_EXE_killed-run"));
+        let run = Process::spawn(program, name, [""; 0], variables, &workdir).unwrap();
+        let started: Started = eventually("the run has started everything", 60, async || {
+            assert!(run.ended().is_none(), "{}", run.log());
+            serde_json::from_str(&run.output()).map_err(|e| e.to_string())
+        })
+        .await;
+        run.signal(Signal::KILL);
+        run.wait(std::time::Duration::from_mins(1)).await.expect("it was killed");
+        started.folder
+    };
+
+    let kept = run("kept", &[("VDO_CACHE", &cache), ("VDO_KEEP", "1")]).await;
+    assert!(kept.exists(), "{} is there for a look", kept.display());
+
+    run("next", &[("VDO_CACHE", &cache)]).await;
+    assert!(!kept.exists(), "{} was swept away", kept.display());
+}
+
+#[tokio::test]
 async fn a_test_that_panics_leaves_nothing() {
     let started = Mutex::default();
     let test = async {
