@@ -212,6 +212,21 @@ impl FromStr for PublicKey {
     }
 }
 
+/// The keys this build trusts for catalogs from a network when the admin names none: one a line in
+/// base64, `#` begins a comment. Two keys at a time let one follow the other without a gap.
+const PROJECT_KEYS: &str = include_str!("../data/keys.txt");
+
+/// The keys that came with this build.
+pub fn project_keys() -> Result<Vec<PublicKey>, KeyError> {
+    read_keys(PROJECT_KEYS)
+}
+
+/// Reads a list of keys in that form.
+pub fn read_keys(text: &str) -> Result<Vec<PublicKey>, KeyError> {
+    let without_comments = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    without_comments.map(str::trim).filter(|key| !key.is_empty()).map(str::parse).collect()
+}
+
 /// The base64 of a PEM block, or of a text without one.
 fn without_pem(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect()

@@ -13,7 +13,7 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use catalog::{
     EMBEDDED, embedded,
-    trust::{Bundle, Intake, MAX_BUNDLE_BYTES, PublicKey, Shelf, SigningKey, Trust},
+    trust::{self, Bundle, Intake, MAX_BUNDLE_BYTES, PublicKey, Shelf, SigningKey, Trust},
 };
 use jiff::Timestamp;
 
@@ -374,4 +374,15 @@ fn two_keys_sign_while_one_follows_the_other() {
     let both = Bundle::sign(text(2).as_bytes(), &[old, new]).to_json();
     let mut shelf = Shelf::embedded();
     assert!(shelf.offer(both.as_bytes(), Trust { keys: &keys, unsigned: false }, now()).unwrap());
+}
+
+#[test]
+fn the_keys_of_the_build_are_keys_and_a_list_of_them_may_explain_itself() {
+    trust::project_keys().expect("every line of data/keys.txt is a comment or a key");
+    let (one, two) = (key().public(), key().public());
+    let list = format!("# since the first release\n{one}\n\n  {two}   # its successor\n");
+    let read: Vec<String> =
+        trust::read_keys(&list).unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(read, [one.to_string(), two.to_string()]);
+    assert!(trust::read_keys("not a key").is_err());
 }

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use api::{CompatibilityConfig, CompatibilityConfigStatus};
 use catalog::{
     Catalog,
-    trust::{Intake, PublicKey, Refusal, Shelf, Trust},
+    trust::{Intake, PublicKey, Refusal, Shelf, Trust, project_keys},
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
@@ -183,10 +183,13 @@ impl Catalogs {
     }
 
     fn offer(&mut self, source: &str, bytes: &[u8], config: &CompatibilityConfig, by_hand: bool) {
-        let key = config.spec.public_key.as_deref().map(str::parse::<PublicKey>).transpose();
-        let outcome = match key {
-            Ok(key) => {
-                let keys: Vec<PublicKey> = key.into_iter().collect();
+        let keys = match config.spec.public_key.as_deref() {
+            Some(key) => key.parse::<PublicKey>().map(|key| vec![key]),
+            None if by_hand => Ok(Vec::new()),
+            None => project_keys(),
+        };
+        let outcome = match keys {
+            Ok(keys) => {
                 let trust = Trust { keys: &keys, unsigned: by_hand && keys.is_empty() };
                 let offered = self.shelf.offer(bytes, trust, Timestamp::now());
                 offered.map_err(|refusal| (kind_of(&refusal), refusal.to_string()))
