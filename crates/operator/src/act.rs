@@ -1,6 +1,8 @@
 //! Executes the next step of a plan. Can be killed at any instant: what is applied twice is the
 //! same, and what was begun stands in the record.
 
+mod takeover;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{LazyLock, Mutex, PoisonError},
@@ -140,7 +142,7 @@ pub async fn act(
 ) -> Done {
     let mut done = Done::default();
     for driver in &plan.drivers {
-        match step(client, namespace, driver, applied).await {
+        match step(client, namespace, facts, driver, applied).await {
             Ok(something) => done.something |= something,
             Err(error) => {
                 done.failed.insert(driver.driver, error);
@@ -159,6 +161,7 @@ pub async fn act(
 async fn step(
     client: &Client,
     namespace: &str,
+    facts: &Facts,
     driver: &DriverPlan,
     applied: &Applied,
 ) -> Result<bool, Error> {
@@ -167,7 +170,8 @@ async fn step(
         Next::Record(record) => write_record(client, namespace, driver.driver, record).await?,
         Next::Apply(objects) => {
             for object in objects {
-                apply(client, object, applied).await?;
+                let known = facts.objects.contains_key(&ObjectId::of(object));
+                apply(client, object, known, applied).await?;
             }
         }
         Next::Delete(objects) => {
@@ -223,9 +227,18 @@ pub fn kinds() -> impl Iterator<Item = ApiResource> {
     KINDS.iter().map(|(resource, _)| resource.clone())
 }
 
-async fn apply(client: &Client, object: &Object, applied: &Applied) -> Result<(), Error> {
+async fn apply(
+    client: &Client,
+    object: &Object,
+    known: bool,
+    applied: &Applied,
+) -> Result<(), Error> {
     let id = ObjectId::of(object);
     let api = api_of(client, &id)?;
+    if !known {
+        let taken = takeover::take_over(&api, &id.name).await;
+        taken.context(ApplySnafu { object: id.clone() })?;
+    }
     // Forced: what stands in our objects is ours to say, and a human's edit is drift.
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = api

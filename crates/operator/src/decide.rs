@@ -18,10 +18,12 @@
 
 mod adoption;
 mod configuration;
+mod differences;
 mod driver;
 mod extras;
 mod leaving;
 mod machines;
+mod naming;
 mod profile;
 mod release;
 mod removal;
@@ -55,12 +57,19 @@ pub fn decide(facts: &Facts) -> Plan {
     vcenters(facts, &mut notes);
     several_configs(facts, &mut notes);
     catalog_trouble(facts, &mut notes);
+    predecessor(facts, &mut notes);
+    doubtful_cluster_id(facts, &mut notes);
     let mut drivers = Vec::new();
     for driver in [Driver::Cpi, Driver::Csi] {
         let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
         drivers.extend(decided);
     }
     let paused = is_paused(facts);
+    if facts.predecessor.runs.is_some() {
+        for driver in &mut drivers {
+            driver.next = Next::Blocked;
+        }
+    }
     let mut finalizer = leaving::finalizer(facts, &drivers);
     if paused {
         for driver in &mut drivers {
@@ -169,6 +178,29 @@ fn catalog_trouble(facts: &Facts, notes: &mut Notes) {
     if let Some(expiry) = facts.catalog.expires.filter(|expiry| *expiry <= facts.now) {
         let finding = codes::CATALOG_EXPIRED.found().with("source", "its publisher");
         notes.findings.push(finding.with("expiry", expiry.to_string()).build());
+    }
+}
+
+/// While the Go VDO runs, two would write the same objects.
+fn predecessor(facts: &Facts, notes: &mut Notes) {
+    let Some(id) = &facts.predecessor.runs else { return };
+    notes.findings.push(
+        codes::PREDECESSOR_RUNS
+            .found()
+            .with("name", &id.name)
+            .with("namespace", &id.namespace)
+            .about(Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name))
+            .build(),
+    );
+}
+
+/// An identity that other clusters on the same vCenter may have too.
+fn doubtful_cluster_id(facts: &Facts, notes: &mut Notes) {
+    let in_use = facts.cluster_id.as_ref().ok().and_then(Option::as_ref).map(|id| &id.id);
+    let id = facts.records.csi.cluster_id.as_ref().or(in_use);
+    if let Some(id) = id.filter(|id| adoption::is_address(facts, id)) {
+        let finding = codes::CLUSTER_ID_IS_ADDRESS.found().with("id", id);
+        notes.findings.push(finding.about(myself(facts)).build());
     }
 }
 

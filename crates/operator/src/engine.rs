@@ -219,6 +219,7 @@ async fn surroundings(
         version_text: version.git_version,
         uid: home.metadata.uid.unwrap_or_default(),
         patience,
+        pod: std::env::var("POD_NAME").ok(),
     })
 }
 

@@ -1,11 +1,14 @@
 //! What was seen: plain data about cluster, vCenters and drivers, gathered by `observe` and judged
 //! by `decide`. Nothing here holds a client, and nothing here changes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::{VDOConfig, VsphereCloudConfigSpec};
 use catalog::{Catalog, Driver, version::KubernetesVersion};
-use driver_config::credentials::Credential;
+use driver_config::{cpi::CpiConfig, credentials::Credential, csi::CsiConfig};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +37,10 @@ pub struct Facts {
     /// The identity of this cluster in CNS that a driver uses and that is not on record yet; an
     /// error says why it cannot be told.
     pub cluster_id: Result<Option<ClusterId>, String>,
+    /// What drivers by other hands are told.
+    pub in_use: InUse,
+    /// What the Go VDO left.
+    pub predecessor: Predecessor,
     /// Volumes that are attached by the CSI driver: persistent volume and node.
     pub attached: Vec<(String, String)>,
     /// What we wrote down about what we applied.
@@ -346,6 +353,42 @@ pub struct Workload {
     pub current: bool,
     /// What keeps a pod of it from running, in words.
     pub trouble: Option<String>,
+    /// How it was made.
+    pub make: Make,
+}
+
+/// How a workload was made, and by whom: what has to be known before it is adopted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Make {
+    /// The Secret or ConfigMap its driver reads its configuration from.
+    pub settings: Option<String>,
+    /// Its containers by name: image and arguments.
+    pub containers: BTreeMap<String, (String, Vec<String>)>,
+    /// Whether it is for Windows nodes.
+    pub windows: bool,
+    /// Who wrote its spec, beside Kubernetes and VDO: names of field managers.
+    pub hands: BTreeSet<String>,
+    /// The Helm release it belongs to.
+    pub helm: Option<String>,
+}
+
+/// The configuration that drivers by other hands read, without passwords; an error says why it
+/// cannot be read.
+#[derive(Clone, Debug, Default)]
+pub struct InUse {
+    /// The cloud controller's.
+    pub cpi: Option<Result<CpiConfig, String>>,
+    /// The storage driver's.
+    pub csi: Option<Result<CsiConfig, String>>,
+}
+
+/// What the Go VDO left in the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Predecessor {
+    /// Its Deployment, while it still wants pods.
+    pub runs: Option<ObjectId>,
+    /// Whether the Secret it writes for the cloud controller is there.
+    pub cloud_secret: bool,
 }
 
 /// What a workload of a driver does.

@@ -37,5 +37,9 @@ pub const CSI_SECRET: &str = "vsphere-config-secret";
 pub const CSI_CLUSTER_ID: &str = "vsphere-csi-cluster-id";
 /// The CSI driver's name in VolumeAttachments and CSINodes.
 pub const CSI_DRIVER: &str = "csi.vsphere.vmware.com";
+/// The Deployment of the Go VDO.
+pub const PREDECESSOR: &str = "vdo-controller-manager";
+/// The field manager of the Go VDO: its program's name.
+pub const PREDECESSOR_MANAGER: &str = "manager";
 /// The taint of a node that waits for its cloud controller.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";

@@ -2,6 +2,7 @@
 
 mod drivers;
 mod identity;
+mod make;
 mod nodes;
 mod stores;
 
@@ -24,7 +25,10 @@ pub use self::stores::Stores;
 use crate::{
     act::Applied,
     catalogs::{self, Catalogs},
-    facts::{Cluster, Facts, Platform, Rival, Vcenter, VcenterState},
+    facts::{
+        Cluster, ClusterId, Facts, InUse, ObjectId, Platform, Predecessor, Rival, Vcenter,
+        VcenterState, Workload,
+    },
     names,
     record::{Record, Records},
     vcenters::{Vcenters, Wanted},
@@ -45,6 +49,8 @@ pub struct Surroundings {
     pub uid: String,
     /// How long a new release may take to become healthy.
     pub patience: SignedDuration,
+    /// The pod this runs in, if it runs in one.
+    pub pod: Option<String>,
 }
 
 /// Looks around once. `None` if there is no VDOConfig to follow.
@@ -72,7 +78,8 @@ pub async fn observe(
         uid: around.uid.clone(),
         nodes: nodes::of(stores, vcenters),
     };
-    let asks = config.spec.storage_provider.is_some() && records.csi.cluster_id.is_none();
+    let workloads = drivers::workloads(stores);
+    let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
     let namespace = config.namespace().unwrap_or_default();
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
@@ -80,20 +87,45 @@ pub async fn observe(
     let facts = Facts {
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
-        cluster_id: if asks { identity::in_use(client).await? } else { Ok(None) },
+        cluster_id,
+        in_use,
+        predecessor: Predecessor {
+            runs: stores.predecessor(around.pod.as_deref()),
+            cloud_secret: stores.secret_version(names::CPI_SECRET).is_some(),
+        },
         catalog: if embedded { catalogs.embedded() } else { catalogs.current() },
         catalog_trouble: catalogs.trouble().filter(|_| !embedded).cloned(),
         config,
         rivals,
         cluster,
         objects: stores.objects(applied),
-        workloads: drivers::workloads(stores),
+        workloads,
         attached: drivers::attached(stores),
         records,
         patience: around.patience,
         refused: refused.clone(),
     };
     Ok(Observed { facts: Some(facts), vcenters: all, compatibility })
+}
+
+/// What drivers by other hands are told, as long as it is not on record what ours are told.
+async fn in_use(
+    client: &Client,
+    config: &VDOConfig,
+    records: &Records,
+    workloads: &BTreeMap<ObjectId, Workload>,
+) -> Result<(InUse, Result<Option<ClusterId>, String>), kube::Error> {
+    let mut in_use = InUse::default();
+    if config.spec.cloud_provider.is_some() && records.cpi.version.is_none() {
+        let places = identity::places(workloads, Driver::Cpi);
+        in_use.cpi = identity::cpi(client, &places).await?;
+    }
+    if config.spec.storage_provider.is_none() || records.csi.cluster_id.is_some() {
+        return Ok((in_use, Ok(None)));
+    }
+    in_use.csi = identity::csi(client, &identity::places(workloads, Driver::Csi)).await?;
+    let cluster_id = identity::cluster_id(client, &in_use).await?;
+    Ok((in_use, cluster_id))
 }
 
 /// What was seen: facts for the VDOConfig that is followed, and all vCenters, which are verified

@@ -4,7 +4,7 @@
 //! a crash at any instant harmless: what may be pruned is only what stands here, and an upgrade that
 //! was under way is known to be one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,32 @@ pub struct Record {
     /// configuration.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cluster_id_kept_by_driver: bool,
+    /// The names it was found under when it was adopted. They stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<Names>,
+}
+
+/// The names of a driver that other hands installed and VDO adopted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Names {
+    /// Where it lives.
+    pub namespace: String,
+    /// The Secret or ConfigMap it reads its configuration from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<String>,
+    /// Its workloads, by the names releases have for them.
+    pub workloads: BTreeMap<String, Named>,
+}
+
+/// What a workload is called, and how it knows its pods: neither can be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// The labels it selects its pods by.
+    pub selector: BTreeMap<String, String>,
 }
 
 /// A release that was tried and did not become healthy.

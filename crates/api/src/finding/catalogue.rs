@@ -315,6 +315,27 @@ catalogue! {
         why: "VDO observes and reports, and changes nothing: no repair, no upgrade, no new credentials.",
         remedy: ["kubectl annotate vdoconfig --all vdo.vmware.com/paused-   or remove spec.paused"],
     }
+    CLUSTER_ID_IS_ADDRESS = "VDO-1907" {
+        title: "The cluster id is the address of a vCenter",
+        severity: Warning,
+        seen: "The storage driver runs with the cluster id {id}",
+        why: "The Go VDO gave this id to every cluster on that vCenter. Two clusters with one id remove each other's volumes from CNS. It is kept, because the volumes of this cluster are known by it.",
+        remedy: ["vSphere Client, Monitor, Cloud Native Storage, Container Volumes: filter by the Kubernetes cluster {id}; are all volumes those of this cluster?", "If another cluster has volumes there: stop the storage controller of one of the two before anything else"],
+    }
+    PREDECESSOR_RUNS = "VDO-1908" {
+        title: "The Go VDO still runs",
+        severity: Blocker,
+        seen: "Deployment {name} in namespace {namespace} runs",
+        why: "Two operators would write the same objects in turn. VDO changes nothing while the other one runs; the drivers go on.",
+        remedy: ["kubectl delete deployment --namespace {namespace} {name}   removes the operator alone; its objects and the drivers stay, and VDO takes them over"],
+    }
+    OBJECT_REFUSED = "VDO-1909" {
+        title: "The API server refuses an object of a driver",
+        severity: Error,
+        seen: "{driver}: {reason}",
+        why: "A quota, an admission webhook or a namespace that is being deleted stands in the way. What runs stays as it is; VDO tries again by itself with growing pauses.",
+        remedy: ["Mend what the answer names: raise the quota, let the webhook pass the objects of VDO, or let the namespace finish"],
+    }
 }
 
 #[cfg(test)]

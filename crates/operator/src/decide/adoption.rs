@@ -1,16 +1,20 @@
 //! Taking over a driver that other hands installed.
 //!
-//! Adopted is what matches a known release piece by piece: the same objects by the same names in the
-//! same namespace, with the same selectors. Then nothing is deleted or made anew: the objects are
-//! written down as ours, and from there on treated like any other. The identity of the cluster in CNS
-//! stays what it is.
+//! Adopted is what is known: a release of the catalog, by whatever names, in a namespace VDO may
+//! write to. Then nothing is deleted or made anew: the objects are written down as ours under the
+//! names they have, and from there on treated like any other. The identity of the cluster in CNS
+//! stays what it is. What would change in them is said before it happens.
 
-use semver::Version;
+use std::collections::BTreeMap;
 
-use super::{configuration::Configuration, driver::Wish};
+use catalog::Driver;
+use semver::{BuildMetadata, Prerelease, Version};
+
+use super::{configuration::Configuration, differences, driver::Wish};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
-    record::Record,
+    names,
+    record::{Named, Names, Record},
 };
 
 /// The parts of a driver that are not ours. A DaemonSet that no node wants, as the one for Windows in
@@ -24,34 +28,119 @@ pub(super) fn theirs<'a>(facts: &'a Facts, wish: &Wish<'_>) -> Vec<(&'a ObjectId
         .collect()
 }
 
-/// The record that makes them ours, or why they cannot be.
+/// What adoption would be.
+pub(super) struct Adopted {
+    /// The record that makes the driver ours.
+    pub(super) record: Record,
+    /// What VDO would change in it, in words.
+    pub(super) changes: Vec<String>,
+}
+
+/// Whether the Go VDO installed them: its field manager alone wrote them, and its configuration is
+/// there. To it VDO is the next release of itself.
+pub(super) fn are_of_predecessor(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    theirs: &[(&ObjectId, &Workload)],
+) -> bool {
+    let by_it = theirs.iter().all(|(_, workload)| {
+        workload.make.hands.iter().eq([names::PREDECESSOR_MANAGER]) && workload.make.helm.is_none()
+    });
+    by_it
+        && match wish.driver {
+            Driver::Cpi => facts.predecessor.cloud_secret,
+            Driver::Csi => {
+                let id = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
+                id.is_some_and(|id| !id.kept_by_driver && is_address(facts, &id.id))
+            }
+        }
+}
+
+/// Whether an identity in CNS is the address of a vCenter, as the Go VDO made it.
+pub(super) fn is_address(facts: &Facts, id: &str) -> bool {
+    facts.vcenters.values().any(|vcenter| {
+        let address = vcenter.spec.vc_ip.0.as_str();
+        id == address || id == vcenter.spec.vc_ip.host_and_port().0
+    })
+}
+
+/// What adoption would be, or why it cannot be.
 pub(super) fn adopted(
     facts: &Facts,
     wish: &Wish<'_>,
     record: &Record,
     theirs: &[(&ObjectId, &Workload)],
-) -> Result<Record, String> {
-    let version = theirs.iter().find_map(|(_, workload)| workload.version.as_deref());
-    let version = version.and_then(|text| Version::parse(text).ok());
-    let version = version.ok_or("its image does not say which release it is")?;
-    let known = facts.catalog.find(wish.driver, wish.implementation(), &version);
-    known.ok_or_else(|| format!("the catalog has no release {version}"))?;
-    let configuration = Configuration::make(facts, wish, record, &version)
-        .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
-    for (id, workload) in theirs {
-        let own = configuration.objects.iter().find(|object| ObjectId::of(object) == **id);
-        let own = own.ok_or_else(|| format!("release {version} has no {id}"))?;
-        let selector = serde_json::to_value(&workload.selector).unwrap_or_default();
-        if own.0.pointer("/spec/selector/matchLabels") != Some(&selector) {
-            return Err(format!("{id} selects its pods in another way, which cannot be changed"));
-        }
-    }
-    Ok(Record {
+) -> Result<Adopted, String> {
+    let version = release(facts, wish, theirs)?;
+    let kept = kept(wish.driver, theirs)?;
+    let record = Record {
         version: Some(version.to_string()),
         since: Some(facts.now),
         generation: facts.generation(),
         healthy: true,
         objects: theirs.iter().map(|(id, _)| (*id).clone()).collect(),
+        names: Some(kept),
         ..record.clone()
-    })
+    };
+    let configuration = Configuration::make(facts, wish, &record, &version)
+        .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
+    for (id, _) in theirs {
+        let found = configuration.identities().any(|own| own == **id);
+        found.then_some(()).ok_or_else(|| format!("release {version} has no {id}"))?;
+    }
+    let changes = differences::of(facts, wish, &configuration, theirs);
+    Ok(Adopted { record, changes })
+}
+
+/// Which release of the catalog it is. Those who build it anew say so behind its version.
+fn release(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    theirs: &[(&ObjectId, &Workload)],
+) -> Result<Version, String> {
+    let text = theirs.iter().find_map(|(_, workload)| workload.version.as_deref());
+    let told = text.and_then(|text| Version::parse(text).ok());
+    let told = told.ok_or("its image does not say which release it is")?;
+    let plain = Version { pre: Prerelease::EMPTY, build: BuildMetadata::EMPTY, ..told.clone() };
+    let known = |version: &Version| facts.catalog.find(wish.driver, wish.implementation(), version);
+    [told.clone(), plain]
+        .into_iter()
+        .find(|version| known(version).is_some())
+        .ok_or_else(|| format!("the catalog has no release {told}"))
+}
+
+/// The names that stay.
+fn kept(driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Result<Names, String> {
+    let namespace = theirs.first().map(|(id, _)| id.namespace.clone()).unwrap_or_default();
+    if let Some((id, _)) = theirs.iter().find(|(id, _)| id.namespace != namespace) {
+        return Err(format!("its parts live in two namespaces, {namespace} and {}", id.namespace));
+    }
+    if !names::HOMES.contains(&namespace.as_str()) {
+        return Err(format!(
+            "it lives in namespace {namespace}; VDO may write only to {}",
+            names::HOMES.join(" and ")
+        ));
+    }
+    let mut workloads = BTreeMap::new();
+    for (id, workload) in theirs {
+        let (kind, rendered) = match (driver, workload.task) {
+            (Driver::Cpi, _) => ("DaemonSet", "vsphere-cloud-controller-manager"),
+            (Driver::Csi, Task::Controller) => ("Deployment", "vsphere-csi-controller"),
+            (Driver::Csi, _) if workload.make.windows => ("DaemonSet", "vsphere-csi-node-windows"),
+            (Driver::Csi, _) => ("DaemonSet", "vsphere-csi-node"),
+        };
+        if id.kind != kind {
+            return Err(format!("{id} would have to be a {kind}, and cannot become one"));
+        }
+        if workload.selector.is_empty() {
+            return Err(format!("{id} does not select its pods by labels alone"));
+        }
+        let named = Named { name: id.name.clone(), selector: workload.selector.clone() };
+        if workloads.insert(rendered.to_owned(), named).is_some() {
+            return Err(format!("there is another one beside {id}"));
+        }
+    }
+    let controller = theirs.iter().find(|(_, workload)| workload.task == Task::Controller);
+    let (_, controller) = controller.ok_or("its controller is not there")?;
+    Ok(Names { namespace, settings: controller.make.settings.clone(), workloads })
 }

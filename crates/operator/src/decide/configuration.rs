@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     driver::Wish,
-    profile,
+    naming, profile,
     settings::{self, Look},
 };
 use crate::{
@@ -43,6 +43,9 @@ impl Configuration {
             .find(wish.driver, wish.implementation(), version)
             .ok_or_else(|| refused(format!("the catalog does not know {version} any more")))?;
         let mut profile = profile::of(facts);
+        if let Some(kept) = &record.names {
+            naming::settle(&mut profile, wish.driver, kept);
+        }
         let cluster_id = (wish.driver == Driver::Csi).then(|| cluster_id(facts, record));
         let cluster_id = cluster_id.transpose().map_err(refused)?;
         let make = |look| settings::of(facts, wish, &profile, cluster_id.as_ref(), look);
@@ -57,8 +60,12 @@ impl Configuration {
         profile.config_digest = Some(digest(&Value::Array(restarts)));
         let rendered =
             manifest::render(release, &profile).map_err(|error| refused(error.to_string()))?;
+        let rendered = match &record.names {
+            Some(kept) => naming::rename(rendered.objects, kept),
+            None => rendered.objects,
+        };
         let extras = super::extras::of(facts, wish).into_iter().map(Object);
-        let rendered = rendered.objects.into_iter().chain(extras).map(|Object(value)| {
+        let rendered = rendered.into_iter().chain(extras).map(|Object(value)| {
             let digest = digest(&value);
             stamped(value, &digest)
         });

@@ -143,7 +143,11 @@ fn adopt(
     notes: &mut Notes,
 ) {
     plan.next = Next::Blocked;
-    let adoption = facts.config.spec.adoption();
+    let unsaid = facts.config.spec.adoption.is_none();
+    let adoption = match facts.config.spec.adoption() {
+        _ if unsaid && adoption::are_of_predecessor(facts, wish, theirs) => Adoption::Automatic,
+        said => said,
+    };
     if adoption == Adoption::Never || !vcenters_are_verified(facts, wish, record, plan, notes) {
         return;
     }
@@ -153,18 +157,31 @@ fn adopt(
         Ok(adopted) if adoption == Adoption::Automatic => {
             notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
             plan.steps.push(waiting(title, None));
-            plan.next = Next::Record(Box::new(adopted));
+            plan.next = Next::Record(Box::new(adopted.record));
         }
-        Ok(adopted) => {
-            let version = adopted.version.unwrap_or_default();
-            let message = format!(
-                "it is {} {version}; with adoption: Automatic in the VDOConfig its objects, names and \
-                 cluster id stay, and VDO writes its configuration from now on",
-                wish.driver
-            );
-            plan.steps.push(waiting(title, Some(message)));
-        }
+        Ok(adopted) => plan.steps.push(waiting(title, Some(proposal(wish, &adopted)))),
     }
+}
+
+/// How many changes a proposal lists.
+const CHANGES_LISTED: usize = 24;
+
+/// What adoption would mean, before anybody asks for it.
+fn proposal(wish: &Wish<'_>, adopted: &adoption::Adopted) -> String {
+    let version = adopted.record.version.as_deref().unwrap_or_default();
+    let mut text = format!(
+        "it is {} {version}; with adoption: Automatic in the VDOConfig its objects, names and \
+         cluster id stay, and VDO writes its configuration from now on",
+        wish.driver
+    );
+    let listed = adopted.changes.iter().take(CHANGES_LISTED).cloned().collect::<Vec<_>>();
+    if !listed.is_empty() {
+        text.extend([". This would change: ", &listed.join("; ")]);
+    }
+    if let Some(more) = adopted.changes.len().checked_sub(CHANGES_LISTED).filter(|n| *n > 0) {
+        text.extend(["; and ", &more.to_string(), " more"]);
+    }
+    text
 }
 
 /// Brings a driver to where it should be, one thing at a time.

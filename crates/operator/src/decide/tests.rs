@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::decide;
 use crate::{
     facts::{
-        Cluster, Facts, Machine, Node, ObjectId, Platform, Seen, Task, Vcenter, VcenterState,
-        Workload,
+        Cluster, Facts, InUse, Machine, Make, Node, ObjectId, Platform, Predecessor, Seen, Task,
+        Vcenter, VcenterState, Workload,
     },
     names,
     plan::{DriverPlan, Finalizer, Next, Plan},
@@ -55,6 +55,8 @@ impl World {
             objects: BTreeMap::new(),
             workloads: BTreeMap::new(),
             cluster_id: Ok(None),
+            in_use: InUse::default(),
+            predecessor: Predecessor::default(),
             attached: Vec::new(),
             records: Records::default(),
             catalog: Arc::new(catalog::embedded().clone()),
@@ -160,7 +162,7 @@ impl World {
             let broken = self.broken.iter().any(|broken| version == Some(broken.as_str()));
             let workload = Workload {
                 driver,
-                task: task(&id.name),
+                task: self.facts.workloads.get(&id).map_or_else(|| task(&id.name), |w| w.task),
                 labelled: true,
                 selector: BTreeMap::new(),
                 version: version.map(str::to_owned),
@@ -168,6 +170,7 @@ impl World {
                 available: i32::from(!broken),
                 current: true,
                 trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
+                make: Make::default(),
             };
             self.facts.workloads.insert(id, workload);
         }
@@ -296,6 +299,7 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
         available: 1,
         current: true,
         trouble: None,
+        make: Make::default(),
     };
     world.facts.workloads.insert(id, workload);
 }

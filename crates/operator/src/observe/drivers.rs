@@ -120,6 +120,7 @@ fn of_daemon_set(pods: &[std::sync::Arc<Pod>], set: &DaemonSet) -> Option<Worklo
         current: status.observed_generation >= set.metadata.generation
             && status.observed_generation > Some(0),
         trouble: trouble(pods, "DaemonSet", set),
+        make: super::make::of(&set.metadata, template),
     })
 }
 
@@ -140,6 +141,7 @@ fn of_deployment(pods: &[std::sync::Arc<Pod>], deployment: &Deployment) -> Optio
         current: status.observed_generation >= deployment.metadata.generation
             && status.observed_generation > Some(0),
         trouble: trouble(pods, "Deployment", deployment),
+        make: super::make::of(&deployment.metadata, template),
     })
 }
 

@@ -131,6 +131,23 @@ impl Stores {
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
     }
 
+    /// The Deployment of the Go VDO, while it wants pods and is not the one this runs in.
+    pub(super) fn predecessor(&self, pod: Option<&str>) -> Option<ObjectId> {
+        let mut all = self.deployments.state().into_iter();
+        let found = all.find(|deployment| {
+            let spec = deployment.spec.as_ref();
+            deployment.name_any() == names::PREDECESSOR
+                && spec.is_some_and(|spec| spec.replicas.unwrap_or(1) > 0)
+        })?;
+        let ourselves = pod.is_some_and(|pod| pod.starts_with(names::PREDECESSOR));
+        (!ourselves).then(|| ObjectId {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: found.namespace().unwrap_or_default(),
+            name: found.name_any(),
+        })
+    }
+
     /// The VsphereCloudConfigs that can be read.
     pub(super) fn vcenter_configs(&self) -> Vec<VsphereCloudConfig> {
         readable(&self.vcenters)
@@ -365,9 +382,12 @@ fn slim_pod(pod: &mut Pod) {
 
 /// Workloads that are no driver's are kept by name alone.
 fn slim_daemon_set(set: &mut DaemonSet) {
+    let authors = super::make::authors(&set.metadata);
     plain(set);
     let template = set.spec.as_ref().map(|spec| &spec.template);
-    if !super::drivers::is_relevant("DaemonSet", set, template) {
+    if super::drivers::is_relevant("DaemonSet", set, template) {
+        set.metadata.managed_fields = authors;
+    } else {
         (set.spec, set.status) = (None, None);
         set.metadata.annotations = None;
         set.metadata.generation = None;
@@ -375,9 +395,12 @@ fn slim_daemon_set(set: &mut DaemonSet) {
 }
 
 fn slim_deployment(deployment: &mut Deployment) {
+    let authors = super::make::authors(&deployment.metadata);
     plain(deployment);
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
-    if !super::drivers::is_relevant("Deployment", deployment, template) {
+    if super::drivers::is_relevant("Deployment", deployment, template) {
+        deployment.metadata.managed_fields = authors;
+    } else if deployment.name_any() != names::PREDECESSOR {
         (deployment.spec, deployment.status) = (None, None);
         deployment.metadata.annotations = None;
         deployment.metadata.generation = None;

@@ -1,14 +1,19 @@
 //! A cluster, a vCenter and the operator as a process, for every test of this folder.
 #![allow(
+    clippy::panic,
     clippy::unwrap_used,
     dead_code,
     unreachable_pub,
     reason = "shared by tests; a failed unwrap fails the test"
 )]
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
-use api::{Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
+use api::{CompatibilityConfig, Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     core::v1::{ConfigMap, Node as KubeNode, Secret},
@@ -16,7 +21,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use operator::facts::ObjectId;
 use serde_json::{Value, json};
@@ -302,6 +307,39 @@ impl Stage {
         writes
     }
 
+    /// Creates objects as some other installer does.
+    pub async fn create(&self, manager: &str, documents: impl IntoIterator<Item = Value>) {
+        let create = PostParams { field_manager: Some(manager.into()), ..Default::default() };
+        for document in documents {
+            let id = ObjectId::of(&catalog::manifest::Object(document.clone()));
+            let object: DynamicObject = serde_json::from_value(document).unwrap();
+            let api = operator::act::api_of(&self.client(), &id).unwrap();
+            match api.create(&create, &object).await {
+                Ok(_) => {}
+                // The namespace comes with VDO's own manifest too.
+                Err(kube::Error::Api(status)) if status.code == 409 && id.kind == "Namespace" => {}
+                Err(error) => panic!("{id}: {error}"),
+            }
+        }
+    }
+
+    /// What the operator deleted.
+    pub fn deletions(&self) -> Vec<String> {
+        self.writes().into_iter().filter(|write| write.starts_with("delete")).collect()
+    }
+
+    /// The uid of an object, to see whether it is made anew.
+    pub async fn uid(&self, kind: &str, home: &str, name: &str) -> String {
+        let id = ObjectId {
+            api_version: "apps/v1".into(),
+            kind: kind.into(),
+            namespace: home.into(),
+            name: name.into(),
+        };
+        let api = operator::act::api_of(&self.client(), &id).unwrap();
+        api.get(name).await.unwrap().metadata.uid.unwrap()
+    }
+
     /// A volume that is attached to a node.
     pub async fn attach(&self, volume: &str, node: &str) {
         let attachment = json!({
@@ -337,4 +375,71 @@ impl Stage {
     pub fn client(&self) -> Client {
         self.plane.client()
     }
+
+    pub async fn write_catalog(&self, text: &str) {
+        let maps = Api::<ConfigMap>::namespaced(self.client(), NAMESPACE);
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "vdo-catalog", "namespace": NAMESPACE},
+            "data": {"catalog.yaml": text},
+        });
+        let apply = PatchParams::apply("test").force();
+        maps.patch("vdo-catalog", &apply, &Patch::Apply(map)).await.unwrap();
+    }
+
+    /// Lets the operator use [`catalog`].
+    pub async fn use_catalog(&self) -> Api<CompatibilityConfig> {
+        self.write_catalog(&catalog()).await;
+        let config = json!({
+            "metadata": {"name": "catalog", "namespace": NAMESPACE},
+            "spec": {"bundle": {"configMap": "vdo-catalog"}},
+        });
+        let config: CompatibilityConfig = serde_json::from_value(config).unwrap();
+        let configs = Api::<CompatibilityConfig>::namespaced(self.client(), NAMESPACE);
+        configs.create(&PostParams::default(), &config).await.unwrap();
+        configs
+    }
+}
+
+/// The embedded catalog, with two older lines of the storage driver let onto this cluster.
+pub fn catalog() -> String {
+    let text = catalog::EMBEDDED
+        .replace(
+            r#"kubernetes: { min: "1.32", max: "1.34" }"#,
+            r#"kubernetes: { min: "1.32", max: "1.36" }"#,
+        )
+        .replace(
+            r#"kubernetes: { min: "1.33", max: "1.35" }"#,
+            r#"kubernetes: { min: "1.33", max: "1.36" }"#,
+        );
+    assert_ne!(text, catalog::EMBEDDED);
+    text
+}
+
+/// The documents of a manifest as a module of upstream's sources has it.
+pub fn published(peer: &str, module: &str, file: &str) -> Vec<Value> {
+    let sources = Command::new("go")
+        .args(["mod", "download", "-json", module])
+        .current_dir(testkit::repository().join(peer))
+        .output()
+        .unwrap();
+    assert!(sources.status.success(), "{}", String::from_utf8_lossy(&sources.stderr));
+    let sources: Value = serde_json::from_slice(&sources.stdout).unwrap();
+    let folder = PathBuf::from(sources["Dir"].as_str().unwrap());
+    let text = std::fs::read_to_string(folder.join(file)).unwrap();
+    let documents = text.split("\n---").map(|text| text.trim_start_matches("---"));
+    let documents = documents.filter(|text| !text.trim().is_empty());
+    documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+}
+
+/// Upstream's own manifest of the storage driver, as it is published with the driver's sources.
+pub fn upstream_csi() -> Vec<Value> {
+    let file = "manifests/vanilla/vsphere-csi-driver.yaml";
+    published("peers/csi-driver", "sigs.k8s.io/vsphere-csi-driver/v3", file)
+}
+
+/// Upstream's own manifest of the cloud controller, likewise.
+pub fn upstream_cpi() -> Vec<Value> {
+    let file = "releases/v1.36/vsphere-cloud-controller-manager.yaml";
+    published("peers", "k8s.io/cloud-provider-vsphere", file)
 }

@@ -1,5 +1,7 @@
 //! Drivers by other hands, taken over.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::facts::ClusterId;
 
@@ -95,4 +97,283 @@ fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_machine
     world.settle();
     assert!(world.record(Driver::Cpi).healthy);
     assert!(world.done.iter().any(|done| done.starts_with("apply DaemonSet")));
+}
+
+/// A driver as some installer leaves it.
+struct Shape {
+    what: &'static str,
+    driver: Driver,
+    home: &'static str,
+    /// Kind, name, the label by which it knows its pods.
+    parts: &'static [(&'static str, &'static str, (&'static str, &'static str))],
+    version: &'static str,
+    settings: &'static str,
+    helm: Option<&'static str>,
+}
+
+const SHAPES: [Shape; 5] = [
+    Shape {
+        what: "upstream's chart of the cloud provider",
+        driver: Driver::Cpi,
+        home: "kube-system",
+        parts: &[("DaemonSet", "vsphere-cpi", ("app", "vsphere-cpi"))],
+        version: "1.34.0",
+        settings: "vsphere-cloud-config",
+        helm: Some("vsphere-cpi"),
+    },
+    Shape {
+        what: "Rancher's chart of the cloud provider",
+        driver: Driver::Cpi,
+        home: "kube-system",
+        parts: &[(
+            "DaemonSet",
+            "rancher-vsphere-cpi-cloud-controller-manager",
+            ("component", "rancher-vsphere-cpi-cloud-controller-manager"),
+        )],
+        version: "1.34.0-rancher1",
+        settings: "rancher-vsphere-cpi-cloud-config",
+        helm: Some("rancher-vsphere-cpi"),
+    },
+    Shape {
+        what: "Rancher's chart of the storage driver",
+        driver: Driver::Csi,
+        home: "kube-system",
+        parts: &[
+            ("Deployment", "vsphere-csi-controller", ("app", "vsphere-csi-controller")),
+            ("DaemonSet", "vsphere-csi-node", ("app", "vsphere-csi-node")),
+        ],
+        version: "3.6.2-rancher4",
+        settings: "vsphere-config-secret",
+        helm: Some("rancher-vsphere-csi"),
+    },
+    Shape {
+        what: "a community chart of the storage driver",
+        driver: Driver::Csi,
+        home: "vmware-system-csi",
+        parts: &[
+            (
+                "Deployment",
+                "storage-vsphere-csi-controller",
+                ("app.kubernetes.io/component", "controller"),
+            ),
+            ("DaemonSet", "storage-vsphere-csi-node", ("app.kubernetes.io/component", "node")),
+        ],
+        version: "3.5.1",
+        settings: "storage-vsphere-csi-config",
+        helm: Some("storage"),
+    },
+    Shape {
+        what: "the older manifest of the cloud provider",
+        driver: Driver::Cpi,
+        home: "kube-system",
+        parts: &[(
+            "DaemonSet",
+            "vsphere-cloud-controller-manager",
+            ("k8s-app", "vsphere-cloud-controller-manager"),
+        )],
+        version: "1.33.0",
+        settings: "cloud-config",
+        helm: None,
+    },
+];
+
+impl Shape {
+    fn world(&self) -> World {
+        let spec = match self.driver {
+            Driver::Cpi => json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}}),
+            Driver::Csi => json!({"storageProvider": {"vsphereCloudConfig": "vc"}}),
+        };
+        let mut world = World::wishing(&spec);
+        for (kind, name, (key, value)) in self.parts {
+            let node = self.driver == Driver::Csi && *kind == "DaemonSet";
+            let task = if node { Task::Node } else { Task::Controller };
+            theirs(&mut world, kind, self.home, name, self.driver, task);
+            let id = self.id(kind, name);
+            let workload = world.facts.workloads.get_mut(&id).unwrap();
+            workload.version = Some(self.version.into());
+            workload.selector = BTreeMap::from([((*key).into(), (*value).into())]);
+            workload.make = Make {
+                settings: Some(self.settings.into()),
+                hands: BTreeSet::from(["helm".to_owned()]),
+                helm: self.helm.map(str::to_owned),
+                ..Make::default()
+            };
+        }
+        world
+    }
+
+    fn id(&self, kind: &str, name: &str) -> ObjectId {
+        ObjectId {
+            api_version: "apps/v1".into(),
+            kind: kind.into(),
+            namespace: self.home.into(),
+            name: name.into(),
+        }
+    }
+}
+
+#[test]
+fn a_driver_by_any_chart_is_adopted_under_its_own_names_and_upgraded() {
+    for shape in SHAPES {
+        let what = shape.what;
+        let mut world = shape.world();
+        world.settle();
+        assert_eq!(world.done, Vec::<String>::new(), "{what}: proposed, not done");
+        let proposal = world.driver(shape.driver).steps[0].message.clone().unwrap();
+        if let Some(release) = shape.helm {
+            let leaves = format!("leaves the Helm release {release}");
+            assert!(proposal.contains(&leaves), "{what}: {proposal}");
+        }
+
+        let before: BTreeSet<ObjectId> = world.facts.workloads.keys().cloned().collect();
+        adopt(&mut world, "Automatic");
+        world.settle();
+        let record = world.record(shape.driver);
+        assert!(record.healthy, "{what}: {:#?}", world.plan());
+        let newest = if shape.driver == Driver::Csi { NEWEST_CSI } else { "1.34.0" };
+        assert_eq!(record.version.as_deref(), Some(newest), "{what}");
+        let after: BTreeSet<ObjectId> = world.facts.workloads.keys().cloned().collect();
+        assert_eq!(after, before, "{what}: nothing beside it");
+        let deleted = world.done.iter().filter(|done| done.starts_with("delete"));
+        assert_eq!(deleted.count(), 0, "{what}");
+        assert!(
+            world.facts.objects.keys().any(|id| id.name == shape.settings),
+            "{what}: its settings are written where it reads them"
+        );
+        assert!(
+            !world
+                .facts
+                .objects
+                .keys()
+                .any(|id| id.kind == "Namespace" && id.name == "kube-system")
+        );
+    }
+}
+
+#[test]
+fn pods_are_selected_by_the_labels_they_had_wherever_they_are_selected() {
+    let shape = &SHAPES[3];
+    let mut world = shape.world();
+    adopt(&mut world, "Automatic");
+    let mut seen = 0;
+    while let Some(objects) = {
+        let next = world.driver(Driver::Csi).next;
+        let objects = if let Next::Apply(objects) = next { Some(objects) } else { None };
+        let more = world.step();
+        objects.or_else(|| more.then(Vec::new))
+    } {
+        for object in objects {
+            let text = object.0.to_string();
+            let other = [r#"{"app":"vsphere-csi-controller"}"#, r#"{"app":"vsphere-csi-node"}"#];
+            assert!(!other.iter().any(|other| text.contains(other)), "{text}");
+            if matches!(object.kind(), "Deployment" | "DaemonSet") {
+                let labels = &object.0["spec"]["template"]["metadata"]["labels"];
+                for (key, value) in object.0["spec"]["selector"]["matchLabels"].as_object().unwrap()
+                {
+                    assert_eq!(labels[key], *value);
+                }
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 2);
+}
+
+/// The state the Go VDO leaves: both drivers by its hand, its Secret, a vCenter's address as the
+/// identity of the cluster.
+fn go_vdo() -> World {
+    let mut world = World::new();
+    let parts = [
+        ("DaemonSet", "kube-system", "vsphere-cloud-controller-manager", Driver::Cpi),
+        ("Deployment", "vmware-system-csi", "vsphere-csi-controller", Driver::Csi),
+        ("DaemonSet", "vmware-system-csi", "vsphere-csi-node", Driver::Csi),
+    ];
+    for (kind, home, name, driver) in parts {
+        theirs(&mut world, kind, home, name, driver, task(name));
+    }
+    for (id, workload) in &mut world.facts.workloads {
+        let cloud = workload.driver == Driver::Cpi;
+        workload.version = Some(if cloud { "1.34.0" } else { "3.0.0" }.into());
+        let key = if cloud { "name" } else { "app" };
+        workload.selector = BTreeMap::from([(key.to_owned(), id.name.clone())]);
+        workload.make.hands = BTreeSet::from([names::PREDECESSOR_MANAGER.to_owned()]);
+    }
+    world.facts.predecessor.cloud_secret = true;
+    let id = ClusterId { id: "vc.example.com".into(), kept_by_driver: false };
+    world.facts.cluster_id = Ok(Some(id));
+    world
+}
+
+#[test]
+fn what_the_go_vdo_left_is_taken_over_unasked_with_its_cluster_id_and_upgraded() {
+    let mut world = go_vdo();
+    world.settle();
+    let record = world.record(Driver::Csi);
+    assert!(record.healthy && world.record(Driver::Cpi).healthy, "{:#?}", world.plan());
+    assert_eq!(record.cluster_id.as_deref(), Some("vc.example.com"));
+    assert_eq!(record.version.as_deref(), Some(NEWEST_CSI));
+    assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
+    assert_eq!(world.codes(), ["VDO-1907"], "and its danger is said");
+}
+
+#[test]
+fn only_what_is_certainly_of_the_go_vdo_is_taken_over_unasked() {
+    let spoil: [fn(&mut World); 4] = [
+        |world| adopt(world, "Propose"),
+        |world| {
+            for workload in world.facts.workloads.values_mut() {
+                workload.make.hands.insert("kubectl-client-side-apply".into());
+            }
+        },
+        |world| {
+            let id = ClusterId { id: "prod".into(), kept_by_driver: false };
+            world.facts.cluster_id = Ok(Some(id));
+            world.facts.predecessor.cloud_secret = false;
+        },
+        |world| world.facts.workloads.values_mut().for_each(|w| w.make.helm = Some("x".into())),
+    ];
+    for (number, spoil) in spoil.into_iter().enumerate() {
+        let mut world = go_vdo();
+        spoil(&mut world);
+        world.settle();
+        assert_eq!(world.done, Vec::<String>::new(), "case {number}");
+        assert!(world.codes().contains(&"VDO-1902".into()));
+    }
+}
+
+#[test]
+fn nothing_is_done_while_the_go_vdo_itself_still_runs() {
+    for mut world in [go_vdo(), World::installed()] {
+        let id = SHAPES[3].id("Deployment", names::PREDECESSOR);
+        world.facts.predecessor.runs = Some(id);
+        world.settle();
+        assert_eq!(world.done, Vec::<String>::new());
+        assert!(world.codes().contains(&"VDO-1908".into()));
+    }
+}
+
+#[test]
+fn what_adoption_would_change_is_said_before_it_happens_and_no_password_with_it() {
+    let mut world = upstream();
+    for workload in world.facts.workloads.values_mut() {
+        let old = ("example.com/csi-attacher:v1".to_owned(), vec!["--timeout=1s".to_owned()]);
+        workload.make.containers = BTreeMap::from([("csi-attacher".to_owned(), old)]);
+    }
+    let theirs = "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"vc.example.com\"]\n\
+                  insecure-flag = \"true\"\nuser = \"them@vsphere.local\"\ndatacenters = \"DC0\"\n";
+    let theirs = driver_config::csi::CsiConfig::read(theirs).unwrap().config;
+    world.facts.in_use.csi = Some(Ok(theirs));
+    let proposal = world.driver(Driver::Csi).steps[0].message.clone().unwrap();
+    let expected = [
+        "loses --timeout=1s",
+        "instead of example.com/csi-attacher:v1",
+        "the container vsphere-syncer comes",
+        "insecure-flag",
+        "them@vsphere.local",
+    ];
+    for text in expected {
+        assert!(proposal.contains(text), "{text} is missing: {proposal}");
+    }
+    assert!(!proposal.contains("cluster-id:"), "it stays: {proposal}");
+    assert!(!proposal.contains("first") && !proposal.contains("stands for"), "{proposal}");
 }

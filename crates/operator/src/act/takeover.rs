@@ -1,0 +1,133 @@
+//! Making the fields of an object ours that other hands wrote.
+//!
+//! Server-side apply removes what we applied before and apply no more. What another field manager
+//! wrote it leaves: an adopted Deployment would keep the sidecars, variables and arguments of the
+//! release it was installed from beside those of ours. So before the first apply the fields of a
+//! former owner are entered as ours; the apply that follows then decides about all of them. Labels
+//! and annotations stay whoever's they are, and so does what Kubernetes itself writes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Map, Value, json};
+
+use crate::names;
+
+/// Those who write into objects of others in the course of their duty.
+const BYSTANDERS: [&str; 4] =
+    ["kube-controller-manager", "kube-scheduler", "kube-apiserver", "service-ca-operator"];
+
+/// Enters the fields of former owners as ours, if the object is there and we never applied it.
+pub(super) async fn take_over(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
+    let Some(object) = api.get_metadata_opt(name).await? else { return Ok(()) };
+    let entries = object.metadata.managed_fields.unwrap_or_default();
+    let Some(entries) = taken(&entries) else { return Ok(()) };
+    let patch = json!({"metadata": {
+        "managedFields": entries,
+        // Of this very version: what somebody writes meanwhile is looked at again.
+        "resourceVersion": object.metadata.resource_version,
+    }});
+    let parameters =
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
+    match api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// The entries after the taking over; none if there is nothing to take or it was done before.
+fn taken(entries: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
+    let ours = |entry: &&ManagedFieldsEntry| {
+        entry.manager.as_deref() == Some(names::FIELD_MANAGER)
+            && entry.operation.as_deref() == Some("Apply")
+    };
+    if entries.iter().any(|entry| ours(&entry)) {
+        return None;
+    }
+    let former = |entry: &ManagedFieldsEntry| {
+        let bystander = BYSTANDERS.contains(&entry.manager.as_deref().unwrap_or_default());
+        !bystander && entry.subresource.as_deref().unwrap_or_default().is_empty()
+    };
+    let (former, mut kept): (Vec<_>, Vec<_>) =
+        entries.iter().cloned().partition(|entry| former(entry));
+    let last = former.last()?.clone();
+    let mut fields = Map::new();
+    for entry in former {
+        let Some(FieldsV1(Value::Object(more))) = entry.fields_v1 else { continue };
+        merge(&mut fields, more);
+    }
+    fields.remove("f:metadata");
+    if fields.is_empty() {
+        return None;
+    }
+    kept.push(ManagedFieldsEntry {
+        manager: Some(names::FIELD_MANAGER.into()),
+        operation: Some("Apply".into()),
+        fields_v1: Some(FieldsV1(Value::Object(fields))),
+        ..last
+    });
+    Some(kept)
+}
+
+/// The union of two sets of fields.
+fn merge(into: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (key, value) in more {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Object(into)), Value::Object(more)) => merge(into, more),
+            (Some(_), _) => {}
+            (None, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(
+        manager: &str,
+        operation: &str,
+        subresource: &str,
+        fields: Value,
+    ) -> ManagedFieldsEntry {
+        ManagedFieldsEntry {
+            manager: Some(manager.into()),
+            operation: Some(operation.into()),
+            subresource: (!subresource.is_empty()).then(|| subresource.into()),
+            fields_v1: Some(FieldsV1(fields)),
+            ..ManagedFieldsEntry::default()
+        }
+    }
+
+    #[test]
+    fn the_fields_of_former_owners_become_ours_and_those_of_kubernetes_do_not() {
+        let entries = [
+            entry(
+                "manager",
+                "Update",
+                "",
+                json!({"f:metadata": {"f:labels": {}}, "f:spec": {"f:a": {}}}),
+            ),
+            entry("kubectl-edit", "Update", "", json!({"f:spec": {"f:b": {"f:c": {}}}})),
+            entry("kube-controller-manager", "Update", "status", json!({"f:status": {}})),
+        ];
+        let taken = taken(&entries).unwrap();
+        assert_eq!(taken.len(), 2);
+        assert_eq!(taken[0], entries[2]);
+        assert_eq!(taken[1].manager.as_deref(), Some(names::FIELD_MANAGER));
+        let fields = &taken[1].fields_v1.as_ref().unwrap().0;
+        assert_eq!(*fields, json!({"f:spec": {"f:a": {}, "f:b": {"f:c": {}}}}));
+    }
+
+    #[test]
+    fn it_is_done_once() {
+        let ours = entry(names::FIELD_MANAGER, "Apply", "", json!({"f:spec": {}}));
+        let edit = entry("kubectl-edit", "Update", "", json!({"f:spec": {"f:b": {}}}));
+        assert_eq!(taken(&[ours, edit]), None);
+        assert_eq!(taken(&[]), None);
+    }
+}

@@ -1,0 +1,336 @@
+//! Clusters in which somebody else installed the drivers, with volumes attached: the Go VDO,
+//! upstream's manifests, charts. Nothing is deleted or made anew, names and identity stay.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use common::{NAMESPACE, Stage, upstream_cpi, upstream_csi};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+
+const CSI: &str = "vmware-system-csi";
+
+fn storage_secret(home: &str, conf: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "vsphere-config-secret", "namespace": home},
+        "stringData": {"csi-vsphere.conf": conf},
+    })
+}
+
+/// A manifest with the storage driver of another release.
+fn of_release(documents: Vec<Value>, from: &str, to: &str) -> Vec<Value> {
+    let texts = documents.into_iter().map(|document| document.to_string().replace(from, to));
+    texts.map(|text| serde_json::from_str(&text).unwrap()).collect()
+}
+
+/// What the Go VDO leaves in `kube-system` and in the storage driver's namespace. All of it is
+/// created, not applied, under the name of its program.
+async fn go_vdo_objects(stage: &Stage, host: &str) {
+    let manager = "manager";
+    // The manifest's own settings are placeholders, which the Go VDO does not fill in.
+    stage.create(manager, upstream_cpi()).await;
+    let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
+    let conf = format!(
+        "vcenter:\n    {host}:\n        server: {host}\n        datacenters:\n            - DC0\n        \
+         secretName: cpi-global-secret\n        secretNamespace: kube-system\n        port: 443\n        \
+         insecureFlag: true\n"
+    );
+    let storage = format!(
+        "[Global]\ncluster-id = \"{host}\"\n\n[VirtualCenter \"{host}\"]\ninsecure-flag = \"true\"\n\
+         user = \"{user}\"\npassword = \"{password}\"\ndatacenters = \"DC0\"\n"
+    );
+    let settings = [
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "cpi-global-secret", "namespace": "kube-system"},
+            "stringData": {format!("{host}.username"): user, format!("{host}.password"): password},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "cloud-config", "namespace": "kube-system"},
+            "data": {"vsphere.conf": conf},
+        }),
+        storage_secret(CSI, &storage),
+    ];
+    stage.create(manager, settings).await;
+    stage.create(manager, of_release(upstream_csi(), "v3.7.0", "v3.0.0")).await;
+}
+
+/// The objects its users write, and the status it wrote into them.
+async fn go_vdo_wishes(stage: &Stage) {
+    let kind = |kind: &str| {
+        let gvk = GroupVersionKind::gvk("vdo.vmware.com", "v1alpha1", kind);
+        let resource = kube::api::ApiResource::from_gvk(&gvk);
+        Api::<DynamicObject>::namespaced_with(stage.client(), NAMESPACE, &resource)
+    };
+    let apply = PatchParams::apply("vdoctl").force();
+    for purpose in ["cpi", "csi"] {
+        let name = format!("10.10.10.10-creds-{purpose}");
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
+            "metadata": {"name": name, "namespace": "kube-system"},
+            "stringData": {"username": stage.vcenter.user(), "password": stage.vcenter.password()},
+        });
+        stage.create("vdoctl", [secret]).await;
+        let vcenter = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
+            "metadata": {"name": format!("10.10.10.10-{purpose}"), "namespace": NAMESPACE},
+            "spec": {
+                "vcIp": stage.vcenter.address().to_string(), "insecure": true,
+                "credentials": name, "datacenters": ["DC0"],
+            },
+        });
+        let vcenters = kind("VsphereCloudConfig");
+        let name = format!("10.10.10.10-{purpose}");
+        vcenters.patch(&name, &apply, &Patch::Apply(&vcenter)).await.unwrap();
+        let status = json!({"status": {"config": "verified"}});
+        let by = PatchParams { field_manager: Some("manager".into()), ..Default::default() };
+        vcenters.patch_status(&name, &by, &Patch::Merge(&status)).await.unwrap();
+    }
+    let config = json!({
+        "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+        "metadata": {"name": "vdo-config", "namespace": NAMESPACE},
+        "spec": {
+            "cloudProvider": {"vsphereCloudConfigs": ["10.10.10.10-cpi"]},
+            "storageProvider": {
+                "vsphereCloudConfig": "10.10.10.10-csi", "clusterDistribution": "OpenShift",
+            },
+        },
+    });
+    let configs = kind("VDOConfig");
+    configs.patch("vdo-config", &apply, &Patch::Apply(&config)).await.unwrap();
+    let status = json!({"status": {
+        "cpi": {"phase": "Configured", "nodeStatus ": {"node-1": "ready", "node-2": "ready"}},
+        "csi": {"phase": "Deployed"},
+    }});
+    let by = PatchParams { field_manager: Some("manager".into()), ..Default::default() };
+    configs.patch_status("vdo-config", &by, &Patch::Merge(&status)).await.unwrap();
+}
+
+/// The Deployment of the Go VDO itself. Its image cannot be had, and nobody here runs it.
+fn go_vdo_itself() -> Value {
+    let labels = json!({"control-plane": "controller-manager"});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "vdo-controller-manager", "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "manager", "image": "vmware.com/vdo:0.2.0"}]},
+            },
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
+    let stage = Stage::of(1, false).await;
+    let host = stage.vcenter.address().ip().to_string();
+    go_vdo_objects(&stage, &host).await;
+    go_vdo_wishes(&stage).await;
+    stage.create("kubectl", [go_vdo_itself()]).await;
+    for number in 0..20 {
+        stage.attach(&format!("pv-{number}"), "node-1").await;
+    }
+    let parts = [
+        ("DaemonSet", "kube-system", "vsphere-cloud-controller-manager"),
+        ("Deployment", CSI, "vsphere-csi-controller"),
+        ("DaemonSet", CSI, "vsphere-csi-node"),
+    ];
+    let mut before = Vec::new();
+    for (kind, home, name) in parts {
+        before.push(stage.uid(kind, home, name).await);
+    }
+
+    let operator = stage.operator();
+    let finding = stage.finding("VDO-1908", 30).await;
+    assert!(finding.remedy[0].contains("delete deployment"), "{finding:?}");
+    assert_eq!(stage.writes(), Vec::<String>::new(), "two operators never write in turn");
+    let deployments = Api::<Deployment>::namespaced(stage.client(), NAMESPACE);
+    deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
+
+    let config = stage.ready(&operator, 120).await;
+    let status = config.status.unwrap();
+    assert_eq!(status.cluster_id.as_deref(), Some(host.as_str()), "volumes are known by it");
+    let codes: Vec<&str> = status.findings.iter().map(|finding| finding.code.as_str()).collect();
+    assert!(codes.contains(&"VDO-1907"), "its danger is said: {codes:?}");
+    let version = status.csi.unwrap().version.unwrap();
+    assert!(version.starts_with("3.7") || version.starts_with("3.8"), "{version}");
+    let mut after = Vec::new();
+    for (kind, home, name) in parts {
+        after.push(stage.uid(kind, home, name).await);
+    }
+    assert_eq!(after, before, "nothing is made anew");
+    assert_eq!(stage.deletions(), Vec::<String>::new(), "nothing is deleted");
+
+    // What the old release had and the new one has not is gone from the objects.
+    let controller = stage.controller().await;
+    let text = serde_json::to_string(&controller.spec).unwrap();
+    assert!(!text.contains("X_CSI_SERIAL_VOL_ACCESS_TIMEOUT"), "{text}");
+    let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    assert!(conf.contains(&format!("cluster-id = \"{host}\"")), "{conf}");
+    let maps =
+        Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(stage.client(), "kube-system");
+    let map = maps.get("vsphere-cloud-config").await.unwrap().data.unwrap();
+    assert!(map["vsphere.conf"].contains(&host), "no placeholder any more: {map:?}");
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// Upstream's chart of the cloud controller, as Helm renders it.
+fn chart_cpi() -> [Value; 2] {
+    let labels = json!({"app": "vsphere-cpi"});
+    let helm = json!({"meta.helm.sh/release-name": "cpi", "meta.helm.sh/release-namespace": "kube-system"});
+    let conf = "global:\n  port: 443\n  insecureFlag: true\nvcenter:\n  vc.example.com:\n    \
+                server: vc.example.com\n    datacenters:\n      - DC0\nlabels:\n  region: k8s-region\n  zone: k8s-zone\n";
+    [
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "vsphere-cloud-config", "namespace": "kube-system", "annotations": helm},
+            "data": {"vsphere.conf": conf},
+        }),
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "vsphere-cpi", "namespace": "kube-system", "annotations": helm},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "tolerations": [{"operator": "Exists"}],
+                        "containers": [{
+                            "name": "vsphere-cpi",
+                            "image": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0",
+                            "args": ["--cloud-provider=vsphere", "--v=2", "--cloud-config=/etc/cloud/vsphere.conf"],
+                            "volumeMounts": [{"mountPath": "/etc/cloud", "name": "vsphere-config-volume", "readOnly": true}],
+                        }],
+                        "volumes": [{"name": "vsphere-config-volume", "configMap": {"name": "vsphere-cloud-config"}}],
+                    },
+                },
+            },
+        }),
+    ]
+}
+
+#[tokio::test]
+async fn drivers_of_charts_are_adopted_under_their_names_when_asked_and_upgraded() {
+    let stage = Stage::of(1, false).await;
+    let _configs = stage.use_catalog().await;
+    stage.create("helm", chart_cpi()).await;
+    // As Rancher's chart does it: everything in kube-system, its own build of the driver.
+    let rancher = of_release(upstream_csi(), CSI, "kube-system");
+    let rancher = of_release(
+        rancher,
+        "registry.k8s.io/csi-vsphere/driver:v3.7.0",
+        "rancher/mirrored-cloud-provider-vsphere-csi-release-driver:v3.6.3-rancher1",
+    );
+    stage.create("helm", rancher.into_iter().filter(|object| object["kind"] != "Namespace")).await;
+    let conf = "[Global]\ncluster-id = \"prod-7\"\n[VirtualCenter \"vc.example.com\"]\n\
+                insecure-flag = \"true\"\nuser = \"them@vsphere.local\"\npassword = \"theirs\"\n";
+    stage.create("helm", [storage_secret("kube-system", conf)]).await;
+    stage.attach("pv-1", "node-1").await;
+    let parts = [
+        ("DaemonSet", "vsphere-cpi"),
+        ("Deployment", "vsphere-csi-controller"),
+        ("DaemonSet", "vsphere-csi-node"),
+    ];
+    let mut before = Vec::new();
+    for (kind, name) in parts {
+        before.push(stage.uid(kind, "kube-system", name).await);
+    }
+
+    let operator = stage.operator();
+    stage
+        .configure(json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+        .await;
+    let told = [
+        "it is CPI 1.36.0",
+        "it is CSI 3.6.3",
+        "leaves the Helm release cpi",
+        "the container vsphere-cpi goes",
+        "them@vsphere.local",
+        "insecure-flag",
+    ];
+    let status = stage
+        .status("it says what adoption would change", 40, |status| {
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            told.iter().all(|text| plan.contains(text))
+        })
+        .await;
+    assert!(!serde_json::to_string(&status).unwrap().contains("theirs"), "no password");
+    assert_eq!(stage.writes(), Vec::<String>::new(), "adoption is proposed, and waits");
+
+    stage.change(json!({"spec": {"adoption": "Automatic"}})).await;
+    let status = stage.ready(&operator, 120).await.status.unwrap();
+    assert_eq!(status.cluster_id.as_deref(), Some("prod-7"));
+    assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.7.3"), "brought up to date");
+    let mut after = Vec::new();
+    for (kind, name) in parts {
+        after.push(stage.uid(kind, "kube-system", name).await);
+    }
+    assert_eq!(after, before, "nothing is made anew");
+    let sets = Api::<DaemonSet>::namespaced(stage.client(), "kube-system");
+    let names: Vec<String> = sets
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect();
+    assert!(!names.contains(&"vsphere-cloud-controller-manager".into()), "not doubled: {names:?}");
+    let cpi = sets.get("vsphere-cpi").await.unwrap().spec.unwrap().template.spec.unwrap();
+    assert_eq!(cpi.containers.len(), 1, "the chart's container made room: {cpi:?}");
+    let elsewhere = Api::<Deployment>::namespaced(stage.client(), CSI);
+    assert_eq!(elsewhere.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    let conf = stage.secret("kube-system", "vsphere-config-secret", "csi-vsphere.conf").await;
+    assert!(conf.contains("prod-7") && !conf.contains("theirs"), "{conf}");
+    assert_eq!(stage.deletions(), Vec::<String>::new(), "nothing is deleted");
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_driver_installed_from_upstreams_manifest_is_adopted_with_its_volumes_and_upgraded() {
+    let stage = Stage::of(1, false).await;
+    let _configs = stage.use_catalog().await;
+    stage.create("kubectl-create", upstream_csi()).await;
+    let conf = "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"10.10.10.10\"]\n\
+                user = \"k8s@vsphere.local\"\npassword = \"theirs\"\n";
+    stage.create("kubectl-create", [storage_secret(CSI, conf)]).await;
+    stage.attach("pv-1", "node-1").await;
+    let (controller, node) = (stage.controller().await.uid(), stage.node_driver().await.uid());
+
+    let operator = stage.operator();
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    stage.finding("VDO-1902", 30).await;
+    assert_eq!(stage.writes(), Vec::<String>::new(), "adoption is proposed, and waits");
+    stage
+        .status("it says what adoption means", 20, |status| {
+            serde_json::to_string(&status.plan).unwrap().contains("it is CSI 3.7.0")
+        })
+        .await;
+
+    stage.change(json!({"spec": {"adoption": "Automatic"}})).await;
+    let config = stage.ready(&operator, 90).await;
+    let status = config.status.unwrap();
+    assert_eq!(status.cluster_id.as_deref(), Some("10.10.10.10"), "volumes are known by it");
+    assert_eq!(
+        status.csi.unwrap().version.as_deref(),
+        Some("3.7.3"),
+        "and it is brought up to date"
+    );
+    let conf = stage.secret("vmware-system-csi", "vsphere-config-secret", "csi-vsphere.conf").await;
+    assert!(conf.contains("10.10.10.10") && !conf.contains("theirs"), "{conf}");
+    assert_eq!(stage.controller().await.uid(), controller, "nothing is made anew");
+    assert_eq!(stage.node_driver().await.uid(), node);
+    assert_eq!(stage.deletions(), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
