@@ -21,7 +21,7 @@ const BUILD: BuildInfo = BuildInfo::of("vdo");
 
 /// Installs, configures, checks and upgrades the vSphere drivers of a cluster.
 #[derive(Debug, Parser)]
-#[command(name = "vdo", version = BUILD.version)]
+#[command(name = "vdo", version = runtime::build::VERSION)]
 struct Arguments {
     /// A kubeconfig, instead of the pod's service account.
     #[arg(long, env = "KUBECONFIG")]

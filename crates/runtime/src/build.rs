@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// Release and commit, for `--version`: `0.7.0 (3f2a91c)`.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VDO_COMMIT"), ")");
+
 /// Name, version and commit of a binary, as logs, metrics, `/version` and `--version` show them.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BuildInfo {
