@@ -47,7 +47,7 @@ pub struct CompatibilityConfigSpec {
     /// key in `publicKey`. The JSON matrix of earlier VDO releases is understood too, signed the same
     /// way; unsigned, it belongs into `bundle`.
     ///
-    /// Example: `https://example.com/vdo/catalog.yaml` or `oci://registry.example.com/vdo/catalog:latest`
+    /// Example: `https://example.com/vdo/catalog.yaml`
     #[serde(default, rename = "matrixURL", skip_serializing_if = "Option::is_none")]
     pub matrix_url: Option<CatalogUrl>,
 

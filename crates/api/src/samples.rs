@@ -342,7 +342,7 @@ fn online_catalog() -> CompatibilityConfig {
     CompatibilityConfig {
         metadata: meta("compat-matrix-config"),
         spec: CompatibilityConfigSpec {
-            matrix_url: Some("oci://registry.example.com/vdo/catalog:latest".into()),
+            matrix_url: Some("https://example.com/vdo/catalog.json".into()),
             poll: Some("6h".into()),
             ..CompatibilityConfigSpec::default()
         },

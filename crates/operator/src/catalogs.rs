@@ -1,9 +1,18 @@
 //! Which catalog is in use: the embedded one, or the newer one a CompatibilityConfig leads to.
 //!
+//! ```text
+//!   CompatibilityConfig ─► URL ─► fetch ──┐
+//!                       └► ConfigMap ─────┼─► offer ─► the catalog in use ─► kept for a restart
+//!   compat-matrix-config (Go VDO) ────────┘
+//! ```
+//!
 //! A catalog that is refused changes nothing: the one before stays in use, and the CompatibilityConfig
 //! and a finding say why. Fetching happens beside the rounds, so a slow network holds up nobody.
 
-use std::{sync::Arc, time::Duration};
+mod kept;
+pub(crate) mod matrix;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{CompatibilityConfig, CompatibilityConfigStatus};
 use catalog::{
@@ -14,6 +23,8 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client, ResourceExt};
 use tokio::{sync::watch, task::JoinSet, time::Instant};
+
+use self::kept::Kept;
 
 /// How often a URL is looked at where the object does not say.
 const POLL: Duration = Duration::from_hours(6);
@@ -63,6 +74,12 @@ impl TroubleKind {
 pub struct Catalogs {
     embedded: Arc<Catalog>,
     shelf: Shelf,
+    /// The one in use, if it is a matrix with what VDO knows of its releases.
+    filled: Option<Arc<Catalog>>,
+    /// Releases of a matrix that are left out.
+    left_out: Vec<String>,
+    /// What was read from the cluster after the start, once it was.
+    kept: Option<Kept>,
     /// Where the one in use came from, and when.
     source: String,
     fetched: Option<Timestamp>,
@@ -80,6 +97,9 @@ impl Catalogs {
         Self {
             embedded: shelf.catalog(),
             shelf,
+            filled: None,
+            left_out: Vec::new(),
+            kept: None,
             source: "embedded".into(),
             fetched: None,
             trouble: None,
@@ -96,7 +116,12 @@ impl Catalogs {
 
     /// The catalog in use.
     pub fn current(&self) -> Arc<Catalog> {
-        self.shelf.catalog()
+        self.filled.clone().unwrap_or_else(|| self.shelf.catalog())
+    }
+
+    /// Releases of a matrix that are not used, because VDO does not carry them.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Why the one that was offered last is not in use.
@@ -104,23 +129,32 @@ impl Catalogs {
         self.trouble.as_ref()
     }
 
-    /// Follows the CompatibilityConfig, or the lack of one.
+    /// Follows the CompatibilityConfig; without one the ConfigMap of the Go VDO, whose version is
+    /// given if it exists; without that what VDO carries.
     pub async fn follow(
         &mut self,
         client: &Client,
+        namespace: &str,
         config: Option<&CompatibilityConfig>,
+        legacy: Option<&str>,
     ) -> Result<(), kube::Error> {
+        self.restore(client, namespace, config).await?;
         let Some(config) = config else {
-            if self.last.take().is_some() {
-                (self.shelf, self.trouble) = (Shelf::embedded(), None);
-                (self.source, self.fetched) = ("embedded".into(), None);
+            if let Some(version) = legacy {
+                return self.look_into_legacy(client, namespace, version).await;
             }
+            self.go_back();
             return Ok(());
         };
         while let Some(done) = self.fetching.try_join_next() {
             let Ok((source, outcome)) = done else { continue };
             match outcome {
-                Ok(bytes) => self.offer(&source, &bytes, config, false),
+                Ok(bytes) => {
+                    let taken = self.offer(&source, &bytes, &keys_of(config), false);
+                    if taken {
+                        self.keep(client, namespace, source, &bytes).await?;
+                    }
+                }
                 Err(reason) => {
                     let kind = TroubleKind::Unreachable;
                     self.trouble = Some(Trouble { source, kind, reason });
@@ -133,6 +167,98 @@ impl Catalogs {
             (None, _) => {}
         }
         Ok(())
+    }
+
+    /// Back to what VDO carries. What was learned about serials stays.
+    fn go_back(&mut self) {
+        if self.last.take().is_some() {
+            self.shelf = Shelf::embedded().with_floor(self.shelf.floor());
+            (self.trouble, self.filled) = (None, None);
+            self.left_out.clear();
+            (self.source, self.fetched) = ("embedded".into(), None);
+        }
+    }
+
+    /// Takes up what was in use before a restart: the serial below which no catalog is taken, and the
+    /// catalog itself if it is still asked for from the same place and its signature holds.
+    async fn restore(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        config: Option<&CompatibilityConfig>,
+    ) -> Result<(), kube::Error> {
+        if self.kept.is_some() {
+            return Ok(());
+        }
+        let kept = kept::read(client, namespace).await?;
+        self.resume(&kept, config);
+        self.kept = Some(kept);
+        Ok(())
+    }
+
+    fn resume(&mut self, kept: &Kept, config: Option<&CompatibilityConfig>) {
+        self.shelf = self.shelf.clone().with_floor(kept.floor);
+        let url = config.and_then(|config| config.spec.matrix_url.as_ref());
+        if let (Some(config), Some(url)) = (config, url)
+            && url.0 == kept.source
+            && !kept.bundle.is_empty()
+        {
+            self.offer(&kept.source, kept.bundle.as_bytes(), &keys_of(config), false);
+        }
+    }
+
+    async fn keep(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        source: String,
+        bytes: &[u8],
+    ) -> Result<(), kube::Error> {
+        let bundle = String::from_utf8_lossy(bytes).into_owned();
+        let kept = Kept { floor: self.shelf.floor(), source, bundle };
+        if self.kept.as_ref() != Some(&kept) {
+            kept::write(client, namespace, &kept).await?;
+            self.kept = Some(kept);
+        }
+        Ok(())
+    }
+
+    /// The Go VDO's ConfigMap: a matrix that stands in it is used. An address is not followed: what it
+    /// leads to bears no signature, and would run with all rights.
+    async fn look_into_legacy(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        version: &str,
+    ) -> Result<(), kube::Error> {
+        let source = format!("ConfigMap {namespace}/{}", matrix::NAME);
+        let seen = format!("{source} {version}");
+        if self.last.as_ref().is_some_and(|(last, _)| *last == seen) {
+            return Ok(());
+        }
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        let data = maps.get_opt(matrix::NAME).await?.and_then(|map| map.data).unwrap_or_default();
+        self.take_legacy(&source, &data);
+        self.last = Some((seen, Instant::now()));
+        Ok(())
+    }
+
+    fn take_legacy(&mut self, source: &str, data: &BTreeMap<String, String>) {
+        self.go_back();
+        let of = |key: &str| data.get(key).map(String::as_str).filter(|text| !text.is_empty());
+        match (of(matrix::CONTENT), of(matrix::URL)) {
+            (Some(content), _) => {
+                self.offer(source, content.as_bytes(), &Ok(Vec::new()), true);
+            }
+            (None, Some(url)) => {
+                let reason = "what this address leads to bears no signature, so VDO does not follow \
+                              it; to keep a matrix of your own, put it into versionConfigContent of \
+                              the ConfigMap compat-matrix-config, else delete the ConfigMap";
+                let kind = TroubleKind::Unreachable;
+                self.trouble = Some(Trouble { source: url.into(), kind, reason: reason.into() });
+            }
+            (None, None) => {}
+        }
     }
 
     /// A ConfigMap beside the object. Whoever may write it may also write the object that names it, so
@@ -154,7 +280,7 @@ impl Catalogs {
         }
         self.last = Some((seen, Instant::now()));
         if let Some(text) = map.and_then(|map| map.data?.remove("catalog.yaml")) {
-            self.offer(&source, text.as_bytes(), config, true);
+            self.offer(&source, text.as_bytes(), &keys_of(config), true);
         } else {
             let reason = "it does not exist, or has no key catalog.yaml".into();
             self.trouble = Some(Trouble { source, kind: TroubleKind::Unreachable, reason });
@@ -182,15 +308,20 @@ impl Catalogs {
         });
     }
 
-    fn offer(&mut self, source: &str, bytes: &[u8], config: &CompatibilityConfig, by_hand: bool) {
-        let keys = match config.spec.public_key.as_deref() {
-            Some(key) => key.parse::<PublicKey>().map(|key| vec![key]),
-            None if by_hand => Ok(Vec::new()),
-            None => project_keys(),
-        };
+    /// Offers a catalog; whether it is in use now, or was already.
+    fn offer(
+        &mut self,
+        source: &str,
+        bytes: &[u8],
+        keys: &Result<Vec<PublicKey>, String>,
+        by_hand: bool,
+    ) -> bool {
         let outcome = match keys {
             Ok(keys) => {
-                let trust = Trust { keys: &keys, unsigned: by_hand && keys.is_empty() };
+                let unsigned = by_hand && keys.is_empty();
+                let project = project_keys().unwrap_or_default();
+                let keys = if keys.is_empty() { &project } else { keys };
+                let trust = Trust { keys, unsigned };
                 let offered = self.shelf.offer(bytes, trust, Timestamp::now());
                 offered.map_err(|refusal| (kind_of(&refusal), refusal.to_string()))
             }
@@ -200,6 +331,12 @@ impl Catalogs {
             Ok(new) => {
                 self.trouble = None;
                 if new {
+                    let offered = self.shelf.catalog();
+                    let filled =
+                        offered.is_matrix().then(|| matrix::filled(&offered, &self.embedded));
+                    let (filled, left_out) = filled.unzip();
+                    self.filled = filled;
+                    self.left_out = left_out.unwrap_or_default();
                     source.clone_into(&mut self.source);
                     tracing::info!(
                         source,
@@ -208,10 +345,12 @@ impl Catalogs {
                     );
                 }
                 self.fetched = Some(Timestamp::now());
+                true
             }
             Err((kind, reason)) => {
                 tracing::warn!(source, reason, "a catalog was refused");
                 self.trouble = Some(Trouble { source: source.to_owned(), kind, reason });
+                false
             }
         }
     }
@@ -228,6 +367,12 @@ impl Catalogs {
     }
 }
 
+/// The keys a CompatibilityConfig names.
+fn keys_of(config: &CompatibilityConfig) -> Result<Vec<PublicKey>, String> {
+    let key = config.spec.public_key.as_deref().map(str::parse::<PublicKey>).transpose();
+    key.map(|key| key.into_iter().collect()).map_err(|error| error.to_string())
+}
+
 fn kind_of(refusal: &Refusal) -> TroubleKind {
     match refusal {
         Refusal::Unsigned | Refusal::UnknownKey { .. } | Refusal::Tampered { .. } => {
@@ -241,6 +386,12 @@ fn kind_of(refusal: &Refusal) -> TroubleKind {
 }
 
 async fn get(url: &str) -> Result<Vec<u8>, String> {
+    if let Some((scheme @ ("oci" | "file"), _)) = url.split_once("://") {
+        return Err(format!(
+            "{scheme}:// is not read: publish the signed catalog under https://, or put it into a \
+             ConfigMap and name that in spec.bundle"
+        ));
+    }
     let said = |error: reqwest::Error| {
         let mut text = error.to_string();
         let mut cause = std::error::Error::source(&error);
@@ -297,13 +448,13 @@ mod tests {
         let signed = Bundle::sign(newer().as_bytes(), std::slice::from_ref(&key)).to_json();
 
         let mut catalogs = catalogs();
-        catalogs.offer("url", newer().as_bytes(), &config(Some(&key)), false);
+        catalogs.offer("url", newer().as_bytes(), &keys_of(&config(Some(&key))), false);
         assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
-        catalogs.offer("url", signed.as_bytes(), &config(Some(&other)), false);
+        catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&other))), false);
         assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
         assert_eq!(catalogs.current().serial, 1, "nothing of it is used");
 
-        catalogs.offer("url", signed.as_bytes(), &config(Some(&key)), false);
+        catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&key))), false);
         assert_eq!(catalogs.trouble(), None);
         assert_eq!(catalogs.current().serial, 7);
     }
@@ -312,12 +463,102 @@ mod tests {
     fn a_catalog_put_into_the_cluster_by_hand_needs_none_unless_a_key_is_named() {
         let (key, _) = SigningKey::generate().unwrap();
         let mut catalogs = catalogs();
-        catalogs.offer("map", newer().as_bytes(), &config(Some(&key)), true);
+        catalogs.offer("map", newer().as_bytes(), &keys_of(&config(Some(&key))), true);
         assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
-        catalogs.offer("map", newer().as_bytes(), &config(None), true);
+        catalogs.offer("map", newer().as_bytes(), &keys_of(&config(None)), true);
         assert_eq!(catalogs.current().serial, 7);
-        catalogs.offer("map", b"schema: 99", &config(None), true);
+        catalogs.offer("map", b"schema: 99", &keys_of(&config(None)), true);
         assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Unreadable);
         assert_eq!(catalogs.current().serial, 7, "the one before stays in use");
+    }
+
+    /// The embedded catalog with this serial, signed.
+    fn signed(serial: u64, key: &SigningKey) -> String {
+        let text = catalog::EMBEDDED.replace("serial: 1\n", &format!("serial: {serial}\n"));
+        Bundle::sign(text.as_bytes(), std::slice::from_ref(key)).to_json()
+    }
+
+    #[test]
+    fn the_serial_never_goes_back_not_even_over_a_restart() {
+        let (key, _) = SigningKey::generate().unwrap();
+        let keys = keys_of(&config(Some(&key)));
+        let mut before = catalogs();
+        assert!(before.offer("url", signed(7, &key).as_bytes(), &keys, false));
+        let kept =
+            Kept { floor: before.shelf.floor(), source: "url".into(), bundle: String::new() };
+
+        let mut after = catalogs();
+        after.resume(&kept, None);
+        assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, false));
+        assert_eq!(after.trouble().unwrap().kind, TroubleKind::RolledBack);
+        assert_eq!(after.current().serial, 1, "what VDO carries goes on");
+        assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, false));
+
+        // Nobody names it any more: VDO's own is used, and yet no older one is taken later.
+        after.last = Some(("url".into(), Instant::now()));
+        after.go_back();
+        assert_eq!(after.current().serial, 1);
+        assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, false));
+    }
+
+    #[test]
+    fn a_fetched_catalog_is_in_use_at_once_after_a_restart_if_its_signature_still_holds() {
+        let (key, _) = SigningKey::generate().unwrap();
+        let url = "https://example.com/catalog.json";
+        let kept = Kept { floor: 7, source: url.into(), bundle: signed(7, &key) };
+        let mut config = config(Some(&key));
+        let mut catalogs = catalogs();
+        catalogs.resume(&kept, Some(&config));
+        assert_eq!(catalogs.current().serial, 1, "nobody asks for it");
+        config.spec.matrix_url = Some(url.into());
+        catalogs.resume(&kept, Some(&config));
+        assert_eq!(catalogs.current().serial, 7);
+
+        let mut tampered = self::catalogs();
+        let kept = Kept { bundle: kept.bundle.replace("signature", "scribble"), ..kept };
+        tampered.resume(&kept, Some(&config));
+        assert_eq!(tampered.current().serial, 1);
+    }
+
+    #[test]
+    fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
+        let entry = |range: serde_json::Value| {
+            json!({
+                "vSphere": {"min": "7.0", "max": "8.0.3"}, "k8s": range,
+                "deploymentPath": ["https://example.com/gone.yaml"],
+            })
+        };
+        let content = json!({
+            "CSI": {
+                "3.6.2": entry(json!({"min": "1.30", "max": "1.36"})),
+                "9.9.9": entry(json!({"min": "1.30", "max": "1.36"})),
+            },
+            "CPI": {"1.36.0": entry(json!({"skewVersion": "1.36"}))},
+        });
+        let mut catalogs = catalogs();
+        let data = BTreeMap::from([(matrix::CONTENT.to_owned(), content.to_string())]);
+        catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
+        assert_eq!(catalogs.trouble(), None);
+        let current = catalogs.current();
+        assert_eq!(current.releases.len(), 2);
+        assert!(current.releases.iter().all(|release| !release.images.is_empty()));
+        let csi = current.releases.iter().find(|r| r.driver == catalog::Driver::Csi).unwrap();
+        assert_eq!(csi.kubernetes.max.to_string(), "1.36", "its ranges are the admin's");
+        assert_eq!(catalogs.left_out(), ["CSI 9.9.9"]);
+
+        let url = "https://example.com/compatibility.yaml";
+        let data = BTreeMap::from([(matrix::URL.to_owned(), url.to_owned())]);
+        catalogs.last = Some((String::new(), Instant::now()));
+        catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
+        assert_eq!(catalogs.current().serial, 1, "what VDO carries");
+        assert!(catalogs.trouble().unwrap().reason.contains("versionConfigContent"));
+    }
+
+    #[tokio::test]
+    async fn an_address_of_a_kind_that_is_not_read_is_refused_with_the_way_out() {
+        for url in ["oci://registry.example.com/vdo/catalog:latest", "file:///etc/catalog.yaml"] {
+            let refused = get(url).await.unwrap_err();
+            assert!(refused.contains("https://") && refused.contains("spec.bundle"), "{refused}");
+        }
     }
 }

@@ -64,7 +64,8 @@ pub async fn observe(
     refused: &BTreeMap<Driver, String>,
 ) -> Result<Observed, kube::Error> {
     let compatibility = catalogs::followed(stores.compatibility_configs(), &around.namespace);
-    catalogs.follow(client, compatibility.as_ref()).await?;
+    let legacy = stores.map_version(catalogs::matrix::NAME, &around.namespace);
+    catalogs.follow(client, &around.namespace, compatibility.as_ref(), legacy.as_deref()).await?;
     let problems = follow_vcenters(client, around, stores, vcenters).await?;
     let all = vcenters_of(stores, vcenters, &problems);
     let Some((config, rivals)) = followed(stores) else {

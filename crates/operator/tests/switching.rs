@@ -57,6 +57,11 @@ async fn go_vdo_objects(stage: &Stage, host: &str) {
             "data": {"vsphere.conf": conf},
         }),
         storage_secret(CSI, &storage),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "compat-matrix-config", "namespace": NAMESPACE},
+            "data": {"versionConfigURL": "https://example.com/compatibility.yaml", "auto-upgrade": "disabled"},
+        }),
     ];
     stage.create(manager, settings).await;
     stage.create(manager, of_release(upstream_csi(), "v3.7.0", "v3.0.0")).await;
@@ -161,6 +166,7 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     assert_eq!(status.cluster_id.as_deref(), Some(host.as_str()), "volumes are known by it");
     let codes: Vec<&str> = status.findings.iter().map(|finding| finding.code.as_str()).collect();
     assert!(codes.contains(&"VDO-1907"), "its danger is said: {codes:?}");
+    assert!(codes.contains(&"VDO-1101"), "an unsigned address is not followed: {codes:?}");
     let version = status.csi.unwrap().version.unwrap();
     assert!(version.starts_with("3.7") || version.starts_with("3.8"), "{version}");
     let mut after = Vec::new();

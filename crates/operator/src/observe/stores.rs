@@ -131,6 +131,11 @@ impl Stores {
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
     }
 
+    /// The version of a ConfigMap beside the operator, if it exists.
+    pub(super) fn map_version(&self, name: &str, namespace: &str) -> Option<String> {
+        self.maps.get(&ObjectRef::new(name).within(namespace))?.metadata.resource_version.clone()
+    }
+
     /// The Deployment of the Go VDO, while it wants pods and is not the one this runs in.
     pub(super) fn predecessor(&self, pod: Option<&str>) -> Option<ObjectId> {
         let mut all = self.deployments.state().into_iter();

@@ -29,7 +29,13 @@ pub async fn report(
         after.source.as_deref().unwrap_or_default()
     );
     let (reason, message) = match catalogs.trouble() {
-        None => ("InUse", format!("the catalog in use has {current}")),
+        None => {
+            let left_out = match catalogs.left_out() {
+                [] => String::new(),
+                left => format!("; not used, because VDO does not carry them: {}", left.join(", ")),
+            };
+            ("InUse", format!("the catalog in use has {current}{left_out}"))
+        }
         Some(trouble) => {
             let message =
                 format!("{}: {}; VDO goes on with {current}", trouble.source, trouble.reason);
