@@ -46,7 +46,7 @@ fuzz: ## Fuzz the decoder of what vCenter sends (needs nightly Rust and cargo-fu
 	@scripts/fuzz $(ARGS)
 
 sandbox: prerequisites peers ## Bring up a cluster and a vCenter to play with; Ctrl-C ends it
-	@$(CARGO) build --quiet --package operator --package sandbox
+	@$(CARGO) build --quiet --package operator --package cloud-controller --package sandbox
 	@$(CARGO) run --quiet --package sandbox -- $(ARGS)
 
 peers: prerequisites ## Build the real programs the tests run on, once

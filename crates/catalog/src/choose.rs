@@ -210,12 +210,7 @@ fn judge<'a>(
     if !pinned && (release.channel == Channel::Candidate || !release.version.pre.is_empty()) {
         return Err(Reason::Candidate);
     }
-    let manifest = &release.manifest;
-    if manifest.csi.is_none()
-        && manifest.cpi.is_none()
-        && manifest.objects.is_empty()
-        && manifest.urls.is_empty()
-    {
+    if release.manifest.is_unknown() {
         return Err(Reason::NeedsNewerOperator);
     }
     let over = match (release.end_of_support, seen.today) {

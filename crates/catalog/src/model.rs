@@ -10,7 +10,8 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 
 pub use crate::template::{
-    CpiTemplate, CsiTemplate, Election, Godebug, Manifest, ProbeTiming, WindowsMode,
+    CloudControllerTemplate, CpiTemplate, CsiTemplate, Election, Godebug, Manifest, ProbeTiming,
+    WindowsMode,
 };
 use crate::{
     image::Image,
@@ -50,6 +51,16 @@ pub enum Implementation {
     /// One a newer catalog knows and this operator does not: never chosen.
     #[serde(other)]
     Unknown,
+}
+
+impl Implementation {
+    /// The last part of the name of the cloud controller's image, where it is this project's.
+    pub const CLOUD_CONTROLLER_IMAGE: &str = "vdo-cloud-controller";
+
+    /// Whose driver an image without its tag is, wherever it was mirrored to.
+    pub fn of_image(name: &str) -> Self {
+        if name.ends_with(Self::CLOUD_CONTROLLER_IMAGE) { Self::Rust } else { Self::Upstream }
+    }
 }
 
 /// How far a release has proved itself.
@@ -376,8 +387,12 @@ impl Catalog {
             let known = release.images.get(part).and_then(|known| known.digest.as_ref());
             known.is_some() && known == image.digest.as_ref()
         };
-        let same_tag = |release: &&Release| {
-            names.contains(&name) && image.tag == Some(format!("v{}", release.version))
+        let same_tag = |release: &&Release| match release.implementation {
+            Implementation::Rust => {
+                Implementation::of_image(&image.name) == Implementation::Rust
+                    && image.tag == Some(release.version.to_string())
+            }
+            _ => names.contains(&name) && image.tag == Some(format!("v{}", release.version)),
         };
         let own = || self.releases.iter().filter(|release| release.driver == driver);
         own().find(same_digest).or_else(|| own().find(same_tag))

@@ -321,13 +321,14 @@ pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
         let manifest = &release.manifest;
         let wrong = match release.driver {
             Driver::Cpi => manifest.csi.is_some(),
-            Driver::Csi => manifest.cpi.is_some(),
+            Driver::Csi => manifest.cpi.is_some() || manifest.cloud_controller.is_some(),
         };
         if wrong {
             return fail(format!("{name} carries the template of the other driver"));
         }
         let sources = [
             manifest.csi.is_some() || manifest.cpi.is_some(),
+            manifest.cloud_controller.is_some(),
             !manifest.objects.is_empty(),
             !manifest.urls.is_empty(),
         ];

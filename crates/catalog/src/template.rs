@@ -112,6 +112,12 @@ pub struct CpiTemplate {
     pub namespaced_secrets: bool,
 }
 
+/// In what one release of this project's cloud controller differs from another in its manifest: so far
+/// in nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CloudControllerTemplate {}
+
 /// Where a release's objects come from. Exactly one is set; none set means that the catalog was
 /// made for a newer operator, and the release is not chosen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -123,10 +129,25 @@ pub struct Manifest {
     /// Our CPI template with these differences.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpi: Option<CpiTemplate>,
+    /// Our template for the cloud controller of this project.
+    #[serde(rename = "cloudController", skip_serializing_if = "Option::is_none")]
+    pub cloud_controller: Option<CloudControllerTemplate>,
     /// A published manifest, carried in the catalog.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<Value>,
     /// A published manifest, to be fetched by whoever renders it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
+}
+
+impl Manifest {
+    /// Whether it says nothing this operator understands.
+    pub fn is_unknown(&self) -> bool {
+        let Self { csi, cpi, cloud_controller, objects, urls } = self;
+        csi.is_none()
+            && cpi.is_none()
+            && cloud_controller.is_none()
+            && objects.is_empty()
+            && urls.is_empty()
+    }
 }

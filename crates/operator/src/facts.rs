@@ -7,7 +7,7 @@ use std::{
 };
 
 use api::{VDOConfig, VsphereCloudConfigSpec};
-use catalog::{Catalog, Driver, version::KubernetesVersion};
+use catalog::{Catalog, Driver, Implementation, version::KubernetesVersion};
 use driver_config::{cpi::CpiConfig, credentials::Credential, csi::CsiConfig};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -345,6 +345,8 @@ pub struct Workload {
     pub selector: BTreeMap<String, String>,
     /// The version of the driver: from our label, else from its image.
     pub version: Option<String>,
+    /// Whose driver its image is; none if it has no image of a driver.
+    pub implementation: Option<Implementation>,
     /// Pods it wants.
     pub wanted: i32,
     /// Pods that are up to date and available.

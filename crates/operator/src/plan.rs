@@ -1,7 +1,7 @@
 //! What is to be done: the outcome of `decide`, which `act` executes and `report` shows.
 
 use api::finding::Finding;
-use catalog::{Decision, Driver, manifest::Object};
+use catalog::{Decision, Driver, Implementation, manifest::Object};
 use jiff::Timestamp;
 
 use crate::{facts::ObjectId, record::Record};
@@ -42,8 +42,12 @@ pub struct DriverPlan {
     pub mode: api::vdo_config::Mode,
     /// What runs, if anything does.
     pub installed: Option<String>,
+    /// Whose that is.
+    pub implementation: Option<Implementation>,
     /// What is to run.
     pub target: Option<String>,
+    /// Whose that is.
+    pub target_implementation: Option<Implementation>,
     /// Why that release and no other; none where no choice was made.
     pub decision: Option<Decision>,
     /// All steps, in order.

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use catalog::Implementation;
 use jiff::Timestamp;
+use semver::Version;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::ObjectId;
@@ -27,6 +29,9 @@ pub struct Record {
     /// The release that is being applied, or was last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Whose it is.
+    #[serde(skip_serializing_if = "is_upstream")]
+    pub implementation: Implementation,
     /// Since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
@@ -40,6 +45,9 @@ pub struct Record {
     /// The release before it, to go back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
+    /// Whose that was.
+    #[serde(skip_serializing_if = "is_upstream")]
+    pub previous_implementation: Implementation,
     /// A release that did not become healthy, and under which wish: it is not tried again until the
     /// wish changes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,8 +95,49 @@ pub struct Named {
 pub struct Rejected {
     /// Which.
     pub version: String,
+    /// Whose.
+    #[serde(default, skip_serializing_if = "is_upstream")]
+    pub implementation: Implementation,
     /// What was wrong.
     pub why: String,
     /// The generation of the VDOConfig that wanted it.
     pub generation: i64,
+}
+
+/// One release of a driver, by whoever makes it: two makers count their releases each in their own way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Whose.
+    pub implementation: Implementation,
+    /// Which.
+    pub version: Version,
+}
+
+impl Record {
+    /// The release that is being applied, or was last.
+    pub fn running(&self) -> Option<Build> {
+        build(self.implementation, self.version.as_deref())
+    }
+
+    /// The release before it, to go back to.
+    pub fn before(&self) -> Option<Build> {
+        build(self.previous_implementation, self.previous.as_deref())
+    }
+}
+
+impl Rejected {
+    /// What was tried.
+    pub fn build(&self) -> Option<Build> {
+        build(self.implementation, Some(&self.version))
+    }
+}
+
+fn build(implementation: Implementation, version: Option<&str>) -> Option<Build> {
+    let version = Version::parse(version?.trim_start_matches('v')).ok()?;
+    Some(Build { implementation, version })
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_upstream(implementation: &Implementation) -> bool {
+    *implementation == Implementation::Upstream
 }

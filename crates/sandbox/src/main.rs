@@ -49,8 +49,8 @@ async fn run(arguments: &Arguments) -> Result<(), String> {
         return stay(arguments).await;
     }
     let operator = user::install(&stage, &screen).await?;
-    user::configure(&stage, &screen).await?;
-    let _cloud_controller = user::run_cloud_controller(&stage, &screen).await?;
+    user::configure(&stage, arguments.cpi, &screen).await?;
+    let _cloud_controller = user::run_cloud_controller(&stage, arguments.cpi, &screen).await?;
     let config = user::wait_until_ready(&stage, &screen, &operator).await?;
     screen.status(&config);
     screen.next_steps();

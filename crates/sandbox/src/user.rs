@@ -1,19 +1,19 @@
 //! What a user does: installs the operator, writes three objects, waits.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use api::{VDOConfig, VsphereCloudConfig, condition};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api,
     api::{Patch, PatchParams},
 };
 use operator::facts::ObjectId;
 use serde_json::json;
-use testkit::{Process, User};
+use testkit::{CloudController, Process, User};
 use tokio::time::{Instant, sleep};
 
-use crate::{screen::Screen, stage::Stage};
+use crate::{arguments::Cpi, screen::Screen, stage::Stage};
 
 /// Longer than any of it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -37,13 +37,7 @@ pub(crate) async fn install(stage: &Stage, screen: &Screen) -> Result<Process, S
     }
     let identity = User::service_account(api::NAMESPACE, "vdo");
     let kubeconfig = stage.plane.kubeconfig_as(&identity);
-    let program = std::env::current_exe().map_err(|e| e.to_string())?.with_file_name("vdo");
-    if !program.exists() {
-        return Err(format!(
-            "the operator is not built: run `make sandbox`, or `cargo build -p operator` ({} is missing)",
-            program.display()
-        ));
-    }
+    let program = built("vdo", "operator")?;
     let arguments =
         [format!("--kubeconfig={}", kubeconfig.display()), "--listen=127.0.0.1:0".into()];
     screen.step("starting the operator (as a process; pods are simulated here)");
@@ -51,7 +45,7 @@ pub(crate) async fn install(stage: &Stage, screen: &Screen) -> Result<Process, S
 }
 
 /// Writes the Secret, the VsphereCloudConfig and the VDOConfig.
-pub(crate) async fn configure(stage: &Stage, screen: &Screen) -> Result<(), String> {
+pub(crate) async fn configure(stage: &Stage, cpi: Cpi, screen: &Screen) -> Result<(), String> {
     screen.step("writing one Secret, one VsphereCloudConfig and one VDOConfig");
     let client = stage.plane.client();
     let apply = PatchParams::apply("kubectl").force();
@@ -85,6 +79,7 @@ pub(crate) async fn configure(stage: &Stage, screen: &Screen) -> Result<(), Stri
         "spec": {
             "cloudProvider": {
                 "vsphereCloudConfigs": ["vcenter"],
+                "implementation": cpi.implementation(),
                 "topology": {"zone": "k8s-zone", "region": "k8s-region"},
             },
             "storageProvider": {"vsphereCloudConfig": "vcenter"},
@@ -97,41 +92,49 @@ pub(crate) async fn configure(stage: &Stage, screen: &Screen) -> Result<(), Stri
     Ok(())
 }
 
-/// Runs the real upstream cloud controller on the configuration the operator rendered, so that nodes
-/// really become initialised: the simulated kubelet only says that its pods run.
+/// Runs the real cloud controller with the arguments, the configuration and the rights the operator
+/// rendered, so that nodes really become initialised: the simulated kubelet only says that its pods run.
 pub(crate) async fn run_cloud_controller(
     stage: &Stage,
+    cpi: Cpi,
     screen: &Screen,
 ) -> Result<Process, String> {
-    let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), "kube-system");
+    let Stage { plane, workdir, .. } = stage;
     let end = Instant::now() + PATIENCE;
-    let text = loop {
-        let map = maps.get_opt("vsphere-cloud-config").await.map_err(|e| e.to_string())?;
-        if let Some(text) = map.and_then(|map| map.data?.remove("vsphere.conf")) {
-            break text;
+    let rendered = loop {
+        let rendered = CloudController::rendered(plane, workdir).await;
+        if let Some(rendered) = rendered.map_err(|e| e.full_text())? {
+            break rendered;
         }
         if Instant::now() > end {
-            return Err("the operator rendered no configuration for the cloud controller".into());
+            return Err("the operator rendered no cloud controller".into());
         }
         sleep(Duration::from_millis(50)).await;
     };
-    screen.step("running the real upstream cloud controller on what the operator rendered");
-    let config = stage.workdir.write("vsphere.conf", text).map_err(|e| e.full_text())?;
-    let kubeconfig = stage.plane.kubeconfig().display().to_string();
-    let arguments = [
-        "--cloud-provider=vsphere".to_owned(),
-        format!("--cloud-config={}", config.display()),
-        format!("--kubeconfig={kubeconfig}"),
-        format!("--authentication-kubeconfig={kubeconfig}"),
-        format!("--authorization-kubeconfig={kubeconfig}"),
-        "--leader-elect=false".into(),
-        "--bind-address=127.0.0.1".into(),
-        "--secure-port=0".into(),
-        "--webhook-secure-port=0".into(),
-    ];
-    let program = testkit::peer("vsphere-cloud-controller-manager");
-    Process::spawn(&program, "cloud-controller", arguments, &[], &stage.workdir)
-        .map_err(|e| e.full_text())
+    let running = match cpi {
+        Cpi::Upstream => {
+            screen.step("running the upstream cloud controller on what the operator rendered");
+            rendered.upstream("cloud-controller", plane, workdir)
+        }
+        Cpi::Rust => {
+            screen.step("running VDO's cloud controller on what the operator rendered");
+            let program = built("vsphere-cloud-controller-manager", "cloud-controller")?;
+            rendered.run(&program, "cloud-controller", plane, workdir)
+        }
+    };
+    running.map_err(|e| e.full_text())
+}
+
+/// A program of this workspace.
+fn built(name: &str, package: &str) -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|e| e.to_string())?.with_file_name(name);
+    if program.exists() {
+        return Ok(program);
+    }
+    Err(format!(
+        "{name} is not built: run `make sandbox`, or `cargo build -p {package}` ({} is missing)",
+        program.display()
+    ))
 }
 
 /// Waits for `Ready`, showing each step of the operator's plan as it ends.

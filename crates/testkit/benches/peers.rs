@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use kube::Api;
-use testkit::{ControlPlane, Inventory, Node, Nodes, Process, Vcenter, Workdir, eventually};
+use testkit::{
+    CloudController, ControlPlane, Inventory, Node, Nodes, Process, Vcenter, Workdir, eventually,
+};
 use tokio::time::Instant;
 
 fn row(what: &str, took: Duration, memory: u64) {
@@ -77,21 +79,9 @@ async fn upstream_cloud_controller(plane: &ControlPlane, vcenter: &Vcenter) -> (
         vcenter.password(),
     );
     let config = workdir.write("vsphere.conf", config).unwrap();
-    let kubeconfig = plane.kubeconfig().display().to_string();
-    let arguments = [
-        "--cloud-provider=vsphere".to_owned(),
-        format!("--cloud-config={}", config.display()),
-        format!("--kubeconfig={kubeconfig}"),
-        format!("--authentication-kubeconfig={kubeconfig}"),
-        format!("--authorization-kubeconfig={kubeconfig}"),
-        "--leader-elect=false".into(),
-        "--bind-address=127.0.0.1".into(),
-        "--secure-port=0".into(),
-        "--webhook-secure-port=0".into(),
-    ];
-    let program = testkit::peer("vsphere-cloud-controller-manager");
     let began = Instant::now();
-    let process = Process::spawn(&program, "cloud-controller", arguments, &[], workdir).unwrap();
+    let process =
+        CloudController::on(&config).upstream("cloud-controller", plane, workdir).unwrap();
     let api = Api::<KubeNode>::all(plane.client());
     eventually("the node is initialised", 60, async || {
         let node = api.get("node-1").await.map_err(|e| e.to_string())?;

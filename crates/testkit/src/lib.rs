@@ -11,6 +11,7 @@
 //!    └──────────┴───────┬──────┘
 //!                       ▼
 //!      Process  (own log, dies with the test run)
+//!       ├── CloudController  upstream's or ours, as rendered in the cluster
 //!       ├── peer()    where the program is, built on first use
 //!       ├── Ports     ports nobody else in this run will take
 //!       ├── Authority certificates for every server and user
@@ -34,6 +35,7 @@
 )]
 
 mod authority;
+mod cloud_controller;
 mod control_plane;
 mod error;
 mod eventually;
@@ -46,6 +48,7 @@ mod vcenter;
 mod workdir;
 
 pub use authority::{Authority, Identity};
+pub use cloud_controller::CloudController;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder, User};
 pub use error::Error;
 pub use eventually::{Deadline, eventually};

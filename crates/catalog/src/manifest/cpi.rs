@@ -21,7 +21,7 @@ use crate::model::{CpiTemplate, Release};
 const USER: i64 = 1001;
 
 /// The taints a node bears before its cloud controller and its CNI have seen it.
-const EARLY_TAINTS: [(&str, &str); 5] = [
+pub(super) const EARLY_TAINTS: [(&str, &str); 5] = [
     ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
     ("node.kubernetes.io/not-ready", "NoSchedule"),
     ("node.kubernetes.io/network-unavailable", "NoSchedule"),
@@ -44,13 +44,17 @@ pub(super) fn render(
     objects.push(account(CPI_ACCOUNT, home, version));
     objects.extend(access(release, template, profile));
     objects.push(daemon_set(release, template, profile)?);
-    let config = Expected {
+    Ok(Rendered::new(objects, expects(profile)))
+}
+
+/// What either cloud controller reads.
+pub(super) fn expects(profile: &Profile) -> Vec<Expected> {
+    vec![Expected {
         kind: "ConfigMap".to_owned(),
-        namespace: home.to_owned(),
+        namespace: profile.cpi.namespace.clone(),
         name: profile.cpi.config_map.clone(),
         keys: vec!["vsphere.conf".to_owned()],
-    };
-    Ok(Rendered::new(objects, vec![config]))
+    }]
 }
 
 fn access(release: &Release, template: &CpiTemplate, profile: &Profile) -> Vec<Value> {

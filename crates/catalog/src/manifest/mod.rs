@@ -2,18 +2,19 @@
 //!
 //! ```text
 //!   Release (differences) ─┐
-//!                          ├─► cpi ─────────────────────────────┐
+//!                          ├─► cpi, cloud_controller ───────────┐
 //!   Profile (cluster) ─────┤                                    ├─► Rendered: objects in the order
 //!                          ├─► csi ─► controller, node, windows ┤   to apply them, images,
 //!                          │          webhook, snapshot, crds   │   what else must be there
 //!                          └─► from_manifest ───────────────────┘
 //! ```
 //!
-//! One template per driver, ours, with what differs between releases as data. Objects keep the names and
+//! One template per driver and maker, ours, with what differs between releases as data. Objects keep the names and
 //! selectors of upstream's manifests, so that an install by other hands can be taken over in place. They
 //! are stricter than upstream's: least privilege in RBAC and in pods, probes and requests everywhere,
 //! replicas and placement that fit the cluster.
 
+mod cloud_controller;
 pub(crate) mod common;
 mod cpi;
 pub mod crds;
@@ -218,6 +219,8 @@ pub fn render(release: &Release, profile: &Profile) -> Result<Rendered, RenderEr
         csi::render(release, template, profile)
     } else if let Some(template) = &manifest.cpi {
         cpi::render(release, template, profile)
+    } else if manifest.cloud_controller.is_some() {
+        cloud_controller::render(release, profile)
     } else if !manifest.objects.is_empty() {
         from_manifest::adapt(driver, manifest.objects.clone(), profile)
             .map_err(|source| RenderError::Published { driver, version, source })

@@ -128,6 +128,8 @@ pub struct CpiSettings {
     pub config_map: String,
     /// The namespaces of the Secrets that `vsphere.conf` names.
     pub secret_namespaces: Vec<String>,
+    /// The Secret that `vsphere.conf` names, in each of those namespaces.
+    pub secret: String,
     /// The port on which it answers health checks and metrics: it is taken on the host.
     pub port: u16,
     /// Labels for new nodes, where the release knows how.
@@ -142,6 +144,7 @@ impl Default for CpiSettings {
             namespace: "kube-system".to_owned(),
             config_map: "vsphere-cloud-config".to_owned(),
             secret_namespaces: vec!["kube-system".to_owned()],
+            secret: "cpi-global-secret".to_owned(),
             port: 10258,
             node_labels: BTreeMap::new(),
             keep_nodes: false,

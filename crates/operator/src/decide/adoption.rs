@@ -14,7 +14,7 @@ use super::{configuration::Configuration, differences, driver::Wish};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
     names,
-    record::{Named, Names, Record},
+    record::{Build, Named, Names, Record},
 };
 
 /// The parts of a driver that are not ours. A DaemonSet that no node wants, as the one for Windows in
@@ -71,10 +71,12 @@ pub(super) fn adopted(
     record: &Record,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<Adopted, String> {
-    let version = release(facts, wish, theirs)?;
+    let build = release(facts, wish, theirs)?;
+    let Build { implementation, version } = &build;
     let kept = kept(wish.driver, theirs)?;
     let record = Record {
         version: Some(version.to_string()),
+        implementation: *implementation,
         since: Some(facts.now),
         generation: facts.generation(),
         healthy: true,
@@ -82,7 +84,7 @@ pub(super) fn adopted(
         names: Some(kept),
         ..record.clone()
     };
-    let configuration = Configuration::make(facts, wish, &record, &version)
+    let configuration = Configuration::make(facts, wish, &record, &build)
         .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
     for (id, _) in theirs {
         let found = configuration.identities().any(|own| own == **id);
@@ -92,20 +94,24 @@ pub(super) fn adopted(
     Ok(Adopted { record, changes })
 }
 
-/// Which release of the catalog it is. Those who build it anew say so behind its version.
+/// Which release of the catalog it is, by whoever made it: a change to another maker's comes
+/// afterwards. Those who build it anew say so behind its version.
 fn release(
     facts: &Facts,
     wish: &Wish<'_>,
     theirs: &[(&ObjectId, &Workload)],
-) -> Result<Version, String> {
+) -> Result<Build, String> {
+    let implementation = theirs.iter().find_map(|(_, workload)| workload.implementation);
+    let implementation = implementation.unwrap_or_default();
     let text = theirs.iter().find_map(|(_, workload)| workload.version.as_deref());
     let told = text.and_then(|text| Version::parse(text).ok());
     let told = told.ok_or("its image does not say which release it is")?;
     let plain = Version { pre: Prerelease::EMPTY, build: BuildMetadata::EMPTY, ..told.clone() };
-    let known = |version: &Version| facts.catalog.find(wish.driver, wish.implementation(), version);
+    let known = |version: &Version| facts.catalog.find(wish.driver, implementation, version);
     [told.clone(), plain]
         .into_iter()
         .find(|version| known(version).is_some())
+        .map(|version| Build { implementation, version })
         .ok_or_else(|| format!("the catalog has no release {told}"))
 }
 

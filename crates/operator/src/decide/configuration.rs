@@ -2,10 +2,9 @@
 
 use api::finding::{Finding, codes};
 use catalog::{
-    Driver,
+    Driver, Implementation,
     manifest::{self, Object},
 };
-use semver::Version;
 use serde_json::{Value, json};
 
 use super::{
@@ -16,7 +15,7 @@ use super::{
 use crate::{
     facts::{ClusterId, Facts, ObjectId},
     names,
-    record::Record,
+    record::{Build, Record},
 };
 
 /// What is applied for one release.
@@ -35,12 +34,13 @@ impl Configuration {
         facts: &Facts,
         wish: &Wish<'_>,
         record: &Record,
-        version: &Version,
+        build: &Build,
     ) -> Result<Self, Box<Finding>> {
         let refused = |problem: String| Box::new(refusal(facts, wish, problem));
+        let Build { implementation, version } = build;
         let release = facts
             .catalog
-            .find(wish.driver, wish.implementation(), version)
+            .find(wish.driver, *implementation, version)
             .ok_or_else(|| refused(format!("the catalog does not know {version} any more")))?;
         let mut profile = profile::of(facts);
         if let Some(kept) = &record.names {
@@ -51,11 +51,11 @@ impl Configuration {
         let make = |look| settings::of(facts, wish, &profile, cluster_id.as_ref(), look);
         let real = make(Look::Real).map_err(|error| refused(error.to_string()))?;
         let masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
-        // The cloud controller keeps the password it started with, and would lock the account with
-        // it after a rotation: it restarts. The storage driver reads a new one by itself.
-        let restarts = match wish.driver {
-            Driver::Cpi => masked.clone(),
-            Driver::Csi => make(Look::Hidden).map_err(|error| refused(error.to_string()))?,
+        // Upstream's cloud controller keeps the password it started with, and would lock the account
+        // with it after a rotation: it restarts. The others read a new one by themselves.
+        let restarts = match (wish.driver, implementation) {
+            (Driver::Cpi, Implementation::Upstream) => masked.clone(),
+            _ => make(Look::Hidden).map_err(|error| refused(error.to_string()))?,
         };
         profile.config_digest = Some(digest(&Value::Array(restarts)));
         let rendered =

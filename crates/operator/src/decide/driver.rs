@@ -5,7 +5,6 @@ use api::{
     vdo_config::{Adoption, Implementation, Mode},
 };
 use catalog::Driver;
-use semver::Version;
 
 use super::{
     Notes, adoption,
@@ -17,7 +16,7 @@ use super::{
 use crate::{
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
     plan::{DriverPlan, Next, Step, StepState},
-    record::{Record, Rejected},
+    record::{Build, Record, Rejected},
 };
 
 /// Decides about one driver; none if nobody asked for it and nothing of it is ours, or if the
@@ -35,13 +34,18 @@ pub(super) fn decide(
         return None;
     }
     let wished = wish.as_ref().map_or(Mode::Removed, |wish| wish.mode);
-    let installed =
-        facts.workloads_of(driver, Task::Controller).first().and_then(|(_, w)| w.version.clone());
+    if let Some(wish) = &wish {
+        notes.findings.extend(wish.overruled(facts));
+    }
+    let controllers = facts.workloads_of(driver, Task::Controller);
+    let runs = controllers.first().map(|(_, workload)| *workload);
     let mut plan = DriverPlan {
         driver,
         mode: if bye == Farewell::Remove { Mode::Removed } else { wished },
-        installed,
+        installed: runs.and_then(|workload| workload.version.clone()),
+        implementation: runs.and_then(|workload| workload.implementation),
         target: None,
+        target_implementation: None,
         decision: None,
         steps: Vec::new(),
         next: Next::Nothing,
@@ -72,6 +76,8 @@ pub(super) struct Wish<'a> {
     pub(super) vcenters: Vec<&'a str>,
     pub(super) version: Option<&'a str>,
     implementation: Implementation,
+    /// Load balancers and routes in NSX are asked for.
+    nsx: bool,
 }
 
 impl<'a> Wish<'a> {
@@ -92,6 +98,7 @@ impl<'a> Wish<'a> {
                     vcenters,
                     implementation: cpi.implementation.unwrap_or_default(),
                     version: cpi.version.as_ref().map(|v| v.0.as_str()),
+                    nsx: cpi.nsx.is_some(),
                 })
             }
             Driver::Csi => {
@@ -102,16 +109,26 @@ impl<'a> Wish<'a> {
                     vcenters: csi.vcenters().into_iter().map(|n| n.0.as_str()).collect(),
                     implementation: csi.implementation.unwrap_or_default(),
                     version: csi.version.as_ref().map(|v| v.0.as_str()),
+                    nsx: false,
                 })
             }
         }
     }
 
+    /// Whose driver it is to be. Only upstream's serves NSX.
     pub(super) fn implementation(&self) -> catalog::Implementation {
         match self.implementation {
-            Implementation::Upstream => catalog::Implementation::Upstream,
-            Implementation::Rust => catalog::Implementation::Rust,
+            Implementation::Rust if !self.nsx => catalog::Implementation::Rust,
+            Implementation::Rust | Implementation::Upstream => catalog::Implementation::Upstream,
         }
+    }
+
+    /// Says so where another one than asked for is taken.
+    fn overruled(&self, facts: &Facts) -> Option<Finding> {
+        let overruled = self.nsx && self.implementation == Implementation::Rust;
+        let field = "spec.cloudProvider.implementation";
+        let finding = codes::UPSTREAM_NEEDED.found().with("field", field);
+        overruled.then(|| finding.about(super::myself(facts)).build())
     }
 }
 
@@ -197,7 +214,8 @@ fn manage(
         return;
     }
     let choice = release::of(facts, wish, record, before, notes);
-    plan.target = choice.goal.as_ref().map(ToString::to_string);
+    plan.target = choice.goal.as_ref().map(|build| build.version.to_string());
+    plan.target_implementation = choice.goal.as_ref().map(|build| build.implementation);
     plan.decision = Some(choice.decision);
     plan.held = choice.held;
     let Some(target) = choice.target else {
@@ -322,10 +340,9 @@ fn missing(facts: &Facts, driver: Driver, name: &str) -> Finding {
 fn recorded(
     facts: &Facts,
     record: &Record,
-    target: &Version,
+    target: &Build,
     configuration: &Configuration,
 ) -> Option<Record> {
-    let target = target.to_string();
     let mut next = record.clone();
     next.objects.extend(configuration.identities());
     next.configuration = Some(configuration.digest.clone());
@@ -335,21 +352,25 @@ fn recorded(
         next.cluster_id = Some(cluster_id.id.clone());
         next.cluster_id_kept_by_driver = cluster_id.kept_by_driver;
     }
-    if record.version.as_deref() != Some(&target) {
-        let going_back = record.previous.as_deref() == Some(&target);
+    if record.running().as_ref() != Some(target) {
+        let going_back = record.before().as_ref() == Some(target);
         if going_back {
             next.rejected = record.version.clone().map(|version| Rejected {
                 version,
+                implementation: record.implementation,
                 why: trouble(facts, configuration.driver),
                 generation: facts.generation(),
             });
         }
-        next.previous = match going_back {
+        let previous = match going_back {
             true => None,
-            false if record.healthy => record.version.clone(),
-            false => record.previous.clone(),
+            false if record.healthy => record.running(),
+            false => record.before(),
         };
-        next.version = Some(target);
+        next.previous = previous.as_ref().map(|build| build.version.to_string());
+        next.previous_implementation = previous.map(|b| b.implementation).unwrap_or_default();
+        next.version = Some(target.version.to_string());
+        next.implementation = target.implementation;
         next.since = Some(facts.now);
         next.generation = facts.generation();
         next.healthy = false;
@@ -368,7 +389,12 @@ fn trouble(facts: &Facts, driver: Driver) -> String {
 /// new release does not have.
 fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next {
     if !record.healthy {
-        let healthy = Record { healthy: true, previous: None, ..record.clone() };
+        let healthy = Record {
+            healthy: true,
+            previous: None,
+            previous_implementation: catalog::Implementation::default(),
+            ..record.clone()
+        };
         return Next::Record(Box::new(healthy));
     }
     let wanted: std::collections::BTreeSet<_> = configuration.identities().collect();

@@ -53,6 +53,7 @@ pub(super) fn of(facts: &Facts) -> Profile {
             controller: wish.install_controller == Some(true),
         });
     }
+    names::CPI_SECRET.clone_into(&mut made.cpi.secret);
     if let Some(cloud) = &spec.cloud_provider {
         made.cpi.keep_nodes = cloud.node_deletion == Some(api::vdo_config::NodeDeletion::Never);
     }

@@ -21,7 +21,7 @@ use crate::{
     facts::{Facts, VcenterState},
     names,
     plan::{DriverPlan, Next},
-    record::{Record, Rejected},
+    record::{Build, Record, Rejected},
 };
 
 /// The outcome.
@@ -29,9 +29,9 @@ pub(super) struct Choice {
     /// What the catalog says.
     pub(super) decision: Decision,
     /// The release to work on now; none if nothing runs and nothing fits.
-    pub(super) target: Option<Version>,
+    pub(super) target: Option<Build>,
     /// The release that will run in the end.
-    pub(super) goal: Option<Version>,
+    pub(super) goal: Option<Build>,
     /// What a change waits for, if it waits.
     pub(super) held: Option<String>,
 }
@@ -45,24 +45,33 @@ pub(super) fn of(
     before: Option<&DriverPlan>,
     notes: &mut Notes,
 ) -> Choice {
-    let running = parsed(record.version.as_deref());
+    let running = record.running();
     let decision = decision(facts, wish, record);
     notes.findings.extend(finding(facts, wish, record, &decision));
-    let mut goal = decision.action.version().cloned();
-    let mut held = None;
-    let mut target = match &decision.action {
-        Action::Install(version) | Action::Keep(version) => Some(version.clone()),
-        Action::Nothing => running.clone(),
-        Action::Change(path) => {
-            held = hold(facts, wish, before, notes);
-            let hop = path.hops.first().map(|hop| hop.to.clone());
-            if held.is_some() { running.clone() } else { hop }
-        }
+    let of = |version: &Version| Build {
+        implementation: wish.implementation(),
+        version: version.clone(),
     };
+    let mut goal = decision.action.version().map(of);
+    let mut held = None;
+    let next = match &decision.action {
+        Action::Install(version) | Action::Keep(version) => Some(of(version)),
+        Action::Nothing => None,
+        Action::Change(path) => path.hops.first().map(|hop| of(&hop.to)),
+    };
+    // Another maker's release is a change too, although for the catalog it is a first install.
+    let changes = settled(facts, record).is_some() && !matches!(decision.action, Action::Keep(_));
+    let mut target = next.or_else(|| running.clone());
+    if changes && target != running {
+        held = hold(facts, wish, before, notes);
+        if held.is_some() {
+            target.clone_from(&running);
+        }
+    }
     if let Some(Standstill::AwaitsApproval { available }) = &decision.standstill {
         held =
             Some(format!("{available} fits, and waits for {}", approval(wish.driver, available)));
-        goal = Some(available.clone());
+        goal = Some(of(available));
     }
     if let Some(rejected) = is_rejected(facts, record, target.as_ref()) {
         notes.findings.push(rolled_back(facts, wish, record, rejected));
@@ -82,12 +91,12 @@ fn parsed(text: Option<&str>) -> Option<Version> {
 
 /// A hop is finished, or taken back when it takes too long, before another begins; unless somebody
 /// changed the wish meanwhile.
-fn unfinished(facts: &Facts, record: &Record, notes: &mut Notes) -> Option<Version> {
+fn unfinished(facts: &Facts, record: &Record, notes: &mut Notes) -> Option<Build> {
     if record.healthy || record.generation != facts.generation() {
         return None;
     }
-    let running = parsed(record.version.as_deref())?;
-    let (Some(previous), Some(since)) = (parsed(record.previous.as_deref()), record.since) else {
+    let running = record.running()?;
+    let (Some(previous), Some(since)) = (record.before(), record.since) else {
         return Some(running);
     };
     let over = since + facts.patience;
@@ -128,10 +137,10 @@ fn hold(
 fn is_rejected<'a>(
     facts: &Facts,
     record: &'a Record,
-    target: Option<&Version>,
+    target: Option<&Build>,
 ) -> Option<&'a Rejected> {
     let rejected = record.rejected.as_ref()?;
-    let same = target.is_some_and(|target| target.to_string() == rejected.version);
+    let same = target.is_some() && target == rejected.build().as_ref();
     (same && rejected.generation == facts.generation()).then_some(rejected)
 }
 
@@ -144,6 +153,15 @@ fn rolled_back(facts: &Facts, wish: &Wish<'_>, record: &Record, rejected: &Rejec
         .with("reason", &rejected.why)
         .about(super::myself(facts))
         .build()
+}
+
+/// What runs, as far as it binds anybody: what never became healthy does not once the wish has changed.
+fn settled(facts: &Facts, record: &Record) -> Option<Build> {
+    if record.healthy || record.generation == facts.generation() {
+        record.running()
+    } else {
+        record.before()
+    }
 }
 
 fn decision(facts: &Facts, wish: &Wish<'_>, record: &Record) -> Decision {
@@ -168,10 +186,10 @@ fn decision(facts: &Facts, wish: &Wish<'_>, record: &Record) -> Decision {
         rewrite: profile::rewrite(facts),
         today: Some(facts.now.to_zoned(jiff::tz::TimeZone::UTC).date()),
     };
-    // What never became healthy binds nobody once the wish has changed.
-    let settled = record.healthy || record.generation == facts.generation();
-    let installed = if settled { &record.version } else { &record.previous };
-    let installed = parsed(installed.as_deref());
+    // Versions of two makers cannot be compared: what the other made is no older and no newer.
+    let installed = settled(facts, record)
+        .filter(|build| build.implementation == wish.implementation())
+        .map(|build| build.version);
     let request = Request {
         implementation: wish.implementation(),
         policy: policy(facts, wish, installed.as_ref()),

@@ -4,11 +4,12 @@ mod adopting;
 mod changing;
 mod refusing;
 mod safety;
+mod switching;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use api::{VDOConfig, VsphereCloudConfigSpec};
-use catalog::Driver;
+use catalog::{Driver, Implementation};
 use driver_config::credentials::{Credential, Format};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -166,6 +167,7 @@ impl World {
                 labelled: true,
                 selector: BTreeMap::new(),
                 version: version.map(str::to_owned),
+                implementation: Some(made_by(object)),
                 wanted: 1,
                 available: i32::from(!broken),
                 current: true,
@@ -189,6 +191,13 @@ impl World {
         });
         applied.flatten().map(|object| text_of(&object)).collect()
     }
+}
+
+/// Whose driver a workload runs.
+fn made_by(workload: &catalog::manifest::Object) -> Implementation {
+    let image = workload.0.pointer("/spec/template/spec/containers/0/image");
+    let image: catalog::Image = image.unwrap().as_str().unwrap().parse().unwrap();
+    Implementation::of_image(&image.name)
 }
 
 /// An object as text, what is base64 in it decoded.
@@ -295,6 +304,7 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
         labelled: false,
         selector: BTreeMap::new(),
         version: Some("2.7.0".into()),
+        implementation: Some(Implementation::Upstream),
         wanted: 1,
         available: 1,
         current: true,

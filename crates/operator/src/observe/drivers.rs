@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use catalog::Driver;
+use catalog::{Driver, Implementation};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
@@ -89,6 +89,7 @@ fn is_csi(image: &str) -> bool {
 fn is_cpi(image: &str) -> bool {
     image.contains("cloud-provider-vsphere") && !image.contains("csi")
         || image.ends_with("vsphere-cloud-controller-manager")
+        || image.ends_with(Implementation::CLOUD_CONTROLLER_IMAGE)
 }
 
 /// An image without registry port, tag and digest.
@@ -115,6 +116,7 @@ fn of_daemon_set(pods: &[std::sync::Arc<Pod>], set: &DaemonSet) -> Option<Worklo
         labelled: is_labelled(set.labels()),
         selector: selector(set.spec.as_ref().map(|spec| &spec.selector)),
         version: version(set.labels(), template),
+        implementation: implementation(template),
         wanted: status.desired_number_scheduled,
         available: status.number_available.unwrap_or(0).min(updated),
         current: status.observed_generation >= set.metadata.generation
@@ -136,6 +138,7 @@ fn of_deployment(pods: &[std::sync::Arc<Pod>], deployment: &Deployment) -> Optio
         labelled: is_labelled(deployment.labels()),
         selector: selector(deployment.spec.as_ref().map(|spec| &spec.selector)),
         version: version(deployment.labels(), template),
+        implementation: implementation(template),
         wanted,
         available: status.available_replicas.unwrap_or(0).min(updated),
         current: status.observed_generation >= deployment.metadata.generation
@@ -156,12 +159,22 @@ fn version(
     template: Option<&PodTemplateSpec>,
 ) -> Option<String> {
     labels.get(names::VERSION_LABEL).cloned().or_else(|| {
-        let containers = &template?.spec.as_ref()?.containers;
-        let mut images = containers.iter().filter_map(|container| container.image.as_deref());
-        let image = images.find(|image| is_csi(path(image)) || is_cpi(path(image)))?;
+        let image = driver_image(template?)?;
         let tag = image.split('@').next()?.rsplit_once(':')?.1;
         Some(tag.trim_start_matches('v').to_owned())
     })
+}
+
+/// The image of the driver itself.
+fn driver_image(template: &PodTemplateSpec) -> Option<&str> {
+    let containers = &template.spec.as_ref()?.containers;
+    let mut images = containers.iter().filter_map(|container| container.image.as_deref());
+    images.find(|image| is_csi(path(image)) || is_cpi(path(image)))
+}
+
+/// Whose driver it is.
+fn implementation(template: Option<&PodTemplateSpec>) -> Option<Implementation> {
+    Some(Implementation::of_image(path(driver_image(template?)?)))
 }
 
 /// What keeps a pod of a workload from running.

@@ -11,7 +11,7 @@ use api::{
         VcenterVersion, Versions,
     },
 };
-use catalog::Driver;
+use catalog::{Driver, Implementation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
@@ -80,7 +80,8 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
         nodes_ready: i32::try_from(ready).ok(),
         node_status: if nodes.len() <= NODES_LISTED { nodes } else { BTreeMap::new() },
         version: driver.installed.clone(),
-        target: driver.target.clone().filter(|target| driver.installed.as_ref() != Some(target)),
+        target: driver.target.clone().filter(|_| !is_there(driver)),
+        implementation: driver.implementation.and_then(shown),
         mode: Some(driver.mode),
         ..DriverStatus::default()
     }
@@ -148,9 +149,10 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
     let summary =
         plan.drivers.iter().filter_map(|driver| match (&driver.installed, &driver.target) {
             (None, Some(target)) => Some(format!("install {} {target}", driver.driver)),
-            (Some(from), Some(to)) if from != to => {
+            (Some(from), Some(to)) if !is_there(driver) => {
                 let wait = driver.held.iter().map(|why| format!(" ({why})")).collect::<String>();
-                Some(format!("{} {from} to {to}{wait}", driver.driver))
+                let (by, of) = makers(driver);
+                Some(format!("{} {from}{by} to {to}{of}{wait}", driver.driver))
             }
             _ => None,
         });
@@ -159,6 +161,34 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
         summary: (!summary.is_empty()).then(|| summary.join(", ")),
         state: Some(state),
         steps,
+    }
+}
+
+/// Whether the release that is to run is the one that does.
+fn is_there(driver: &DriverPlan) -> bool {
+    let same_maker = makers(driver) == ("", "");
+    driver.installed == driver.target && same_maker
+}
+
+/// Who makes what runs and what is to run, where it is not the same.
+fn makers(driver: &DriverPlan) -> (&'static str, &'static str) {
+    let name = |maker| match maker {
+        Implementation::Upstream => " (Upstream)",
+        Implementation::Rust => " (Rust)",
+        Implementation::Unknown => " (unknown)",
+    };
+    match (driver.implementation, driver.target_implementation) {
+        (Some(by), Some(of)) if by != of => (name(by), name(of)),
+        _ => ("", ""),
+    }
+}
+
+/// A maker as the spec calls it.
+fn shown(maker: Implementation) -> Option<api::vdo_config::Implementation> {
+    match maker {
+        Implementation::Upstream => Some(api::vdo_config::Implementation::Upstream),
+        Implementation::Rust => Some(api::vdo_config::Implementation::Rust),
+        Implementation::Unknown => None,
     }
 }
 

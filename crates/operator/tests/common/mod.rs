@@ -26,7 +26,8 @@ use kube::{
 use operator::facts::ObjectId;
 use serde_json::{Value, json};
 use testkit::{
-    ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Vm, Workdir, eventually,
+    CloudController, ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Vm, Workdir,
+    eventually,
 };
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
@@ -195,31 +196,15 @@ impl Stage {
         configs.get("vdo-config").await.unwrap()
     }
 
-    /// Starts the real upstream cloud controller with the very configuration VDO rendered: what the
-    /// simulated kubelet does not do.
+    /// Starts the real upstream cloud controller with the very arguments, configuration and rights VDO
+    /// rendered: what the simulated kubelet does not do.
     pub async fn upstream_cloud_controller(&self) -> Process {
-        let maps = Api::<ConfigMap>::namespaced(self.plane.client(), "kube-system");
-        let config = eventually("VDO has rendered the configuration", 30, async || {
-            let map = maps.get("vsphere-cloud-config").await.map_err(|e| e.to_string())?;
-            let text = map.data.and_then(|mut data| data.remove("vsphere.conf"));
-            text.ok_or("no vsphere.conf".to_owned())
+        let rendered = eventually("VDO has rendered the cloud controller", 30, async || {
+            let rendered = CloudController::rendered(&self.plane, &self.workdir).await;
+            rendered.map_err(|e| e.full_text())?.ok_or("no DaemonSet".to_owned())
         })
         .await;
-        let config = self.workdir.write("vsphere.conf", config).unwrap();
-        let kubeconfig = self.plane.kubeconfig().display().to_string();
-        let arguments = [
-            "--cloud-provider=vsphere".to_owned(),
-            format!("--cloud-config={}", config.display()),
-            format!("--kubeconfig={kubeconfig}"),
-            format!("--authentication-kubeconfig={kubeconfig}"),
-            format!("--authorization-kubeconfig={kubeconfig}"),
-            "--leader-elect=false".into(),
-            "--bind-address=127.0.0.1".into(),
-            "--secure-port=0".into(),
-            "--webhook-secure-port=0".into(),
-        ];
-        let program = testkit::peer("vsphere-cloud-controller-manager");
-        Process::spawn(&program, "cloud-controller", arguments, &[], &self.workdir).unwrap()
+        rendered.upstream("cloud-controller", &self.plane, &self.workdir).unwrap()
     }
 
     /// Changes the VDOConfig as `kubectl patch --type merge` does.
