@@ -342,7 +342,7 @@ impl Catalog {
         &self,
         driver: Driver,
         whose: Implementation,
-    ) -> impl DoubleEndedIterator<Item = &Release> {
+    ) -> impl DoubleEndedIterator<Item = &Release> + Clone {
         self.releases
             .iter()
             .filter(move |release| release.driver == driver && release.implementation == whose)

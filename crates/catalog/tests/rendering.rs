@@ -179,7 +179,9 @@ fn images_that_can_be_pulled_are_pinned_and_rendered_from_the_release() {
         assert!(rendered.images.is_subset(&known), "{at}: {:?}", rendered.images);
         for image in images_to_mirror(release) {
             let young = ["/csi-vsphere/driver:v3.8.0", "/csi-vsphere/syncer:v3.8.0"];
+            // Ours is pulled by the tag of the version it is released with.
             let excused = embedded().why_unavailable(&image).is_some()
+                || release.implementation == Implementation::Rust
                 || young.iter().any(|name| image.tagged().ends_with(name));
             assert!(image.digest.is_some() || excused, "{at}: {image}");
         }
@@ -415,4 +417,61 @@ fn the_webhook_never_stands_in_the_way() {
     );
     profile.kubernetes = "1.27.3".parse().unwrap();
     assert!(webhook(&profile, "3.2.0").get("matchConditions").is_none(), "1.27 does not know them");
+}
+
+#[test]
+fn the_cloud_controller_of_this_project_takes_upstreams_place_with_less() {
+    let version = env!("CARGO_PKG_VERSION").parse().unwrap();
+    let ours = embedded().find(Driver::Cpi, Implementation::Rust, &version).unwrap();
+    let theirs = embedded().of(Driver::Cpi, Implementation::Upstream).next_back().unwrap();
+    let (ours, theirs) = (render(ours, &plain()).unwrap(), render(theirs, &plain()).unwrap());
+    let name = "vsphere-cloud-controller-manager";
+    let set = |of: &Rendered| of.find("DaemonSet", name).unwrap().0.clone();
+    let (set, other) = (set(&ours), set(&theirs));
+    for same in ["/metadata/namespace", "/spec/selector", "/spec/template/spec/tolerations"] {
+        assert_eq!(set.pointer(same), other.pointer(same), "{same}");
+    }
+    let pod = &set["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["name"], name);
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(container["securityContext"]["runAsUser"], 65532);
+    assert!(ours.find("PodDisruptionBudget", name).is_some());
+    // No object of the two is the same but the DaemonSet: rights do not mix while one follows the other.
+    let shared = ours.objects.iter().filter(|o| theirs.find(o.kind(), o.name()).is_some());
+    assert_eq!(shared.map(Object::kind).collect::<Vec<_>>(), ["DaemonSet"]);
+    let rules = |kind| ours.objects.iter().filter(move |o| o.kind() == kind);
+    let cluster: Vec<_> = rules("ClusterRole").map(|o| o.0["rules"].clone()).collect();
+    assert_eq!(
+        cluster,
+        [json!([
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch", "delete"] },
+            { "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] },
+            { "apiGroups": [""], "resources": ["events"], "verbs": ["create"] },
+        ])]
+    );
+    let secrets = rules("Role").flat_map(|o| o.0["rules"].as_array().unwrap().clone());
+    let secrets: Vec<_> = secrets.filter(|rule| rule["resources"] == json!(["secrets"])).collect();
+    assert_eq!(secrets.len(), 1);
+    assert_eq!(secrets[0]["resourceNames"], json!(["cpi-global-secret"]));
+}
+
+#[test]
+fn one_control_plane_node_has_no_budget_and_nodes_can_be_kept() {
+    let version = env!("CARGO_PKG_VERSION").parse().unwrap();
+    let ours = embedded().find(Driver::Cpi, Implementation::Rust, &version).unwrap();
+    let mut profile = plain();
+    profile.placement.nodes = 1;
+    profile.cpi.keep_nodes = true;
+    profile.cpi.secret = "mine".to_owned();
+    profile.cpi.secret_namespaces = vec!["vault".to_owned()];
+    let rendered = render(ours, &profile).unwrap();
+    assert!(!rendered.objects.iter().any(|o| o.kind() == "PodDisruptionBudget"));
+    let text = serde_json::to_string(&rendered.objects).unwrap();
+    assert!(text.contains("SKIP_NODE_DELETION"), "{text}");
+    let mut roles = rendered.objects.iter().filter(|o| o.kind() == "Role");
+    let there = roles.find(|o| o.namespace() == "vault").unwrap();
+    assert_eq!(there.0["rules"][0]["resourceNames"], json!(["mine"]));
 }

@@ -44,6 +44,8 @@ fn a_catalog_is_built_signed_and_checked() {
     let checked = said(&at, &["check", "bundle.json", "--key", key]);
     assert!(checked.starts_with("serial 2, "), "{checked}");
     assert!(checked.contains("CSI: 26 releases, 2.7.0 to 3.8.0"), "{checked}");
+    let ours = format!("CPI: 1 release by this project, {}\n", env!("CARGO_PKG_VERSION"));
+    assert!(checked.contains(&ours), "{checked}");
 
     let text = std::fs::read_to_string(at.path().join("bundle.json")).unwrap();
     at.write("forged.json", text.replacen("Ii", "Ij", 1)).unwrap();
@@ -109,6 +111,25 @@ fn a_release_is_added_from_a_published_manifest_without_a_new_operator() {
         ],
     );
     assert!(rendered.contains("mirror.example.com/cpi:v1.37.0"), "{rendered}");
+}
+
+#[test]
+fn the_cloud_controller_of_this_project_is_explained_listed_and_rendered() {
+    let at = Workdir::new("tool").unwrap();
+    let ours = ["--driver", "cpi", "--implementation", "rust"];
+    let version = env!("CARGO_PKG_VERSION");
+    let ask = |with: &[&str]| said(&at, &[with, &ours].concat());
+    let answer = ask(&["explain", "--kubernetes", "1.29.4", "--vsphere", "9.0"]);
+    assert!(answer.starts_with(&format!("Install {version}\n")), "{answer}");
+    let answer = ask(&["explain", "--kubernetes", "1.21.4", "--vsphere", "8.0"]);
+    assert!(
+        answer.contains(&format!("{version}    It supports Kubernetes 1.24 to 1.36")),
+        "{answer}"
+    );
+    let image = format!("ghcr.io/vmware-tanzu/vdo-cloud-controller:{version}");
+    assert_eq!(ask(&["images"]), format!("{image}\n"));
+    let rendered = ask(&["render", "--version", version, "--kubernetes", "1.36"]);
+    assert!(rendered.contains(&image), "{rendered}");
 }
 
 #[test]

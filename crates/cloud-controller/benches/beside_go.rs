@@ -22,7 +22,9 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use testkit::{ControlPlane, FaultProxy, Inventory, Process, Vcenter, Vm, Workdir};
+use testkit::{
+    CloudController, ControlPlane, FaultProxy, Inventory, Process, Vcenter, Vm, Workdir,
+};
 use tokio::{task::JoinSet, time::Instant};
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -102,33 +104,14 @@ impl Field {
 
     fn ours(&self) -> Process {
         let program = Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
-        let arguments = [
-            format!("--cloud-config={}", self.configuration().display()),
-            format!("--kubeconfig={}", self.plane.kubeconfig().display()),
-            "--leader-elect=false".into(),
-            "--secure-port=0".into(),
-        ];
-        Process::spawn(program, "ours", arguments, &[], &self.workdir).unwrap()
+        let ours = CloudController::on(&self.configuration());
+        ours.run(program, "ours", &self.plane, &self.workdir).unwrap()
     }
 
-    fn go(&self, more: &[&str]) -> Process {
-        let kubeconfig = self.plane.kubeconfig();
-        let of = |flag: &str| format!("--{flag}={}", kubeconfig.display());
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut arguments = vec![
-            "--cloud-provider=vsphere".into(),
-            format!("--cloud-config={}", self.configuration().display()),
-            of("kubeconfig"),
-            of("authentication-kubeconfig"),
-            of("authorization-kubeconfig"),
-            "--leader-elect=false".into(),
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={port}"),
-            "--webhook-secure-port=0".into(),
-        ];
-        arguments.extend(more.iter().map(ToString::to_string));
-        let program = testkit::peer("vsphere-cloud-controller-manager");
-        Process::spawn(&program, "go", arguments, &[], &self.workdir).unwrap()
+    fn go(&self, more: &[(&str, &str)]) -> Process {
+        let go = CloudController::on(&self.configuration());
+        let go = more.iter().fold(go, |go, (flag, value)| go.set(flag, value));
+        go.upstream("go", &self.plane, &self.workdir).unwrap()
     }
 
     /// Makes every node anew: Ready and tainted.
@@ -389,7 +372,7 @@ async fn go_rounds() {
     let ours = field.ours();
     field.initialised(Duration::from_mins(1)).await;
     drop(ours);
-    let process = field.go(&["--node-status-update-frequency=1s"]);
+    let process = field.go(&[("node-status-update-frequency", "1s")]);
     field.until_quiet(Duration::from_secs(10)).await;
     field.vcenter.forget_calls().await;
     tokio::time::sleep(Duration::from_secs(45)).await;

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::*;
 use k8s_openapi::api::core::v1::Node as KubeNode;
-use testkit::{ControlPlane, Inventory, Nic, Node, Process, Vm};
+use testkit::{CloudController, ControlPlane, Inventory, Nic, Node, Process, Vm};
 
 fn nic(network: &str, addresses: &[&str]) -> Nic {
     let addresses = addresses.iter().map(ToString::to_string).collect();
@@ -112,25 +112,12 @@ fn shown(node: &KubeNode) -> (String, Vec<String>, BTreeMap<String, String>) {
 }
 
 fn go(stage: &Stage) -> Process {
-    // The Go controller serves two families only with this switch.
-    let kubeconfig = stage.plane.kubeconfig();
-    let of = |flag: &str| format!("--{flag}={}", kubeconfig.display());
-    let arguments = [
-        "--cloud-provider=vsphere".into(),
-        format!("--cloud-config={}", stage.configuration(DUAL).display()),
-        of("kubeconfig"),
-        of("authentication-kubeconfig"),
-        of("authorization-kubeconfig"),
-        "--leader-elect=false".into(),
-        "--bind-address=127.0.0.1".into(),
-        format!("--secure-port={}", free_port()),
-        "--webhook-secure-port=0".into(),
-        "--node-status-update-frequency=3s".into(),
-        "--concurrent-node-syncs=4".into(),
-    ];
-    let program = testkit::peer("vsphere-cloud-controller-manager");
-    let switch = [("ENABLE_ALPHA_DUAL_STACK", "1")];
-    Process::spawn(&program, "go-cpi", arguments, &switch, &stage.workdir).unwrap()
+    let go = CloudController::on(&stage.configuration(DUAL))
+        .set("node-status-update-frequency", "3s")
+        .set("concurrent-node-syncs", "4")
+        // The Go controller serves two families only with this switch.
+        .environment("ENABLE_ALPHA_DUAL_STACK", "1");
+    go.upstream("go-cpi", &stage.plane, &stage.workdir).unwrap()
 }
 
 const OURS: &str = "vsphere-cloud-controller-manager/0";

@@ -79,6 +79,13 @@ impl CloudController {
         self
     }
 
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Only on this machine, on no port that somebody else may have.
     fn here(self) -> Self {
         self.set("bind-address", "127.0.0.1").set("secure-port", "0")

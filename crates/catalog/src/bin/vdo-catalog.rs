@@ -49,6 +49,22 @@ impl From<DriverName> for Driver {
     }
 }
 
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Maker {
+    #[default]
+    Upstream,
+    Rust,
+}
+
+impl From<Maker> for Implementation {
+    fn from(maker: Maker) -> Self {
+        match maker {
+            Maker::Upstream => Self::Upstream,
+            Maker::Rust => Self::Rust,
+        }
+    }
+}
+
 /// Where `embedded` stands for the catalog in this program, and `-` for standard input.
 #[derive(Subcommand)]
 enum Command {
@@ -123,6 +139,9 @@ enum Command {
         /// Only this driver's.
         #[arg(long)]
         driver: Option<DriverName>,
+        /// Only those by this maker.
+        #[arg(long)]
+        implementation: Option<Maker>,
         /// Only this version's.
         #[arg(long)]
         version: Option<Version>,
@@ -135,6 +154,9 @@ enum Command {
         /// Which driver.
         #[arg(long)]
         driver: DriverName,
+        /// Whose driver.
+        #[arg(long, default_value = "upstream")]
+        implementation: Maker,
         /// The cluster's version.
         #[arg(long)]
         kubernetes: KubernetesVersion,
@@ -153,6 +175,9 @@ enum Command {
         /// Which driver.
         #[arg(long)]
         driver: DriverName,
+        /// Whose driver.
+        #[arg(long, default_value = "upstream")]
+        implementation: Maker,
         /// Its version.
         #[arg(long)]
         version: Version,
@@ -217,9 +242,11 @@ fn run(command: Command) -> Result<String, Whatever> {
                 KubernetesRange { min: kubernetes_min, max: kubernetes_max, tolerates: None };
             add_published(&catalog, driver.into(), version, kubernetes, vsphere_min, &files)
         }
-        Command::Images { catalog, driver, version } => {
+        Command::Images { catalog, driver, implementation, version } => {
             let wanted = |release: &&Release| {
                 driver.is_none_or(|driver| Driver::from(driver) == release.driver)
+                    && implementation
+                        .is_none_or(|maker| Implementation::from(maker) == release.implementation)
                     && version.as_ref().is_none_or(|version| *version == release.version)
             };
             let catalog = open(&catalog)?;
@@ -230,13 +257,18 @@ fn run(command: Command) -> Result<String, Whatever> {
             }
             Ok(answer)
         }
-        Command::Explain { catalog, driver, kubernetes, vsphere, installed } => {
-            Ok(explain(&open(&catalog)?, driver.into(), kubernetes, &vsphere, installed))
+        Command::Explain { catalog, driver, implementation, kubernetes, vsphere, installed } => {
+            let request = Request {
+                implementation: implementation.into(),
+                policy: Policy::Latest,
+                installed,
+            };
+            Ok(explain(&open(&catalog)?, driver.into(), kubernetes, &vsphere, &request))
         }
-        Command::Render { catalog, driver, version, kubernetes, mirror } => {
+        Command::Render { catalog, driver, implementation, version, kubernetes, mirror } => {
             let catalog = open(&catalog)?;
             let release = catalog
-                .find(driver.into(), Implementation::Upstream, &version)
+                .find(driver.into(), implementation.into(), &version)
                 .with_whatever_context(|| format!("{version} is not in the catalog"))?;
             let mut profile = Profile::new(kubernetes);
             profile.images.rewrite = mirror.as_deref().map(Rewrite::mirror).unwrap_or_default();
@@ -288,17 +320,20 @@ fn check(file: &str, keys: &[PublicKey]) -> Result<String, Whatever> {
     if let Some(expires) = catalog.expires {
         say!(answer, "expires {expires}");
     }
-    for driver in [Driver::Cpi, Driver::Csi] {
-        let versions: Vec<_> =
-            catalog.releases.iter().filter(|release| release.driver == driver).collect();
-        if let (Some(first), Some(last)) = (versions.first(), versions.last()) {
-            say!(
-                answer,
-                "{driver}: {} releases, {} to {}",
-                versions.len(),
-                first.version,
-                last.version
-            );
+    for (driver, maker, by) in [
+        (Driver::Cpi, Implementation::Upstream, ""),
+        (Driver::Cpi, Implementation::Rust, " by this project"),
+        (Driver::Csi, Implementation::Upstream, ""),
+        (Driver::Csi, Implementation::Rust, " by this project"),
+    ] {
+        let mut versions = catalog.of(driver, maker).map(|release| &release.version);
+        let count = versions.clone().count();
+        match (versions.next(), versions.next_back()) {
+            (Some(only), None) => say!(answer, "{driver}: 1 release{by}, {only}"),
+            (Some(first), Some(last)) => {
+                say!(answer, "{driver}: {count} releases{by}, {first} to {last}");
+            }
+            _ => {}
         }
     }
     Ok(answer)
@@ -366,7 +401,7 @@ fn explain(
     driver: Driver,
     kubernetes: KubernetesVersion,
     vsphere: &[VsphereVersion],
-    installed: Option<Version>,
+    request: &Request,
 ) -> String {
     let mut answer = String::new();
     let vcenter = |(n, version): (usize, &VsphereVersion)| Vcenter {
@@ -383,9 +418,7 @@ fn explain(
         rewrite: Rewrite::default(),
         today: None,
     };
-    let request =
-        Request { implementation: Implementation::Upstream, policy: Policy::Latest, installed };
-    let decision = choose(catalog, &seen, driver, &request);
+    let decision = choose(catalog, &seen, driver, request);
     match &decision.action {
         Action::Install(version) => say!(answer, "Install {version}"),
         Action::Keep(version) => say!(answer, "Keep {version}"),

@@ -3,18 +3,18 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use catalog::{
+    Driver, Implementation,
+    manifest::{self, Object, Profile, Stage as When},
+};
 use k8s_openapi::{
     ByteString,
-    api::{
-        core::v1::{Event, Node as KubeNode, Secret, ServiceAccount},
-        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-    },
+    api::core::v1::{Event, Node as KubeNode, Secret},
 };
 use kube::{
-    Api, Client, Resource,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use testkit::{
     ControlPlane, ControlPlaneBuilder, Inventory, Node, Nodes, Process, Role as VcenterRole, User,
     Vcenter, VcenterUser, Workdir, eventually,
@@ -27,8 +27,6 @@ pub(crate) const SECRET: &str = "vsphere-cloud-secret";
 
 pub(crate) const USER: &str = "ccm@vsphere.local";
 pub(crate) const PASSWORD: &str = "cloud-Contr0ller!";
-
-const RBAC: &str = include_str!("../../deploy/rbac.yaml");
 
 pub(crate) struct Stage {
     pub(crate) nodes: Nodes,
@@ -112,25 +110,6 @@ impl Stage {
         arguments.extend(flags.iter().map(ToString::to_string));
         let program = std::path::Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
         Process::spawn(program, label, arguments, environment, &self.workdir).unwrap()
-    }
-
-    /// The Go controller, with the same configuration.
-    pub(crate) fn go(&self, more: &str, port: u16) -> Process {
-        let kubeconfig = self.plane.kubeconfig();
-        let of = |flag: &str| format!("--{flag}={}", kubeconfig.display());
-        let arguments = [
-            "--cloud-provider=vsphere".into(),
-            format!("--cloud-config={}", self.configuration(more).display()),
-            of("kubeconfig"),
-            of("authentication-kubeconfig"),
-            of("authorization-kubeconfig"),
-            "--leader-elect=false".into(),
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={port}"),
-            "--webhook-secure-port=0".into(),
-        ];
-        let program = testkit::peer("vsphere-cloud-controller-manager");
-        Process::spawn(&program, "go-cpi", arguments, &[], &self.workdir).unwrap()
     }
 
     pub(crate) fn api(&self) -> Api<KubeNode> {
@@ -230,48 +209,27 @@ impl Stage {
     }
 }
 
+/// Grants the controller what it is granted by whoever installs it, and no more.
 async fn allow(client: &Client) {
-    for document in RBAC.split("\n---\n") {
-        let kind = document.lines().find_map(|line| line.strip_prefix("kind: ")).unwrap();
-        match kind {
-            "ServiceAccount" => create_in::<ServiceAccount>(client, document).await,
-            "Role" => create_in::<Role>(client, document).await,
-            "RoleBinding" => create_in::<RoleBinding>(client, document).await,
-            "ClusterRole" => create::<ClusterRole>(Api::all(client.clone()), document).await,
-            "ClusterRoleBinding" => {
-                create::<ClusterRoleBinding>(Api::all(client.clone()), document).await;
-            }
-            other => panic!("{other}"),
-        }
+    let version = env!("CARGO_PKG_VERSION").parse().unwrap();
+    let release = catalog::embedded().find(Driver::Cpi, Implementation::Rust, &version).unwrap();
+    let mut profile = Profile::new("1.36".parse().unwrap());
+    profile.cpi.secret = SECRET.into();
+    let rendered = manifest::render(release, &profile).unwrap();
+    for object in rendered.objects.iter().filter(|object| object.stage() == When::Access) {
+        // Namespaces come a moment after the API server.
+        eventually("an account or a role is created", 30, async || apply(client, object).await)
+            .await;
     }
 }
 
-async fn create_in<K>(client: &Client, document: &str)
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + DeserializeOwned
-        + Serialize
-        + Clone
-        + std::fmt::Debug,
-{
-    let object: K = serde_saphyr::from_str(document).unwrap();
-    let namespace = object.meta().namespace.clone().unwrap();
-    create(Api::<K>::namespaced(client.clone(), &namespace), document).await;
-}
-
-async fn create<K>(api: Api<K>, document: &str)
-where
-    K: Resource + DeserializeOwned + Serialize + Clone + std::fmt::Debug,
-{
-    let object: K = serde_saphyr::from_str(document).unwrap();
-    // Namespaces come a moment after the API server.
-    eventually("an RBAC object is created", 30, async || {
-        match api.create(&PostParams::default(), &object).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            other => other.map(drop),
-        }
-    })
-    .await;
+/// Applies an object of any kind.
+pub(crate) async fn apply(client: &Client, object: &Object) -> Result<(), String> {
+    let id = operator::facts::ObjectId::of(object);
+    let api = operator::act::api_of(client, &id).map_err(|e| e.to_string())?;
+    let parameters = PatchParams::apply("test").force();
+    let applied = api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await;
+    applied.map(drop).map_err(|e| e.to_string())
 }
 
 pub(crate) fn has_taint(node: &KubeNode, key: &str) -> bool {
