@@ -92,3 +92,33 @@ fn every_annotation_and_finding_in_the_book_exists() {
         }
     }
 }
+
+/// The text of every Rust source of the project.
+fn sources(folder: &std::path::Path, into: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_rule_has_tests_and_they_exist() {
+    let mut all = String::new();
+    sources(&testkit::repository().join("crates"), &mut all);
+    let page = page("testing");
+    let (_, table) = page.split_once("| rule | tests |").unwrap();
+    let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    for (number, row) in rows.iter().enumerate() {
+        assert!(row.starts_with(&format!("| {} ", number + 1)), "{row}");
+        let tests: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "{row}");
+        for test in tests {
+            assert!(all.contains(&format!("fn {test}(")), "there is no test {test}");
+        }
+    }
+    assert_eq!(rows.len(), 12, "design.md has twelve rules");
+}
