@@ -70,8 +70,8 @@ enum Known {
     Ended(Box<TaskInfo>),
     /// vCenter does not know it.
     Lost,
-    /// Nobody looks any more.
-    ShutDown,
+    /// Nobody looks any more, and why.
+    Unwatched(Box<Error>),
 }
 
 /// A task that was started. It goes on in vCenter whether or not anybody waits for it.
@@ -108,6 +108,13 @@ impl Shared {
         let mut waiting = self.lock();
         waiting.retain(|_, sender| !sender.is_closed());
         waiting.keys().cloned().collect()
+    }
+
+    /// Tells everybody who waits that nobody looks any more.
+    fn give_up(&self, error: &Error) {
+        for (_, sender) in self.lock().drain() {
+            sender.send_replace(Known::Unwatched(Box::new(error.clone())));
+        }
     }
 
     fn learn(&self, task: &MoRef, known: Known) {
@@ -155,12 +162,10 @@ impl Client {
 }
 
 impl Tasks {
-    /// Ends the waiting of everybody.
-    pub(crate) fn stop(&self) {
+    /// Ends the waiting of everybody, because of `error`.
+    pub(crate) fn stop(&self, error: &Error) {
         self.runner.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
-        for (_, sender) in self.shared.lock().drain() {
-            sender.send_replace(Known::ShutDown);
-        }
+        self.shared.give_up(error);
     }
 }
 
@@ -175,7 +180,7 @@ impl Task {
         match &*self.known.borrow() {
             Known::Running(percent) => *percent,
             Known::Ended(_) => 100,
-            Known::Lost | Known::ShutDown => 0,
+            Known::Lost | Known::Unwatched(_) => 0,
         }
     }
 
@@ -195,7 +200,10 @@ impl Task {
         let ended = self.known.wait_for(|known| !matches!(known, Known::Running(_)));
         let known = match tokio::time::timeout(within, ended).await {
             Ok(Ok(known)) => Some(known.clone()),
-            Ok(Err(_)) => Some(Known::ShutDown),
+            Ok(Err(_)) => {
+                let address = address.clone();
+                Some(Known::Unwatched(Box::new(Error::ShutDown { address })))
+            }
             Err(_) => None,
         };
         let Some(known) = known else {
@@ -221,7 +229,8 @@ impl Task {
                 _ => Ok(info.result),
             },
             Known::Lost => Err(Error::TaskLost { address, method, task: self.reference }),
-            Known::Running(_) | Known::ShutDown => Err(Error::ShutDown { address }),
+            Known::Unwatched(error) => Err(*error),
+            Known::Running(_) => Err(Error::ShutDown { address }),
         }
     }
 
@@ -241,6 +250,8 @@ async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::
         let Some(client) = client.upgrade() else { return };
         match follow(&client, &shared, &mut failures).await {
             Ok(()) => failures = 0,
+            // Waiting would bring nothing: what is told is why.
+            Err(error) if is_final(&error) => shared.give_up(&error),
             Err(error) => {
                 failures += 1;
                 debug!(vcenter = client.address(), error = %error.story(), "cannot follow tasks");
@@ -249,6 +260,14 @@ async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::
             }
         }
     }
+}
+
+/// Whether nothing will be learned of any task before somebody does something about it.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::LoginRefused { .. } | Error::ShutDown { .. } | Error::OtherVcenter { .. }
+    )
 }
 
 /// Follows all tasks until nobody waits any more.
