@@ -168,7 +168,9 @@ impl Client {
         self.inner.session.replace(credentials).await
     }
 
-    /// Ends the session in vCenter. Every call on this client and its clones fails from here on.
+    /// Ends the sessions in vCenter, also one that is being opened just now. Every call on this
+    /// client and its clones fails from here on, and whoever waits for a task is told. Takes no
+    /// longer than five seconds, whatever vCenter does.
     pub async fn shut_down(&self) {
         self.inner.beside.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         self.inner.tasks.stop(&Error::ShutDown { address: self.address().to_owned() });
@@ -202,6 +204,11 @@ impl Client {
 
     pub(crate) fn expired(&self, ticket: &Ticket) {
         self.inner.session.expired(Side::Soap, ticket);
+    }
+
+    /// Whether nobody else holds this client.
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.inner) <= 1
     }
 
     /// A clone that does not keep the client alive.
@@ -331,7 +338,10 @@ fn respite(limits: &Limits, attempt: u32, asked: Option<Duration>) -> Duration {
 
 /// Touches sessions that nobody uses, so that vCenter does not end them.
 async fn keep_alive(client: Weak<Inner>, limits: Limits) {
+    let mut next = limits.keep_alive.min(limits.rest_keep_alive);
     loop {
+        // First: the client is still being made when this starts.
+        tokio::time::sleep(next.max(Duration::from_millis(10))).await;
         let Some(inner) = client.upgrade() else { return };
         let client = Client { inner };
         let soap = until_touched(client.inner.session.idle(Side::Soap), limits.keep_alive);
@@ -349,8 +359,7 @@ async fn keep_alive(client: Weak<Inner>, limits: Limits) {
             }
         };
         tokio::join!(touch_soap, touch_rest);
-        drop(client);
-        tokio::time::sleep(soap.min(rest).max(Duration::from_millis(10))).await;
+        next = soap.min(rest);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::client::{Client, WeakClient, pause};
@@ -61,6 +62,9 @@ managed! {
         }
     }
 }
+
+/// How long the filter is kept while nobody waits.
+const LINGER: Duration = Duration::from_secs(30);
 
 /// What is known of a task.
 #[derive(Debug, Clone)]
@@ -254,6 +258,10 @@ async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::
             Err(error) if is_final(&error) => shared.give_up(&error),
             Err(error) => {
                 failures += 1;
+                if error.is_not_authenticated() && failures == 1 {
+                    // The session was ended, vCenter is well.
+                    continue;
+                }
                 debug!(vcenter = client.address(), error = %error.story(), "cannot follow tasks");
                 drop(client);
                 tokio::time::sleep(pause(&limits, failures)).await;
@@ -270,7 +278,7 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-/// Follows all tasks until nobody waits any more.
+/// Follows all tasks until nobody has waited for a while.
 async fn follow(client: &Client, shared: &Shared, failures: &mut u32) -> Result<(), Error> {
     let ticket = client.ticket().await?;
     let outcome = match Collector::new(client, ticket.clone()).await {
@@ -298,12 +306,14 @@ async fn follow_with(
     let properties = vec![PropertySpec::new("Task", TaskObject::INFO.iter().copied())];
     let view = View::List { objects: Vec::new() };
     collector.look_at(client, properties, Vec::new(), vec![view]).await?;
-    *failures = 0;
     let Some(list) = collector.list() else { return Ok(()) };
     let mut watched = Watched::new();
     loop {
         sync(client, shared, &list, &mut watched).await?;
-        if watched.is_empty() {
+        if shared.wanted().is_empty() {
+            if linger(client, shared).await {
+                continue;
+            }
             return Ok(());
         }
         let waited = {
@@ -316,6 +326,7 @@ async fn follow_with(
                 }
             }
         };
+        *failures = 0;
         for change in waited.changes {
             match change {
                 Change::Enter(task) | Change::Modify(task, _) => {
@@ -336,6 +347,20 @@ async fn follow_with(
             }
         }
     }
+}
+
+/// Keeps the filter for the next task, without a call: tasks seldom come alone. Returns whether one
+/// came before it was time to clear the filter away.
+async fn linger(client: &Client, shared: &Shared) -> bool {
+    let until = Instant::now() + LINGER;
+    while shared.wanted().is_empty() {
+        if Instant::now() >= until || client.is_last() {
+            return false;
+        }
+        // Now and then it is looked whether the client is still in use.
+        let _ = tokio::time::timeout(Duration::from_secs(1), shared.more.notified()).await;
+    }
+    true
 }
 
 /// The tasks on vCenter's list, with what it last said of each. It does not say it again to
@@ -361,16 +386,13 @@ async fn sync(
         watched.keys().filter(|task| !wanted.contains(task)).cloned().collect();
     // Tasks that ended are only taken off the list when there is something to add, or enough of
     // them.
-    if add.is_empty() && remove.len() < 32 && !wanted.is_empty() {
+    if add.is_empty() && remove.len() < 32 {
         return Ok(());
     }
     for task in &remove {
         watched.remove(task);
     }
     watched.extend(add.iter().map(|task| (task.clone(), None)));
-    if wanted.is_empty() {
-        return Ok(());
-    }
     for unknown in list.modify(client, &add, &remove).await? {
         watched.remove(&unknown);
         shared.learn(&unknown, Known::Lost);

@@ -326,8 +326,7 @@ impl Wire {
         let in_header =
             if service == Service::Vim { None } else { secret.map(|c| c.trim_matches('"')) };
         let namespace = service.namespace();
-        let body =
-            Zeroizing::new(envelope::request(namespace, method.name, this, args, in_header));
+        let body = Zeroizing::new(envelope::request(namespace, method.name, this, args, in_header));
         trail::request(self.name(), method.name, &body);
         let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/xml; charset=utf-8"))];
         if let Ok(action) = HeaderValue::from_str(&action) {

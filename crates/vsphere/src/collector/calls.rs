@@ -11,9 +11,9 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::session::{Side, Ticket};
-use crate::soap::XmlError;
 use crate::soap::codec::{Decode, Encode};
 use crate::soap::stream::child;
+use crate::soap::{Fault, FaultKind, XmlError};
 use crate::wire::{Method, Nature, ReplyStream};
 
 /// Reads properties of `T` from all the objects the spec leads to, once. Nothing of the reply is
@@ -53,7 +53,11 @@ async fn retrieve_once<T: Managed>(
         let method = Method::read("ContinueRetrievePropertiesEx");
         reply = client.wire().stream(method, &collector, args, Some(&ticket.secret)).await?;
     }
-    reply.finish().await
+    reply.finish().await?;
+    match session_lost(all) {
+        Some(fault) => Err(client.wire().fault(method.name, fault.clone())),
+        None => Ok(()),
+    }
 }
 
 /// A part of a `RetrieveResult`.
@@ -92,6 +96,12 @@ async fn page<T: Managed>(
             Some(Part::Nothing) => {}
         }
     }
+}
+
+/// A session that ended may show in the properties instead of in the call: nothing was read then.
+fn session_lost<T>(found: &[Found<T>]) -> Option<&Fault> {
+    let missing = found.iter().flat_map(|found| &found.missing);
+    missing.map(|missing| &missing.fault).find(|fault| fault.kind == FaultKind::NotAuthenticated)
 }
 
 /// An answer that brings nothing and comes sooner than this is not what was asked for.

@@ -201,8 +201,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&vm, &silent), Absence::Unreachable, "{silent:?}");
         }
-        let away =
-            Error::Unavailable { address: "vc".to_owned(), status: 503, retry_after: None };
+        let away = Error::Unavailable { address: "vc".to_owned(), status: 503, retry_after: None };
         assert_eq!(verdict(&vm, &away), Absence::Unreachable);
     }
 }

@@ -106,13 +106,8 @@ impl Departures {
 
     fn put(&mut self, departure: Departure, told: bool) {
         let reference = departure.object.reference().clone();
-        let number = match self.known.get(&reference) {
-            Some(known) => known.number,
-            None => {
-                self.counter += 1;
-                self.counter
-            }
-        };
+        let number = self.known.get(&reference).map_or(self.counter + 1, |known| known.number);
+        self.counter = self.counter.max(number);
         let (side, other) = if departure.gone().is_some() {
             (&mut self.gone, &mut self.open)
         } else {

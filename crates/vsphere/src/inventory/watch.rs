@@ -421,8 +421,7 @@ impl Follower {
                     Standing::Absent(absence) => absence,
                     Standing::Present => Absence::Elsewhere,
                 };
-                let news =
-                    self.inventory.change(|tree| tree.departed.settle(&reference, absence));
+                let news = self.inventory.change(|tree| tree.departed.settle(&reference, absence));
                 if let Some(departure) = news {
                     debug!(vcenter = self.client.address(), object = %reference, absence = ?departure.absence, "left");
                     self.inventory.tell(Event::Left(departure));

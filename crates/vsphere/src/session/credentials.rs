@@ -98,6 +98,7 @@ impl Eq for Credentials {}
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).field("password", &"***").finish()
+        let Self { user, proof: Proof::Password(_) } = self;
+        f.debug_struct("Credentials").field("user", user).field("password", &"***").finish()
     }
 }

@@ -294,9 +294,7 @@ impl Incoming {
         while let Some(chunk) = self.chunk().await? {
             body.extend_from_slice(chunk.as_ref());
         }
-        String::from_utf8(body)
-            .map(Zeroizing::new)
-            .map_err(|_| self.unreadable(XmlError::NotText))
+        String::from_utf8(body).map(Zeroizing::new).map_err(|_| self.unreadable(XmlError::NotText))
     }
 
     /// How long the reply asks to be left alone: `Retry-After` in seconds. A date in its place is
