@@ -17,7 +17,7 @@ use crate::text::{CatalogUrl, ObjectName, Span};
     kind = "CompatibilityConfig",
     namespaced,
     status = "CompatibilityConfigStatus",
-    category = "vdo",
+    category = "vsphere",
     derive = "PartialEq",
     derive = "Default",
     // The predecessor stored objects without a spec; one of them must not end a watch of all. (The

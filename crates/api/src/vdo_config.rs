@@ -44,7 +44,7 @@ pub use storage_provider::{
     namespaced,
     status = "VDOConfigStatus",
     shortname = "vdo",
-    category = "vdo",
+    category = "vsphere",
     derive = "PartialEq",
     derive = "Default",
     // The predecessor stored objects without a spec; one of them must not end a watch of all. (The

@@ -18,7 +18,7 @@ use crate::text::{ObjectName, Thumbprint, VcenterAddress};
     namespaced,
     status = "VsphereCloudConfigStatus",
     shortname = "vcc",
-    category = "vdo",
+    category = "vsphere",
     derive = "PartialEq",
     derive = "Default",
     // The predecessor stored objects without a spec; one of them must not end a watch of all. (The

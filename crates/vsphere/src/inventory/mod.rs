@@ -12,10 +12,8 @@
 
 mod absence;
 mod apply;
-mod departures;
 mod model;
 mod parts;
-mod patience;
 mod retrieve;
 mod selection;
 mod tree;

@@ -5,4 +5,3 @@ pub(crate) mod http;
 pub(crate) mod observe;
 pub(crate) mod redact;
 pub(crate) mod tls;
-pub(crate) mod trail;

@@ -179,7 +179,7 @@ catalogue! {
         seen: "{node}: kubelet was told {wanted}, the cloud provider picks {picked} ({reason})",
         why: "The node is not initialised, or its address changes and connections to its kubelet fail. VMware Tools list interfaces in their own order, those of the network plugin and virtual addresses among them.",
         remedy: [
-            "Say which network counts: cloudProvider.nodes.internalNetworkSubnetCidr: {subnet}",
+            "Say which network counts: cloudProvider.nodes.internalSubnets: [{subnet}]",
             "Or hide the others from VMware Tools on {node}: [guestinfo] exclude-nics=cali*,antrea*,veth*,cni*,flannel*   in /etc/vmware-tools/tools.conf",
         ],
     }

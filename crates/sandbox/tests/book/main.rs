@@ -1,0 +1,111 @@
+//! The book says what is so: every page is listed, every link leads somewhere, every name exists, every
+//! object is accepted, and every command is run, from the first page to the last, on one cluster.
+//!
+//! ```text
+//!   pages      blocks, links, headings and code words of a page
+//!   names      flags, fields, finding codes and targets that exist
+//!   programs   ours and kubectl, built as the tests are
+//!   reader     someone who types what the book says, on a real control plane
+//! ```
+#![allow(
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a failed unwrap fails the test"
+)]
+
+mod names;
+mod pages;
+mod programs;
+mod reader;
+
+use std::collections::BTreeSet;
+
+use pages::Page;
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let listed: Vec<String> = pages::in_order().into_iter().map(|page| page.path).collect();
+    let once: BTreeSet<&String> = listed.iter().collect();
+    assert_eq!(once.len(), listed.len(), "a page is listed twice in docs/SUMMARY.md");
+    let all = pages::all();
+    let missing: Vec<&str> = all
+        .iter()
+        .map(|page| page.path.as_str())
+        .filter(|path| path.starts_with("docs/") && *path != "docs/SUMMARY.md")
+        .filter(|path| !listed.iter().any(|known| known == path))
+        .collect();
+    assert_eq!(
+        missing,
+        Vec::<&str>::new(),
+        "add them to docs/SUMMARY.md (findings: make generate)"
+    );
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading_that_are_there() {
+    let all = pages::all();
+    let mut broken = Vec::new();
+    for page in &all {
+        for link in page.links().iter().filter(|link| !link.contains("://")) {
+            if let Err(why) = follow(&all, page, link) {
+                broken.push(format!("{}: {link}: {why}", page.path));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+fn follow(all: &[Page], from: &Page, link: &str) -> Result<(), String> {
+    let (file, anchor) = link.split_once('#').map_or((link, None), |(f, a)| (f, Some(a)));
+    let mut path: Vec<&str> = from.path.split('/').collect();
+    if !file.is_empty() {
+        path.pop();
+    }
+    for part in file.split('/').filter(|part| !part.is_empty()) {
+        match part {
+            ".." => drop(path.pop().ok_or("leads out of the repository")?),
+            part => path.push(part),
+        }
+    }
+    let path = path.join("/");
+    if !testkit::repository().join(&path).exists() {
+        return Err("no such file".into());
+    }
+    let Some(anchor) = anchor else { return Ok(()) };
+    let page = all.iter().find(|page| page.path == path).ok_or("an anchor in no page")?;
+    if page.anchors().contains(anchor) { Ok(()) } else { Err("no such heading".into()) }
+}
+
+#[test]
+fn every_name_in_the_book_exists() {
+    let known = names::Known::gather();
+    let unknown: Vec<String> =
+        pages::all().iter().flat_map(|page| known.missing_in(page)).collect();
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}
+
+#[test]
+fn a_block_says_what_it_is_and_why_if_it_cannot_be_run() {
+    let languages = ["sh", "console", "yaml", "json", "toml", "rust", "text"];
+    let own = ["kubectl ", "vdoctl ", "vdo-catalog ", "$ "];
+    let mut wrong = Vec::new();
+    for page in pages::all().iter().filter(|page| !page.is_generated()) {
+        for block in page.blocks() {
+            let language = block.language.as_str();
+            if !language.is_empty() && !languages.contains(&language) {
+                wrong.push(format!("{}: `{language}` is none of {languages:?}", block.place));
+            }
+            let bare = language.is_empty() || language == "text";
+            if bare && own.iter().any(|start| block.text.starts_with(start)) {
+                wrong.push(format!("{}: commands are marked sh or console", block.place));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn what_the_book_tells_to_type_works() {
+    reader::reads(&pages::in_order()).await;
+}
