@@ -268,3 +268,101 @@ fn disruption_budget() -> Value {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> Vec<Value> {
+        let objects = objects();
+        let roles = objects.iter().filter(|o| matches!(o.kind(), "Role" | "ClusterRole"));
+        roles.flat_map(|role| role.0["rules"].as_array().unwrap().clone()).collect()
+    }
+
+    #[test]
+    fn rbac_names_every_resource_and_verb() {
+        for rule in rules() {
+            for part in ["apiGroups", "resources", "verbs"] {
+                let named = rule[part].as_array().unwrap();
+                assert!(!named.is_empty() && !named.contains(&json!("*")), "{rule}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_right_to_grant_rights_is_limited_to_the_drivers_roles_by_name() {
+        let grants = |rule: &&Value| {
+            let verbs = rule["verbs"].as_array().unwrap();
+            verbs.contains(&json!("escalate")) || verbs.contains(&json!("bind"))
+        };
+        let rules = rules();
+        let granting: Vec<&Value> = rules.iter().filter(grants).collect();
+        assert!(!granting.is_empty());
+        for rule in granting {
+            assert!(!rule["resourceNames"].as_array().unwrap().is_empty(), "{rule}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_holds_volumes_can_be_deleted_with_the_operators_rights() {
+        let kept = [
+            "namespaces",
+            "nodes",
+            "pods",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+            "volumeattachments",
+            "customresourcedefinitions",
+            "storageclasses",
+        ];
+        for rule in rules() {
+            let verbs = rule["verbs"].as_array().unwrap();
+            let deletes =
+                verbs.contains(&json!("delete")) || verbs.contains(&json!("deletecollection"));
+            let of = |kind: &str| rule["resources"].as_array().unwrap().contains(&json!(kind));
+            assert!(!deletes || !kept.iter().any(|kind| of(kind)), "{rule}");
+        }
+    }
+
+    #[test]
+    fn the_operator_starts_where_there_is_no_network_no_dns_and_no_initialised_node() {
+        let deployment = deployment();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["hostNetwork"], true);
+        assert_eq!(pod["dnsPolicy"], "Default");
+        let tolerated: Vec<&str> = pod["tolerations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|t| t["key"].as_str())
+            .collect();
+        let fresh = [
+            names::UNINITIALIZED,
+            "node.kubernetes.io/not-ready",
+            "node.kubernetes.io/network-unavailable",
+            "node-role.kubernetes.io/control-plane",
+        ];
+        for taint in fresh {
+            assert!(tolerated.contains(&taint), "{taint}");
+        }
+        let own = ["CustomResourceDefinition", "Namespace", "ServiceAccount", "Deployment"];
+        let own = own.into_iter().chain(["PodDisruptionBudget"]);
+        let own: Vec<&str> =
+            own.chain(["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]).collect();
+        for object in objects() {
+            assert!(own.contains(&object.kind()), "{} needs somebody else", object.kind());
+        }
+    }
+
+    #[test]
+    fn the_operator_may_do_nothing_to_the_machine_it_runs_on() {
+        let deployment = deployment();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod.get("volumes"), None, "no hostPath, nothing mounted");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        let container = &pod["containers"][0]["securityContext"];
+        assert_eq!(container["readOnlyRootFilesystem"], true);
+        assert_eq!(container["allowPrivilegeEscalation"], false);
+        assert_eq!(container["capabilities"]["drop"], json!(["ALL"]));
+    }
+}

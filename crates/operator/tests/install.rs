@@ -1,16 +1,19 @@
 //! One object in, running drivers out: on a real control plane, with the real upstream cloud
-//! controller reading what was rendered for it.
+//! controller and the real upstream storage controller reading what was rendered for them.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
+
+use std::time::Duration;
 
 use common::Stage;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use serde_json::json;
+use testkit::Process;
 
 #[tokio::test]
-async fn one_object_leads_to_running_drivers_and_initialised_nodes() {
+async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     let stage = Stage::set(2).await;
     let operator = stage.operator();
     stage
@@ -48,5 +51,22 @@ async fn one_object_leads_to_running_drivers_and_initialised_nodes() {
         "there are zones"
     );
     assert_eq!(class.parameters.unwrap()["storagepolicyname"], "Gold");
+
+    let (driver, socket) = stage.upstream_storage_controller().await;
+    let questions = [
+        format!("--csi.endpoint=unix://{}", socket.display()),
+        "--ginkgo.focus=Identity Service".into(),
+        "--ginkgo.no-color".into(),
+    ];
+    let sanity = testkit::peer("csi-sanity");
+    let asked = Process::spawn(&sanity, "csi-sanity", questions, &[], &stage.workdir).unwrap();
+    let ended = asked.wait(Duration::from_secs(60)).await;
+    assert!(ended.is_some_and(|ended| ended.success()), "{}\n{}", asked.tail(), driver.tail());
+    let log = asked.output() + &asked.log();
+    assert!(log.contains("Ran ") && !log.contains("Ran 0 of"), "Identity and Probe: {log}");
+    for write in stage.writes() {
+        let applied = write.starts_with("patch ") && write.contains("fieldManager=vdo");
+        assert!(applied, "every write is a server-side apply under one field manager: {write}");
+    }
     assert_eq!(stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");
 }

@@ -3,17 +3,21 @@
 
 mod common;
 
-use common::Stage;
+use api::VsphereCloudConfig;
+use common::{NAMESPACE, Stage};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     core::v1::Secret,
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
 };
 use serde_json::json;
-use testkit::{FaultProxy, VcenterUser, eventually};
+use testkit::{FaultProxy, Process, VcenterUser, eventually};
 
 const CSI: &str = "vmware-system-csi";
 
@@ -48,7 +52,52 @@ async fn new_credentials_are_proven_before_a_driver_sees_them() {
         after.metadata.generation, before.metadata.generation,
         "the storage driver reads a new password without a restart"
     );
+    no_secret_shows(&stage, &operator, &["not-the-password", "brand-new"]).await;
+    no_certificate_is_trusted_unasked(&stage).await;
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// Secrets are never logged, never in status, never in events, and in no object but Secrets.
+async fn no_secret_shows(stage: &Stage, operator: &Process, secrets: &[&str]) {
+    let mut shown = vec![("the log", operator.log() + &operator.output())];
+    shown.push(("the VDOConfig", serde_json::to_string(&stage.config().await).unwrap()));
+    for (what, plural) in [("Event", "events"), ("ConfigMap", "configmaps")] {
+        let group = if what == "Event" { "events.k8s.io" } else { "" };
+        let gvk = GroupVersionKind::gvk(group, "v1", what);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+        let api = Api::<DynamicObject>::all_with(stage.client(), &resource);
+        let all = api.list(&ListParams::default()).await.unwrap();
+        shown.push((what, serde_json::to_string(&all.items).unwrap()));
+    }
+    for secret in secrets {
+        for (place, text) in &shown {
+            assert!(!text.contains(secret), "{place} shows {secret}");
+        }
+    }
+}
+
+/// Without `insecure: true`, a thumbprint or an authority, a certificate nobody vouches for ends it
+/// before any password is sent.
+async fn no_certificate_is_trusted_unasked(stage: &Stage) {
+    stage.vcenter.forget_calls().await;
+    let vcenter = json!({
+        "metadata": {"name": "untrusted", "namespace": NAMESPACE},
+        "spec": {
+            "vcIp": stage.vcenter.address().to_string(), "insecure": false,
+            "credentials": "vc-credentials", "datacenters": ["DC0"],
+        },
+    });
+    let vcenter: VsphereCloudConfig = serde_json::from_value(vcenter).unwrap();
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
+    vcenters.create(&PostParams::default(), &vcenter).await.unwrap();
+    eventually("it is refused for its certificate", 30, async || {
+        let status = vcenters.get("untrusted").await.unwrap().status.unwrap_or_default();
+        let text = serde_json::to_string(&status).unwrap();
+        if text.contains("failed") && text.contains("ertificate") { Ok(()) } else { Err(text) }
+    })
+    .await;
+    assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "no password was sent");
+    vcenters.delete("untrusted", &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test]

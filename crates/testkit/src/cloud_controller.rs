@@ -1,6 +1,9 @@
 //! A cloud controller as a process: what the simulated kubelet only claims to run.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -17,6 +20,9 @@ use crate::{
 
 /// The DaemonSet of either cloud controller, and its namespace.
 const NAME: (&str, &str) = ("kube-system", "vsphere-cloud-controller-manager");
+
+/// The next folder for files of a pod.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// How a cloud controller is started; either of the two understands it.
 #[derive(Clone, Debug)]
@@ -128,9 +134,11 @@ fn config_map(pod: &PodSpec) -> String {
     maps.map(|map| map.name.clone()).next().unwrap_or_default()
 }
 
-/// What a ConfigMap holds as files, with paths in them that are right here.
+/// What a ConfigMap holds as files, with paths in them that are right here. Each time in a folder of
+/// its own, as each pod has: upstream's controller ends when a file it reads is written again.
 fn write(map: &ConfigMap, mounted: &str, workdir: &Workdir) -> Result<PathBuf, Error> {
-    let folder = workdir.path().join("etc-cloud");
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = workdir.path().join(format!("etc-cloud-{number}"));
     std::fs::create_dir_all(&folder).context(FilesSnafu { path: &folder })?;
     for (name, text) in map.data.iter().flatten() {
         let path = folder.join(name);

@@ -168,10 +168,12 @@ impl Client {
         self.inner.session.replace(credentials).await
     }
 
-    /// Ends the session in vCenter. Every call on this client and its clones fails from here on.
+    /// Ends the sessions in vCenter, also one that is being opened just now. Every call on this
+    /// client and its clones fails from here on, and whoever waits for a task is told. Takes no
+    /// longer than five seconds, whatever vCenter does.
     pub async fn shut_down(&self) {
         self.inner.beside.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
-        self.inner.tasks.stop();
+        self.inner.tasks.stop(&Error::ShutDown { address: self.address().to_owned() });
         self.inner.session.close().await;
     }
 
@@ -202,6 +204,11 @@ impl Client {
 
     pub(crate) fn expired(&self, ticket: &Ticket) {
         self.inner.session.expired(Side::Soap, ticket);
+    }
+
+    /// Whether nobody else holds this client.
+    pub(crate) fn is_last(&self) -> bool {
+        Arc::strong_count(&self.inner) <= 1
     }
 
     /// A clone that does not keep the client alive.
@@ -298,7 +305,8 @@ impl Effort<'_> {
             return Err(error);
         }
         debug!(vcenter = self.client.address(), error = %error.story(), attempt = self.attempt, "trying again");
-        tokio::time::sleep(pause(self.client.limits(), self.attempt)).await;
+        let limits = self.client.limits();
+        tokio::time::sleep(respite(limits, self.attempt, error.retry_after())).await;
         Ok(())
     }
 }
@@ -323,29 +331,53 @@ pub(crate) fn pause(limits: &Limits, attempt: u32) -> Duration {
     doubled.mul_f64(rand::rng().random_range(0.5..1.0))
 }
 
+/// The pause before the next attempt, and not less than what vCenter asked for, within reason.
+fn respite(limits: &Limits, attempt: u32, asked: Option<Duration>) -> Duration {
+    pause(limits, attempt).max(asked.unwrap_or_default().min(limits.longest_pause))
+}
+
 /// Touches sessions that nobody uses, so that vCenter does not end them.
 async fn keep_alive(client: Weak<Inner>, limits: Limits) {
-    let rhythm = limits.keep_alive.min(limits.rest_keep_alive) / 2;
+    let mut next = limits.keep_alive.min(limits.rest_keep_alive);
     loop {
-        tokio::time::sleep(rhythm.max(Duration::from_millis(10))).await;
+        // First: the client is still being made when this starts.
+        tokio::time::sleep(next.max(Duration::from_millis(10))).await;
         let Some(inner) = client.upgrade() else { return };
         let client = Client { inner };
-        let idle = |side| client.inner.session.idle(side);
-        let outcome = if idle(Side::Soap).is_some_and(|idle| idle >= limits.keep_alive) {
-            let this = MoRef::new("ServiceInstance", "ServiceInstance");
-            client.call::<()>(Method::read("CurrentTime"), &this, &[]).await
-        } else if idle(Side::Rest).is_some_and(|idle| idle >= limits.rest_keep_alive) {
-            client.touch_rest().await
-        } else {
-            Ok(())
+        let soap = until_touched(client.inner.session.idle(Side::Soap), limits.keep_alive);
+        let rest = until_touched(client.inner.session.idle(Side::Rest), limits.rest_keep_alive);
+        let touch_soap = async {
+            if soap.is_zero() {
+                let this = MoRef::new("ServiceInstance", "ServiceInstance");
+                let call = client.call::<()>(Method::read("CurrentTime"), &this, &[]);
+                client.not_kept(Side::Soap, call.await.err());
+            }
         };
-        if let Err(error) = outcome {
-            debug!(vcenter = client.address(), error = %error.story(), "cannot keep the session alive");
-        }
+        let touch_rest = async {
+            if rest.is_zero() {
+                client.not_kept(Side::Rest, client.touch_rest().await.err());
+            }
+        };
+        tokio::join!(touch_soap, touch_rest);
+        next = soap.min(rest);
     }
 }
 
+/// How long until a session that has been `idle` so long must be touched; one that is opened from
+/// now on need not be before `after`.
+fn until_touched(idle: Option<Duration>, after: Duration) -> Duration {
+    idle.map_or(after, |idle| after.saturating_sub(idle))
+}
+
 impl Client {
+    fn not_kept(&self, side: Side, error: Option<Error>) {
+        if let Some(error) = error {
+            // It is tried again after the usual time, not at once.
+            self.inner.session.touch(side);
+            debug!(vcenter = self.address(), ?side, error = %error.story(), "cannot keep the session alive");
+        }
+    }
+
     async fn touch_rest(&self) -> Result<(), Error> {
         let style = self.rest_style()?;
         let path = style.path("cis/session");
@@ -358,5 +390,40 @@ impl Client {
             ),
         };
         self.rest(Nature::Read, &RestCall { verb, path, name, body: None }).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_touched_when_it_is_due_and_not_half_a_period_later() {
+        let (minutes, seconds) = (Duration::from_mins, Duration::from_secs);
+        assert_eq!(until_touched(Some(seconds(0)), minutes(4)), minutes(4));
+        assert_eq!(until_touched(Some(seconds(239)), minutes(4)), seconds(1));
+        assert_eq!(until_touched(Some(minutes(5)), minutes(4)), Duration::ZERO);
+        assert_eq!(until_touched(None, minutes(4)), minutes(4), "one opened now is not due before");
+        let limits = Limits::default();
+        assert!(limits.rest_keep_alive < minutes(5), "vCenter ends an idle REST session by then");
+    }
+
+    #[test]
+    fn an_attempt_waits_as_long_as_vcenter_asks_but_not_for_ever() {
+        let limits = Limits::default();
+        let asked = |seconds| respite(&limits, 1, Some(Duration::from_secs(seconds)));
+        assert!(respite(&limits, 1, None) <= limits.pause);
+        assert_eq!(asked(7), Duration::from_secs(7));
+        assert_eq!(asked(86_400), limits.longest_pause);
+        assert!(asked(0) >= limits.pause / 2, "a pause of our own is kept");
+    }
+
+    #[test]
+    fn the_attempts_of_a_read_outlast_a_restart_of_three_seconds() {
+        let limits = Limits::default();
+        let shortest: Duration = (1..limits.attempts)
+            .map(|attempt| limits.pause.saturating_mul(1 << (attempt - 1)) / 2)
+            .sum();
+        assert!(shortest > Duration::from_secs(3), "{shortest:?}");
     }
 }

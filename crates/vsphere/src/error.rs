@@ -57,6 +57,17 @@ pub enum Error {
         source: Arc<reqwest::Error>,
     },
 
+    /// The proxy between us and the vCenter did not let us through. vCenter never saw the call.
+    #[snafu(display("the proxy on the way to {address} {refusal}"))]
+    Proxy {
+        /// The vCenter.
+        address: String,
+        /// What it said.
+        refusal: ProxyRefusal,
+        /// What the network said.
+        source: Arc<reqwest::Error>,
+    },
+
     /// Somebody listens, but does not speak TLS.
     #[snafu(display("{address} does not speak TLS; vCenter's HTTPS port is usually 443"))]
     NotTls {
@@ -131,6 +142,8 @@ pub enum Error {
         address: String,
         /// The HTTP status.
         status: u16,
+        /// How long it asks to be left alone.
+        retry_after: Option<Duration>,
     },
 
     /// No reply in time.
@@ -290,6 +303,33 @@ pub enum Error {
     },
 }
 
+/// Why a proxy did not let us through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProxyRefusal {
+    /// It wants a user and a password (HTTP 407).
+    Authentication,
+    /// It does not lead to this address.
+    Forbidden,
+    /// It does not answer, or not as a proxy.
+    Unreachable,
+}
+
+impl std::fmt::Display for ProxyRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Authentication => {
+                "wants a user and a password; put them into HTTPS_PROXY (http://user:password@proxy:port), or name the vCenter in NO_PROXY to go without the proxy"
+            }
+            Self::Forbidden => {
+                "refuses to lead there; allow the address and port in the proxy, or name the vCenter in NO_PROXY to go without it"
+            }
+            Self::Unreachable => {
+                "does not answer; check HTTPS_PROXY, or name the vCenter in NO_PROXY to go without the proxy"
+            }
+        })
+    }
+}
+
 /// Why a login was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LoginRefusal {
@@ -345,6 +385,7 @@ impl Error {
             self,
             Self::Unreachable { .. }
                 | Self::Unresolvable { .. }
+                | Self::Proxy { refusal: ProxyRefusal::Unreachable, .. }
                 | Self::Unavailable { .. }
                 | Self::Timeout { .. }
                 | Self::Dropped { .. }
@@ -356,8 +397,19 @@ impl Error {
     pub fn never_reached(&self) -> bool {
         matches!(
             self,
-            Self::Unreachable { .. } | Self::Unresolvable { .. } | Self::Certificate { .. }
+            Self::Unreachable { .. }
+                | Self::Unresolvable { .. }
+                | Self::Proxy { .. }
+                | Self::Certificate { .. }
         )
+    }
+
+    /// How long vCenter, or what stands in front of it, asks to be left alone.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Unavailable { retry_after, .. } => *retry_after,
+            _ => None,
+        }
     }
 
     /// Whether a password was sent and vCenter's answer to it did not arrive.
@@ -377,6 +429,7 @@ impl Error {
             Self::BadTrust { .. } => "bad_trust",
             Self::Unresolvable { .. } => "unresolvable",
             Self::Unreachable { .. } => "unreachable",
+            Self::Proxy { .. } => "proxy",
             Self::NotTls { .. } => "not_tls",
             Self::Certificate { refused, .. } => match refused.reason {
                 Refusal::Thumbprint { .. } => "thumbprint",

@@ -57,7 +57,8 @@
 //!
 //! # Seeing what it does
 //! A [`CallObserver`] is told of every call. With the tracing target `vsphere::soap` at level
-//! trace, bodies are logged with all secrets replaced.
+//! trace, the first 16 KiB of every body, SOAP and REST, are logged with all secrets replaced; of a
+//! reply that is read as it arrives, once it has been read.
 
 mod about;
 pub mod authorization;
@@ -83,7 +84,7 @@ mod wire;
 
 pub use self::about::AboutInfo;
 pub use self::client::{Client, ClientBuilder};
-pub use self::error::{Error, LoginRefusal};
+pub use self::error::{Error, LoginRefusal, ProxyRefusal};
 pub use self::ids::{BiosUuid, InstanceUuid};
 pub use self::moref::{Kind, MoRef};
 pub use self::session::Credentials;

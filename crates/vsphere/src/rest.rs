@@ -4,8 +4,6 @@
 //! later releases have `/api`, without it. Which one is spoken is decided here, by version, and
 //! nowhere else.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use reqwest::Method as Verb;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
@@ -15,8 +13,9 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::session::Credentials;
-use crate::transport::http::Outgoing;
+use crate::transport::http::{Outgoing, Size, secret_header};
 use crate::transport::observe::Outcome;
+use crate::transport::trail;
 use crate::version::ApiVersion;
 use crate::wire::Wire;
 
@@ -55,6 +54,13 @@ pub(crate) struct RestCall {
     pub(crate) body: Option<Json>,
 }
 
+impl RestCall {
+    /// Lists are as long as the question; everything that is asked for by its name is small.
+    fn size(&self) -> Size {
+        if self.body.is_some() { Size::Whole } else { Size::Small }
+    }
+}
+
 fn style(wire: &Wire) -> Result<Style, Error> {
     Ok(Style::of(wire.greeting()?.api))
 }
@@ -65,10 +71,8 @@ pub(crate) async fn open_session(
     credentials: &Credentials,
 ) -> Result<SecretString, Error> {
     let path = style(wire)?.path("cis/session");
-    let pair = Zeroizing::new(format!("{}:{}", credentials.user(), credentials.password()));
-    let basic = Zeroizing::new(format!("Basic {}", STANDARD.encode(&*pair)));
     let call = RestCall { verb: Verb::POST, name: format!("POST {path}"), path, body: None };
-    let header = sensitive(&basic).map(|value| (AUTHORIZATION, value));
+    let header = secret_header(credentials.authorization()).map(|value| (AUTHORIZATION, value));
     match send(wire, &call, header).await? {
         Json::String(id) => Ok(SecretString::from(id)),
         _ => Err(Error::NotVcenter {
@@ -91,15 +95,9 @@ pub(crate) async fn with_session(
     call: &RestCall,
     id: &SecretString,
 ) -> Result<Json, Error> {
-    let header = sensitive(id.expose_secret())
+    let header = secret_header(Zeroizing::new(id.expose_secret().to_owned()))
         .map(|value| (HeaderName::from_static("vmware-api-session-id"), value));
     send(wire, call, header).await
-}
-
-fn sensitive(text: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(text).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 #[instrument(level = "debug", name = "call", skip_all, fields(vcenter = wire.name(), method = call.name))]
@@ -112,22 +110,28 @@ async fn send(
     if call.body.is_some() {
         headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
     }
+    let body = call.body.as_ref().map(|body| Zeroizing::new(body.to_string()));
     let outgoing = Outgoing {
         name: &call.name,
         verb: call.verb.clone(),
         path: &call.path,
         headers,
-        body: call.body.as_ref().map(|body| Zeroizing::new(body.to_string())),
+        body: body.clone(),
         within: wire.http.limits().call,
-        waits: false,
+        idle: None,
+        // The end of a session does not wait behind the calls it ends.
+        queues: call.verb != Verb::DELETE,
+        size: call.size(),
     };
     let mut incoming = wire.http.send(outgoing).await?;
     let status = incoming.status();
     let text = incoming.text().await?;
+    trail::rest(wire.name(), &call.name, body.as_ref().map(|body| body.as_str()), &text);
     let (address, method) = (wire.name().to_owned(), call.name.clone());
     if matches!(status.as_u16(), 502..=504) {
         incoming.ended(Outcome::Failed);
-        return Err(Error::Unavailable { address, status: status.as_u16() });
+        let retry_after = incoming.retry_after();
+        return Err(Error::Unavailable { address, status: status.as_u16(), retry_after });
     }
     if !status.is_success() {
         incoming.ended(Outcome::Refused);

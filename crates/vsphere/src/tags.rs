@@ -4,14 +4,13 @@
 //! are kept; a tag seen for the first time is looked up, and all are read again after a while.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use reqwest::Method as Verb;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::client::Client;
@@ -101,14 +100,12 @@ impl Client {
 impl Tags {
     /// All categories.
     pub async fn categories(&self) -> Result<Vec<Arc<TagCategory>>, Error> {
-        let mut known = self.known.lock().await;
-        self.forget_if_old(&mut known);
+        self.forget_if_old();
         let ids: Vec<String> = self.get("cis/tagging/category", None).await?;
+        let mut categories = Vec::with_capacity(ids.len());
         for id in &ids {
-            self.category(&mut known, id).await?;
+            categories.extend(self.category(id).await?);
         }
-        let mut categories: Vec<_> =
-            ids.iter().filter_map(|id| known.categories.get(id).cloned()).collect();
         categories.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(categories)
     }
@@ -116,23 +113,7 @@ impl Tags {
     /// The tags attached to each of these objects, in one call plus one for each tag not seen
     /// before. Objects without tags, or that cannot be seen, have an empty list.
     pub async fn attached(&self, objects: &[MoRef]) -> Result<Attached, Error> {
-        let mut known = self.known.lock().await;
-        self.read_attached(&mut known, objects).await
-    }
-
-    /// The same, but `None` when nothing is different from what this method returned before.
-    pub async fn changed(&self, objects: &[MoRef]) -> Result<Option<Attached>, Error> {
-        let mut known = self.known.lock().await;
-        let attached = self.read_attached(&mut known, objects).await?;
-        if known.last.as_ref() == Some(&attached) {
-            return Ok(None);
-        }
-        known.last = Some(attached.clone());
-        Ok(Some(attached))
-    }
-
-    async fn read_attached(&self, known: &mut Known, objects: &[MoRef]) -> Result<Attached, Error> {
-        self.forget_if_old(known);
+        self.forget_if_old();
         let mut attached: Attached =
             objects.iter().map(|object| (object.clone(), Vec::new())).collect();
         if objects.is_empty() {
@@ -147,7 +128,7 @@ impl Tags {
         for entry in self.parse::<Vec<RawAttached>>("tag-association", answer)? {
             let mut tags = Vec::with_capacity(entry.tag_ids.len());
             for id in &entry.tag_ids {
-                tags.extend(self.tag(known, id).await?);
+                tags.extend(self.tag(id).await?);
             }
             tags.sort_unstable();
             attached.insert(MoRef::new(&entry.object_id.kind, entry.object_id.id), tags);
@@ -155,7 +136,24 @@ impl Tags {
         Ok(attached)
     }
 
-    fn forget_if_old(&self, known: &mut Known) {
+    /// The same, but `None` when nothing is different from what this method returned before.
+    pub async fn changed(&self, objects: &[MoRef]) -> Result<Option<Attached>, Error> {
+        let attached = self.attached(objects).await?;
+        let mut known = self.known();
+        if known.last.as_ref() == Some(&attached) {
+            return Ok(None);
+        }
+        known.last = Some(attached.clone());
+        Ok(Some(attached))
+    }
+
+    /// Never held over a call: callers do not wait for each other's.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_if_old(&self) {
+        let mut known = self.known();
         if known.read.is_none_or(|read| read.elapsed() >= self.fresh_for) {
             known.categories.clear();
             known.tags.clear();
@@ -164,37 +162,33 @@ impl Tags {
     }
 
     /// A tag that was deleted since it was listed is `None`.
-    async fn tag(&self, known: &mut Known, id: &str) -> Result<Option<Tag>, Error> {
-        if let Some(tag) = known.tags.get(id) {
+    async fn tag(&self, id: &str) -> Result<Option<Tag>, Error> {
+        if let Some(tag) = self.known().tags.get(id) {
             return Ok(Some(tag.clone()));
         }
         let raw: RawTag = match self.get("cis/tagging/tag", Some(id)).await {
             Err(Error::Rest { status: 404, .. }) => return Ok(None),
             raw => raw?,
         };
-        let Some(category) = self.category(known, &raw.category_id).await? else { return Ok(None) };
+        let Some(category) = self.category(&raw.category_id).await? else { return Ok(None) };
         let tag = Tag {
             category: category.name.as_str().into(),
             name: raw.name.into(),
             id: raw.id.into(),
         };
-        known.tags.insert(id.to_owned(), tag.clone());
+        self.known().tags.insert(id.to_owned(), tag.clone());
         Ok(Some(tag))
     }
 
-    async fn category(
-        &self,
-        known: &mut Known,
-        id: &str,
-    ) -> Result<Option<Arc<TagCategory>>, Error> {
-        if let Some(category) = known.categories.get(id) {
+    async fn category(&self, id: &str) -> Result<Option<Arc<TagCategory>>, Error> {
+        if let Some(category) = self.known().categories.get(id) {
             return Ok(Some(Arc::clone(category)));
         }
         let category: Arc<TagCategory> = match self.get("cis/tagging/category", Some(id)).await {
             Err(Error::Rest { status: 404, .. }) => return Ok(None),
             category => Arc::new(category?),
         };
-        known.categories.insert(id.to_owned(), Arc::clone(&category));
+        self.known().categories.insert(id.to_owned(), Arc::clone(&category));
         Ok(Some(category))
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::client::{Client, WeakClient, pause};
@@ -62,6 +63,9 @@ managed! {
     }
 }
 
+/// How long the filter is kept while nobody waits.
+const LINGER: Duration = Duration::from_secs(30);
+
 /// What is known of a task.
 #[derive(Debug, Clone)]
 enum Known {
@@ -70,8 +74,8 @@ enum Known {
     Ended(Box<TaskInfo>),
     /// vCenter does not know it.
     Lost,
-    /// Nobody looks any more.
-    ShutDown,
+    /// Nobody looks any more, and why.
+    Unwatched(Box<Error>),
 }
 
 /// A task that was started. It goes on in vCenter whether or not anybody waits for it.
@@ -108,6 +112,13 @@ impl Shared {
         let mut waiting = self.lock();
         waiting.retain(|_, sender| !sender.is_closed());
         waiting.keys().cloned().collect()
+    }
+
+    /// Tells everybody who waits that nobody looks any more.
+    fn give_up(&self, error: &Error) {
+        for (_, sender) in self.lock().drain() {
+            sender.send_replace(Known::Unwatched(Box::new(error.clone())));
+        }
     }
 
     fn learn(&self, task: &MoRef, known: Known) {
@@ -155,12 +166,10 @@ impl Client {
 }
 
 impl Tasks {
-    /// Ends the waiting of everybody.
-    pub(crate) fn stop(&self) {
+    /// Ends the waiting of everybody, because of `error`.
+    pub(crate) fn stop(&self, error: &Error) {
         self.runner.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
-        for (_, sender) in self.shared.lock().drain() {
-            sender.send_replace(Known::ShutDown);
-        }
+        self.shared.give_up(error);
     }
 }
 
@@ -175,7 +184,7 @@ impl Task {
         match &*self.known.borrow() {
             Known::Running(percent) => *percent,
             Known::Ended(_) => 100,
-            Known::Lost | Known::ShutDown => 0,
+            Known::Lost | Known::Unwatched(_) => 0,
         }
     }
 
@@ -195,7 +204,10 @@ impl Task {
         let ended = self.known.wait_for(|known| !matches!(known, Known::Running(_)));
         let known = match tokio::time::timeout(within, ended).await {
             Ok(Ok(known)) => Some(known.clone()),
-            Ok(Err(_)) => Some(Known::ShutDown),
+            Ok(Err(_)) => {
+                let address = address.clone();
+                Some(Known::Unwatched(Box::new(Error::ShutDown { address })))
+            }
             Err(_) => None,
         };
         let Some(known) = known else {
@@ -221,7 +233,8 @@ impl Task {
                 _ => Ok(info.result),
             },
             Known::Lost => Err(Error::TaskLost { address, method, task: self.reference }),
-            Known::Running(_) | Known::ShutDown => Err(Error::ShutDown { address }),
+            Known::Unwatched(error) => Err(*error),
+            Known::Running(_) => Err(Error::ShutDown { address }),
         }
     }
 
@@ -241,8 +254,14 @@ async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::
         let Some(client) = client.upgrade() else { return };
         match follow(&client, &shared, &mut failures).await {
             Ok(()) => failures = 0,
+            // Waiting would bring nothing: what is told is why.
+            Err(error) if is_final(&error) => shared.give_up(&error),
             Err(error) => {
                 failures += 1;
+                if error.is_not_authenticated() && failures == 1 {
+                    // The session was ended, vCenter is well.
+                    continue;
+                }
                 debug!(vcenter = client.address(), error = %error.story(), "cannot follow tasks");
                 drop(client);
                 tokio::time::sleep(pause(&limits, failures)).await;
@@ -251,7 +270,15 @@ async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::
     }
 }
 
-/// Follows all tasks until nobody waits any more.
+/// Whether nothing will be learned of any task before somebody does something about it.
+fn is_final(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::LoginRefused { .. } | Error::ShutDown { .. } | Error::OtherVcenter { .. }
+    )
+}
+
+/// Follows all tasks until nobody has waited for a while.
 async fn follow(client: &Client, shared: &Shared, failures: &mut u32) -> Result<(), Error> {
     let ticket = client.ticket().await?;
     let outcome = match Collector::new(client, ticket.clone()).await {
@@ -279,12 +306,14 @@ async fn follow_with(
     let properties = vec![PropertySpec::new("Task", TaskObject::INFO.iter().copied())];
     let view = View::List { objects: Vec::new() };
     collector.look_at(client, properties, Vec::new(), vec![view]).await?;
-    *failures = 0;
     let Some(list) = collector.list() else { return Ok(()) };
     let mut watched = Watched::new();
     loop {
         sync(client, shared, &list, &mut watched).await?;
-        if watched.is_empty() {
+        if shared.wanted().is_empty() {
+            if linger(client, shared).await {
+                continue;
+            }
             return Ok(());
         }
         let waited = {
@@ -297,6 +326,7 @@ async fn follow_with(
                 }
             }
         };
+        *failures = 0;
         for change in waited.changes {
             match change {
                 Change::Enter(task) | Change::Modify(task, _) => {
@@ -317,6 +347,20 @@ async fn follow_with(
             }
         }
     }
+}
+
+/// Keeps the filter for the next task, without a call: tasks seldom come alone. Returns whether one
+/// came before it was time to clear the filter away.
+async fn linger(client: &Client, shared: &Shared) -> bool {
+    let until = Instant::now() + LINGER;
+    while shared.wanted().is_empty() {
+        if Instant::now() >= until || client.is_last() {
+            return false;
+        }
+        // Now and then it is looked whether the client is still in use.
+        let _ = tokio::time::timeout(Duration::from_secs(1), shared.more.notified()).await;
+    }
+    true
 }
 
 /// The tasks on vCenter's list, with what it last said of each. It does not say it again to
@@ -342,16 +386,13 @@ async fn sync(
         watched.keys().filter(|task| !wanted.contains(task)).cloned().collect();
     // Tasks that ended are only taken off the list when there is something to add, or enough of
     // them.
-    if add.is_empty() && remove.len() < 32 && !wanted.is_empty() {
+    if add.is_empty() && remove.len() < 32 {
         return Ok(());
     }
     for task in &remove {
         watched.remove(task);
     }
     watched.extend(add.iter().map(|task| (task.clone(), None)));
-    if wanted.is_empty() {
-        return Ok(());
-    }
     for unknown in list.modify(client, &add, &remove).await? {
         watched.remove(&unknown);
         shared.learn(&unknown, Known::Lost);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method as Verb, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
-use tracing::{Level, enabled, instrument, trace};
+use tracing::instrument;
 use zeroize::Zeroizing;
 
 use crate::about::ServiceContent;
@@ -17,9 +17,9 @@ use crate::soap::envelope::{self, Args, Reply};
 use crate::soap::reader::Reader;
 use crate::soap::stream::{Stream, open_response};
 use crate::soap::{Fault, XmlError};
-use crate::transport::http::{Http, Incoming, Outgoing};
+use crate::transport::http::{Http, Incoming, Outgoing, Size, secret_header};
 use crate::transport::observe::Outcome;
-use crate::transport::redact::redacted;
+use crate::transport::trail::{self, Trail};
 use crate::version::{ApiVersion, negotiate, service_versions};
 
 /// A method: where it lives and what a second attempt would mean.
@@ -39,6 +39,9 @@ pub(crate) enum Nature {
     Change,
     /// Reads, and may take as long as vCenter has nothing to say.
     Wait,
+    /// Ends the session. Never repeated, and does not wait for its turn: those in front of it may
+    /// be the reason to leave.
+    Leave,
 }
 
 /// The services behind one vCenter.
@@ -82,10 +85,23 @@ impl Method {
         Self { name, service: Service::Vim, nature: Nature::Wait }
     }
 
+    pub(crate) const fn leave(name: &'static str) -> Self {
+        Self { name, service: Service::Vim, nature: Nature::Leave }
+    }
+
     pub(crate) const fn of(mut self, service: Service) -> Self {
         self.service = service;
         self
     }
+}
+
+/// A call about to be made.
+struct Request<'a> {
+    method: Method,
+    this: &'a MoRef,
+    args: Args<'a>,
+    cookie: Option<&'a SecretString>,
+    size: Size,
 }
 
 /// The connection to one vCenter, without a session.
@@ -179,7 +195,7 @@ impl Wire {
     }
 
     /// A document that needs no session.
-    async fn get(&self, path: &str) -> Result<String, Error> {
+    async fn get(&self, path: &str) -> Result<Zeroizing<String>, Error> {
         let outgoing = Outgoing {
             name: path,
             verb: Verb::GET,
@@ -187,13 +203,14 @@ impl Wire {
             headers: Vec::new(),
             body: None,
             within: self.http.limits().call,
-            waits: false,
+            idle: None,
+            queues: true,
+            size: Size::Small,
         };
         let mut incoming = self.http.send(outgoing).await?;
-        let status = incoming.status();
-        if status != StatusCode::OK {
+        if incoming.status() != StatusCode::OK {
             incoming.ended(Outcome::Refused);
-            return Err(self.by_status(status, incoming.headers()));
+            return Err(self.by_status(&incoming));
         }
         let text = incoming.text().await?;
         incoming.ended(Outcome::Done);
@@ -222,7 +239,8 @@ impl Wire {
         args: Args<'_>,
         cookie: Option<&SecretString>,
     ) -> Result<R, Error> {
-        let mut incoming = self.post(spoken, vsan, method, this, args, cookie).await?;
+        let request = Request { method, this, args, cookie, size: Size::Whole };
+        let mut incoming = self.post(spoken, vsan, request).await?;
         self.read_reply(method, &mut incoming).await
     }
 
@@ -234,8 +252,8 @@ impl Wire {
         args: Args<'_>,
     ) -> Result<(R, SecretString), Error> {
         let greeting = self.greeting()?;
-        let mut incoming =
-            self.post(greeting.spoken, &greeting.vsan, method, this, args, None).await?;
+        let request = Request { method, this, args, cookie: None, size: Size::Small };
+        let mut incoming = self.post(greeting.spoken, &greeting.vsan, request).await?;
         let cookie = session_cookie(incoming.headers());
         let reply = self.read_reply(method, &mut incoming).await?;
         let cookie =
@@ -249,9 +267,7 @@ impl Wire {
         incoming: &mut Incoming,
     ) -> Result<R, Error> {
         let text = incoming.text().await?;
-        if enabled!(target: "vsphere::soap", Level::TRACE) {
-            trace!(target: "vsphere::soap", vcenter = self.name(), method = method.name, reply = redacted(&text));
-        }
+        trail::reply(self.name(), method.name, &text);
         match envelope::reply(&text) {
             Ok(Reply::Returned(value)) => {
                 incoming.ended(Outcome::Done);
@@ -279,9 +295,10 @@ impl Wire {
         cookie: Option<&SecretString>,
     ) -> Result<ReplyStream, Error> {
         let greeting = self.greeting()?;
-        let incoming =
-            self.post(greeting.spoken, &greeting.vsan, method, this, args, cookie).await?;
-        let mut reply = ReplyStream { incoming, stream: Stream::new() };
+        let request = Request { method, this, args, cookie, size: Size::Streamed };
+        let incoming = self.post(greeting.spoken, &greeting.vsan, request).await?;
+        let trail = Trail::of(self.name(), method.name);
+        let mut reply = ReplyStream { incoming, stream: Stream::new(), trail };
         match reply.next(open_response).await? {
             None => Ok(reply),
             Some(fault) => {
@@ -295,11 +312,9 @@ impl Wire {
         &self,
         spoken: ApiVersion,
         vsan: &str,
-        method: Method,
-        this: &MoRef,
-        args: Args<'_>,
-        cookie: Option<&SecretString>,
+        request: Request<'_>,
     ) -> Result<Incoming, Error> {
+        let Request { method, this, args, cookie, size } = request;
         let service = method.service;
         let action = match service {
             Service::Vim => format!("{}/{spoken}", service.namespace()),
@@ -310,22 +325,17 @@ impl Wire {
         // The cookie comes in quotes; the header wants what is between them.
         let in_header =
             if service == Service::Vim { None } else { secret.map(|c| c.trim_matches('"')) };
-        let body = envelope::request(service.namespace(), method.name, this, args, in_header);
-        if enabled!(target: "vsphere::soap", Level::TRACE) {
-            trace!(target: "vsphere::soap", vcenter = self.name(), method = method.name, request = redacted(&body));
-        }
+        let namespace = service.namespace();
+        let body = Zeroizing::new(envelope::request(namespace, method.name, this, args, in_header));
+        trail::request(self.name(), method.name, &body);
         let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/xml; charset=utf-8"))];
         if let Ok(action) = HeaderValue::from_str(&action) {
             headers.push((HeaderName::from_static("soapaction"), action));
         }
-        if let Some(Ok(mut cookie)) =
-            secret.map(|c| HeaderValue::from_str(&format!("vmware_soap_session={c}")))
-        {
-            cookie.set_sensitive(true);
-            headers.push((COOKIE, cookie));
-        }
-        let waits = method.nature == Nature::Wait;
+        let cookie = secret.map(|c| Zeroizing::new(format!("vmware_soap_session={c}")));
+        headers.extend(cookie.and_then(secret_header).map(|cookie| (COOKIE, cookie)));
         let limits = self.http.limits();
+        let waits = method.nature == Nature::Wait;
         let within = limits.call + if waits { limits.wait } else { Duration::ZERO };
         let (verb, path) = (Verb::POST, service.path());
         let outgoing = Outgoing {
@@ -333,9 +343,11 @@ impl Wire {
             verb,
             path,
             headers,
-            body: Some(Zeroizing::new(body)),
+            body: Some(body),
             within,
-            waits,
+            idle: waits.then_some(within),
+            queues: !matches!(method.nature, Nature::Wait | Nature::Leave),
+            size,
         };
         let mut incoming = self.http.send(outgoing).await?;
         let status = incoming.status();
@@ -346,7 +358,7 @@ impl Wire {
             return Ok(incoming);
         }
         incoming.ended(Outcome::Failed);
-        Err(self.by_status(status, incoming.headers()))
+        Err(self.by_status(&incoming))
     }
 
     pub(crate) fn fault(&self, method: &str, fault: Fault) -> Error {
@@ -362,20 +374,20 @@ impl Wire {
     }
 
     /// What an HTTP status without a SOAP reply means.
-    fn by_status(&self, status: StatusCode, headers: &HeaderMap) -> Error {
-        match status.as_u16() {
+    fn by_status(&self, reply: &Incoming) -> Error {
+        match reply.status().as_u16() {
             status @ (500 | 502 | 503 | 504) => {
-                Error::Unavailable { address: self.name().to_owned(), status }
+                let (address, retry_after) = (self.name().to_owned(), reply.retry_after());
+                Error::Unavailable { address, status, retry_after }
             }
             301 | 302 | 303 | 307 | 308 => {
-                let to =
-                    headers.get("location").and_then(|v| v.to_str().ok()).unwrap_or("elsewhere");
+                let to = reply.headers().get("location").and_then(|v| v.to_str().ok());
+                let to = to.unwrap_or("elsewhere");
                 self.not_vcenter(&format!(
                     "it sends us to {}",
                     to.chars().take(80).collect::<String>()
                 ))
             }
-            407 => self.not_vcenter("the proxy in between wants a password"),
             other => self.not_vcenter(&format!("it answers with HTTP status {other}")),
         }
     }
@@ -386,6 +398,8 @@ impl Wire {
 pub(crate) struct ReplyStream {
     incoming: Incoming,
     stream: Stream,
+    /// Traces the beginning of the reply when it has been read, or when reading was given up.
+    trail: Trail,
 }
 
 impl ReplyStream {
@@ -400,6 +414,7 @@ impl ReplyStream {
                 Ok(Some(value)) => return Ok(value),
                 Ok(None) => match self.incoming.chunk().await? {
                     Some(chunk) => {
+                        self.trail.note(chunk.as_ref());
                         self.stream
                             .feed(chunk.as_ref())
                             .map_err(|e| self.incoming.unreadable(e))?;
@@ -413,7 +428,9 @@ impl ReplyStream {
 
     /// Reads what is left, so that the connection can be used again.
     pub(crate) async fn finish(mut self) -> Result<(), Error> {
-        while self.incoming.chunk().await?.is_some() {}
+        while let Some(chunk) = self.incoming.chunk().await? {
+            self.trail.note(chunk.as_ref());
+        }
         self.incoming.ended(Outcome::Done);
         Ok(())
     }

@@ -5,56 +5,23 @@ mod common;
 
 use std::time::Duration;
 
-use common::{connected, counted, everything};
+use common::{RELEASES, client_of, connected, counted, everything, on_every_release, quick};
 use jiff::Timestamp;
 use testkit::{Fault, Inventory, Permission, Role, Vcenter, VcenterUser, Vm as SimulatedVm};
 use vsphere::authorization::EntityPermission;
-use vsphere::cns::{
-    AttachSpec, BackingDetails, ContainerCluster, CreateSpec, ExtendSpec, QueryFilter,
-    SnapshotCreateSpec, SnapshotDeleteSpec, SnapshotQuerySpec, VolumeId, VolumeMetadata,
-    VolumeMetadataUpdate,
-};
 use vsphere::inventory::{DeviceDetail, HostConnection, PowerState, Selection, ToolsRunning, Vm};
 use vsphere::tags::Tag;
 use vsphere::vm::VmChange;
-use vsphere::{ApiVersion, Client, Credentials, Error, FaultKind};
+use vsphere::{ApiVersion, Credentials, FaultKind, Limits};
 
-const RELEASES: [(&str, &str); 4] =
-    [("6.7.3", "6.7.3"), ("7.0.3", "7.0.3.0"), ("8.0.3", "8.0.3.0"), ("9.0.0", "9.0.0.0")];
+/// What each release calls its API.
+const APIS: [&str; 4] = ["6.7.3", "7.0.3.0", "8.0.3.0", "9.0.0.0"];
 
-const SOON: Duration = Duration::from_secs(30);
-
-fn cluster(id: &str) -> ContainerCluster {
-    ContainerCluster {
-        kind: "KUBERNETES".to_owned(),
-        id: id.to_owned(),
-        user: "administrator@vsphere.local".to_owned(),
-        flavor: Some("VANILLA".to_owned()),
-        distribution: None,
-        delete: None,
-    }
-}
-
-fn volume(name: &str, owner: &str) -> CreateSpec {
-    CreateSpec {
-        name: name.to_owned(),
-        id: None,
-        datastores: Vec::new(),
-        metadata: VolumeMetadata {
-            cluster: Some(cluster(owner)),
-            entities: Vec::new(),
-            clusters: Vec::new(),
-        },
-        backing: BackingDetails::block(1024),
-        policy: None,
-        permissions: Vec::new(),
-        source: None,
-    }
-}
+const SOON: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_release_says_what_it_is() {
-    for (version, api) in RELEASES {
+    for (version, api) in RELEASES.into_iter().zip(APIS) {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let client = connected(&vcenter).await;
         let about = client.about().unwrap();
@@ -67,7 +34,7 @@ async fn every_release_says_what_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_hosts_and_datastores_are_read_on_every_release() {
-    for (version, _) in RELEASES {
+    for version in RELEASES {
         let mut vm = SimulatedVm::named("node-1");
         vm.snapshots = vec!["before-upgrade".to_owned()];
         vm.extra_config.insert("guestinfo.hello".to_owned(), "world & <co>".to_owned());
@@ -167,7 +134,7 @@ async fn a_thousand_lookups_are_one_call_from_cold_and_none_from_the_watch() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_is_changed() {
-    for (version, _) in RELEASES {
+    for version in RELEASES {
         let mut vm = SimulatedVm::named("node-1");
         vm.disk_uuid = false;
         let vcenter = Vcenter::start(Inventory::small().vms([vm]).version(version)).await;
@@ -188,7 +155,7 @@ async fn a_machine_is_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tags_of_many_objects_are_one_call_and_changes_are_noticed() {
-    for (version, _) in RELEASES {
+    for version in RELEASES {
         let inventory = Inventory::with_vms(3)
             .category("k8s-region", &[("eu", &["/DC0"])])
             .category(
@@ -239,7 +206,7 @@ async fn tags_of_many_objects_are_one_call_and_changes_are_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_permissions_and_effective_privileges() {
-    for (version, _) in RELEASES {
+    for version in RELEASES {
         let user = VcenterUser::new("vdo@vsphere.local", "Secret-1");
         let reader = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
         let inventory = Inventory::with_vms(2).user(user.clone(), &reader, &["/"]).version(version);
@@ -302,150 +269,9 @@ async fn roles_permissions_and_effective_privileges() {
     }
 }
 
-async fn one_volume(client: &Client, name: &str, owner: &str) -> VolumeId {
-    let outcomes =
-        client.create_volumes(vec![volume(name, owner)]).await.unwrap().wait(SOON).await.unwrap();
-    assert!(outcomes[0].result.is_ok(), "{outcomes:?}");
-    outcomes[0].volume.clone().unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn volumes_are_created_attached_extended_detached_and_deleted() {
-    for (version, _) in RELEASES {
-        let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
-        let client = connected(&vcenter).await;
-        let selection = Selection::new().vms(&[Vm::IDENTITY, Vm::HARDWARE]);
-        let vm = client
-            .collect(&selection)
-            .await
-            .unwrap()
-            .vm_by_name("node-1")
-            .found()
-            .unwrap()
-            .reference
-            .clone();
-
-        let id = one_volume(&client, "pvc-1", "cluster-1").await;
-        one_volume(&client, "pvc-2", "cluster-2").await;
-        assert_eq!(client.volume_owners().await.unwrap(), ["cluster-1", "cluster-2"]);
-
-        let spec = [AttachSpec { volume: id.clone(), vm: vm.clone() }];
-        let attached = client.attach_volumes(&spec).await.unwrap().wait(SOON).await.unwrap();
-        let disk = attached[0].result.as_ref().expect("attached").disk_uuid.clone();
-        let tree = client.collect(&selection).await.unwrap();
-        let devices = tree.vm_by_name("node-1").found().unwrap().devices.clone().unwrap();
-        let plain = |uuid: &str| uuid.replace('-', "").to_ascii_lowercase();
-        assert!(
-            devices.iter().any(|d| matches!(&d.detail, DeviceDetail::Disk(found)
-                if found.uuid.as_deref().is_some_and(|uuid| plain(uuid) == plain(&disk)))),
-            "the disk {disk} is on the machine"
-        );
-        let again = client.attach_volumes(&spec).await.unwrap().wait(SOON).await;
-        let fault = match &again {
-            Ok(outcomes) => outcomes[0].result.as_ref().unwrap_err().clone(),
-            Err(error) => error.fault().unwrap_or_else(|| panic!("{}", error.story())).clone(),
-        };
-        assert!(matches!(fault.kind, FaultKind::ResourceInUse { .. }), "{fault}");
-
-        let detached = client.detach_volumes(&spec).await.unwrap().wait(SOON).await.unwrap();
-        assert!(detached[0].result.is_ok(), "{detached:?}");
-        let larger = [ExtendSpec { volume: id.clone(), capacity_mib: 2048 }];
-        let extended = client.extend_volumes(&larger).await.unwrap().wait(SOON).await.unwrap();
-        assert!(extended[0].result.is_ok(), "{extended:?}");
-
-        let metadata = VolumeMetadata {
-            cluster: Some(cluster("cluster-1")),
-            entities: Vec::new(),
-            clusters: Vec::new(),
-        };
-        let update = vec![VolumeMetadataUpdate { volume: id.clone(), metadata }];
-        let updated =
-            client.update_volume_metadata(update).await.unwrap().wait(SOON).await.unwrap();
-        assert!(updated[0].result.is_ok(), "{updated:?}");
-
-        let filter =
-            QueryFilter { clusters: vec!["cluster-1".to_owned()], ..QueryFilter::default() };
-        let found = client.query_volumes(&filter).await.unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!((&found[0].id, found[0].name.as_deref()), (&id, Some("pvc-1")));
-        assert_eq!(found[0].backing.as_ref().map(BackingDetails::capacity_mib), Some(2048));
-        assert!(found[0].datastore_url.is_some());
-        assert_eq!(client.query_all_volumes(&filter, &["VOLUME_NAME"]).await.unwrap().len(), 1);
-
-        let info = client.volume_info(std::slice::from_ref(&id), SOON).await;
-        if version == "6.7.3" {
-            let error = info.unwrap_err();
-            assert!(matches!(error, Error::Unsupported { .. }), "{}", error.story());
-            assert!(
-                error.to_string().contains("that needs vSphere 7.0 Update 2, and it runs 6.7.3"),
-                "{error}"
-            );
-        } else {
-            assert!(info.unwrap()[0].result.as_ref().unwrap().datastore.is_some());
-        }
-
-        let deleted = client
-            .delete_volumes(std::slice::from_ref(&id), true)
-            .await
-            .unwrap()
-            .wait(SOON)
-            .await
-            .unwrap();
-        assert!(deleted[0].result.is_ok(), "{deleted:?}");
-        assert!(client.query_volumes(&filter).await.unwrap().is_empty());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn snapshots_of_volumes_are_made_listed_and_deleted() {
-    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let client = connected(&vcenter).await;
-    let id = one_volume(&client, "pvc-1", "cluster-1").await;
-    let spec = [SnapshotCreateSpec { volume: id.clone(), description: "nightly".to_owned() }];
-    let made = client.create_volume_snapshots(&spec).await.unwrap().wait(SOON).await.unwrap();
-    let snapshot = made[0].result.as_ref().expect("made").snapshot.clone().expect("named").id;
-    let query = [SnapshotQuerySpec { volume: id.clone(), snapshot: None }];
-    let found = client.query_volume_snapshots(&query, SOON).await.unwrap();
-    assert_eq!(
-        found.iter().filter_map(|e| e.snapshot.as_ref()).map(|s| &s.id).collect::<Vec<_>>(),
-        [&snapshot]
-    );
-    let spec = [SnapshotDeleteSpec { volume: id, snapshot }];
-    let deleted = client.delete_volume_snapshots(&spec).await.unwrap().wait(SOON).await.unwrap();
-    assert!(deleted[0].result.is_ok(), "{deleted:?}");
-
-    let old = Vcenter::start(Inventory::with_vms(1).version("6.7.3")).await;
-    let error = connected(&old).await.create_volume_snapshots(&[]).await.unwrap_err();
-    assert!(matches!(error, Error::Unsupported { .. }), "{}", error.story());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_volume_task_that_fails_says_why_and_a_running_one_is_taken_up_again() {
-    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let client = connected(&vcenter).await;
-    vcenter.fault(Fault::on("CnsCreateVolume").task_fails("NoDiskSpace").times(1)).await;
-    let outcome = client.create_volumes(vec![volume("pvc-1", "c")]).await.unwrap().wait(SOON).await;
-    let fault = match outcome {
-        Ok(outcomes) => outcomes.into_iter().next().unwrap().result.unwrap_err(),
-        Err(error) => error.fault().unwrap().clone(),
-    };
-    assert_eq!(fault.kind, FaultKind::NoDiskSpace, "{fault}");
-
-    vcenter.clear_faults().await;
-    vcenter
-        .fault(Fault::on("CnsCreateVolume").task_takes(Duration::from_millis(500)).times(1))
-        .await;
-    let task = client.create_volumes(vec![volume("pvc-2", "c")]).await.unwrap();
-    let reference = task.reference().clone();
-    drop(task);
-    let resumed =
-        client.resume_volume_task::<vsphere::cns::Created>(reference).wait(SOON).await.unwrap();
-    assert!(resumed[0].result.is_ok(), "{resumed:?}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn storage_policies_and_the_datastores_that_fit() {
-    for (version, _) in RELEASES {
+    for version in RELEASES {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let client = connected(&vcenter).await;
         let policies = client.storage_policies().await.unwrap();
@@ -463,36 +289,79 @@ async fn storage_policies_and_the_datastores_that_fit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_file_service_of_vsan() {
-    let mut inventory = Inventory::small();
-    inventory.datacenters[0].clusters[0].file_service = Some(true);
-    let vcenter = Vcenter::start(inventory).await;
-    let client = connected(&vcenter).await;
-    let tree = client.collect(&everything()).await.unwrap();
-    let at = |path: &str| tree.by_path(path).unwrap().reference().clone();
-    assert!(client.vsan_state(&at("/DC0/host/cluster-a")).await.unwrap().file_service);
-    assert!(!client.vsan_state(&at("/DC0/host/cluster-b")).await.unwrap().file_service);
+    on_every_release(async |version| {
+        let mut inventory = Inventory::small().version(version);
+        inventory.datacenters[0].clusters[0].file_service = Some(true);
+        let vcenter = Vcenter::start(inventory).await;
+        let client = connected(&vcenter).await;
+        let tree = client.collect(&everything()).await.unwrap();
+        let at = |path: &str| tree.by_path(path).unwrap().reference().clone();
+        assert!(client.vsan_state(&at("/DC0/host/cluster-a")).await.unwrap().file_service);
+        assert!(!client.vsan_state(&at("/DC0/host/cluster-b")).await.unwrap().file_service);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_holds_how_many_sessions() {
-    let vcenter = Vcenter::start(Inventory::small()).await;
-    let mut leaky = Vec::new();
-    for _ in 0..3 {
-        leaky.push(common::client_of(&vcenter).user_agent("leaky/0.1").connect().await.unwrap());
-    }
-    let client = connected(&vcenter).await;
-    let sessions = client.sessions().await.unwrap();
-    let held = vsphere::sessions::holders(&sessions);
-    let by_agent =
-        |agent: &str| held.iter().filter(|((_, a), _)| *a == agent).map(|(_, n)| *n).sum::<usize>();
-    assert_eq!((by_agent("leaky/0.1"), by_agent("vsphere-test/1")), (3, 1), "{held:?}");
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::small().version(version)).await;
+        let mut leaky = Vec::new();
+        for _ in 0..3 {
+            leaky.push(client_of(&vcenter).user_agent("leaky/0.1").connect().await.unwrap());
+        }
+        let client = connected(&vcenter).await;
+        let sessions = client.sessions().await.unwrap();
+        let held = vsphere::sessions::holders(&sessions);
+        let by_agent = |agent: &str| {
+            held.iter().filter(|((_, a), _)| *a == agent).map(|(_, n)| *n).sum::<usize>()
+        };
+        assert_eq!((by_agent("leaky/0.1"), by_agent("vsphere-test/1")), (3, 1), "{held:?}");
 
-    let limited = VcenterUser::new("vdo@vsphere.local", "Secret-1");
-    vcenter.set_user(&limited).await;
-    vcenter.permit(&Permission::new(&limited.name, "ReadOnly", "/")).await;
-    let limited =
-        common::client_of(&vcenter).credentials(Credentials::new("vdo@vsphere.local", "Secret-1"));
-    let outcome = limited.connect().await.unwrap().sessions().await;
-    // Without the privilege, vCenter shows a user no session but its own, or refuses.
-    assert!(outcome.as_ref().map_or(true, |own| own.len() <= 1), "{outcome:?}");
+        let limited = VcenterUser::new("vdo@vsphere.local", "Secret-1");
+        vcenter.set_user(&limited).await;
+        vcenter.permit(&Permission::new(&limited.name, "ReadOnly", "/")).await;
+        let limited = client_of(&vcenter).credentials(Credentials::new(limited.name, "Secret-1"));
+        let error = limited.connect().await.unwrap().sessions().await.unwrap_err();
+        let kind = error.fault().map(|fault| fault.kind.clone());
+        assert!(
+            matches!(&kind, Some(FaultKind::NoPermission { privilege: Some(p), .. }) if &**p == "Sessions.TerminateSession"),
+            "{}",
+            error.story()
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_who_waits_for_tags_does_not_hold_up_the_others() {
+    on_every_release(async |version| {
+        let inventory = Inventory::with_vms(1).category("k8s-zone", &[("a", &["/DC0/vm/node-1"])]);
+        let vcenter = Vcenter::start(inventory.version(version)).await;
+        // No call gives up by itself while this test runs.
+        let long = Duration::from_hours(1);
+        let limits = Limits { call: long, idle: long, ..quick() };
+        let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
+        let vm = client.collect(&everything()).await.unwrap().vms()[0].reference.clone();
+        let tags = client.tags(long);
+        let names = |attached: vsphere::tags::Attached| attached[&vm][0].name.to_string();
+        assert_eq!(names(tags.attached(std::slice::from_ref(&vm)).await.unwrap()), "a");
+
+        let style = if common::has_api(version) { "/api" } else { "/rest/com/vmware" };
+        vcenter.fault(Fault::on(&format!("GET {style}/cis/tagging/category")).hangs()).await;
+        let stuck = tags.categories();
+        let others = async {
+            for _ in 0..3 {
+                let attached = tags.attached(std::slice::from_ref(&vm)).await.unwrap();
+                assert_eq!(names(attached), "a");
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = stuck => panic!("it was to hang: {outcome:?}"),
+            () = others => {}
+            () = tokio::time::sleep(Duration::from_mins(1)) => panic!("the others are held up"),
+        }
+    })
+    .await;
 }

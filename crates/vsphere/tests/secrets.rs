@@ -49,7 +49,7 @@ async fn nothing_secret_is_ever_shown() {
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
         .with_writer(log.clone())
         .init();
-    let mut inventory = Inventory::with_vms(2);
+    let mut inventory = Inventory::with_vms(2).category("traced-category", &[]);
     inventory.users = vec![VcenterUser::new("administrator@vsphere.local", PASSWORD)];
     let vcenter = Vcenter::start(inventory).await;
     let mut all = Vec::new();
@@ -69,6 +69,14 @@ async fn nothing_secret_is_ever_shown() {
     show(&watch);
     client.tags(Duration::ZERO).categories().await.unwrap();
     show(&client);
+    let open = vcenter.sessions().await;
+    let session_ids: Vec<String> = open
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|s| s["key"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(session_ids.len(), 2, "one of each side: {open}");
     let vm = inventory.view().vms()[0].reference.clone();
     let change = VmChange::default().option("guestinfo.userdata", USERDATA);
     client.reconfigure(&vm, &change).await.unwrap().wait(Duration::from_secs(20)).await.unwrap();
@@ -101,13 +109,18 @@ async fn nothing_secret_is_ever_shown() {
         "the log is at work"
     );
     assert!(shown.contains("<password>***</password>"), "bodies are logged, redacted");
+    assert!(shown.contains("<WaitForUpdatesExResponse"), "also those read as they arrive");
+    assert!(shown.contains("traced-category"), "also those of REST");
     let basic = |password: &str| {
         base64::engine::general_purpose::STANDARD.encode(format!("{}:{password}", vcenter.user()))
     };
     let session_secrets: Vec<String> = vcenter_cookies(&shown);
-    for secret in
-        [PASSWORD.to_owned(), WRONG.to_owned(), basic(PASSWORD), basic(WRONG), USERDATA.to_owned()]
-    {
+    let secrets =
+        [PASSWORD.to_owned(), WRONG.to_owned(), basic(PASSWORD), basic(WRONG), USERDATA.to_owned()];
+    // vCenter puts the key of a session into the names of what it makes there.
+    let shown =
+        session_ids.iter().fold(shown, |shown, id| shown.replace(&format!("session[{id}]"), ""));
+    for secret in secrets.into_iter().chain(session_ids) {
         assert!(!shown.contains(&secret), "{secret} is shown: {}", around(&shown, &secret));
     }
     assert!(session_secrets.is_empty(), "{session_secrets:?}");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{client_of, connected, counted, holds, quick};
-use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser};
+use common::{client_of, connected, counted, has_api, holds, on_every_release, quick};
+use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser, eventually};
 use vsphere::inventory::{Selection, Status, Vm};
 use vsphere::sessions::holders;
 use vsphere::{Call, CallObserver, Client, Credentials, Error, Limits, LoginRefusal, Outcome};
@@ -52,208 +52,306 @@ fn refusal(error: &Error) -> Option<LoginRefusal> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_callers_share_one_session_that_names_the_program() {
-    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let client = connected(&vcenter).await;
-    assert_eq!(read_at_once(&client, 100).await, 100);
-    assert_eq!(vcenter.calls().await.of("Login"), 1);
-    let sessions = client.sessions().await.unwrap();
-    let held = holders(&sessions);
-    let ours: Vec<_> = held.iter().filter(|((_, agent), _)| *agent == "vsphere-test/1").collect();
-    assert_eq!(ours.iter().map(|(_, n)| **n).sum::<usize>(), 1, "{held:?}");
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
+        let client = connected(&vcenter).await;
+        assert_eq!(read_at_once(&client, 100).await, 100);
+        assert_eq!(vcenter.calls().await.of("Login"), 1);
+        let sessions = client.sessions().await.unwrap();
+        let held = holders(&sessions);
+        let ours: Vec<_> =
+            held.iter().filter(|((_, agent), _)| *agent == "vsphere-test/1").collect();
+        assert_eq!(ours.iter().map(|(_, n)| **n).sum::<usize>(), 1, "{held:?}");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_was_ended_is_opened_again_once_for_all() {
-    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let client = connected(&vcenter).await;
-    for round in 2..5 {
-        vcenter.expire_sessions(vcenter.user()).await;
-        assert_eq!(read_at_once(&client, 100).await, 100);
-        assert_eq!(vcenter.calls().await.of("Login"), round);
-    }
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
+        let client = connected(&vcenter).await;
+        for round in 2..5 {
+            vcenter.expire_sessions(vcenter.user()).await;
+            assert_eq!(read_at_once(&client, 100).await, 100);
+            assert_eq!(vcenter.calls().await.of("Login"), round);
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_killed_by_an_administrator_does_not_hurt_anybody() {
-    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let (client, other) = (connected(&vcenter).await, connected(&vcenter).await);
-    let key = client.session_key().await.unwrap();
-    other.end_sessions(&[key]).await.unwrap();
-    assert_eq!(read_at_once(&client, 10).await, 10);
-    assert_eq!(read_at_once(&other, 10).await, 10);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_tried_once_however_many_call() {
-    let (user, inventory) = lockable();
-    let vcenter = Vcenter::start(inventory).await;
-    let client = client_of(&vcenter)
-        .credentials(credentials(&user, &user.password))
-        .connect()
-        .await
-        .unwrap();
-    // The password is changed behind the client's back, and its session ended.
-    vcenter.set_user(&VcenterUser { password: "Changed-2".to_owned(), ..user.clone() }).await;
-    vcenter.expire_sessions(&user.name).await;
-
-    // A thousand callers, each as often as it would call in a minute at one call a second.
-    let vms = vms();
-    let caller = async || {
-        let mut refused = 0;
-        for _ in 0..60 {
-            refused += usize::from(
-                client
-                    .collect(&vms)
-                    .await
-                    .is_err_and(|e| refusal(&e) == Some(LoginRefusal::Credentials)),
-            );
-        }
-        refused
-    };
-    let refused: usize = futures::future::join_all((0..1_000).map(|_| caller())).await.iter().sum();
-    assert_eq!(refused, 60_000);
-    assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
-
-    // Wrong ones do not open it, and count as one attempt each; right ones do.
-    let error = client.set_credentials(credentials(&user, "Wrong-3")).await.unwrap_err();
-    assert_eq!(refusal(&error), Some(LoginRefusal::Credentials));
-    assert_eq!(read_at_once(&client, 10).await, 0);
-    assert_eq!(failed_logins(&vcenter, &user.name).await, 2);
-    client.set_credentials(credentials(&user, "Changed-2")).await.unwrap();
-    assert_eq!(read_at_once(&client, 10).await, 10);
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
+        let (client, other) = (connected(&vcenter).await, connected(&vcenter).await);
+        let key = client.session_key().await.unwrap();
+        other.end_sessions(&[key]).await.unwrap();
+        assert_eq!(read_at_once(&client, 10).await, 10);
+        assert_eq!(read_at_once(&other, 10).await, 10);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_login_is_tried_once_too() {
-    let (user, inventory) = lockable();
-    let vcenter = Vcenter::start(inventory).await;
-    let error =
-        client_of(&vcenter).credentials(credentials(&user, "Wrong")).connect().await.unwrap_err();
-    assert_eq!(refusal(&error), Some(LoginRefusal::Credentials));
-    let text = error.to_string();
-    assert!(
-        text.contains("does not let vdo@vsphere.local log in") && text.contains("not tried again"),
-        "{text}"
-    );
-    assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
+    on_every_release(async |version| {
+        let (user, inventory) = lockable();
+        let vcenter = Vcenter::start(inventory.version(version)).await;
+        let error = client_of(&vcenter)
+            .credentials(credentials(&user, "Wrong"))
+            .connect()
+            .await
+            .unwrap_err();
+        assert_eq!(refusal(&error), Some(LoginRefusal::Credentials));
+        let text = error.to_string();
+        assert!(
+            text.contains("does not let vdo@vsphere.local log in")
+                && text.contains("not tried again"),
+            "{text}"
+        );
+        assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_vcenter_tells_of_a_refused_login_is_told_on() {
-    let (user, inventory) = lockable();
-    let vcenter = Vcenter::start(inventory).await;
-    let try_with = async |password: &str| {
-        let error = client_of(&vcenter)
-            .credentials(credentials(&user, password))
-            .connect()
-            .await
-            .unwrap_err();
-        refusal(&error).unwrap_or_else(|| panic!("{}", error.story()))
-    };
-    vcenter.fault(Fault::on("Login").fails("PasswordExpired").times(1)).await;
-    assert_eq!(try_with("Right-1").await, LoginRefusal::PasswordExpired);
-    vcenter
-        .fault(
-            Fault::on("Login")
-                .fails("InvalidLogin")
-                .message("The account of the user is locked.")
-                .times(1),
-        )
-        .await;
-    assert_eq!(try_with("Right-1").await, LoginRefusal::Locked);
-    vcenter.fault(Fault::on("Login").fails("NoPermission").times(1)).await;
-    assert_eq!(try_with("Right-1").await, LoginRefusal::NoPermission);
+    on_every_release(async |version| {
+        let (user, inventory) = lockable();
+        let vcenter = Vcenter::start(inventory.version(version)).await;
+        let try_with = async |password: &str| {
+            let error = client_of(&vcenter)
+                .credentials(credentials(&user, password))
+                .connect()
+                .await
+                .unwrap_err();
+            refusal(&error).unwrap_or_else(|| panic!("{}", error.story()))
+        };
+        vcenter.fault(Fault::on("Login").fails("PasswordExpired").times(1)).await;
+        assert_eq!(try_with("Right-1").await, LoginRefusal::PasswordExpired);
+        vcenter
+            .fault(
+                Fault::on("Login")
+                    .fails("InvalidLogin")
+                    .message("The account of the user is locked.")
+                    .times(1),
+            )
+            .await;
+        assert_eq!(try_with("Right-1").await, LoginRefusal::Locked);
+        vcenter.fault(Fault::on("Login").fails("NoPermission").times(1)).await;
+        assert_eq!(try_with("Right-1").await, LoginRefusal::NoPermission);
 
-    vcenter.forget_calls().await;
-    for (password, reason) in [("", LoginRefusal::Missing), ("Right-1\n", LoginRefusal::LineBreak)]
-    {
-        assert_eq!(try_with(password).await, reason);
-    }
-    assert_eq!(vcenter.calls().await.of("Login"), 0, "nothing was sent");
+        vcenter.forget_calls().await;
+        for (password, reason) in
+            [("", LoginRefusal::Missing), ("Right-1\n", LoginRefusal::LineBreak)]
+        {
+            assert_eq!(try_with(password).await, reason);
+        }
+        assert_eq!(vcenter.calls().await.of("Login"), 0, "nothing was sent");
 
-    // Three wrong ones in a row, by somebody else; then even the right one is refused.
-    for _ in 0..3 {
-        try_with("Wrong").await;
-    }
-    assert!(matches!(try_with("Right-1").await, LoginRefusal::Credentials | LoginRefusal::Locked));
+        // Three wrong ones in a row, by somebody else; then even the right one is refused.
+        for _ in 0..3 {
+            try_with("Wrong").await;
+        }
+        let users = vcenter.users().await;
+        let locked = users.as_array().unwrap().iter().find(|u| u["name"] == user.name.as_str());
+        assert_eq!(locked.unwrap()["locked"], true, "{users}");
+        // vCenter gives a locked account the same answer as a wrong password; so does our text.
+        assert_eq!(try_with("Right-1").await, LoginRefusal::Credentials);
+        assert!(LoginRefusal::Credentials.to_string().contains("or the account is locked"));
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_are_replaced_only_after_they_are_proven() {
-    let (user, inventory) = lockable();
-    let vcenter = Vcenter::start(inventory).await;
-    let client = client_of(&vcenter)
-        .credentials(credentials(&user, &user.password))
-        .connect()
-        .await
-        .unwrap();
-    client.tags(Duration::ZERO).categories().await.unwrap();
+    on_every_release(async |version| {
+        let (user, inventory) = lockable();
+        let vcenter = Vcenter::start(inventory.version(version)).await;
+        let client = client_of(&vcenter)
+            .credentials(credentials(&user, &user.password))
+            .connect()
+            .await
+            .unwrap();
+        client.tags(Duration::ZERO).categories().await.unwrap();
 
-    client.set_credentials(credentials(&user, "Wrong")).await.unwrap_err();
-    assert_eq!(read_at_once(&client, 5).await, 5, "the old ones go on");
+        client.set_credentials(credentials(&user, "Wrong")).await.unwrap_err();
+        assert_eq!(read_at_once(&client, 5).await, 5, "the old ones go on");
 
-    let rotated = VcenterUser { password: "Rotated-2".to_owned(), ..user.clone() };
-    vcenter.set_user(&rotated).await;
-    client.set_credentials(credentials(&user, "Rotated-2")).await.unwrap();
-    vcenter.expire_sessions(&user.name).await;
-    assert_eq!(read_at_once(&client, 5).await, 5, "the new ones are used for the next session");
-    client.tags(Duration::ZERO).categories().await.expect("for REST too");
+        let rotated = VcenterUser { password: "Rotated-2".to_owned(), ..user.clone() };
+        vcenter.set_user(&rotated).await;
+        client.set_credentials(credentials(&user, "Rotated-2")).await.unwrap();
+        vcenter.expire_sessions(&user.name).await;
+        assert_eq!(read_at_once(&client, 5).await, 5, "the new ones are used for the next session");
+        client.tags(Duration::ZERO).categories().await.expect("for REST too");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_moves_over_to_new_credentials() {
-    let (user, inventory) = lockable();
-    let vcenter = Vcenter::start(inventory).await;
-    let client = client_of(&vcenter)
-        .credentials(credentials(&user, &user.password))
-        .connect()
-        .await
-        .unwrap();
-    let (_watch, inventory, _events) = common::watching(&client, vms()).await;
-    let administrator = Credentials::new(vcenter.user(), vcenter.password());
-    client.set_credentials(administrator).await.unwrap();
-    vcenter.patch_vm("/DC0/vm/node-1", serde_json::json!({"name": "renamed"})).await;
-    holds("the watch goes on", || inventory.view().vm_by_name("renamed").found().is_some()).await;
+    on_every_release(async |version| {
+        let (user, inventory) = lockable();
+        let vcenter = Vcenter::start(inventory.version(version)).await;
+        let client = client_of(&vcenter)
+            .credentials(credentials(&user, &user.password))
+            .connect()
+            .await
+            .unwrap();
+        let (_watch, inventory, _events) = common::watching(&client, vms()).await;
+        let administrator = Credentials::new(vcenter.user(), vcenter.password());
+        client.set_credentials(administrator).await.unwrap();
+        vcenter.patch_vm("/DC0/vm/node-1", serde_json::json!({"name": "renamed"})).await;
+        holds("the watch goes on", || inventory.view().vm_by_name("renamed").found().is_some())
+            .await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutting_down_logs_out_of_both_sides_and_ends_everything() {
-    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let client = connected(&vcenter).await;
-    client.tags(Duration::ZERO).categories().await.unwrap();
-    assert_eq!(
-        vcenter.sessions().await.as_array().map(Vec::len),
-        Some(2),
-        "{}",
-        vcenter.sessions().await
-    );
-    let (_watch, inventory, mut events) = common::watching(&client, vms()).await;
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        let client = connected(&vcenter).await;
+        client.tags(Duration::ZERO).categories().await.unwrap();
+        assert_eq!(
+            vcenter.sessions().await.as_array().map(Vec::len),
+            Some(2),
+            "{}",
+            vcenter.sessions().await
+        );
+        let (_watch, inventory, mut events) = common::watching(&client, vms()).await;
 
-    client.shut_down().await;
-    assert_eq!(
-        vcenter.sessions().await.as_array().map(Vec::len),
-        Some(0),
-        "{}",
-        vcenter.sessions().await
-    );
-    let error = client.collect(&vms()).await.unwrap_err();
-    assert!(matches!(error, Error::ShutDown { .. }), "{error}");
-    while events.next().await.is_some() {}
-    assert!(matches!(inventory.status(), Status::Ended));
-    assert!(inventory.events().next().await.is_none());
+        client.shut_down().await;
+        assert_eq!(
+            vcenter.sessions().await.as_array().map(Vec::len),
+            Some(0),
+            "{}",
+            vcenter.sessions().await
+        );
+        let error = client.collect(&vms()).await.unwrap_err();
+        assert!(matches!(error, Error::ShutDown { .. }), "{error}");
+        while events.next().await.is_some() {}
+        assert!(matches!(inventory.status(), Status::Ended));
+        assert!(inventory.events().next().await.is_none());
+    })
+    .await;
+}
+
+/// Waits until the simulator has seen this many calls of `method`.
+async fn arrived(vcenter: &Vcenter, method: &str, times: u64) {
+    eventually(&format!("{method} has arrived"), 60, async || {
+        let seen = vcenter.calls().await.of(method);
+        if seen >= times { Ok(()) } else { Err(format!("{seen} of {times}")) }
+    })
+    .await;
+}
+
+async fn open_sessions(vcenter: &Vcenter) -> usize {
+    vcenter.sessions().await.as_array().map_or(0, Vec::len)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_goes_away_during_the_login_loses_no_session() {
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        let client = connected(&vcenter).await;
+        vcenter.expire_sessions("").await;
+        vcenter.fault(Fault::on("Login").delayed(Duration::from_secs(1))).await;
+        let mut impatient = tokio::task::JoinSet::new();
+        let other = client.clone();
+        impatient.spawn(async move { other.collect(&vms()).await.map(drop) });
+        arrived(&vcenter, "Login", 2).await;
+        impatient.shutdown().await;
+        client.collect(&vms()).await.expect("the login that was under way is used");
+        assert_eq!(vcenter.calls().await.of("Login"), 2);
+        assert_eq!(open_sessions(&vcenter).await, 1);
+
+        // The same for one who brings new credentials and does not wait for them.
+        let (other, user) = (client.clone(), (vcenter.user(), vcenter.password()));
+        let again = Credentials::new(user.0, user.1);
+        impatient.spawn(async move { other.set_credentials(again).await });
+        arrived(&vcenter, "Login", 3).await;
+        impatient.shutdown().await;
+        eventually("the old session is left for the new one", 60, async || {
+            let (open, out) = (open_sessions(&vcenter).await, vcenter.calls().await.of("Logout"));
+            if (open, out) == (1, 1) { Ok(()) } else { Err(format!("{open} open, {out} left")) }
+        })
+        .await;
+        client.collect(&vms()).await.expect("it is in use");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutting_down_during_a_login_leaves_no_session() {
+    on_every_release(async |version| {
+        let open_rest = if has_api(version) {
+            "POST /api/session"
+        } else {
+            "POST /rest/com/vmware/cis/session"
+        };
+        for login in ["Login", open_rest] {
+            let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+            let client = connected(&vcenter).await;
+            client.tags(Duration::ZERO).categories().await.unwrap();
+            assert_eq!(open_sessions(&vcenter).await, 2);
+            vcenter.expire_sessions("").await;
+            vcenter.forget_calls().await;
+            vcenter.fault(Fault::on(login).delayed(Duration::from_secs(1))).await;
+            let other = client.clone();
+            let mut caller = tokio::task::JoinSet::new();
+            caller.spawn(async move {
+                if login == "Login" {
+                    other.collect(&vms()).await.map(drop)
+                } else {
+                    other.tags(Duration::ZERO).categories().await.map(drop)
+                }
+            });
+            arrived(&vcenter, login, 1).await;
+            client.shut_down().await;
+            assert_eq!(open_sessions(&vcenter).await, 0, "{login}: {}", vcenter.sessions().await);
+            let error = caller.join_next().await.unwrap().unwrap().unwrap_err();
+            assert!(matches!(error, Error::ShutDown { .. }), "{login}: {}", error.story());
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutting_down_waits_neither_for_a_silent_vcenter_nor_for_its_turn() {
+    // No call gives up by itself while this test runs.
+    let limits = Limits {
+        call: Duration::from_hours(1),
+        idle: Duration::from_hours(1),
+        concurrency: 2,
+        ..quick()
+    };
     let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let client = connected(&vcenter).await;
+    let client = client_of(&vcenter).limits(limits.clone()).connect().await.unwrap();
+    vcenter.fault(Fault::on("RetrievePropertiesEx").hangs()).await;
+    let mut stalled = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let client = client.clone();
+        stalled.spawn(async move { client.collect(&vms()).await.map(drop) });
+    }
+    arrived(&vcenter, "RetrievePropertiesEx", 2).await;
+    client.shut_down().await;
+    assert_eq!(open_sessions(&vcenter).await, 0, "the logout passed those who wait");
+    stalled.shutdown().await;
+
+    vcenter.clear_faults().await;
+    let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
     vcenter.expire_sessions("").await;
-    vcenter.fault(Fault::on("Login").delayed(Duration::from_millis(300))).await;
-    let impatient = tokio::time::timeout(Duration::from_millis(100), client.collect(&vms())).await;
-    assert!(impatient.is_err());
-    client.collect(&vms()).await.expect("the login that was under way is used");
-    assert_eq!(vcenter.calls().await.of("Login"), 2);
-    assert_eq!(client.sessions().await.unwrap().len(), 1);
+    vcenter.forget_calls().await;
+    vcenter.fault(Fault::on("Login").hangs()).await;
+    let other = client.clone();
+    stalled.spawn(async move { other.collect(&vms()).await.map(drop) });
+    arrived(&vcenter, "Login", 1).await;
+    tokio::time::timeout(Duration::from_mins(1), client.shut_down())
+        .await
+        .expect("it does not wait for a login that is never answered");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,29 +361,38 @@ async fn callers_that_wait_share_a_failed_attempt() {
     let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
     vcenter.expire_sessions("").await;
     assert!(client.user().await.is_ok(), "nobody has noticed yet");
+    vcenter.fault(Fault::on("Login").status(503).delayed(Duration::from_secs(2))).await;
+    assert_eq!(read_at_once(&client, 1).await, 0, "the session is lost");
     vcenter.forget_calls().await;
-    vcenter.fault(Fault::on("Login").status(503).delayed(Duration::from_millis(200))).await;
+    // All ask before the first attempt is answered.
     assert_eq!(read_at_once(&client, 200).await, 0);
-    let attempts = vcenter.calls().await.of("Login");
-    assert!(attempts <= 10, "{attempts} attempts for 200 callers");
+    assert_eq!(vcenter.calls().await.of("Login"), 1, "one attempt for 200 callers");
     vcenter.clear_faults().await;
     assert_eq!(read_at_once(&client, 10).await, 10);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_session_is_kept_alive() {
-    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let alive = Duration::from_millis(100);
-    let limits = Limits { keep_alive: alive, rest_keep_alive: alive, ..quick() };
-    let counter = Arc::new(vsphere::CallCounter::default());
-    let client =
-        client_of(&vcenter).limits(limits).observer(counter.clone()).connect().await.unwrap();
-    client.tags(Duration::ZERO).categories().await.unwrap();
-    holds("both sessions are touched", || {
-        counter.of("CurrentTime") > 1 && counter.of("GET /api/session") > 1
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        let alive = Duration::from_millis(100);
+        let touch = if has_api(version) {
+            "GET /api/session"
+        } else {
+            "POST /rest/com/vmware/cis/session?~action=get"
+        };
+        let limits = Limits { keep_alive: alive, rest_keep_alive: alive, ..quick() };
+        let counter = Arc::new(vsphere::CallCounter::default());
+        let client =
+            client_of(&vcenter).limits(limits).observer(counter.clone()).connect().await.unwrap();
+        client.tags(Duration::ZERO).categories().await.unwrap();
+        holds("both sessions are touched", || {
+            counter.of("CurrentTime") > 1 && counter.of(touch) > 1
+        })
+        .await;
+        drop(client);
     })
     .await;
-    drop(client);
 }
 
 #[derive(Debug, Default)]
@@ -332,43 +439,49 @@ async fn calls_are_bounded_and_observed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_tried_once_for_soap_and_rest_together() {
-    let (user, inventory) = lockable();
-    let vcenter = Vcenter::start(inventory).await;
-    let client = client_of(&vcenter)
-        .credentials(credentials(&user, &user.password))
-        .connect()
-        .await
-        .unwrap();
-    vcenter.set_user(&VcenterUser { password: "Changed-2".to_owned(), ..user.clone() }).await;
-    vcenter.expire_sessions(&user.name).await;
+    on_every_release(async |version| {
+        let (user, inventory) = lockable();
+        let vcenter = Vcenter::start(inventory.version(version)).await;
+        let client = client_of(&vcenter)
+            .credentials(credentials(&user, &user.password))
+            .connect()
+            .await
+            .unwrap();
+        vcenter.set_user(&VcenterUser { password: "Changed-2".to_owned(), ..user.clone() }).await;
+        vcenter.expire_sessions(&user.name).await;
 
-    let (vms, tags) = (vms(), client.tags(Duration::ZERO));
-    let calls = (0..20).map(|_| async {
-        let (soap, rest) = tokio::join!(client.collect(&vms), tags.categories());
-        [refusal(&soap.unwrap_err()), refusal(&rest.unwrap_err())]
-    });
-    for refused in futures::future::join_all(calls).await {
-        assert_eq!(refused, [Some(LoginRefusal::Credentials); 2]);
-    }
-    assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
+        let (vms, tags) = (vms(), client.tags(Duration::ZERO));
+        let calls = (0..20).map(|_| async {
+            let (soap, rest) = tokio::join!(client.collect(&vms), tags.categories());
+            [refusal(&soap.unwrap_err()), refusal(&rest.unwrap_err())]
+        });
+        for refused in futures::future::join_all(calls).await {
+            assert_eq!(refused, [Some(LoginRefusal::Credentials); 2]);
+        }
+        assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
 
-    client.set_credentials(credentials(&user, "Changed-2")).await.unwrap();
-    client.collect(&vms).await.unwrap();
-    tags.categories().await.unwrap();
+        client.set_credentials(credentials(&user, "Changed-2")).await.unwrap();
+        client.collect(&vms).await.unwrap();
+        tags.categories().await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_without_an_answer_is_not_repeated_at_once() {
-    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let (client, counter) = counted(&vcenter).await;
-    vcenter.fault(Fault::on("Login").dropped()).await;
-    vcenter.expire_sessions("").await;
-    let before = counter.of("Login");
-    let error = client.collect(&vms()).await.unwrap_err();
-    assert!(matches!(&error, Error::Dropped { method, .. } if method == "Login"), "{error}");
-    assert_eq!(counter.of("Login"), before + 1);
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        let (client, counter) = counted(&vcenter).await;
+        vcenter.fault(Fault::on("Login").dropped()).await;
+        vcenter.expire_sessions("").await;
+        let before = counter.of("Login");
+        let error = client.collect(&vms()).await.unwrap_err();
+        assert!(matches!(&error, Error::Dropped { method, .. } if method == "Login"), "{error}");
+        assert_eq!(counter.of("Login"), before + 1);
 
-    vcenter.clear_faults().await;
-    vcenter.fault(Fault::on("Login").status(503).times(2)).await;
-    client.collect(&vms()).await.expect("what was certainly not counted is tried again");
+        vcenter.clear_faults().await;
+        vcenter.fault(Fault::on("Login").status(503).times(2)).await;
+        client.collect(&vms()).await.expect("what was certainly not counted is tried again");
+    })
+    .await;
 }

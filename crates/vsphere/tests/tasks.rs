@@ -5,11 +5,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::counted;
-use testkit::{Fault, Inventory, Vcenter};
+use common::{counted, on_every_release};
+use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser};
 use vsphere::inventory::{Selection, Vm};
 use vsphere::vm::VmChange;
-use vsphere::{Error, FaultKind};
+use vsphere::{Credentials, Error, FaultKind};
 
 fn vms() -> Selection {
     Selection::new().vms(&[Vm::IDENTITY])
@@ -17,108 +17,162 @@ fn vms() -> Selection {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_fails_is_slow_or_never_ends() {
-    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let (client, counter) = counted(&vcenter).await;
-    let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
-    let change = VmChange::default().option("guestinfo.x", "y");
-    let soon = Duration::from_secs(20);
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
+        let (client, counter) = counted(&vcenter).await;
+        let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
+        let change = VmChange::default().option("guestinfo.x", "y");
+        let soon = Duration::from_mins(1);
 
-    client.reconfigure(&vm, &change).await.unwrap().wait(soon).await.expect("it succeeds");
+        client.reconfigure(&vm, &change).await.unwrap().wait(soon).await.expect("it succeeds");
 
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_fails("InvalidState").times(1)).await;
-    let error = client.reconfigure(&vm, &change).await.unwrap().wait(soon).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::TaskFailed { source, .. } if source.kind == FaultKind::InvalidState),
-        "{}",
-        error.story()
-    );
-    assert!(error.to_string().contains("the task ReconfigVM_Task on"), "{error}");
+        vcenter.fault(Fault::on("ReconfigVM_Task").task_fails("InvalidState").times(1)).await;
+        let error = client.reconfigure(&vm, &change).await.unwrap().wait(soon).await.unwrap_err();
+        assert!(
+            matches!(&error, Error::TaskFailed { source, .. } if source.kind == FaultKind::InvalidState),
+            "{}",
+            error.story()
+        );
+        assert!(error.to_string().contains("the task ReconfigVM_Task on"), "{error}");
 
-    vcenter.clear_faults().await;
-    vcenter
-        .fault(Fault::on("ReconfigVM_Task").task_takes(Duration::from_millis(600)).times(1))
-        .await;
-    let mut task = client.reconfigure(&vm, &change).await.unwrap();
-    let mut seen = Vec::new();
-    while task.progress() < 100 {
-        task.changed().await;
-        seen.push(task.progress());
-    }
-    task.wait(soon).await.unwrap();
-    assert!(seen.len() > 1 && seen.is_sorted(), "progress is told on the way: {seen:?}");
+        vcenter.clear_faults().await;
+        vcenter
+            .fault(Fault::on("ReconfigVM_Task").task_takes(Duration::from_millis(1500)).times(1))
+            .await;
+        let mut task = client.reconfigure(&vm, &change).await.unwrap();
+        let mut seen = Vec::new();
+        while task.progress() < 100 {
+            task.changed().await;
+            seen.push(task.progress());
+        }
+        task.wait(soon).await.unwrap();
+        assert!(seen.len() > 1 && seen.is_sorted(), "progress is told on the way: {seen:?}");
 
-    vcenter.clear_faults().await;
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
-    let task = client.reconfigure(&vm, &change).await.unwrap();
-    let reference = task.reference().clone();
-    let error = task.wait(Duration::from_millis(300)).await.unwrap_err();
-    assert!(
-        matches!(&error, Error::TaskUnfinished { task, .. } if *task == reference),
-        "{}",
-        error.story()
-    );
-    assert!(error.to_string().contains("goes on there"), "{error}");
-    assert_eq!(
-        counter.of("CreateFilter"),
-        counter.of("CreateListView"),
-        "tasks share their filters"
-    );
+        vcenter.clear_faults().await;
+        vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
+        let task = client.reconfigure(&vm, &change).await.unwrap();
+        let reference = task.reference().clone();
+        let error = task.wait(Duration::from_millis(300)).await.unwrap_err();
+        assert!(
+            matches!(&error, Error::TaskUnfinished { task, .. } if *task == reference),
+            "{}",
+            error.story()
+        );
+        assert!(error.to_string().contains("goes on there"), "{error}");
+        assert_eq!(
+            (counter.of("CreateFilter"), counter.of("CreateListView")),
+            (1, 1),
+            "one filter serves one task after the other"
+        );
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_tasks_are_awaited_by_one_filter() {
-    let vcenter = Vcenter::start(Inventory::with_vms(40)).await;
-    let (client, counter) = counted(&vcenter).await;
-    let vms = client.collect(&vms()).await.unwrap().vms();
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_takes(Duration::from_millis(300))).await;
-    let change = VmChange::default().option("guestinfo.x", "y");
-    let run = |reference| {
-        let (client, change) = (client.clone(), change.clone());
-        async move { client.reconfigure(&reference, &change).await?.wait(Duration::from_secs(30)).await }
-    };
-    let outcomes = futures::future::join_all(vms.iter().map(|vm| run(vm.reference.clone()))).await;
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    assert!(counter.of("CreateFilter") <= 3, "{:?}", counter.all());
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(40).version(version)).await;
+        let (client, counter) = counted(&vcenter).await;
+        let vms = client.collect(&vms()).await.unwrap().vms();
+        vcenter.fault(Fault::on("ReconfigVM_Task").task_takes(Duration::from_millis(300))).await;
+        let change = VmChange::default().option("guestinfo.x", "y");
+        let run = |reference| {
+            let (client, change) = (client.clone(), change.clone());
+            async move {
+                client.reconfigure(&reference, &change).await?.wait(Duration::from_mins(1)).await
+            }
+        };
+        let outcomes =
+            futures::future::join_all(vms.iter().map(|vm| run(vm.reference.clone()))).await;
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert_eq!(counter.of("CreateFilter"), 1, "{:?}", counter.all());
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_waited_for_across_the_end_of_a_session() {
-    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
-    let (client, counter) = counted(&vcenter).await;
-    let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
-    let change = VmChange::default().option("guestinfo.x", "y");
-    let task = client.reconfigure(&vm, &change).await.unwrap();
-    common::holds("the task is watched", || counter.of("WaitForUpdatesEx") > 0).await;
-    vcenter.expire_sessions("").await;
-    common::holds("the task is watched in a new session", || counter.of("CreateFilter") > 1).await;
-    let error = task.wait(Duration::from_millis(100)).await.unwrap_err();
-    assert!(matches!(error, Error::TaskUnfinished { .. }), "it is still known: {}", error.story());
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        let (client, counter) = counted(&vcenter).await;
+        let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
+        vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
+        let change = VmChange::default().option("guestinfo.x", "y");
+        let task = client.reconfigure(&vm, &change).await.unwrap();
+        common::holds("the task is watched", || counter.of("WaitForUpdatesEx") > 0).await;
+        vcenter.expire_sessions("").await;
+        common::holds("the task is watched in a new session", || counter.of("CreateFilter") > 1)
+            .await;
+        let error = task.wait(Duration::from_millis(100)).await.unwrap_err();
+        assert!(
+            matches!(error, Error::TaskUnfinished { .. }),
+            "it is still known: {}",
+            error.story()
+        );
 
-    let unknown = client.resume_task("Task:task-999999".parse().unwrap());
-    let error = unknown.wait(Duration::from_secs(20)).await.unwrap_err();
-    assert!(matches!(error, Error::TaskLost { .. }), "{}", error.story());
+        let unknown = client.resume_task("Task:task-999999".parse().unwrap());
+        let error = unknown.wait(Duration::from_mins(1)).await.unwrap_err();
+        assert!(matches!(error, Error::TaskLost { .. }), "{}", error.story());
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_has_ended_is_taken_up_again_while_another_goes_on() {
-    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
-    let (client, counter) = counted(&vcenter).await;
-    let vms = client.collect(&vms()).await.unwrap().vms();
-    let change = VmChange::default().option("guestinfo.x", "y");
-    let soon = Duration::from_secs(10);
-    vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
-    let endless = client.reconfigure(&vms[0].reference, &change).await.unwrap();
-    vcenter.clear_faults().await;
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
+        let (client, counter) = counted(&vcenter).await;
+        let vms = client.collect(&vms()).await.unwrap().vms();
+        let change = VmChange::default().option("guestinfo.x", "y");
+        let soon = Duration::from_mins(1);
+        vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
+        let endless = client.reconfigure(&vms[0].reference, &change).await.unwrap();
+        vcenter.clear_faults().await;
 
-    let task = client.reconfigure(&vms[1].reference, &change).await.unwrap();
-    let reference = task.reference().clone();
-    task.wait(soon).await.unwrap();
-    for _ in 0..3 {
-        let again = client.resume_task(reference.clone()).wait(soon).await;
-        again.unwrap_or_else(|error| panic!("its end is told again: {}", error.story()));
-    }
-    let error = endless.wait(Duration::from_millis(100)).await.unwrap_err();
-    assert!(matches!(error, Error::TaskUnfinished { .. }), "{}", error.story());
-    assert_eq!(counter.of("CreateFilter"), 1, "one filter does for both");
+        let task = client.reconfigure(&vms[1].reference, &change).await.unwrap();
+        let reference = task.reference().clone();
+        task.wait(soon).await.unwrap();
+        for _ in 0..3 {
+            let again = client.resume_task(reference.clone()).wait(soon).await;
+            again.unwrap_or_else(|error| panic!("its end is told again: {}", error.story()));
+        }
+        let error = endless.wait(Duration::from_millis(100)).await.unwrap_err();
+        assert!(matches!(error, Error::TaskUnfinished { .. }), "{}", error.story());
+        assert_eq!(counter.of("CreateFilter"), 1, "one filter does for both");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
+    on_every_release(async |version| {
+        let user = VcenterUser::new("vdo@vsphere.local", "Right-1");
+        let mut inventory = Inventory::with_vms(1).version(version);
+        inventory.users = vec![user.clone()];
+        inventory.permissions = vec![Permission::new(&user.name, "Admin", "/")];
+        let vcenter = Vcenter::start(inventory).await;
+        let (client, counter) = counted(&vcenter).await;
+        let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
+        vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends()).await;
+        let change = VmChange::default().option("guestinfo.x", "y");
+        // Longer than any test run: only what is told ends the wait.
+        let long = Duration::from_hours(1);
+
+        let task = client.reconfigure(&vm, &change).await.unwrap();
+        common::holds("it is watched", || counter.of("WaitForUpdatesEx") > 0).await;
+        vcenter.set_user(&VcenterUser { password: "Other-2".to_owned(), ..user.clone() }).await;
+        vcenter.expire_sessions("").await;
+        let error = task.wait(long).await.unwrap_err();
+        assert!(matches!(error, Error::LoginRefused { .. }), "{}", error.story());
+
+        client.set_credentials(Credentials::new(user.name.as_str(), "Other-2")).await.unwrap();
+        let task = client.reconfigure(&vm, &change).await.unwrap();
+        let reference = task.reference().clone();
+        let (waited, ()) = tokio::join!(task.wait(long), client.shut_down());
+        let late = client.resume_task(reference).wait(long).await;
+        for error in [waited.unwrap_err(), late.unwrap_err()] {
+            assert!(matches!(error, Error::ShutDown { .. }), "{}", error.story());
+        }
+    })
+    .await;
 }

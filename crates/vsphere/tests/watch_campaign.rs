@@ -1,5 +1,6 @@
-//! Random interleavings of change, cut, expiry and restart. After each, the view is the inventory,
-//! and nothing was ever called gone that was not.
+//! Random interleavings of change, cut, expiry and restart, on every release in turn. After each, the
+//! view is the inventory, whoever followed the events knows the same, and nothing was ever called
+//! gone that was not.
 //!
 //! `VDO_SEEDS` says how many (50 unless said otherwise); `VDO_SEED` runs a single one again.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::client_at;
+use common::{RELEASES, client_at};
 use futures::StreamExt as _;
 use rand::prelude::*;
 use rand::rngs::StdRng;
@@ -19,13 +20,21 @@ use testkit::{
     Fault, FaultProxy, Inventory, Permission, Role, Vcenter, VcenterUser, Vm as SimulatedVm,
     eventually,
 };
-use vsphere::Credentials;
-use vsphere::inventory::{Absence, Event, Host, Selection, Vm};
+use vsphere::inventory::{
+    Absence, Cluster, Datastore, Event, Host, HostConnection, Inventory as View, Network, Object,
+    PowerState, ResourcePool, Selection, Tree, Vm,
+};
+use vsphere::{Credentials, MoRef};
 
 const USER: &str = "vdo@vsphere.local";
 
-/// What is compared of a machine: name, BIOS uuid, power, host.
-type Seen = (String, String, String, String);
+/// What is compared: of a machine name, BIOS uuid, power and host; of a host connection and
+/// maintenance; of a datastore whether it is accessible. By reference, or name where there is no
+/// reference in the simulator's words.
+type Seen = BTreeMap<String, Vec<String>>;
+
+/// What somebody knows who only reads events, and the view again when told to.
+type Mirror = Arc<Mutex<BTreeMap<MoRef, Object>>>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_view_is_the_inventory_after_every_interleaving() {
@@ -64,7 +73,8 @@ impl Campaign {
         let role = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
         let inventory =
             Inventory::with_vms(8).user(VcenterUser::new(USER, "Secret-1"), &role, &["/"]);
-        let vcenter = Vcenter::start(inventory).await;
+        let release = RELEASES[usize::try_from(seed % 4).unwrap()];
+        let vcenter = Vcenter::start(inventory.version(release)).await;
         let proxy = FaultProxy::before(vcenter.address()).await;
         let client = client_at(&vcenter, &proxy.address().to_string())
             .credentials(Credentials::new(USER, "Secret-1"))
@@ -73,29 +83,31 @@ impl Campaign {
             .unwrap();
         let selection = Selection::new()
             .vms(&[Vm::IDENTITY, Vm::CONFIG, Vm::GUEST, Vm::RUNTIME])
-            .hosts(&[Host::IDENTITY]);
+            .hosts(&[Host::IDENTITY, Host::STATE])
+            .clusters(&[Cluster::IDENTITY])
+            .resource_pools(&[ResourcePool::IDENTITY])
+            .datastores(&[Datastore::IDENTITY, Datastore::STATE])
+            .networks(&[Network::IDENTITY]);
         let watch = client.watch(selection);
         let inventory = watch.inventory().clone();
         let mut events = inventory.events();
         let destroyed = Arc::new(Mutex::new(BTreeSet::new()));
         let known = Arc::clone(&destroyed);
+        let mirror = Mirror::default();
+        let (view, shown) = (inventory.clone(), Arc::clone(&mirror));
         let mut reader = tokio::task::JoinSet::new();
         reader.spawn(async move {
             let mut resyncs = 0;
             while let Some(event) = events.next().await {
-                match event {
-                    Event::Resynced => resyncs += 1,
-                    Event::Left(departure) => {
-                        if let Some(gone) = departure.gone() {
-                            let id = gone.reference().id.to_string();
-                            assert!(
-                                known.lock().unwrap().contains(&id),
-                                "seed {seed}: {id} is called gone and is not"
-                            );
-                        }
-                    }
-                    _ => {}
+                resyncs += usize::from(matches!(event, Event::Resynced));
+                if let Event::Left(departure) = &event
+                    && let Some(gone) = departure.gone()
+                {
+                    let id = gone.reference().id.to_string();
+                    let is_so = known.lock().unwrap().contains(&id);
+                    assert!(is_so, "seed {seed}: {id} is called gone and is not");
                 }
+                reflect(&mut shown.lock().unwrap(), &view, event);
             }
             resyncs
         });
@@ -107,7 +119,7 @@ impl Campaign {
         }
         campaign.proxy.heal();
         campaign.vcenter.clear_faults().await;
-        campaign.compare(&inventory).await;
+        campaign.compare(&inventory, &mirror).await;
         watch.stop().await;
         client.shut_down().await;
         reader.join_next().await.unwrap().expect("the reader found nothing wrong")
@@ -116,7 +128,7 @@ impl Campaign {
     async fn step(&mut self) {
         let paths: Vec<(String, String)> = self.machines().await;
         let (path, id) = paths.choose(&mut self.random).cloned().unwrap_or_default();
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..23) {
             0 => self.patch(&path, json!({"power": "off"})).await,
             1 => self.patch(&path, json!({"power": "on"})).await,
             2 => {
@@ -187,6 +199,24 @@ impl Campaign {
                 // A login that is refused is refused for good: that is another test's matter.
                 self.vcenter.fault(fault.times(1)).await;
             }
+            19 => {
+                let host = ["cluster-a/esx-a1", "cluster-a/esx-a2", "cluster-b/esx-b1"]
+                    .choose(&mut self.random)
+                    .unwrap();
+                let change = [
+                    json!({"maintenance": true}),
+                    json!({"maintenance": false}),
+                    json!({"connection": "notResponding"}),
+                    json!({"connection": "connected"}),
+                ];
+                let change = change.choose(&mut self.random).cloned().unwrap();
+                self.vcenter.patch_host(&format!("/DC0/host/{host}"), change).await;
+            }
+            20 => {
+                let accessible = self.random.random::<bool>();
+                let change = json!({ "accessible": accessible });
+                self.vcenter.patch_datastore("/DC0/datastore/shared", change).await;
+            }
             _ => {
                 let pause = self.random.random_range(0..80);
                 tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -209,42 +239,14 @@ impl Campaign {
         vms.iter().map(|vm| (format!("/DC0/vm/{}", text(&vm["name"])), id(&vm["moref"]))).collect()
     }
 
-    /// Waits until the view is the truth, as far as this user may see it.
-    async fn compare(&self, inventory: &vsphere::inventory::Inventory) {
+    /// Waits until the view is the truth, as far as this user may see it, and the mirror is the
+    /// view.
+    async fn compare(&self, inventory: &View, mirror: &Mirror) {
         let truth = self.vcenter.truth().await;
-        let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
-        let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-        let mut expected: BTreeMap<String, Seen> = BTreeMap::new();
-        let mut hidden = BTreeSet::new();
-        for vm in &vms {
-            let id = text(&vm["moref"]).rsplit(':').next().unwrap_or_default().to_owned();
-            if self.hidden.contains(&format!("/DC0/vm/{}", text(&vm["name"]))) {
-                hidden.insert(id);
-            } else {
-                expected.insert(
-                    id,
-                    (text(&vm["name"]), text(&vm["uuid"]), text(&vm["power"]), text(&vm["host"])),
-                );
-            }
-        }
-        eventually(&format!("seed {}: the view is the inventory", self.seed), 30, async || {
+        let (expected, hidden) = self.expected(&truth["datacenters"][0]);
+        eventually(&format!("seed {}: the view is the inventory", self.seed), 60, async || {
             let view = inventory.view();
-            let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
-            for vm in view.vms() {
-                let power = match vm.power.as_ref().map(vsphere::inventory::PowerState::as_str) {
-                    Some("poweredOn") => "on",
-                    Some("poweredOff") => "off",
-                    _ => "?",
-                };
-                let host =
-                    vm.host.as_ref().and_then(|host| Some(view.get(host)?.name()?.to_owned()));
-                let uuid = vm.bios_uuid.map(|uuid| uuid.to_string()).unwrap_or_default();
-                let name = vm.name.as_deref().unwrap_or_default().to_owned();
-                seen.insert(
-                    vm.reference.id.to_string(),
-                    (name, uuid, power.to_owned(), host.unwrap_or_default()),
-                );
-            }
+            let seen = seen(&view);
             if seen != expected {
                 return Err(format!("seen {seen:#?}\nexpected {expected:#?}"));
             }
@@ -261,8 +263,93 @@ impl Campaign {
                     return Err(format!("{departure:?}"));
                 }
             }
-            Ok(())
+            let mirror = mirror.lock().unwrap();
+            let whole = read(&view);
+            let differs =
+                |(reference, object): &(&MoRef, &Object)| whole.get(reference) != Some(object);
+            match mirror.iter().find(differs) {
+                Some(wrong) => Err(format!("the mirror has {wrong:?}")),
+                None if mirror.len() < whole.len() => Err("the mirror lacks objects".to_owned()),
+                None => Ok(()),
+            }
         })
         .await;
     }
+
+    /// What is to be seen, and the machines that are hidden.
+    fn expected(&self, datacenter: &Json) -> (Seen, BTreeSet<String>) {
+        let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+        let list = |value: &Json| value.as_array().cloned().unwrap_or_default();
+        let (mut expected, mut hidden) = (Seen::new(), BTreeSet::new());
+        for vm in list(&datacenter["vms"]) {
+            let id = text(&vm["moref"]).rsplit(':').next().unwrap_or_default().to_owned();
+            if self.hidden.contains(&format!("/DC0/vm/{}", text(&vm["name"]))) {
+                hidden.insert(id);
+            } else {
+                let fields = ["name", "uuid", "power", "host"];
+                expected.insert(id, fields.iter().map(|field| text(&vm[*field])).collect());
+            }
+        }
+        for cluster in list(&datacenter["clusters"]) {
+            for host in list(&cluster["hosts"]) {
+                let connection = match text(&host["connection"]).as_str() {
+                    "" => "connected".to_owned(),
+                    other => other.to_owned(),
+                };
+                let maintenance = host["maintenance"].as_bool().unwrap_or_default();
+                expected.insert(text(&host["name"]), vec![connection, maintenance.to_string()]);
+            }
+        }
+        for datastore in list(&datacenter["datastores"]) {
+            let accessible = datastore["accessible"].as_bool().unwrap_or(true);
+            expected.insert(text(&datastore["name"]), vec![accessible.to_string()]);
+        }
+        (expected, hidden)
+    }
+}
+
+/// What an event does to a mirror.
+fn reflect(mirror: &mut BTreeMap<MoRef, Object>, inventory: &View, event: Event) {
+    match event {
+        Event::Snapshot | Event::Resynced => *mirror = read(&inventory.view()),
+        Event::Appeared(object) | Event::Changed { after: object, .. } => {
+            mirror.insert(object.reference().clone(), object);
+        }
+        Event::Left(departure) => {
+            mirror.remove(departure.object.reference());
+        }
+        Event::Unreachable(_) => {}
+    }
+}
+
+fn read(view: &Tree) -> BTreeMap<MoRef, Object> {
+    view.objects().map(|object| (object.reference().clone(), object.clone())).collect()
+}
+
+fn seen(view: &Tree) -> Seen {
+    let mut seen = Seen::new();
+    for vm in view.vms() {
+        let power = match vm.power.as_ref().map(PowerState::as_str) {
+            Some("poweredOn") => "on",
+            Some("poweredOff") => "off",
+            _ => "?",
+        };
+        let host = vm.host.as_ref().and_then(|host| Some(view.get(host)?.name()?.to_owned()));
+        let uuid = vm.bios_uuid.map(|uuid| uuid.to_string()).unwrap_or_default();
+        let name = vm.name.as_deref().unwrap_or_default().to_owned();
+        let fields = vec![name, uuid, power.to_owned(), host.unwrap_or_default()];
+        seen.insert(vm.reference.id.to_string(), fields);
+    }
+    for host in view.hosts() {
+        let name = host.name.as_deref().unwrap_or_default().to_owned();
+        let connection = host.connection.as_ref().map_or("?", HostConnection::as_str).to_owned();
+        let maintenance = host.in_maintenance.map_or("?".to_owned(), |is| is.to_string());
+        seen.insert(name, vec![connection, maintenance]);
+    }
+    for datastore in view.datastores() {
+        let name = datastore.name.as_deref().unwrap_or_default().to_owned();
+        let accessible = datastore.accessible.map_or("?".to_owned(), |is| is.to_string());
+        seen.insert(name, vec![accessible]);
+    }
+    seen
 }

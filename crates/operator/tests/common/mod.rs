@@ -207,6 +207,42 @@ impl Stage {
         rendered.upstream("cloud-controller", &self.plane, &self.workdir).unwrap()
     }
 
+    /// Starts the real upstream storage controller with the flags and variables of the Deployment VDO
+    /// applied, on the Secret VDO wrote, under the account VDO gave it; returns it and its socket.
+    pub async fn upstream_storage_controller(&self) -> (Process, PathBuf) {
+        let home = "vmware-system-csi";
+        let config = self.secret(home, "vsphere-config-secret", "csi-vsphere.conf").await;
+        let config = self.workdir.write("csi-vsphere.conf", config).unwrap();
+        let socket = self.workdir.path().join("csi.sock");
+        let account = User::service_account(home, "vsphere-csi-controller");
+        let kubeconfig = self.plane.kubeconfig_as(&account).display().to_string();
+        // The files are elsewhere here; nothing else differs.
+        let local = |text: &str| {
+            text.replace("/etc/cloud/csi-vsphere.conf", &config.display().to_string())
+                .replace("/csi/csi.sock", &socket.display().to_string())
+                .replace("$(CSI_NAMESPACE)", home)
+        };
+        let pod = self.controller().await.spec.unwrap().template.spec.unwrap();
+        let driver = pod.containers.iter().find(|c| c.name == "vsphere-csi-controller").unwrap();
+        let given = driver.env.iter().flatten();
+        let given = given.filter_map(|v| Some((v.name.clone(), local(v.value.as_deref()?))));
+        let mut variables: Vec<(String, String)> = given.collect();
+        variables.push(("KUBECONFIG".into(), kubeconfig));
+        variables.push(("CSI_NAMESPACE".into(), home.into()));
+        let variables: Vec<(&str, &str)> =
+            variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let flags: Vec<String> = driver.args.iter().flatten().map(|flag| local(flag)).collect();
+        let program = testkit::peer("vsphere-csi");
+        let process = Process::spawn(&program, "csi", flags, &variables, &self.workdir).unwrap();
+        eventually("the storage controller answers on its socket", 120, async || {
+            assert!(process.ended().is_none(), "{}", process.tail());
+            let connected = tokio::net::UnixStream::connect(&socket).await;
+            connected.map(drop).map_err(|error| format!("{error}\n{}", process.tail()))
+        })
+        .await;
+        (process, socket)
+    }
+
     /// Changes the VDOConfig as `kubectl patch --type merge` does.
     pub async fn change(&self, patch: Value) {
         let configs = Api::<VDOConfig>::namespaced(self.plane.client(), NAMESPACE);

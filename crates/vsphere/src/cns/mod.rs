@@ -9,6 +9,7 @@ mod outcome;
 mod query;
 mod types;
 
+use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -36,7 +37,16 @@ use crate::version::ApiVersion;
 use crate::wire::{Method, Service};
 
 /// Volumes or snapshots per reply of a query.
-const PAGE: i64 = 500;
+const PAGE: usize = 500;
+
+/// Whether another page is worth asking for, after one of `got` entries that makes it `read` in
+/// all. A service that does not say how many there are is asked until a page is not full.
+fn is_more(got: usize, read: usize, total: Option<i64>) -> bool {
+    match total.and_then(|total| usize::try_from(total).ok()) {
+        Some(total) => got > 0 && read < total,
+        None => got >= PAGE,
+    }
+}
 
 const MANAGER: (&str, &str) = ("CnsVolumeManager", "cns-volume-manager");
 
@@ -98,10 +108,18 @@ impl Client {
         name: &'static str,
         args: Args<'_>,
     ) -> Result<VolumeTask<T>, Error> {
-        let method = Method::change(name).of(Service::Vsan);
-        let reference = self.call(method, &MoRef::new(MANAGER.0, MANAGER.1), args).await?;
-        let task = self.task(name, reference);
-        Ok(VolumeTask { client: self.clone(), task, method: name, brings: PhantomData })
+        self.start_cns_task(Method::change(name), args).await
+    }
+
+    async fn start_cns_task<T>(
+        &self,
+        method: Method,
+        args: Args<'_>,
+    ) -> Result<VolumeTask<T>, Error> {
+        let manager = MoRef::new(MANAGER.0, MANAGER.1);
+        let reference = self.call(method.of(Service::Vsan), &manager, args).await?;
+        let task = self.task(method.name, reference);
+        Ok(VolumeTask { client: self.clone(), task, method: method.name, brings: PhantomData })
     }
 
     /// Takes up a task on volumes that was started earlier, to wait for it.
@@ -180,19 +198,18 @@ impl Client {
     /// All volumes that fit `filter`, read page by page. Needs `Cns.Searchable` on the root.
     pub async fn query_volumes(&self, filter: &QueryFilter) -> Result<Vec<Volume>, Error> {
         let mut filter = filter.clone();
-        let mut found: Vec<Volume> = Vec::new();
+        let (mut found, mut seen, mut offset) = (Vec::new(), HashSet::new(), 0);
         loop {
-            let offset = i64::try_from(found.len()).unwrap_or(i64::MAX);
-            filter.cursor = Some(Cursor { offset, limit: PAGE, total: None });
+            filter.cursor = Some(Cursor::page_at(offset));
             let method = Method::read("CnsQueryVolume").of(Service::Vsan);
             let manager = MoRef::new(MANAGER.0, MANAGER.1);
             let page: QueryResult = self.call(method, &manager, &[("filter", &filter)]).await?;
-            let (empty, total) = (
-                page.volumes.is_empty(),
-                page.cursor.and_then(|cursor| cursor.total).unwrap_or_default(),
-            );
-            found.extend(page.volumes);
-            if empty || i64::try_from(found.len()).unwrap_or(i64::MAX) >= total {
+            let (before, got) = (found.len(), page.volumes.len());
+            let news = page.volumes.into_iter().filter(|v| seen.insert(v.id.clone()));
+            found.extend(news);
+            offset += got;
+            let is_new = found.len() > before;
+            if !is_new || !is_more(got, offset, page.cursor.and_then(|cursor| cursor.total)) {
                 return Ok(found);
             }
         }
@@ -231,7 +248,9 @@ impl Client {
     ) -> Result<Vec<VolumeOutcome<VolumeInfo>>, Error> {
         self.cns_needs(ApiVersion::V7_0U2, "7.0 Update 2", "tell where volumes lie")?;
         let args: &[(&str, &dyn Encode)] = &[("volumes", &volumes)];
-        self.cns_task::<VolumeInfo>("CnsQueryVolumeInfo", args).await?.wait(within).await
+        // It only reads, though it is a task.
+        let task = self.start_cns_task::<VolumeInfo>(Method::read("CnsQueryVolumeInfo"), args);
+        task.await?.wait(within).await
     }
 
     /// The snapshots of volumes; with no spec, of all volumes. Read page by page.
@@ -244,8 +263,7 @@ impl Client {
         self.cns_needs(ApiVersion::V7_0U3, "7.0 Update 3", "list snapshots of volumes")?;
         let mut found: Vec<SnapshotEntry> = Vec::new();
         loop {
-            let offset = i64::try_from(found.len()).unwrap_or(i64::MAX);
-            let cursor = Some(Cursor { offset, limit: PAGE, total: None });
+            let cursor = Some(Cursor::page_at(found.len()));
             let filter = SnapshotQueryFilter { specs: specs.to_vec(), cursor };
             let method = Method::read(NAME).of(Service::Vsan);
             let task = self
@@ -259,12 +277,35 @@ impl Client {
             let missing = XmlError::Missing { of: "the task", field: "its result" };
             let read = value.ok_or(missing).and_then(|value| value.read::<SnapshotQueryResult>());
             let page = read.map_err(|source| self.cns_unreadable(NAME, source))?;
-            let (empty, total) =
-                (page.entries.is_empty(), page.cursor.and_then(|c| c.total).unwrap_or_default());
-            found.extend(page.entries);
-            if empty || i64::try_from(found.len()).unwrap_or(i64::MAX) >= total {
+            let got = page.entries.len();
+            // A page that begins as the last one did is the last one again.
+            let is_new = match (page.entries.first(), found.len().checked_sub(PAGE)) {
+                (Some(first), Some(at)) => found.get(at) != Some(first),
+                _ => true,
+            };
+            if is_new {
+                found.extend(page.entries);
+            }
+            if !is_new || !is_more(got, found.len(), page.cursor.and_then(|c| c.total)) {
                 return Ok(found);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hand-made: the simulator always says how many there are.
+    #[test]
+    fn all_pages_are_read_whether_or_not_their_number_is_told() {
+        assert!(is_more(PAGE, PAGE, Some(750)), "the next page has the rest");
+        assert!(!is_more(250, 750, Some(750)));
+        assert!(is_more(PAGE, PAGE, None), "a full page may not be the last");
+        assert!(!is_more(250, 750, None));
+        assert!(!is_more(0, 0, None) && !is_more(0, PAGE, Some(750)), "an empty page is the last");
+        assert!(is_more(100, 100, Some(750)), "a service may choose smaller pages");
+        assert!(is_more(PAGE, PAGE, Some(-1)), "a number that is none says nothing");
     }
 }

@@ -21,6 +21,14 @@ data! {
     }
 }
 
+impl Cursor {
+    /// The page that starts at this place.
+    pub(super) fn page_at(offset: usize) -> Self {
+        let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
+        Self { offset: number(offset), limit: number(super::PAGE), total: None }
+    }
+}
+
 data! {
     /// Which volumes. What is empty does not matter.
     #[derive(Eq, Default)]

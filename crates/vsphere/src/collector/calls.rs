@@ -1,5 +1,9 @@
 //! The calls to the property collector.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::managed::Managed;
 use super::spec::{FilterSpec, ObjectSpec, PropertySpec, RetrieveOptions, Traversal, WaitOptions};
 use super::update::{Change, Found};
@@ -9,6 +13,7 @@ use crate::moref::MoRef;
 use crate::session::{Side, Ticket};
 use crate::soap::codec::{Decode, Encode};
 use crate::soap::stream::child;
+use crate::soap::{Fault, FaultKind, XmlError};
 use crate::wire::{Method, Nature, ReplyStream};
 
 /// Reads properties of `T` from all the objects the spec leads to, once. Nothing of the reply is
@@ -48,7 +53,11 @@ async fn retrieve_once<T: Managed>(
         let method = Method::read("ContinueRetrievePropertiesEx");
         reply = client.wire().stream(method, &collector, args, Some(&ticket.secret)).await?;
     }
-    reply.finish().await
+    reply.finish().await?;
+    match session_lost(all) {
+        Some(fault) => Err(client.wire().fault(method.name, fault.clone())),
+        None => Ok(()),
+    }
 }
 
 /// A part of a `RetrieveResult`.
@@ -89,6 +98,21 @@ async fn page<T: Managed>(
     }
 }
 
+/// A session that ended may show in the properties instead of in the call: nothing was read then.
+fn session_lost<T>(found: &[Found<T>]) -> Option<&Fault> {
+    let missing = found.iter().flat_map(|found| &found.missing);
+    missing.map(|missing| &missing.fault).find(|fault| fault.kind == FaultKind::NotAuthenticated)
+}
+
+/// An answer that brings nothing and comes sooner than this is not what was asked for.
+const SOONEST: Duration = Duration::from_millis(500);
+
+/// How long to wait after so many such answers, so that a vCenter that does not wait is not called
+/// without pause.
+fn breath(hasty: u32) -> Duration {
+    Duration::from_millis(25).saturating_mul(1 << hasty.min(12)).min(Duration::from_secs(10))
+}
+
 /// A property collector of our own, with one filter. It lives in one session and ends with it.
 #[derive(Debug)]
 pub(crate) struct Collector {
@@ -96,6 +120,8 @@ pub(crate) struct Collector {
     ticket: Ticket,
     /// Up to where changes were seen.
     version: String,
+    /// Empty answers in a row that came sooner than they should.
+    hasty: u32,
     /// What else must be cleared away: views.
     views: Vec<MoRef>,
 }
@@ -114,7 +140,7 @@ impl Collector {
         let create = Method::change("CreatePropertyCollector");
         let root = client.content()?.property_collector;
         let reference: MoRef = client.wire().once(create, &root, &[], Some(&ticket.secret)).await?;
-        Ok(Self { reference, ticket, version: String::new(), views: Vec::new() })
+        Ok(Self { reference, ticket, version: String::new(), hasty: 0, views: Vec::new() })
     }
 
     /// Makes the filter: the objects themselves and what is in the views. `views` are made first.
@@ -168,8 +194,12 @@ impl Collector {
     pub(crate) async fn wait<T: Managed>(
         &mut self,
         client: &Client,
-        most: Option<std::time::Duration>,
+        most: Option<Duration>,
     ) -> Result<Waited<T>, Error> {
+        if self.hasty > 0 {
+            tokio::time::sleep(breath(self.hasty)).await;
+        }
+        let asked = Instant::now();
         let wait = most.unwrap_or(client.limits().wait).min(client.limits().wait);
         let seconds = i32::try_from(wait.as_secs().max(1)).unwrap_or(i32::MAX);
         let options = WaitOptions { max_wait_seconds: Some(seconds), max_object_updates: None };
@@ -180,14 +210,24 @@ impl Collector {
         let mut waited = Waited { changes: Vec::new(), truncated: false };
         let mut version = None;
         // No returnval: nothing happened.
-        if reply.next(|r| Ok(r.next_child()?.is_some())).await? {
+        let is_set = reply.next(|r| Ok(r.next_child()?.is_some())).await?;
+        if is_set {
             self.read_set(&mut reply, &mut waited, &mut version).await?;
         }
         reply.finish().await?;
         client.touch();
-        if let Some(version) = version {
-            self.version = version;
+        match version {
+            Some(version) => self.version = version,
+            // Without it, the same changes would come again and again.
+            None if is_set => {
+                let source = XmlError::Missing { of: "a set of changes", field: "its version" };
+                let (address, method) = (client.address().to_owned(), method.name.to_owned());
+                return Err(Error::Unreadable { address, method, source });
+            }
+            None => {}
         }
+        let is_hasty = waited.changes.is_empty() && asked.elapsed() < SOONEST;
+        self.hasty = if is_hasty { self.hasty.saturating_add(1) } else { 0 };
         Ok(waited)
     }
 

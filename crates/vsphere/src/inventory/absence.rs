@@ -166,6 +166,12 @@ fn verdict(object: &MoRef, error: &Error) -> Absence {
     }
 }
 
+/// A proof without a vCenter, for tests of what is done with proofs.
+#[cfg(test)]
+pub(super) fn gone_for_test(object: &MoRef) -> Absence {
+    Absence::Gone(Gone(object.clone()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,7 +201,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&vm, &silent), Absence::Unreachable, "{silent:?}");
         }
-        let away = Error::Unavailable { address: "vc".to_owned(), status: 503 };
+        let away = Error::Unavailable { address: "vc".to_owned(), status: 503, retry_after: None };
         assert_eq!(verdict(&vm, &away), Absence::Unreachable);
     }
 }

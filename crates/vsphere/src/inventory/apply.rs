@@ -1,6 +1,5 @@
 //! What a change does to a view.
 
-use super::absence::{Absence, Departure};
 use super::model::Object;
 use super::tree::Tree;
 use super::watch::Event;
@@ -34,7 +33,7 @@ pub(super) fn apply(tree: &mut Tree, change: Change<Object>) -> Result<Option<Ev
         Change::Leave(reference) => {
             // What left is told once vCenter has said why.
             if let Some(object) = tree.remove(&reference) {
-                tree.depart(Departure { object, absence: Absence::Unreachable });
+                tree.depart(object);
             }
             Ok(None)
         }
@@ -45,7 +44,7 @@ pub(super) fn apply(tree: &mut Tree, change: Change<Object>) -> Result<Option<Ev
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::{PowerState, Presence};
+    use crate::inventory::{Absence, PowerState, Presence};
     use crate::moref::MoRef;
     use crate::soap::codec::from_xml;
 

@@ -12,8 +12,10 @@
 
 mod absence;
 mod apply;
+mod departures;
 mod model;
 mod parts;
+mod patience;
 mod retrieve;
 mod selection;
 mod tree;

@@ -5,15 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::absence::{Absence, Departure};
+use super::departures::Departures;
 use super::model::{
     Cluster, Datacenter, Datastore, Folder, Host, Network, Object, ResourcePool, Vm,
 };
 use super::parts::HostMount;
 use crate::ids::{BiosUuid, InstanceUuid};
 use crate::moref::{Kind, MoRef};
-
-/// Departed objects that are remembered; the oldest are forgotten first.
-const REMEMBERED: usize = 10_000;
 
 /// Objects with their ways to be found. Nothing here calls vCenter.
 #[derive(Debug, Default)]
@@ -24,9 +22,7 @@ pub struct Tree {
     instance_uuids: BTreeSet<(InstanceUuid, MoRef)>,
     dns_names: BTreeSet<(Box<str>, MoRef)>,
     addresses: BTreeSet<(IpAddr, MoRef)>,
-    departed: HashMap<MoRef, Departure>,
-    /// References in the order they departed.
-    departures: std::collections::VecDeque<MoRef>,
+    pub(super) departed: Departures,
 }
 
 /// What is known of an object.
@@ -123,7 +119,7 @@ impl Tree {
 
     /// Objects that were in view and are not any more.
     pub fn departures(&self) -> impl Iterator<Item = &Departure> {
-        self.departed.values()
+        self.departed.iter()
     }
 
     /// Machines with this BIOS uuid, in either byte order; those with the order given come first.
@@ -265,7 +261,7 @@ impl Tree {
             1 => found.pop().map_or(Lookup::Unseen, Lookup::Found),
             0 => {
                 let mut departed =
-                    self.departed.values().filter(|d| d.object.as_vm().is_some_and(|vm| was(vm)));
+                    self.departed.iter().filter(|d| d.object.as_vm().is_some_and(|vm| was(vm)));
                 departed.next().cloned().map_or(Lookup::Unseen, Lookup::Departed)
             }
             _ => Lookup::Several(found),
@@ -278,9 +274,7 @@ impl Tree {
     pub(crate) fn insert(&mut self, object: Object) -> Option<Object> {
         let reference = object.reference().clone();
         let before = self.remove(&reference);
-        if self.departed.remove(&reference).is_some() {
-            self.departures.retain(|departed| *departed != reference);
-        }
+        self.departed.remove(&reference);
         self.index(&object);
         self.objects.insert(reference, object);
         before
@@ -293,47 +287,23 @@ impl Tree {
         Some(object)
     }
 
-    /// Remembers an object that left, and why.
-    pub(crate) fn depart(&mut self, departure: Departure) {
-        let reference = departure.object.reference().clone();
-        if self.departed.insert(reference.clone(), departure).is_none() {
-            self.departures.push_back(reference);
-        }
-        while self.departures.len() > REMEMBERED {
-            if let Some(oldest) = self.departures.pop_front() {
-                self.departed.remove(&oldest);
-            }
-        }
-    }
-
-    /// The departed objects to ask for: those whose fate is open, and with `hidden_too` all that
-    /// still exist.
-    pub(crate) fn open(&self, hidden_too: bool) -> Vec<MoRef> {
-        let open = self.departed.values().filter(|departure| match departure.absence {
-            Absence::Unreachable => true,
-            Absence::Invisible { .. } | Absence::Elsewhere => hidden_too,
-            Absence::Gone(_) => false,
-        });
-        open.map(|departure| departure.object.reference().clone()).collect()
+    /// Remembers an object that left; why is not known yet.
+    pub(crate) fn depart(&mut self, object: Object) {
+        self.departed.add(Departure { object, absence: Absence::Unreachable });
     }
 
     /// Takes over what an older view knew: what departed before, and what was in view and is not in
     /// this one.
     pub(crate) fn succeed(&mut self, older: Self) {
-        for reference in &older.departures {
-            if let Some(departure) = older.departed.get(reference)
-                && !self.objects.contains_key(reference)
-            {
-                self.depart(departure.clone());
-            }
-        }
+        let objects = &self.objects;
+        self.departed.succeed(older.departed, |reference| objects.contains_key(reference));
         for (reference, object) in older.objects {
             match self.remove(&reference) {
                 Some(mut now) => {
                     now.keep_identity(&object);
                     self.insert(now);
                 }
-                None => self.depart(Departure { object, absence: Absence::Unreachable }),
+                None => self.depart(object),
             }
         }
     }
@@ -446,7 +416,7 @@ mod tests {
             panic!("not departed")
         };
         assert_eq!(departure.absence, Absence::Unreachable);
-        assert_eq!(newer.open(false).len(), 1, "it will be asked for");
+        assert_eq!(newer.departed.untold().len(), 1, "it will be asked for");
         newer.insert(vm("vm-1", "a", Some(UUID)));
         assert!(newer.departures().next().is_none(), "it came back");
     }
@@ -462,16 +432,5 @@ mod tests {
         }
         assert!(tree.ancestors(&MoRef::new("Folder", "a")).len() < 100);
         assert!(tree.path_of(&MoRef::new("Folder", "a")).is_some());
-    }
-
-    #[test]
-    fn departed_objects_are_remembered_but_not_without_end() {
-        let mut tree = Tree::default();
-        for n in 0..REMEMBERED + 10 {
-            let object = vm(&format!("vm-{n}"), "x", None);
-            tree.depart(Departure { object, absence: Absence::Unreachable });
-        }
-        assert_eq!(tree.departures().count(), REMEMBERED);
-        assert_eq!(tree.presence(&MoRef::new("VirtualMachine", "vm-0")), Presence::Unseen);
     }
 }

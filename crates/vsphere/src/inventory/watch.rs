@@ -22,8 +22,9 @@ use tracing::{debug, info, warn};
 use super::absence::{Absence, Departure, Standing};
 use super::apply::{Gap, apply};
 use super::model::Object;
+use super::patience::Patience;
 use super::selection::Selection;
-use super::tree::{Presence, Tree};
+use super::tree::Tree;
 use crate::client::{Client, pause};
 use crate::collector::Collector;
 use crate::collector::calls::{View as ServerView, Waited};
@@ -31,9 +32,6 @@ use crate::error::Error;
 
 /// Events a slow reader may be behind before they are replaced by one [`Event::Resynced`].
 const BACKLOG: usize = 1024;
-
-/// While the fate of something that left is open, vCenter is asked again this often.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Objects that exist but cannot be seen may cease to exist unseen: they are asked for this often.
 const ASK_HIDDEN: Duration = Duration::from_mins(5);
@@ -55,7 +53,7 @@ pub enum Event {
         /// As it is.
         after: Object,
     },
-    /// An object is no longer in view. Told again when the reason becomes known later.
+    /// An object is no longer in view. Told again when the reason becomes known, or another.
     Left(Departure),
     /// vCenter cannot be followed at present; the view is as it was.
     Unreachable(Arc<Error>),
@@ -208,6 +206,7 @@ impl Client {
             inventory: inventory.clone(),
             started: false,
             asked_hidden: Instant::now(),
+            patience: Patience::default(),
             orphans: Vec::new(),
         };
         task.spawn(async move {
@@ -251,6 +250,7 @@ struct Follower {
     started: bool,
     /// When hidden objects were last asked for.
     asked_hidden: Instant,
+    patience: Patience,
     /// Collectors that failed while vCenter could not be asked to clear them away.
     orphans: Vec<Collector>,
 }
@@ -307,8 +307,7 @@ impl Follower {
         *failures = 0;
         self.take_over(tree).await;
         loop {
-            let most =
-                if self.inventory.view().open(false).is_empty() { None } else { Some(ASK_AGAIN) };
+            let most = self.patience.left(Instant::now());
             let waited = collector.wait::<Object>(&self.client, most).await?;
             let events = self.apply(waited)?;
             for event in events {
@@ -401,34 +400,42 @@ impl Follower {
         })
     }
 
-    /// Asks for everything that left and whose fate is open, and tells the answers.
+    /// Asks for what left just now, for what nobody answered for when it is time to ask again, and
+    /// with `hidden_too` for all that may still exist; tells the answers that are news.
     async fn settle(&mut self, hidden_too: bool) {
+        let ask_again = self.patience.is_due(Instant::now());
+        let open = {
+            let view = self.inventory.view();
+            match (hidden_too, ask_again) {
+                (true, _) => view.departed.existing(),
+                (false, true) => view.departed.unanswered(),
+                (false, false) => view.departed.untold(),
+            }
+        };
         if hidden_too {
             self.asked_hidden = Instant::now();
         }
-        let open = self.inventory.view().open(hidden_too);
-        if open.is_empty() {
-            return;
-        }
-        for (reference, standing) in self.client.ask_for(&open).await {
-            let absence = match standing {
-                Standing::Absent(absence) => absence,
-                Standing::Present => Absence::Elsewhere,
-            };
-            let departure = self.inventory.change(|tree| {
-                let Presence::Departed(mut departure) = tree.presence(&reference) else {
-                    return None;
+        if !open.is_empty() {
+            for (reference, standing) in self.client.ask_for(&open).await {
+                let absence = match standing {
+                    Standing::Absent(absence) => absence,
+                    Standing::Present => Absence::Elsewhere,
                 };
-                let is_news =
-                    departure.absence == Absence::Unreachable || departure.absence != absence;
-                departure.absence = absence;
-                tree.depart(departure.clone());
-                is_news.then_some(departure)
-            });
-            if let Some(departure) = departure {
-                debug!(vcenter = self.client.address(), object = %reference, absence = ?departure.absence, "left");
-                self.inventory.tell(Event::Left(departure));
+                let news = self.inventory.change(|tree| tree.departed.settle(&reference, absence));
+                if let Some(departure) = news {
+                    debug!(vcenter = self.client.address(), object = %reference, absence = ?departure.absence, "left");
+                    self.inventory.tell(Event::Left(departure));
+                }
             }
+        }
+        let unanswered = !self.inventory.view().departed.unanswered().is_empty();
+        self.patience.asked(Instant::now(), unanswered, hidden_too || ask_again);
+        if self.inventory.change(|tree| tree.departed.take_overflow()) {
+            warn!(
+                vcenter = self.client.address(),
+                "more objects left than can be remembered; the view must be read again"
+            );
+            self.inventory.tell(Event::Resynced);
         }
     }
 

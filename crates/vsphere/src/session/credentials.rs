@@ -1,24 +1,40 @@
-//! User and password.
+//! User and proof.
 
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
+use zeroize::Zeroizing;
 
 use crate::error::LoginRefusal;
 
-/// What a vCenter knows us by. Another way to prove who we are (a token) would be another variant
-/// in here; nothing outside this folder would notice.
+/// What a vCenter knows us by.
 #[derive(Clone)]
 pub struct Credentials {
     user: Arc<str>,
-    password: Arc<SecretString>,
+    proof: Proof,
+}
+
+/// How we prove to be the user. Another way (a token of the single sign-on service) is another
+/// variant: the compiler then asks for the SOAP method it logs in with ([`Credentials::login`]) and
+/// for its header on the REST side ([`Credentials::authorization`]), and nothing else changes.
+#[derive(Clone)]
+enum Proof {
+    Password(Arc<SecretString>),
+}
+
+/// A login as SOAP wants it.
+pub(super) struct Login<'a> {
+    pub(super) method: &'static str,
+    pub(super) args: Vec<(&'static str, &'a str)>,
 }
 
 impl Credentials {
     /// A user, usually with domain (`vdo@vsphere.local`), and password.
     pub fn new(user: impl Into<Arc<str>>, password: impl Into<SecretString>) -> Self {
-        Self { user: user.into(), password: Arc::new(password.into()) }
+        Self { user: user.into(), proof: Proof::Password(Arc::new(password.into())) }
     }
 
     /// The user.
@@ -29,23 +45,52 @@ impl Credentials {
     /// What makes a login pointless: the attempt would only count towards locking the account.
     pub(crate) fn flaw(&self) -> Option<LoginRefusal> {
         let has_line_break = |text: &str| text.contains(['\n', '\r']);
-        if self.user.is_empty() || self.password().is_empty() {
+        let Proof::Password(password) = &self.proof;
+        let password = password.expose_secret();
+        if self.user.is_empty() || password.is_empty() {
             Some(LoginRefusal::Missing)
-        } else if has_line_break(&self.user) || has_line_break(self.password()) {
+        } else if has_line_break(&self.user) || has_line_break(password) {
             Some(LoginRefusal::LineBreak)
         } else {
             None
         }
     }
 
-    pub(crate) fn password(&self) -> &str {
-        self.password.expose_secret()
+    /// The SOAP method to log in with, and its arguments.
+    pub(super) fn login(&self) -> Login<'_> {
+        match &self.proof {
+            Proof::Password(password) => Login {
+                method: "Login",
+                args: vec![("userName", &self.user), ("password", password.expose_secret())],
+            },
+        }
+    }
+
+    /// The header `Authorization` that opens a REST session.
+    pub(crate) fn authorization(&self) -> Zeroizing<String> {
+        match &self.proof {
+            Proof::Password(password) => {
+                let pair = Zeroizing::new(format!("{}:{}", self.user, password.expose_secret()));
+                let encoded = Zeroizing::new(STANDARD.encode(&*pair));
+                Zeroizing::new(format!("Basic {}", &*encoded))
+            }
+        }
+    }
+}
+
+impl PartialEq for Proof {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Password(one), Self::Password(other)) => {
+                one.expose_secret() == other.expose_secret()
+            }
+        }
     }
 }
 
 impl PartialEq for Credentials {
     fn eq(&self, other: &Self) -> bool {
-        self.user == other.user && self.password() == other.password()
+        self.user == other.user && self.proof == other.proof
     }
 }
 
@@ -53,6 +98,7 @@ impl Eq for Credentials {}
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).field("password", &"***").finish()
+        let Self { user, proof: Proof::Password(_) } = self;
+        f.debug_struct("Credentials").field("user", user).field("password", &"***").finish()
     }
 }

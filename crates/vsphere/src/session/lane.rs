@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use crate::error::Error;
 
 /// Proof of a session. Cheap to clone; secret inside.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Ticket {
     pub(crate) secret: Arc<SecretString>,
     /// Tells this session from those before and after it.
@@ -18,6 +18,14 @@ pub(crate) struct Ticket {
     pub(crate) user: Arc<str>,
     /// The session's name in vCenter's list.
     pub(crate) key: Arc<str>,
+}
+
+impl std::fmt::Debug for Ticket {
+    /// The key can end the session: it is shown as little as the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { generation, user, secret: _, key: _ } = self;
+        write!(f, "Ticket({user}, {generation})")
+    }
 }
 
 #[derive(Debug, Clone, Default)]

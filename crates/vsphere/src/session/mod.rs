@@ -15,6 +15,7 @@ mod lane;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio::sync::oneshot;
@@ -27,9 +28,12 @@ pub(crate) use self::lane::Ticket;
 use self::lane::{Lane, State};
 use crate::error::{Error, LoginRefusal};
 use crate::rest;
-use crate::soap::codec::data;
+use crate::soap::codec::{Encode, data};
 use crate::soap::{Fault, FaultKind};
 use crate::wire::{Method, Wire};
+
+/// How long the end of the sessions may take.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Which of the two sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,14 +104,22 @@ impl Session {
             return settled;
         }
         let seen = lane.attempts();
-        let (send, receive) = oneshot::channel();
         let this = Arc::clone(self);
+        self.fly(async move { this.attempt(side, seen).await }).await
+    }
+
+    /// Runs `login` to its end, whatever becomes of the caller.
+    async fn fly<T: Send + 'static>(
+        &self,
+        login: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (send, receive) = oneshot::channel();
         {
             let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
             while logins.try_join_next().is_some() {}
             logins.spawn(async move {
                 // The caller may have gone; the session stays.
-                let _ = send.send(this.attempt(side, seen).await);
+                let _ = send.send(login.await);
             });
         }
         receive.await.unwrap_or_else(|_| Err(self.shut_down()))
@@ -171,16 +183,14 @@ impl Session {
         let ticket = match side {
             Side::Soap => {
                 let content = &self.wire.greeting()?.content;
-                let (user, password) = (credentials.user(), credentials.password());
-                let args: &[(&str, &dyn crate::soap::codec::Encode)] =
-                    &[("userName", &user), ("password", &password)];
-                let login = self.wire.once_with_cookie::<LoggedIn>(
-                    Method::change("Login"),
-                    &content.session_manager,
-                    args,
-                );
+                let login = credentials.login();
+                let args: Vec<(&str, &dyn Encode)> =
+                    login.args.iter().map(|(name, value)| (*name, value as &dyn Encode)).collect();
+                let method = Method::change(login.method);
+                let session =
+                    self.wire.once_with_cookie::<LoggedIn>(method, &content.session_manager, &args);
                 let (session, secret) =
-                    login.await.map_err(|e| self.login_error(credentials, e))?;
+                    session.await.map_err(|e| self.login_error(credentials, e))?;
                 Ticket {
                     secret: Arc::new(secret),
                     generation,
@@ -234,9 +244,14 @@ impl Session {
     }
 
     /// Proves `new` by logging in with them, then uses them. On an error everything stays as it
-    /// was.
-    pub(crate) async fn replace(&self, new: Credentials) -> Result<(), Error> {
-        let flight = self.flight.lock().await;
+    /// was. Runs on when its caller goes away, so that no session is lost.
+    pub(crate) async fn replace(self: &Arc<Self>, new: Credentials) -> Result<(), Error> {
+        let this = Arc::clone(self);
+        self.fly(async move { this.replace_with(new).await }).await
+    }
+
+    async fn replace_with(&self, new: Credentials) -> Result<(), Error> {
+        let _flight = self.flight.lock().await;
         if matches!(self.soap.state(), State::Closed) {
             return Err(self.shut_down());
         }
@@ -252,21 +267,32 @@ impl Session {
         for side in [Side::Soap, Side::Rest] {
             self.lane(side).count_attempt(None);
         }
-        drop(flight);
-        for (side, state) in [(Side::Soap, old), (Side::Rest, old_rest)] {
-            if let State::In(ticket) = state {
-                self.log_out(side, &ticket).await;
-            }
-        }
+        self.leave(old, old_rest).await;
         Ok(())
     }
 
-    /// Ends both sessions, in vCenter too. No call succeeds afterwards.
+    /// Ends both sessions, in vCenter too. No call succeeds afterwards. A login under way is waited
+    /// for: whoever made it finds the lane closed and logs out again. Takes no longer than
+    /// [`FAREWELL`]; a login that vCenter answers later still is logged out then.
     pub(crate) async fn close(&self) {
-        for side in [Side::Soap, Side::Rest] {
-            if let State::In(ticket) = self.lane(side).close() {
+        let (soap, rest) = (self.soap.close(), self.rest.close());
+        let landed = async { drop(self.flight.lock().await) };
+        let all = async { tokio::join!(self.leave(soap, rest), landed) };
+        if tokio::time::timeout(FAREWELL, all).await.is_err() {
+            debug!(vcenter = self.wire.name(), "vCenter does not take leave in time");
+        }
+    }
+
+    /// Logs out of what were the sessions of the two sides, for no longer than [`FAREWELL`].
+    async fn leave(&self, soap: State, rest: State) {
+        let leave = async |side, state| {
+            if let State::In(ticket) = state {
                 self.log_out(side, &ticket).await;
             }
+        };
+        let both = async { tokio::join!(leave(Side::Soap, soap), leave(Side::Rest, rest)) };
+        if tokio::time::timeout(FAREWELL, both).await.is_err() {
+            debug!(vcenter = self.wire.name(), "a session is left for vCenter to end by itself");
         }
     }
 
@@ -276,7 +302,7 @@ impl Session {
                 Ok(greeting) => {
                     let manager = &greeting.content.session_manager;
                     self.wire
-                        .once::<()>(Method::change("Logout"), manager, &[], Some(&ticket.secret))
+                        .once::<()>(Method::leave("Logout"), manager, &[], Some(&ticket.secret))
                         .await
                 }
                 Err(error) => Err(error),

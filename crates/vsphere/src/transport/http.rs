@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::address::Address;
 use super::observe::{CallObserver, Observed, Outcome};
 use super::tls::{CertificateRefused, Trust, client_config};
-use crate::error::{BadTrustSnafu, Error};
+use crate::error::{BadTrustSnafu, Error, ProxyRefusal};
 use crate::soap::XmlError;
 
 /// How long and how much. The defaults suit a vCenter on the same continent; tests shorten them.
@@ -31,8 +31,11 @@ pub struct Limits {
     pub wait: Duration,
     /// Calls at the same time, watches not counted.
     pub concurrency: usize,
-    /// Bytes of one reply.
+    /// Bytes of a reply that is read as it arrives: many objects.
     pub reply: usize,
+    /// Bytes of a reply that is held in memory as a whole: all others. Documents and REST objects
+    /// that are always small have a limit of their own, 1 MiB.
+    pub text: usize,
     /// How often a read is tried in all.
     pub attempts: u32,
     /// Before the second attempt; it doubles from there.
@@ -54,11 +57,35 @@ impl Default for Limits {
             wait: Duration::from_mins(2),
             concurrency: 8,
             reply: 1 << 30,
-            attempts: 4,
+            text: 64 << 20,
+            attempts: 5,
             pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(30),
             keep_alive: Duration::from_mins(10),
             rest_keep_alive: Duration::from_mins(4),
+        }
+    }
+}
+
+/// How much of a reply is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// One object or document of a known kind.
+    Small,
+    /// Whatever is read in one piece.
+    Whole,
+    /// A list read as it arrives.
+    Streamed,
+}
+
+impl Size {
+    const SMALL: usize = 1 << 20;
+
+    fn limit(self, limits: &Limits) -> usize {
+        match self {
+            Self::Small => Self::SMALL.min(limits.text),
+            Self::Whole => limits.text,
+            Self::Streamed => limits.reply,
         }
     }
 }
@@ -75,8 +102,12 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) body: Option<Zeroizing<String>>,
     /// For the whole call.
     pub(crate) within: Duration,
-    /// A call that waits for events does not count against [`Limits::concurrency`].
-    pub(crate) waits: bool,
+    /// How long a reply may pause; [`Limits::idle`] unless said otherwise.
+    pub(crate) idle: Option<Duration>,
+    /// Whether it waits for its turn under [`Limits::concurrency`]. A call that waits for events
+    /// does not, nor does the one that ends the session.
+    pub(crate) queues: bool,
+    pub(crate) size: Size,
 }
 
 /// One vCenter's HTTP side.
@@ -129,13 +160,13 @@ impl Http {
     /// Sends a request and returns once the head of the reply is there.
     pub(crate) async fn send(&self, outgoing: Outgoing<'_>) -> Result<Incoming, Error> {
         let until = Instant::now() + outgoing.within;
-        let permit = if outgoing.waits {
-            None
-        } else {
+        let permit = if outgoing.queues {
             let gone = |_| Error::ShutDown { address: self.name.to_string() };
             let turn = timeout_at(until, Arc::clone(&self.gate).acquire_owned()).await;
             let late = |_| self.timeout(outgoing.name, outgoing.within);
             Some(turn.map_err(late)?.map_err(gone)?)
+        } else {
+            None
         };
         let mut observed = Observed::start(&self.observer, &self.name, outgoing.name);
         let mut request = self.client.request(outgoing.verb, self.address.url(outgoing.path));
@@ -157,6 +188,7 @@ impl Http {
             }
             Ok(Ok(response)) => response,
         };
+        let limit = outgoing.size.limit(&self.limits);
         Ok(Incoming {
             response,
             address: Arc::clone(&self.name),
@@ -165,9 +197,9 @@ impl Http {
             _permit: permit,
             until,
             within: outgoing.within,
-            idle: if outgoing.waits { outgoing.within } else { self.limits.idle },
-            left: self.limits.reply,
-            limit: self.limits.reply,
+            idle: outgoing.idle.unwrap_or(self.limits.idle),
+            left: limit,
+            limit,
         })
     }
 
@@ -189,7 +221,11 @@ impl Http {
         let is_connect = error.is_connect();
         let is_timeout = error.is_timeout();
         let unresolved = is_connect && says(&error, "dns error");
+        let proxy = if is_connect { refusal_of_proxy(&error) } else { None };
         let source = Arc::new(error.without_url());
+        if let Some(refusal) = proxy {
+            return Error::Proxy { address, refusal, source };
+        }
         match (is_connect, is_timeout) {
             _ if not_tls => Error::NotTls { address, source },
             _ if unresolved => Error::Unresolvable { address, source },
@@ -250,19 +286,37 @@ impl Incoming {
         Err(failure)
     }
 
-    /// The whole body as text.
-    pub(crate) async fn text(&mut self) -> Result<String, Error> {
-        let mut body = Vec::new();
+    /// The whole body as text; wiped when it is dropped, for it may hold the id of a session.
+    pub(crate) async fn text(&mut self) -> Result<Zeroizing<String>, Error> {
+        // Room for all of it: text that grows leaves copies of itself behind.
+        let announced = self.response.content_length().and_then(|n| usize::try_from(n).ok());
+        let mut body = Vec::with_capacity(announced.unwrap_or(4096).min(self.limit).min(1 << 20));
         while let Some(chunk) = self.chunk().await? {
             body.extend_from_slice(chunk.as_ref());
         }
-        String::from_utf8(body).map_err(|_| self.unreadable(XmlError::NotText))
+        String::from_utf8(body).map(Zeroizing::new).map_err(|_| self.unreadable(XmlError::NotText))
+    }
+
+    /// How long the reply asks to be left alone: `Retry-After` in seconds. A date in its place is
+    /// passed over; the clocks would have to agree.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let value = self.response.headers().get(reqwest::header::RETRY_AFTER)?.to_str().ok()?;
+        value.trim().parse().ok().map(Duration::from_secs)
     }
 
     pub(crate) fn unreadable(&mut self, source: XmlError) -> Error {
         self.ended(Outcome::Failed);
         Error::Unreadable { address: self.address.to_string(), method: self.method.clone(), source }
     }
+}
+
+/// A header that is a secret: shown to nobody, and wiped with its last copy. `None` when it holds
+/// what a header cannot.
+pub(crate) fn secret_header(mut text: Zeroizing<String>) -> Option<HeaderValue> {
+    let bytes = Bytes::from_owner(Zeroizing::new(std::mem::take(&mut *text).into_bytes()));
+    let mut value = HeaderValue::from_maybe_shared(bytes).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// Looks for an error of type `T` in the chain behind `error`. An I/O error hides the one it wraps
@@ -297,6 +351,21 @@ fn says(error: &(dyn std::error::Error + 'static), words: &str) -> bool {
     std::iter::successors(Some(error), |e| e.source()).any(|e| e.to_string().contains(words))
 }
 
+/// What the proxy in between said, if it is the proxy that did not let us through. The HTTP library
+/// tells it in words only.
+fn refusal_of_proxy(error: &(dyn std::error::Error + 'static)) -> Option<ProxyRefusal> {
+    if !says(error, "tunnel error: ") {
+        return None;
+    }
+    Some(if says(error, "proxy authorization required") {
+        ProxyRefusal::Authentication
+    } else if says(error, "tunnel error: unsuccessful") {
+        ProxyRefusal::Forbidden
+    } else {
+        ProxyRefusal::Unreachable
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,7 +385,9 @@ mod tests {
             headers: Vec::new(),
             body: None,
             within: Duration::from_millis(20),
-            waits: false,
+            idle: None,
+            queues: true,
+            size: Size::Whole,
         };
         let sent = tokio::time::timeout(Duration::from_secs(20), http.send(outgoing)).await;
         let error = sent.expect("it does not wait for ever").unwrap_err();

@@ -5,3 +5,4 @@ pub(crate) mod http;
 pub(crate) mod observe;
 pub(crate) mod redact;
 pub(crate) mod tls;
+pub(crate) mod trail;

@@ -1,11 +1,11 @@
-//! SOAP bodies made fit for a log.
+//! Bodies made fit for a log.
 
 /// Elements whose text is a secret: passwords, tokens, session keys.
 const SECRET: [&str; 7] =
     ["password", "vcSessionCookie", "key", "sessionId", "token", "id_token", "refresh_token"];
 
 /// At most this much of a body is shown.
-const SHOWN: usize = 16 << 10;
+pub(super) const SHOWN: usize = 16 << 10;
 
 /// `body` with every secret replaced, and cut to a length that a log can take. Values of guest
 /// variables (`guestinfo.*`) are replaced too: cloud-init puts passwords there.
@@ -36,14 +36,19 @@ pub(crate) fn redacted(body: &str) -> String {
             break;
         }
     }
-    if out.len() > SHOWN {
-        let cut = (0..=SHOWN).rev().find(|at| out.is_char_boundary(*at)).unwrap_or(0);
-        out.truncate(cut);
-        out.push('…');
-    } else {
+    if out.len() <= SHOWN {
         out.push_str(rest);
     }
-    out
+    cut(out)
+}
+
+/// `text`, not longer than a log can take.
+pub(super) fn cut(mut text: String) -> String {
+    if text.len() > SHOWN {
+        text.truncate(text.floor_char_boundary(SHOWN));
+        text.push('…');
+    }
+    text
 }
 
 /// `key` is also the name of an option or a device number: those are worth seeing. Session keys are

@@ -10,6 +10,24 @@ use testkit::{Vcenter, eventually};
 use vsphere::inventory::{Event, Events, Inventory, Selection, Vm, Watch};
 use vsphere::{CallCounter, Client, ClientBuilder, Credentials, Limits, Trust};
 
+/// The releases that are served, as the simulator is told to be them.
+pub(crate) const RELEASES: [&str; 4] = ["6.7.3", "7.0.3", "8.0.3", "9.0.0"];
+
+/// Runs `test` on each of [`RELEASES`], one after the other. The output of a test that fails says
+/// which it was.
+#[allow(clippy::print_stdout, reason = "shown only when the test fails")]
+pub(crate) async fn on_every_release(test: impl AsyncFn(&'static str)) {
+    for version in RELEASES {
+        println!("vSphere {version}");
+        test(version).await;
+    }
+}
+
+/// Whether a release has the REST API without `/rest`.
+pub(crate) fn has_api(version: &str) -> bool {
+    version != "6.7.3"
+}
+
 /// Limits for a vCenter on this machine: failures are noticed soon.
 pub(crate) fn quick() -> Limits {
     Limits {
@@ -88,8 +106,8 @@ pub(crate) async fn watching(client: &Client, selection: Selection) -> (Watch, I
 
 /// The next event, soon.
 pub(crate) async fn next(events: &mut Events) -> Event {
-    let event = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
-    event.expect("an event within 20 seconds").expect("the watch goes on")
+    let event = tokio::time::timeout(Duration::from_mins(1), events.next()).await;
+    event.expect("an event within a minute").expect("the watch goes on")
 }
 
 /// Events until one fits.
@@ -104,5 +122,5 @@ pub(crate) async fn until(events: &mut Events, mut fits: impl FnMut(&Event) -> b
 
 /// Waits until `check` holds.
 pub(crate) async fn holds(what: &str, mut check: impl FnMut() -> bool) {
-    eventually(what, 20, async || if check() { Ok(()) } else { Err("not yet") }).await;
+    eventually(what, 60, async || if check() { Ok(()) } else { Err("not yet") }).await;
 }

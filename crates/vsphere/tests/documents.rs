@@ -1,0 +1,217 @@
+//! What the simulator cannot be made to say, said by hand: replies that mean us harm, and a vCenter
+//! that does not keep to its own rules.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::web::{Asked, WebServer, answer, envelope, fake_vcenter, soap};
+use common::{holds, quick};
+use vsphere::inventory::{Selection, Status, Vm};
+use vsphere::{CallCounter, Client, ClientBuilder, Credentials, Error, Limits, Trust};
+
+fn client_of(server: &WebServer) -> ClientBuilder {
+    Client::builder(server.address.to_string())
+        .trust(Trust::CaBundle(server.ca_pem.clone()))
+        .credentials(Credentials::new("u", "p"))
+        .limits(Limits { attempts: 1, ..quick() })
+}
+
+fn vms() -> Selection {
+    Selection::new().vms(&[Vm::IDENTITY])
+}
+
+/// Documents that are refused, and the words they are refused with.
+fn malicious() -> Vec<(String, &'static str)> {
+    let deep = format!("<e:Envelope>{}", "<a>".repeat(1_000_000));
+    let bomb = r#"<!DOCTYPE l [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><e:Envelope><e:Body>&b;</e:Body></e:Envelope>"#;
+    vec![
+        (deep, "levels deep"),
+        (bomb.to_owned(), "document type definition"),
+        ("<e:Envelope><e:Body><R><returnval>".to_owned(), "middle of an element"),
+        ("<e:Envelope><e:Body></e:Bodyguard></e:Envelope>".to_owned(), "not well-formed"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malicious_documents_are_refused_wherever_they_come_and_do_not_hang() {
+    for (document, words) in malicious() {
+        let said = answer("200 OK", "text/xml", &document);
+        // As the first word of a vCenter.
+        let (versions, body) = (versions(), said.clone());
+        let server = WebServer::start(move |asked| {
+            if asked.line.starts_with("GET") { versions.clone() } else { body.clone() }
+        });
+        let error = client_of(&server).connect().await.unwrap_err();
+        assert_unreadable(&error, words);
+
+        // In a session: as a whole reply, as a reply read while it arrives, and to a watch.
+        let body = said.clone();
+        let server = fake_vcenter(move |_| body.clone());
+        let client = client_of(&server).connect().await.unwrap();
+        let root = client.root_folder().unwrap();
+        assert_unreadable(&client.permissions(&root, false).await.unwrap_err(), words);
+        assert_unreadable(&client.collect(&vms()).await.unwrap_err(), words);
+        assert_unreadable(&client.storage_policies().await.unwrap_err(), words);
+        let body = said.clone();
+        let server = fake_vcenter(move |asked| match watched(asked) {
+            Some(answer) => answer,
+            None => body.clone(),
+        });
+        let client = client_of(&server).connect().await.unwrap();
+        let watch = client.watch(vms());
+        assert_unreadable(&watch.inventory().ready().await.unwrap_err(), words);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rest_replies_that_are_no_json_too_deep_or_of_another_shape_are_refused() {
+    let deep = "[".repeat(1_000_000);
+    for (document, words) in [
+        (deep.as_str(), "not JSON"),
+        ("<html>", "not JSON"),
+        ("{\"value\":", "not JSON"),
+        ("{\"a\": 1}", "another shape"),
+        ("[1, 2]", "another shape"),
+    ] {
+        let said = answer("200 OK", "application/json", document);
+        let server = fake_vcenter(move |asked| {
+            if asked.line.starts_with("POST /api/session") {
+                answer("201 Created", "application/json", "\"session-id\"")
+            } else {
+                said.clone()
+            }
+        });
+        let client = client_of(&server).connect().await.unwrap();
+        let error = client.tags(Duration::ZERO).categories().await.unwrap_err();
+        let story = error.story();
+        assert!(matches!(error, Error::NotVcenter { .. }) && story.contains(words), "{story}");
+    }
+}
+
+fn versions() -> Vec<u8> {
+    let versions = r#"<namespaces version="1.0"><namespace><name>urn:vim25</name><version>8.0.3.0</version></namespace></namespaces>"#;
+    answer("200 OK", "text/xml", versions)
+}
+
+fn assert_unreadable(error: &Error, words: &str) {
+    let story = error.story();
+    assert!(matches!(error, Error::Unreadable { .. }) && story.contains(words), "{words}: {story}");
+}
+
+/// The answers that lead up to a watch.
+fn watched(asked: &Asked) -> Option<Vec<u8>> {
+    let made = |kind: &str| {
+        let method = asked.method();
+        let body = format!(
+            "<{method}Response><returnval type=\"{kind}\">{kind}-1</returnval></{method}Response>"
+        );
+        Some(answer("200 OK", "text/xml", &envelope(&body)))
+    };
+    match asked.method() {
+        "CreatePropertyCollector" => made("PropertyCollector"),
+        "CreateContainerView" => made("ContainerView"),
+        "CreateFilter" => made("PropertyFilter"),
+        "DestroyPropertyCollector" | "DestroyView" => Some(soap(asked.method(), None)),
+        _ => None,
+    }
+}
+
+fn enters(name: &str, number: usize) -> String {
+    format!(
+        "<filterSet><filter type=\"PropertyFilter\">f</filter><objectSet><kind>enter</kind>\
+         <obj type=\"VirtualMachine\">vm-{number}</obj><changeSet><name>name</name><op>assign</op>\
+         <val>{name}</val></changeSet></objectSet></filterSet>"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_without_a_version_are_not_asked_for_without_end() {
+    let waits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&waits);
+    let server = fake_vcenter(move |asked| {
+        watched(asked).unwrap_or_else(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let set = format!("{}<truncated>true</truncated>", enters("a", 1));
+            soap("WaitForUpdatesEx", Some(&set))
+        })
+    });
+    let client = client_of(&server).connect().await.unwrap();
+    let watch = client.watch(vms());
+    let error = watch.inventory().ready().await.unwrap_err();
+    assert_unreadable(&error, "its version");
+    assert!(watch.inventory().view().is_empty(), "half a view is none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vcenter_that_does_not_wait_is_not_called_without_pause() {
+    let server = fake_vcenter(move |asked| {
+        watched(asked).unwrap_or_else(|| {
+            if asked.body.contains("<version></version>") {
+                let set = format!("<version>1</version>{}", enters("a", 1));
+                soap("WaitForUpdatesEx", Some(&set))
+            } else {
+                soap("WaitForUpdatesEx", None)
+            }
+        })
+    });
+    let counter = Arc::new(CallCounter::default());
+    let client = client_of(&server).observer(counter.clone()).connect().await.unwrap();
+    let watch = client.watch(vms());
+    watch.inventory().ready().await.unwrap();
+    holds("some waits were answered at once", || counter.of("WaitForUpdatesEx") >= 4).await;
+    // The pauses double: what was called in this time is less than one call a pause of the first
+    // kind would make, however slow or fast the machine.
+    let since = tokio::time::Instant::now();
+    let before = counter.of("WaitForUpdatesEx");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let calls = counter.of("WaitForUpdatesEx") - before;
+    let most = since.elapsed().as_millis() / 200 + 1;
+    assert!(u128::from(calls) <= most, "{calls} calls in {:?}", since.elapsed());
+    assert!(matches!(watch.inventory().status(), Status::Live), "it is still followed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_without_end_is_cut_off() {
+    let endless = "<namespaces>".to_owned() + &"<namespace/>".repeat(100_000);
+    let endless = answer("200 OK", "text/xml", &endless);
+    let server = WebServer::start(move |_| endless.clone());
+    let error = client_of(&server).connect().await.unwrap_err();
+    assert!(matches!(error, Error::TooLarge { limit: 1_048_576, .. }), "{}", error.story());
+
+    // In a session: a small thing, a whole reply and a list each have their own limit.
+    let permissions = format!(
+        "<R>{}</R>",
+        "<returnval><principal>p</principal><group>false</group><roleId>-1</roleId><propagate>true</propagate></returnval>"
+            .repeat(20_000)
+    );
+    let objects: String = (0..20_000)
+        .map(|n| format!("<objects><obj type=\"Folder\">f-{n}</obj></objects>"))
+        .collect();
+    let tags = format!("[{}\"x\"]", "\"category-id\",".repeat(100_000));
+    let server = fake_vcenter(move |asked| match asked.method() {
+        "RetrieveEntityPermissions" => answer("200 OK", "text/xml", &envelope(&permissions)),
+        "RetrievePropertiesEx" => soap("RetrievePropertiesEx", Some(&objects)),
+        line if line.starts_with("POST /api/session") => {
+            answer("201 Created", "application/json", "\"session-id\"")
+        }
+        _ => answer("200 OK", "application/json", &tags),
+    });
+    let limits = Limits { attempts: 1, text: 2_000_000, reply: 500_000, ..quick() };
+    let client = client_of(&server).limits(limits.clone()).connect().await.unwrap();
+    let root = client.root_folder().unwrap();
+    let small = client.tags(Duration::ZERO).categories().await.unwrap_err();
+    assert!(matches!(small, Error::TooLarge { limit: 1_048_576, .. }), "{}", small.story());
+    let whole = client.permissions(&root, false).await.unwrap_err();
+    assert!(matches!(whole, Error::TooLarge { limit: 2_000_000, .. }), "{}", whole.story());
+    let list = client.collect(&vms()).await.unwrap_err();
+    assert!(matches!(list, Error::TooLarge { limit: 500_000, .. }), "{}", list.story());
+
+    let limits = Limits { text: 4_000_000, reply: 4_000_000, ..limits };
+    let client = client_of(&server).limits(limits).connect().await.unwrap();
+    assert_eq!(client.permissions(&root, false).await.unwrap().len(), 20_000);
+    client.collect(&vms()).await.expect("within its limit");
+}
