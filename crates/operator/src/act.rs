@@ -1,15 +1,13 @@
 //! Executes the next step of a plan. Can be killed at any instant: what is applied twice is the
 //! same, and what was begun stands in the record.
 
+mod applied;
 mod takeover;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use catalog::{Driver, manifest::Object};
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
@@ -17,6 +15,7 @@ use kube::{
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
+pub use self::applied::Applied;
 use crate::{
     decide::is_kept,
     facts::{Facts, ObjectId},
@@ -99,27 +98,13 @@ pub enum Error {
     },
 }
 
-/// How our last apply left each object: by generation where it has one, else by resource version.
-/// Only saves work: after a restart everything is applied once more.
-#[derive(Debug, Default)]
-pub struct Applied(Mutex<HashMap<ObjectId, String>>);
-
-impl Applied {
-    pub(crate) fn is_settled(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
-        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        left.get(id).is_some_and(|left| *left == mark(metadata))
-    }
-
-    fn note(&self, id: ObjectId, metadata: &ObjectMeta) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, mark(metadata));
-    }
-}
-
-fn mark(metadata: &ObjectMeta) -> String {
-    let uid = metadata.uid.as_deref().unwrap_or_default();
-    match metadata.generation {
-        Some(generation) if generation > 0 => format!("{uid} generation {generation}"),
-        _ => format!("{uid} version {}", metadata.resource_version.as_deref().unwrap_or_default()),
+impl Error {
+    /// Whether the API server understood what was asked and said no.
+    pub fn is_firm(&self) -> bool {
+        let Self::Apply { source, .. } = self else { return false };
+        // Of the codes for "not like this", those that pass by themselves are left out.
+        matches!(&**source, kube::Error::Api(status)
+            if (400..500).contains(&status.code) && ![401, 404, 408, 409, 429].contains(&status.code))
     }
 }
 
@@ -239,6 +224,9 @@ async fn apply(
         let taken = takeover::take_over(&api, &id.name).await;
         taken.context(ApplySnafu { object: id.clone() })?;
     }
+    // What we applied before and now apply again, somebody changed: who?
+    let before =
+        if applied.knows(&id) { api.get_metadata_opt(&id.name).await.ok().flatten() } else { None };
     // Forced: what stands in our objects is ours to say, and a human's edit is drift.
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = api
@@ -246,7 +234,7 @@ async fn apply(
         .await
         .context(ApplySnafu { object: id.clone() })?;
     tracing::debug!(object = %id, "applied");
-    applied.note(id, &written.metadata);
+    applied.note(id, object, before.map(|before| before.metadata), &written.metadata);
     Ok(())
 }
 

@@ -21,9 +21,11 @@ mod configuration;
 mod differences;
 mod driver;
 mod extras;
+mod fights;
 mod leaving;
 mod machines;
 mod naming;
+mod nsx;
 mod profile;
 mod release;
 mod removal;
@@ -59,6 +61,8 @@ pub fn decide(facts: &Facts) -> Plan {
     catalog_trouble(facts, &mut notes);
     predecessor(facts, &mut notes);
     doubtful_cluster_id(facts, &mut notes);
+    refusals(facts, &mut notes);
+    fights::report(facts, &mut notes);
     let mut drivers = Vec::new();
     for driver in [Driver::Cpi, Driver::Csi] {
         let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
@@ -201,6 +205,20 @@ fn doubtful_cluster_id(facts: &Facts, notes: &mut Notes) {
     if let Some(id) = id.filter(|id| adoption::is_address(facts, id)) {
         let finding = codes::CLUSTER_ID_IS_ADDRESS.found().with("id", id);
         notes.findings.push(finding.about(myself(facts)).build());
+    }
+}
+
+/// What the API server will not take, whoever asks how often.
+fn refusals(facts: &Facts, notes: &mut Notes) {
+    for (driver, refusal) in facts.refused.iter().filter(|(_, refusal)| refusal.firm) {
+        notes.findings.push(
+            codes::OBJECT_REFUSED
+                .found()
+                .with("driver", driver.to_string())
+                .with("reason", &refusal.text)
+                .about(myself(facts))
+                .build(),
+        );
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     act::{self, Applied},
     catalogs::Catalogs,
     decide::decide,
-    facts::{Facts, Platform},
+    facts::{Facts, Platform, Refusal},
     names,
     observe::{self, Stores, Surroundings},
     report::{self, OperatorMetrics},
@@ -62,7 +62,7 @@ pub struct Engine {
     recorder: Recorder,
     metrics: OperatorMetrics,
     /// What the API server refused in the last round; it is tried again, and shown meanwhile.
-    refused: BTreeMap<Driver, String>,
+    refused: BTreeMap<Driver, Refusal>,
     /// When the API server's version was last asked for.
     asked: Instant,
     changed: Arc<watch::Sender<()>>,
@@ -162,7 +162,9 @@ impl Engine {
             .await
             .context(ReportSnafu)?;
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
-        self.refused = done.failed.iter().map(|(driver, e)| (*driver, full_text(e))).collect();
+        let refusal =
+            |error: &act::Error| Refusal { text: full_text(error), firm: error.is_firm() };
+        self.refused = done.failed.iter().map(|(driver, e)| (*driver, refusal(e))).collect();
         if let Some((driver, error)) = done.failed.into_iter().next() {
             return Err(error).context(ActSnafu { driver });
         }

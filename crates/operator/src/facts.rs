@@ -10,6 +10,7 @@ use api::{VDOConfig, VsphereCloudConfigSpec};
 use catalog::{Catalog, Driver, Implementation, version::KubernetesVersion};
 use driver_config::{cpi::CpiConfig, credentials::Credential, csi::CsiConfig};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -52,7 +53,11 @@ pub struct Facts {
     /// How long a new release may take to become healthy before the one before it is put back.
     pub patience: SignedDuration,
     /// What the API server refused when it was last tried, by driver.
-    pub refused: BTreeMap<Driver, String>,
+    pub refused: BTreeMap<Driver, Refusal>,
+    /// Objects of ours that somebody else changed within the hour.
+    pub fights: BTreeMap<ObjectId, Fight>,
+    /// The Secrets to pull images with that are beside the operator, by name.
+    pub pull_secrets: BTreeMap<String, PullSecret>,
 }
 
 impl Facts {
@@ -82,6 +87,43 @@ impl Facts {
     /// The generation of the VDOConfig.
     pub fn generation(&self) -> i64 {
         self.config.metadata.generation.unwrap_or(0)
+    }
+}
+
+/// A step that could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason in words.
+    pub text: String,
+    /// Whether the API server understood and said no, so that trying again does not help.
+    pub firm: bool,
+}
+
+/// Somebody else changed an object of ours, and it was put right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fight {
+    /// Who: a field manager.
+    pub manager: String,
+    /// How often within the hour.
+    pub times: u32,
+    /// When it was put right last.
+    pub last: Timestamp,
+}
+
+/// A Secret to pull images with.
+#[derive(Clone, PartialEq)]
+pub struct PullSecret {
+    /// Its type.
+    pub kind: String,
+    /// What is in it.
+    pub data: BTreeMap<String, ByteString>,
+    /// Stands for what is in it.
+    pub version: String,
+}
+
+impl std::fmt::Debug for PullSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PullSecret").field("version", &self.version).finish_non_exhaustive()
     }
 }
 

@@ -26,8 +26,8 @@ use crate::{
     act::Applied,
     catalogs::{self, Catalogs},
     facts::{
-        Cluster, ClusterId, Facts, InUse, ObjectId, Platform, Predecessor, Rival, Vcenter,
-        VcenterState, Workload,
+        Cluster, ClusterId, Facts, InUse, ObjectId, Platform, Predecessor, PullSecret, Refusal,
+        Rival, Vcenter, VcenterState, Workload,
     },
     names,
     record::{Record, Records},
@@ -61,7 +61,7 @@ pub async fn observe(
     vcenters: &mut Vcenters,
     catalogs: &mut Catalogs,
     applied: &Applied,
-    refused: &BTreeMap<Driver, String>,
+    refused: &BTreeMap<Driver, Refusal>,
 ) -> Result<Observed, kube::Error> {
     let compatibility = catalogs::followed(stores.compatibility_configs(), &around.namespace);
     let legacy = stores.map_version(catalogs::matrix::NAME, &around.namespace);
@@ -80,6 +80,7 @@ pub async fn observe(
         nodes: nodes::of(stores, vcenters),
     };
     let workloads = drivers::workloads(stores);
+    let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
     let namespace = config.namespace().unwrap_or_default();
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
@@ -105,8 +106,30 @@ pub async fn observe(
         records,
         patience: around.patience,
         refused: refused.clone(),
+        fights: applied.fights(Timestamp::now()),
+        pull_secrets,
     };
     Ok(Observed { facts: Some(facts), vcenters: all, compatibility })
+}
+
+/// The Secrets to pull images with, as far as they are beside the operator.
+async fn pull_secrets(
+    client: &Client,
+    namespace: &str,
+    config: &VDOConfig,
+) -> Result<BTreeMap<String, PullSecret>, kube::Error> {
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    let mut found = BTreeMap::new();
+    for name in config.spec.images.iter().flat_map(|images| &images.pull_secrets) {
+        let Some(secret) = secrets.get_opt(&name.0).await? else { continue };
+        let metadata = &secret.metadata;
+        let version = [metadata.uid.as_deref(), metadata.resource_version.as_deref()];
+        let kind = secret.type_.unwrap_or_else(|| "kubernetes.io/dockerconfigjson".into());
+        let version = version.map(Option::unwrap_or_default).join("/");
+        let data = secret.data.unwrap_or_default();
+        found.insert(name.0.as_str().to_owned(), PullSecret { kind, data, version });
+    }
+    Ok(found)
 }
 
 /// What drivers by other hands are told, as long as it is not on record what ours are told.

@@ -1,5 +1,6 @@
-//! `kill -9` of the operator at seeded instants of install, change, rotation and removal: it always
-//! ends in the same state, and never deletes what is not its own.
+//! Lives of an operator in which things end badly at seeded instants: `kill -9`, the API server or
+//! the vCenter cut off in the middle of install, upgrade, change with rotation, or removal. Every life
+//! ends in the same state, and nothing is ever deleted that is not the operator's own.
 //!
 //! `VDO_SEEDS` says how many seeds are tried; a failure names its seed, and `VDO_SEED` tries that one.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
@@ -15,7 +16,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams},
 };
 use serde_json::{Value, json};
-use testkit::{Process, VcenterUser, eventually};
+use testkit::{FaultProxy, Process, VcenterUser};
 
 /// A stream of numbers that follows from a seed (SplitMix64).
 struct Numbers(u64);
@@ -38,7 +39,8 @@ fn seeds(lane: u64) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let all = match number("VDO_SEED") {
         Some(seed) => seed..=seed,
-        None => 1..=number("VDO_SEEDS").unwrap_or(20),
+        // A life takes seconds: the longest campaign has three hundred.
+        None => 1..=number("VDO_SEEDS").unwrap_or(20).min(300),
     };
     all.filter(|seed| seed % LANES == lane).collect()
 }
@@ -69,80 +71,170 @@ async fn campaign(lane: u64) {
         // Only when a single seed is asked for, which belongs to another lane.
         return;
     }
-    let stage = Stage::of(1, false).await;
+    let mut stage = Stage::of(1, false).await;
+    stage.lease = 2;
+    let vcenter = FaultProxy::before(stage.vcenter.address()).await;
+    let api = FaultProxy::before(stage.plane.address()).await;
+    (stage.address, stage.api_address) = (Some(vcenter.address()), Some(api.address()));
+    let _configs = stage.use_catalog().await;
+    let world = World { stage, vcenter, api };
     let mut first: Option<(Vec<String>, Vec<String>)> = None;
     for seed in seeds {
-        let ends = one(&stage, seed).await;
+        let ends = world.life(seed).await;
         let first = first.get_or_insert_with(|| ends.clone());
         assert_eq!(first.0, ends.0, "seed {seed}: what is installed differs");
         assert_eq!(first.1, ends.1, "seed {seed}: what is left differs");
     }
-    assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
-    assert_eq!(stage.refusals(), Vec::<String>::new());
+    assert_eq!(world.stage.forbidden_deletions(), Vec::<String>::new());
+    assert_eq!(world.stage.refusals(), Vec::<String>::new());
 }
 
-/// Install, change of configuration, rotation and removal, with a crash or two in each. Returns what
-/// was there after the rotation, and after the removal.
-async fn one(stage: &Stage, seed: u64) -> (Vec<String>, Vec<String>) {
-    let mut numbers = Numbers(seed);
-    let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
-    stage.vcenter.set_user(&VcenterUser::new(user, password)).await;
-    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
-    let operator = crashes(stage, &mut numbers).await;
-    stage.ready(&operator, 60).await;
-
-    let distribution = format!("seed-{seed}");
-    stage.change(json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}})).await;
-    let password = format!("password-{seed}");
-    stage.vcenter.set_user(&VcenterUser::new(user, &password)).await;
-    stage.write_secret(&password).await;
-    drop(operator);
-    let operator = crashes(stage, &mut numbers).await;
-    eventually(&format!("seed {seed}: the driver is told"), 60, async || {
-        let text =
-            stage.secret("vmware-system-csi", "vsphere-config-secret", "csi-vsphere.conf").await;
-        if text.contains(&distribution) && text.contains(&password) {
-            Ok(())
-        } else {
-            Err(operator.tail())
-        }
-    })
-    .await;
-    stage.ready(&operator, 60).await;
-    let installed = inventory(stage).await;
-
-    stage.change(json!({"spec": {"deletionPolicy": "Remove"}})).await;
-    eventually("the finalizer is set", 30, async || {
-        let config = stage.config().await;
-        if config.metadata.finalizers.is_some() { Ok(()) } else { Err(operator.tail()) }
-    })
-    .await;
-    let configs = Api::<api::VDOConfig>::namespaced(stage.client(), NAMESPACE);
-    configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
-    drop(operator);
-    let operator = crashes(stage, &mut numbers).await;
-    eventually(&format!("seed {seed}: the config is gone"), 60, async || {
-        match configs.get_opt("vdo-config").await.map_err(|e| e.to_string())? {
-            None => Ok(()),
-            Some(_) => Err(operator.tail()),
-        }
-    })
-    .await;
-    let left = inventory(stage).await;
-    let vcenters = Api::<api::VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
-    vcenters.delete("vc", &DeleteParams::default()).await.unwrap();
-    (installed, left)
+/// What can be broken.
+struct World {
+    stage: Stage,
+    /// Before the vCenter.
+    vcenter: FaultProxy,
+    /// Before the API server, as the operator reaches it.
+    api: FaultProxy,
 }
 
-/// Starts the operator and kills it after a seeded time, once or twice; returns one that lives.
-async fn crashes(stage: &Stage, numbers: &mut Numbers) -> Process {
-    for _ in 0..=numbers.below(2) {
-        let doomed = stage.operator();
-        // Up to the moment when all is done: half a second to become the leader, then the work.
-        tokio::time::sleep(Duration::from_millis(300 + numbers.below(2_500))).await;
-        doomed.kill();
+/// What goes wrong in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mishap {
+    None,
+    Kill,
+    KillTwice,
+    CutApi,
+    CutVcenter,
+}
+
+/// The phases of a life.
+const PHASES: usize = 4;
+
+/// Two phases of each life are troubled: which, and how, follows from the seed.
+fn mishaps(numbers: &mut Numbers) -> [Mishap; PHASES] {
+    let mut all = [Mishap::None; PHASES];
+    for _ in 0..2 {
+        let phase = usize::try_from(numbers.below(PHASES as u64)).unwrap();
+        all[phase] = match numbers.below(5) {
+            0 | 1 => Mishap::Kill,
+            2 => Mishap::KillTwice,
+            3 => Mishap::CutApi,
+            _ => Mishap::CutVcenter,
+        };
     }
-    stage.operator()
+    all
+}
+
+impl World {
+    /// Install, upgrade, change with rotation, removal. Returns what was there before the removal, and
+    /// after it.
+    async fn life(&self, seed: u64) -> (Vec<String>, Vec<String>) {
+        let stage = &self.stage;
+        let mut numbers = Numbers(seed);
+        let mishaps = mishaps(&mut numbers);
+        let text = |phase: &str| format!("seed {seed} {mishaps:?}: {phase}");
+        let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
+        stage.vcenter.set_user(&VcenterUser::new(user, password)).await;
+        let version = |version: &str| json!({"vsphereCloudConfig": "vc", "version": version});
+        stage.configure(json!({"storageProvider": version("3.6.3")})).await;
+        let mut operator = stage.operator();
+        self.befalls(mishaps[0], &mut numbers, &mut operator).await;
+        self.runs(&mut operator, "3.6.3", &text("install")).await;
+
+        stage.change(json!({"spec": {"storageProvider": version("3.7.3")}})).await;
+        self.befalls(mishaps[1], &mut numbers, &mut operator).await;
+        self.runs(&mut operator, "3.7.3", &text("upgrade")).await;
+
+        let distribution = format!("seed-{seed}");
+        let change = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
+        stage.change(change).await;
+        let password = format!("password-{seed}");
+        stage.vcenter.set_user(&VcenterUser::new(user, &password)).await;
+        stage.write_secret(&password).await;
+        self.befalls(mishaps[2], &mut numbers, &mut operator).await;
+        self.until(&mut operator, &text("the driver is told"), async || {
+            let home = "vmware-system-csi";
+            let conf = stage.secret(home, "vsphere-config-secret", "csi-vsphere.conf").await;
+            conf.contains(&distribution) && conf.contains(&password)
+        })
+        .await;
+        self.runs(&mut operator, "3.7.3", &text("change")).await;
+        let installed = inventory(stage).await;
+
+        stage.change(json!({"spec": {"deletionPolicy": "Remove"}})).await;
+        self.until(&mut operator, &text("the finalizer is set"), async || {
+            stage.config().await.metadata.finalizers.is_some()
+        })
+        .await;
+        let configs = Api::<api::VDOConfig>::namespaced(stage.client(), NAMESPACE);
+        configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
+        self.befalls(mishaps[3], &mut numbers, &mut operator).await;
+        self.until(&mut operator, &text("the config is gone"), async || {
+            configs.get_opt("vdo-config").await.unwrap().is_none()
+        })
+        .await;
+        let left = inventory(stage).await;
+        let vcenters = Api::<api::VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
+        vcenters.delete("vc", &DeleteParams::default()).await.unwrap();
+        (installed, left)
+    }
+
+    /// Lets something go wrong after a seeded time; the operator that lives on is in `operator`.
+    async fn befalls(&self, mishap: Mishap, numbers: &mut Numbers, operator: &mut Process) {
+        // Any instant of the work will do; that it is another one from run to run does no harm.
+        let pause = |numbers: &mut Numbers| Duration::from_millis(100 + numbers.below(2_000));
+        match mishap {
+            Mishap::None => {}
+            Mishap::Kill | Mishap::KillTwice => {
+                for _ in 0..if mishap == Mishap::Kill { 1 } else { 2 } {
+                    tokio::time::sleep(pause(numbers)).await;
+                    operator.kill();
+                    *operator = self.stage.operator();
+                }
+            }
+            Mishap::CutApi | Mishap::CutVcenter => {
+                let proxy = if mishap == Mishap::CutApi { &self.api } else { &self.vcenter };
+                tokio::time::sleep(pause(numbers)).await;
+                proxy.cut();
+                tokio::time::sleep(pause(numbers)).await;
+                proxy.heal();
+            }
+        }
+    }
+
+    /// Waits for something, and starts the operator again when it ended by itself, as a kubelet does:
+    /// one that cannot renew its lease gives up.
+    async fn until(&self, operator: &mut Process, what: &str, mut is: impl AsyncFnMut() -> bool) {
+        let give_up = tokio::time::Instant::now() + Duration::from_secs(90);
+        while !is().await {
+            if operator.ended().is_some() {
+                *operator = self.stage.operator();
+            }
+            let status = || async { self.stage.config().await.status };
+            assert!(
+                tokio::time::Instant::now() < give_up,
+                "{what}: {:?}\n{}",
+                status().await,
+                operator.tail()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until this release runs and nothing is left to do.
+    async fn runs(&self, operator: &mut Process, version: &str, what: &str) {
+        self.until(operator, what, async || {
+            let config = self.stage.config().await;
+            let status = config.status.unwrap_or_default();
+            let csi = status.csi.unwrap_or_default();
+            api::condition::is_true(&status.conditions, "Ready")
+                && status.observed_generation == config.metadata.generation
+                && csi.version.as_deref() == Some(version)
+                && csi.target.is_none()
+        })
+        .await;
+    }
 }
 
 /// The objects of the drivers, what the record says of them, and their digests; what differs from

@@ -60,7 +60,7 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     ];
     let sanity = testkit::peer("csi-sanity");
     let asked = Process::spawn(&sanity, "csi-sanity", questions, &[], &stage.workdir).unwrap();
-    let ended = asked.wait(Duration::from_secs(60)).await;
+    let ended = asked.wait(Duration::from_mins(1)).await;
     assert!(ended.is_some_and(|ended| ended.success()), "{}\n{}", asked.tail(), driver.tail());
     let log = asked.output() + &asked.log();
     assert!(log.contains("Ran ") && !log.contains("Ran 0 of"), "Identity and Probe: {log}");

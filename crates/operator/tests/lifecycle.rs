@@ -148,8 +148,7 @@ async fn drivers_outlive_their_config_unless_it_says_otherwise() {
 
 #[tokio::test]
 async fn an_api_server_that_restarts_is_met_again() {
-    let mut stage = Stage::of(1, false).await;
-    stage.lease = 15;
+    let stage = Stage::of(1, false).await;
     let operator = stage.operator();
     stage.configure(storage()).await;
     stage.ready(&operator, 60).await;

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::names;
 
 /// Those who write into objects of others in the course of their duty.
-const BYSTANDERS: [&str; 4] =
+pub(super) const BYSTANDERS: [&str; 4] =
     ["kube-controller-manager", "kube-scheduler", "kube-apiserver", "service-ca-operator"];
 
 /// Enters the fields of former owners as ours, if the object is there and we never applied it.

@@ -49,14 +49,20 @@ impl Configuration {
         let cluster_id = (wish.driver == Driver::Csi).then(|| cluster_id(facts, record));
         let cluster_id = cluster_id.transpose().map_err(refused)?;
         let make = |look| settings::of(facts, wish, &profile, cluster_id.as_ref(), look);
-        let real = make(Look::Real).map_err(|error| refused(error.to_string()))?;
-        let masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
+        let mut real = make(Look::Real).map_err(|error| refused(error.to_string()))?;
+        let mut masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
         // Upstream's cloud controller keeps the password it started with, and would lock the account
         // with it after a rotation: it restarts. The others read a new one by themselves.
         let restarts = match (wish.driver, implementation) {
             (Driver::Cpi, Implementation::Upstream) => masked.clone(),
             _ => make(Look::Hidden).map_err(|error| refused(error.to_string()))?,
         };
+        let home = match wish.driver {
+            Driver::Cpi => profile.cpi.namespace.clone(),
+            Driver::Csi => profile.csi.namespace.clone(),
+        };
+        real.extend(settings::pull_secrets(facts, &home, Look::Real));
+        masked.extend(settings::pull_secrets(facts, &home, Look::Masked));
         profile.config_digest = Some(digest(&Value::Array(restarts)));
         let rendered =
             manifest::render(release, &profile).map_err(|error| refused(error.to_string()))?;
@@ -75,6 +81,15 @@ impl Configuration {
         let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
         let digest = digest(&Value::Array(digests.collect()));
         Ok(Self { driver: wish.driver, objects, digest, cluster_id })
+    }
+
+    /// Whether the Secret the driver reads would be another one than it has.
+    pub(super) fn changes_settings(&self, facts: &Facts) -> bool {
+        self.objects.iter().filter(|object| object.kind() == "Secret").any(|object| {
+            let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
+            let seen = facts.objects.get(&ObjectId::of(object));
+            seen.is_some_and(|seen| seen.digest.as_deref() != digest)
+        })
     }
 
     pub(super) fn identities(&self) -> impl Iterator<Item = ObjectId> + '_ {

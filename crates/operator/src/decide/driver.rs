@@ -235,6 +235,10 @@ fn manage(
     {
         return;
     }
+    if wish.driver == Driver::Csi && !machines_are_seen(facts, record, &configuration, plan, notes)
+    {
+        return;
+    }
     if record.version.is_none() && before.is_some_and(|cpi| !nodes_may_be_used(facts, cpi)) {
         plan.steps.push(waiting("Wait for the cloud controller to initialise a node", None));
         plan.next = Next::Wait;
@@ -245,7 +249,7 @@ fn manage(
     if let (Next::Apply(_), Some(why)) = (&next, facts.refused.get(&wish.driver)) {
         let running = plan.steps.iter_mut().find(|step| step.state == StepState::Running);
         if let Some(step) = running {
-            step.message = Some(why.clone());
+            step.message = Some(why.text.clone());
         }
     }
     plan.next = match recorded(facts, record, &target, &configuration) {
@@ -284,6 +288,28 @@ fn machines_are_found(
         return true;
     }
     let title = "Find the virtual machine of every node with the new configuration";
+    plan.steps.push(waiting(title, Some(doubts.message())));
+    plan.next = Next::Blocked;
+    false
+}
+
+/// The storage driver is not given other settings, as after a change of credentials, before the
+/// machine of every node is seen with them. Another release of the driver may be installed all the
+/// same, and so may anything when the settings stay.
+fn machines_are_seen(
+    facts: &Facts,
+    record: &Record,
+    configuration: &Configuration,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) -> bool {
+    let doubts = Doubts::anywhere(facts);
+    if record.version.is_none() || doubts.is_empty() || !configuration.changes_settings(facts) {
+        return true;
+    }
+    notes.findings.retain(|finding| finding.code != codes::MACHINE_MISSING.code);
+    notes.findings.extend(doubts.finding());
+    let title = "Find the virtual machine of every node with the new settings";
     plan.steps.push(waiting(title, Some(doubts.message())));
     plan.next = Next::Blocked;
     false

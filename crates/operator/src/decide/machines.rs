@@ -33,6 +33,19 @@ impl Doubts {
         doubts
     }
 
+    /// The nodes whose machine no vCenter shows.
+    pub(super) fn anywhere(facts: &Facts) -> Self {
+        let mut doubts = Self::default();
+        for node in facts.cluster.nodes.iter().filter(|node| !node.is_foreign()) {
+            match &node.machine {
+                Machine::Found(_) => {}
+                Machine::Missing => doubts.missing.push(node.name.clone()),
+                Machine::Unknown(why) => doubts.unknown.push((node.name.clone(), why.clone())),
+            }
+        }
+        doubts
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.missing.is_empty() && self.unknown.is_empty()
     }

@@ -56,6 +56,23 @@ pub(super) fn of(
     }
 }
 
+/// Copies of the Secrets to pull images with, where the driver's pods look for them. Those that are
+/// not beside the operator are taken to be there already.
+pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Value> {
+    let copies = facts.pull_secrets.iter().map(|(name, secret)| {
+        let data = match look {
+            Look::Real => json!(secret.data),
+            Look::Masked | Look::Hidden => json!({"version": secret.version}),
+        };
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": secret.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "data": data,
+        })
+    });
+    copies.collect()
+}
+
 /// One vCenter as a driver is told of it.
 struct Entry<'a> {
     host: String,
@@ -151,6 +168,9 @@ fn cpi_settings(
     }
     if let Some(cloud) = &facts.config.spec.cloud_provider {
         labels_and_addresses(&mut config, cloud);
+        if let Some(nsx) = &cloud.nsx {
+            super::nsx::tell(&mut config, nsx);
+        }
     }
     let text = config.to_yaml().context(WriteSnafu)?;
     files.insert("vsphere.conf".into(), text.expose().to_owned());

@@ -88,9 +88,10 @@ fn waits_for(object: &Object, workload: Option<&Workload>) -> Option<String> {
 
 /// Whether an object stands as it should, as far as we know.
 fn is_applied(facts: &Facts, object: &Object) -> bool {
+    let id = ObjectId::of(object);
     let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());
-    facts
-        .objects
-        .get(&ObjectId::of(object))
-        .is_some_and(|seen| seen.settled && seen.digest.as_deref() == digest)
+    facts.objects.get(&id).is_some_and(|seen| {
+        let as_it_should = seen.settled || super::fights::is_left(facts, &id);
+        as_it_should && seen.digest.as_deref() == digest
+    })
 }

@@ -64,6 +64,8 @@ impl World {
             catalog_trouble: None,
             patience: SignedDuration::from_mins(15),
             refused: BTreeMap::new(),
+            fights: BTreeMap::new(),
+            pull_secrets: BTreeMap::new(),
         };
         Self { facts, broken: Vec::new(), done: Vec::new() }
     }

@@ -41,7 +41,10 @@ pub struct Stage {
     pub workdir: Workdir,
     /// Where the vCenter is reached, if not directly.
     pub address: Option<std::net::SocketAddr>,
-    /// For how many seconds an operator that was killed is taken to lead.
+    /// Where the operator reaches the API server, if not directly.
+    pub api_address: Option<std::net::SocketAddr>,
+    /// For how many seconds an operator that was killed is taken to lead. Short only where operators
+    /// are killed: one that gets no processor for that long gives up.
     pub lease: u32,
 }
 
@@ -87,7 +90,8 @@ impl Stage {
             nodes: Some(nodes),
             workdir: Workdir::new("operator").unwrap(),
             address: None,
-            lease: 2,
+            api_address: None,
+            lease: 15,
         };
         stage.install().await;
         stage
@@ -100,7 +104,15 @@ impl Stage {
         let vms = (1..=machines).map(|number| Vm::numbered("node", number));
         let vcenter = Vcenter::start(Inventory::small().vms(vms)).await;
         let workdir = Workdir::new("operator").unwrap();
-        let stage = Self { plane, vcenter, nodes: None, workdir, address: None, lease: 2 };
+        let stage = Self {
+            plane,
+            vcenter,
+            nodes: None,
+            workdir,
+            address: None,
+            api_address: None,
+            lease: 15,
+        };
         stage.install().await;
         stage
     }
@@ -144,7 +156,10 @@ impl Stage {
     /// The same with more arguments.
     pub fn operator_with(&self, more: &[&str]) -> Process {
         let identity = User::service_account(NAMESPACE, "vdo");
-        let kubeconfig = self.plane.kubeconfig_as(&identity);
+        let kubeconfig = match self.api_address {
+            Some(address) => self.plane.kubeconfig_via(&identity, address),
+            None => self.plane.kubeconfig_as(&identity),
+        };
         let arguments = [
             format!("--kubeconfig={}", kubeconfig.display()),
             "--listen=127.0.0.1:0".into(),

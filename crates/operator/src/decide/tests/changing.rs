@@ -1,6 +1,7 @@
 //! Install, upgrade, rollback, pruning: one thing after the other, recorded first.
 
 use super::*;
+use crate::facts::{Fight, PullSecret, Refusal};
 
 fn pin(world: &mut World, version: &str) {
     let version = api::text::ReleaseVersion(version.into());
@@ -281,14 +282,108 @@ fn the_cloud_controller_follows_the_kubernetes_minor() {
 fn what_the_api_server_refused_is_shown() {
     let mut world = World::new();
     world.step();
-    world
-        .facts
-        .refused
-        .insert(Driver::Cpi, "the API server refused ServiceAccount x: quota".into());
-    let plan = world.driver(Driver::Cpi);
-    assert!(
-        plan.steps.iter().any(|step| step.message.as_deref().is_some_and(|m| m.contains("quota")))
-    );
+    let text = "the API server refused ServiceAccount x: quota".to_owned();
+    for firm in [false, true] {
+        let refusal = Refusal { text: text.clone(), firm };
+        world.facts.refused.insert(Driver::Cpi, refusal);
+        let steps = world.driver(Driver::Cpi).steps;
+        let shown = |message: &String| message.contains("quota");
+        assert!(steps.iter().any(|step| step.message.as_ref().is_some_and(shown)));
+        assert_eq!(world.codes().contains(&"VDO-1909".into()), firm, "a passing trouble is none");
+    }
+}
+
+#[test]
+fn who_keeps_changing_an_object_is_named_and_it_is_put_right_with_growing_pauses() {
+    let mut world = World::installed();
+    let id = world.facts.objects.keys().find(|id| id.name == "vsphere-csi-controller").unwrap();
+    let id = id.clone();
+    world.facts.objects.get_mut(&id).unwrap().settled = false;
+    let last = world.facts.now;
+    let fight = |times| Fight { manager: "argocd-controller".into(), times, last };
+    world.facts.fights.insert(id.clone(), fight(4));
+    assert!(matches!(world.driver(Driver::Csi).next, Next::Apply(_)), "at once, to begin with");
+    assert_eq!(world.codes(), Vec::<String>::new());
+
+    let mut before = SignedDuration::ZERO;
+    for times in [5, 6, 7, 30] {
+        world.facts.fights.insert(id.clone(), fight(times));
+        world.facts.now = last;
+        let plan = world.plan();
+        assert_eq!(plan.drivers[1].next, Next::Nothing, "everything else goes on");
+        let finding = &plan.findings[0];
+        assert_eq!(finding.code, "VDO-1805");
+        assert!(finding.seen.as_deref().unwrap().contains("argocd-controller"));
+        let pause = plan.wake.unwrap().duration_since(last);
+        assert!(pause > before && pause <= SignedDuration::from_mins(30), "{pause}");
+        before = pause;
+        world.facts.now = plan.wake.unwrap();
+        assert!(matches!(world.driver(Driver::Csi).next, Next::Apply(_)), "then it is put right");
+    }
+}
+
+#[test]
+fn secrets_to_pull_with_are_copied_to_where_the_drivers_are() {
+    let mut world = World::new();
+    let token = k8s_openapi::ByteString(b"token-of-the-registry".to_vec());
+    let secret = PullSecret {
+        kind: "kubernetes.io/dockerconfigjson".into(),
+        data: BTreeMap::from([(".dockerconfigjson".to_owned(), token)]),
+        version: "uid/1".into(),
+    };
+    world.facts.pull_secrets.insert("registry".into(), secret);
+    let images = json!({"pullSecrets": ["registry"]});
+    world.wish(|config| config.spec.images = serde_json::from_value(images).unwrap());
+    let mut homes = Vec::new();
+    loop {
+        for driver in world.plan().drivers {
+            let Next::Apply(objects) = driver.next else { continue };
+            for object in objects.iter().filter(|object| object.name() == "registry") {
+                homes.push(object.namespace().to_owned());
+                assert!(text_of(object).contains("token-of-the-registry"));
+            }
+        }
+        if !world.step() {
+            break;
+        }
+    }
+    assert_eq!(homes, ["kube-system", "vmware-system-csi"]);
+}
+
+#[test]
+fn what_is_said_about_nsx_reaches_the_cloud_controller() {
+    let mut world = World::new();
+    let nsx = json!({
+        "host": "nsx.example.com", "credentials": "nsx", "routerPath": "/infra/tier-1s/k8s",
+        "loadBalancer": {
+            "tier1GatewayPath": "/infra/tier-1s/k8s", "ipPoolName": "pool-1", "size": "MEDIUM",
+            "tcpProfile": "/infra/lb-app-profiles/tcp", "tags": {"team": "platform"},
+            "classes": [{"name": "public", "ipPoolId": "pool-2"}],
+        },
+    });
+    world.wish(|config| {
+        let cloud = config.spec.cloud_provider.as_mut().unwrap();
+        cloud.nsx = Some(serde_json::from_value(nsx).unwrap());
+    });
+    let mut text = String::new();
+    while !text.contains("vsphere.conf") {
+        text = world.rendered();
+        assert!(world.step(), "it is never rendered");
+    }
+    let told = [
+        "nsx.example.com",
+        "secretName: nsx",
+        "/infra/tier-1s/k8s",
+        "pool-1",
+        "MEDIUM",
+        "/infra/lb-app-profiles/tcp",
+        "public",
+        "pool-2",
+    ];
+    let text = text.replace("\\\"", "");
+    for told in told {
+        assert!(text.contains(told), "{told} is missing in {text}");
+    }
 }
 
 #[test]

@@ -207,3 +207,22 @@ fn drift_is_repaired() {
     world.settle();
     assert_eq!(world.done.len(), count, "each is applied once: {:?}", world.done);
 }
+
+#[test]
+fn new_credentials_do_not_reach_storage_before_every_machine_is_seen_with_them() {
+    for hidden in [Machine::Missing, Machine::Unknown("vc is not connected".into())] {
+        let mut world = World::installed();
+        world.facts.cluster.nodes[1].machine = hidden;
+        assert_eq!(world.driver(Driver::Csi).next, Next::Nothing, "what runs is not touched");
+        let vcenter = world.vcenter();
+        vcenter.credentials = Some(credential("second password"));
+        vcenter.credentials_version = "stands for the second".into();
+        world.settle();
+        assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
+        assert!(!world.done.iter().any(|done| done.contains("Secret")), "{:?}", world.done);
+
+        world.facts.cluster.nodes[1].machine = Machine::Found("vmware-system-vdo/vc".into());
+        world.settle();
+        assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()));
+    }
+}

@@ -1,0 +1,106 @@
+//! What our applies left behind, and who changed it since.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use catalog::manifest::Object;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::takeover::BYSTANDERS;
+use crate::{
+    facts::{Fight, ObjectId},
+    names,
+};
+
+/// Changes by others are counted for this long.
+const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+
+/// How our last apply left each object. Only saves work and tells of others: after a restart
+/// everything is applied once more.
+#[derive(Debug, Default)]
+pub struct Applied(Mutex<HashMap<ObjectId, Left>>);
+
+/// How an object was left.
+#[derive(Debug, Default)]
+struct Left {
+    /// By generation where it has one, else by resource version.
+    mark: String,
+    /// The digest it was applied with.
+    digest: Option<String>,
+    /// When somebody else's change was undone, and whose.
+    undone: Vec<(Timestamp, String)>,
+}
+
+impl Applied {
+    fn all(&self) -> MutexGuard<'_, HashMap<ObjectId, Left>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_settled(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
+        self.all().get(id).is_some_and(|left| left.mark == mark(metadata))
+    }
+
+    /// Whether this process applied it before.
+    pub(super) fn knows(&self, id: &ObjectId) -> bool {
+        self.all().contains_key(id)
+    }
+
+    /// Notes how an apply left an object. `before` is how it stood right before.
+    pub(super) fn note(
+        &self,
+        id: ObjectId,
+        object: &Object,
+        before: Option<ObjectMeta>,
+        after: &ObjectMeta,
+    ) {
+        let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned);
+        let mut all = self.all();
+        let left = all.entry(id).or_default();
+        let same = left.digest == digest;
+        let rival = before.filter(|before| {
+            // The same wish as before, and yet the apply changed something.
+            same && before.resource_version != after.resource_version
+        });
+        if let Some(manager) = rival.and_then(|before| rival_of(&before)) {
+            left.undone.push((Timestamp::now(), manager));
+        }
+        left.mark = mark(after);
+        left.digest = digest;
+    }
+
+    /// Objects that somebody else changed within the hour.
+    pub(crate) fn fights(&self, now: Timestamp) -> BTreeMap<ObjectId, Fight> {
+        let mut fights = BTreeMap::new();
+        for (id, left) in self.all().iter_mut() {
+            left.undone.retain(|(when, _)| now.duration_since(*when) < MEMORY);
+            if let Some((last, manager)) = left.undone.last() {
+                let times = u32::try_from(left.undone.len()).unwrap_or(u32::MAX);
+                fights.insert(id.clone(), Fight { manager: manager.clone(), times, last: *last });
+            }
+        }
+        fights
+    }
+}
+
+/// Who wrote an object last, beside us and whoever writes its status.
+fn rival_of(metadata: &ObjectMeta) -> Option<String> {
+    let entries = metadata.managed_fields.iter().flatten();
+    let others = entries.filter(|entry| {
+        let manager = entry.manager.as_deref().unwrap_or_default();
+        manager != names::FIELD_MANAGER
+            && !BYSTANDERS.contains(&manager)
+            && entry.subresource.as_deref().unwrap_or_default() != "status"
+    });
+    others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.clone()
+}
+
+fn mark(metadata: &ObjectMeta) -> String {
+    let uid = metadata.uid.as_deref().unwrap_or_default();
+    match metadata.generation {
+        Some(generation) if generation > 0 => format!("{uid} generation {generation}"),
+        _ => format!("{uid} version {}", metadata.resource_version.as_deref().unwrap_or_default()),
+    }
+}

@@ -1,0 +1,84 @@
+//! A cluster that works against the operator: a quota that refuses its objects, somebody who keeps
+//! changing them. It says so, and recovers by itself.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::Stage;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ResourceQuota, Service},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use testkit::eventually;
+use tokio::task::JoinSet;
+
+const CSI: &str = "vmware-system-csi";
+const CONTROLLER: &str = "vsphere-csi-controller";
+
+#[tokio::test]
+async fn what_is_refused_and_what_is_fought_over_is_said_and_put_right_when_it_can_be() {
+    let (stage, operator) = Stage::with_storage(&[]).await;
+    a_quota_refuses(&stage).await;
+    stage.ready(&operator, 90).await;
+    somebody_keeps_changing_it(&stage).await;
+    stage.ready(&operator, 90).await;
+    assert_eq!(stage.deletions(), Vec::<String>::new());
+}
+
+/// A Service that somebody deleted cannot be made again while a quota allows none.
+async fn a_quota_refuses(stage: &Stage) {
+    let quotas = Api::<ResourceQuota>::namespaced(stage.client(), CSI);
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"services": "0"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    eventually("the quota holds", 30, async || {
+        let status = quotas.get("none").await.unwrap().status.unwrap_or_default();
+        status.hard.map(drop).ok_or("not yet")
+    })
+    .await;
+    let services = Api::<Service>::namespaced(stage.client(), CSI);
+    services.delete(CONTROLLER, &DeleteParams::default()).await.unwrap();
+    let finding = stage.finding("VDO-1909", 60).await;
+    let seen = finding.seen.unwrap();
+    assert!(seen.contains("exceeded quota") && seen.contains("Service"), "{seen}");
+    let ready = stage.controller().await.status.unwrap().ready_replicas;
+    assert!(ready.unwrap_or_default() > 0, "the driver goes on");
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    eventually("the Service is there again", 90, async || services.get(CONTROLLER).await.map(drop))
+        .await;
+}
+
+/// Somebody scales the controller to nothing whenever it is put right.
+async fn somebody_keeps_changing_it(stage: &Stage) {
+    let wanted = stage.controller().await.spec.unwrap().replicas;
+    let deployments = Api::<Deployment>::namespaced(stage.client(), CSI);
+    let mut rival = JoinSet::new();
+    let theirs = deployments.clone();
+    rival.spawn(async move {
+        let by = PatchParams { field_manager: Some("rival".into()), ..Default::default() };
+        let nothing = json!({"spec": {"replicas": 0}});
+        loop {
+            let now = theirs.get(CONTROLLER).await.unwrap().spec.unwrap().replicas;
+            if now != Some(0) {
+                theirs.patch(CONTROLLER, &by, &Patch::Merge(&nothing)).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let finding = stage.finding("VDO-1805", 90).await;
+    let seen = finding.seen.unwrap();
+    assert!(seen.contains("rival") && seen.contains(CONTROLLER), "{seen}");
+    rival.shutdown().await;
+    eventually("it is put right after a pause", 120, async || {
+        let now = deployments.get(CONTROLLER).await.unwrap().spec.unwrap().replicas;
+        if now == wanted { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+}
