@@ -40,6 +40,68 @@ macro_rules! messages {
 }
 
 messages! {
+    // VDO's own cloud controller, and the vCenter client it shares with VDO. They name the cause
+    // themselves; here is where to read on.
+    "no virtual machine in the configured vCenters and datacenters has its uuid, name or address" means
+        "the account sees no VM of this node where the cloud controller was told to look",
+        see VM_NOT_FOUND, VM_OUT_OF_SIGHT, DATACENTER_MISSING;
+    "machines answer to ...; give each its own uuid" means
+        "several VMs have the same uuid, name or address, as copies do",
+        see VM_AMBIGUOUS;
+    "its guest reports no host name: are VMware Tools running?" means
+        "VMware Tools do not run in the VM",
+        see TOOLS_NOT_RUNNING;
+    "its guest reports no network interface: are VMware Tools running?" means
+        "VMware Tools do not run in the VM, or it is off",
+        see TOOLS_NOT_RUNNING, VM_OFF;
+    "neither network ... is among its networks" means
+        "the VM has no adapter on the configured networks",
+        see ADDRESS_NONE;
+    "all its addresses are local ones" means
+        "none of the VM's addresses can be reached from elsewhere",
+        see ADDRESS_NONE;
+    "it has no usable ... address among" means
+        "none of the VM's addresses is in the configured network or of the configured family",
+        see ADDRESS_NONE, ADDRESS_WRONG;
+    "the kubelet's --node-ip ... is none of the addresses chosen for the machine" means
+        "the address kubelet was given is not one the cloud controller may pick",
+        see ADDRESS_WRONG;
+    "no tag of the category ... : attach one" means
+        "nothing above the node's VM carries a tag of that category, or the account may not read it",
+        see TAG_MISSING, CATEGORY_MISSING, PRIVILEGE_READ;
+    "so nobody can prove that it is gone" means
+        "the VM of this node is not seen, and the cloud controller deletes no Node on doubt",
+        see VM_NOT_FOUND, VM_OUT_OF_SIGHT;
+    "nodes are gone at once: an accident is more likely than intent" means
+        "many VMs vanished together, so the cloud controller deletes no Node until somebody says so",
+        see VM_NOT_FOUND, VM_OUT_OF_SIGHT;
+    "in NSX, which this controller does not serve" means
+        "load balancers and routes in NSX need the upstream cloud controller",
+        see UPSTREAM_NEEDED;
+    "does not let ... log in: user name or password are wrong" means
+        "the password in the Secret is not vCenter's, or the account is locked",
+        see LOGIN_REFUSED, ACCOUNT_LOCKED;
+    "does not let ... log in: the account is locked" means
+        "vCenter has locked the account",
+        see ACCOUNT_LOCKED;
+    "does not let ... log in" means
+        "vCenter does not accept the account",
+        see LOGIN_REFUSED;
+    "the name of ... cannot be resolved" means
+        "the vCenter's name cannot be resolved where the driver runs",
+        see NAME_UNRESOLVED, VCENTER_UNREACHABLE;
+    "nothing answers at ...; check address and port" means
+        "nothing listens at that address, or something in between swallows the packets",
+        see VCENTER_UNREACHABLE;
+    "the certificate of ... is not accepted" means
+        "the certificate is not the one, or not of the authority, that was named for this vCenter",
+        see CERTIFICATE_DISTRUSTED;
+    "has no datacenter ...; this user sees" means
+        "the datacenter is called otherwise, or the account may not see it",
+        see DATACENTER_MISSING;
+    "Address already in use (os error 98)" means
+        "another program on the host has the port",
+        see PORT_IN_USE;
     // Order of installation.
     r#"no matches for kind "CSINodeTopology" in version "cns.vmware.com/v1alpha1""# means
         "the controller has not come up yet, which defines this kind; the node pods are not at fault",

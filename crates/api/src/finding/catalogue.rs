@@ -336,6 +336,16 @@ catalogue! {
         why: "A quota, an admission webhook or a namespace that is being deleted stands in the way. What runs stays as it is; VDO tries again by itself with growing pauses.",
         remedy: ["Mend what the answer names: raise the quota, let the webhook pass the objects of VDO, or let the namespace finish"],
     }
+    UPSTREAM_NEEDED = "VDO-1920" {
+        title: "NSX needs the upstream cloud controller, so that one is taken",
+        severity: Info,
+        seen: "{field} is Rust, and spec.cloudProvider.nsx asks for load balancers or routes in NSX",
+        why: "This project's cloud controller serves no load balancers and no routes. Without them Services of type LoadBalancer would stay pending and pods unreachable, so the upstream one runs instead.",
+        remedy: [
+            "Nothing has to be done; set implementation: Upstream to have it in writing",
+            "To run this project's cloud controller, take nsx out of the VDOConfig",
+        ],
+    }
 }
 
 #[cfg(test)]

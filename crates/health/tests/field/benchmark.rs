@@ -51,6 +51,19 @@ fn a_healthy_cluster_gives_no_finding_on_any_platform() {
 }
 
 #[test]
+fn a_healthy_cluster_with_the_cloud_controller_of_vdo_gives_no_finding() {
+    let mut facts = healthy();
+    let driver = facts.cluster.drivers.cloud.get_mut().unwrap().as_mut().unwrap();
+    driver.upstream = false;
+    driver.version = Some("0.7.0".parse().unwrap());
+    for pod in &mut driver.workloads[0].pods {
+        pod.containers[0].image = "ghcr.io/vmware-tanzu/vdo-cloud-controller:0.7.0".into();
+    }
+    let found = found(facts);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
 fn a_healthy_cluster_with_one_driver_only_gives_no_finding() {
     let mut facts = healthy();
     facts.wanted.storage = None;

@@ -198,14 +198,4 @@ catalogue! {
         why: "Kubernetes then does not attach its volumes before it mounts them. ClusterCSIDriver with managementState Removed deletes it again and again on OpenShift.",
         remedy: ["Let VDO install the driver, or apply the CSIDriver object of its release"],
     }
-    UPSTREAM_NEEDED = "VDO-1623" {
-        title: "NSX needs the upstream cloud controller, so that one is taken",
-        severity: Info,
-        seen: "{field} is Rust, and spec.cloudProvider.nsx asks for load balancers or routes in NSX",
-        why: "This project's cloud controller serves no load balancers and no routes. Without them Services of type LoadBalancer would stay pending and pods unreachable, so the upstream one runs instead.",
-        remedy: [
-            "Nothing has to be done; set implementation: Upstream to have it in writing",
-            "To run this project's cloud controller, take nsx out of the VDOConfig",
-        ],
-    }
 }

@@ -31,6 +31,17 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         return;
     };
     let Some(wanted) = &node.provided_ip else { return };
+    // Where several addresses fit, VDO's own takes the one kubelet was given.
+    let asks_kubelet = view.cloud_driver().is_some_and(|driver| !driver.upstream);
+    let fits = || {
+        usable.iter().any(|one| {
+            one.0 == *wanted
+                && pick(std::slice::from_ref(one), cloud).is_some_and(|(_, by)| by == reason)
+        })
+    };
+    if asks_kubelet && fits() {
+        return;
+    }
     if wanted != picked && !wanted.contains(',') {
         sink.raise(
             Hit::of_node(codes::ADDRESS_WRONG, node)
@@ -114,6 +125,17 @@ mod tests {
         shows_of_vms(&CHECK, &["VDO-1218"], |facts| {
             facts.vm("worker-1").nics.insert(0, nic("10.0.99.1"));
         });
+    }
+
+    #[test]
+    fn the_cloud_controller_of_vdo_takes_the_address_kubelet_was_given_where_it_fits() {
+        let mut facts = healthy();
+        facts.cloud_driver().upstream = false;
+        facts.vm("worker-1").nics.insert(0, nic("10.0.99.1"));
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        facts.wanted.cloud.as_mut().unwrap().internal_subnets = vec!["10.0.99.0/24".into()];
+        let codes = codes_of(&CHECK, &facts);
+        assert!(codes.contains(&"VDO-1218"), "it must be in the subnet all the same: {codes:?}");
     }
 
     #[test]

@@ -9,8 +9,9 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
-    // Once a node is initialised the cloud provider goes by its uuid.
-    if view.facts.wanted.cloud.is_none() || node.provider_id.is_some() {
+    // Once a node is initialised the cloud provider goes by its uuid; VDO's own always does.
+    let by_uuid = view.cloud_driver().is_some_and(|driver| !driver.upstream);
+    if view.facts.wanted.cloud.is_none() || node.provider_id.is_some() || by_uuid {
         return;
     }
     let guest = &found.vm.guest_name;
@@ -48,6 +49,16 @@ mod tests {
             facts.node("worker-1").provider_id = None;
             facts.vm("worker-2").guest_name = "WORKER-1".into();
         });
+    }
+
+    #[test]
+    fn names_do_not_matter_to_the_cloud_controller_of_vdo() {
+        let mut facts = healthy();
+        facts.cloud_driver().upstream = false;
+        facts.node("worker-1").provider_id = None;
+        facts.vm("worker-1").guest_name = "worker-1.example.com".into();
+        facts.vm("worker-2").guest_name = "WORKER-1".into();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]

@@ -1,0 +1,38 @@
+//! What the controller says of a trouble leads to a finding that explains it.
+
+use cloud_controller::{
+    addresses::{Family, NoAddress},
+    configuration::ConfigurationError,
+    provided_ip::ProvidedIpError,
+    zones,
+};
+use vsphere::{Error, LoginRefusal};
+
+#[test]
+fn what_the_controller_says_has_a_meaning() {
+    let text = || "x".to_owned();
+    let login = |reason| Error::LoginRefused { address: text(), user: text(), reason };
+    let said = [
+        (NoAddress::NoHostName.to_string(), "VDO-1208"),
+        (NoAddress::NoInterface.to_string(), "VDO-1208"),
+        (
+            NoAddress::NoNetwork { internal: text(), external: text(), found: text() }.to_string(),
+            "VDO-1219",
+        ),
+        (NoAddress::OnlyLocal { found: text() }.to_string(), "VDO-1219"),
+        (NoAddress::NoneOfFamily { family: Family::V6, found: text() }.to_string(), "VDO-1219"),
+        (
+            ProvidedIpError::NotThere { address: [10, 0, 0, 1].into(), found: text() }.to_string(),
+            "VDO-1218",
+        ),
+        (zones::Missing { category: text(), unusable: None }.to_string(), "VDO-1702"),
+        (ConfigurationError::Nsx { what: "routes" }.to_string(), "VDO-1920"),
+        (login(LoginRefusal::Credentials).to_string(), "VDO-1305"),
+        (login(LoginRefusal::Locked).to_string(), "VDO-1306"),
+        (std::io::Error::from_raw_os_error(98).to_string(), "VDO-1614"),
+    ];
+    for (words, code) in said {
+        let known = health::messages::explain(&words).map(|message| message.findings[0].code);
+        assert_eq!(known, Some(code), "{words}");
+    }
+}
