@@ -212,9 +212,9 @@ impl Known {
         split
             .filter_map(|command| {
                 let words: Vec<&str> = command.iter().map(String::as_str).collect();
-                // In a block without a language, only what is ours is looked at.
+                // What is run shows by itself whether other programs are there.
                 let ours = programs::path(words[0]).is_some() || words[0] == "make";
-                let looked_at = ours || !block.language.is_empty();
+                let looked_at = ours || block.not_run().is_some();
                 looked_at.then(|| self.missing_in_command(&block.place, &words)).flatten()
             })
             .collect()
