@@ -22,7 +22,7 @@ use crate::{
     facts::{Facts, Platform, Refusal},
     names,
     observe::{self, Stores, Surroundings},
-    report::{self, OperatorMetrics},
+    report::{self, Olm, OperatorMetrics},
     vcenters::Vcenters,
 };
 
@@ -60,6 +60,7 @@ pub struct Engine {
     catalogs: Catalogs,
     applied: Applied,
     recorder: Recorder,
+    olm: Olm,
     metrics: OperatorMetrics,
     /// What the API server refused in the last round; it is tried again, and shown meanwhile.
     refused: BTreeMap<Driver, Refusal>,
@@ -93,6 +94,7 @@ impl Engine {
         };
         Ok(Self {
             recorder: Recorder::new(client.clone(), reporter),
+            olm: Olm::from_environment(),
             vcenters: Vcenters::new(build, changed.clone()),
             catalogs: Catalogs::new(changed.clone()),
             client,
@@ -161,6 +163,7 @@ impl Engine {
         report::report(client, &self.recorder, &self.metrics, &facts, &plan)
             .await
             .context(ReportSnafu)?;
+        self.olm.tell(client, &around.namespace, &report::status(&facts, &plan)).await;
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
         let refusal =
             |error: &act::Error| Refusal { text: full_text(error), firm: error.is_firm() };

@@ -2,6 +2,7 @@
 
 mod compatibility;
 mod metrics;
+mod olm;
 mod rivals;
 mod status;
 mod vcenter;
@@ -14,7 +15,8 @@ use kube::{
 use serde_json::json;
 
 pub use self::{
-    compatibility::report as catalog, metrics::OperatorMetrics, vcenter::report as vcenters,
+    compatibility::report as catalog, metrics::OperatorMetrics, olm::Olm, status::of as status,
+    vcenter::report as vcenters,
 };
 use crate::{facts::Facts, names, plan::Plan};
 

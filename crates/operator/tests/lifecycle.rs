@@ -146,12 +146,74 @@ async fn drivers_outlive_their_config_unless_it_says_otherwise() {
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }
 
+/// OLM's OperatorCondition, as far as an operator sees it. OLM itself is not among the programs the
+/// tests have: the definition and the rights it would give are made by hand.
+async fn fake_olm(stage: &Stage) -> Api<DynamicObject> {
+    let names = json!({
+        "kind": "OperatorCondition", "listKind": "OperatorConditionList",
+        "plural": "operatorconditions", "singular": "operatorcondition",
+    });
+    let schema = json!({"openAPIV3Schema": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    }});
+    let role = json!({"name": "vdo-condition", "namespace": NAMESPACE});
+    let group = "operators.coreos.com";
+    let made = [
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": "operatorconditions.operators.coreos.com",
+            },
+            "spec": {
+                "group": group, "names": names, "scope": "Namespaced",
+                "versions": [{"name": "v2", "served": true, "storage": true, "schema": schema}],
+            },
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": role,
+            "rules": [{
+                "apiGroups": [group], "resources": ["operatorconditions"],
+                "resourceNames": ["vdo.v0"], "verbs": ["get", "update", "patch"],
+            }],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": role,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "vdo-condition"},
+            "subjects": [{"kind": "ServiceAccount", "name": "vdo", "namespace": NAMESPACE}],
+        }),
+    ];
+    stage.create("olm", made).await;
+    let gvk = kube::core::GroupVersionKind::gvk(group, "v2", "OperatorCondition");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "operatorconditions");
+    let conditions = Api::<DynamicObject>::namespaced_with(stage.client(), NAMESPACE, &resource);
+    eventually("the condition is accepted", 30, async || {
+        let object = DynamicObject::new("vdo.v0", &resource);
+        conditions.create(&PostParams::default(), &object).await.map(drop)
+    })
+    .await;
+    conditions
+}
+
 #[tokio::test]
-async fn an_api_server_that_restarts_is_met_again() {
-    let stage = Stage::of(1, false).await;
+async fn an_api_server_that_restarts_is_met_again_and_olm_is_told_when_to_wait() {
+    let mut stage = Stage::of(1, false).await;
+    stage.variables = vec![("OPERATOR_CONDITION_NAME", "vdo.v0")];
+    let conditions = fake_olm(&stage).await;
     let operator = stage.operator();
     stage.configure(storage()).await;
     stage.ready(&operator, 60).await;
+    eventually("OLM may replace the operator", 30, async || {
+        let condition =
+            conditions.get("vdo.v0").await.unwrap().data["spec"]["conditions"][0].clone();
+        let may = condition["type"] == "Upgradeable" && condition["status"] == "True";
+        if may { Ok(()) } else { Err(condition.to_string()) }
+    })
+    .await;
+    let told = stage.plane.audit().into_iter().filter(|event| {
+        let uri = event["requestURI"].as_str().unwrap_or_default();
+        uri.contains("operatorconditions") && event["verb"] == "patch"
+    });
+    assert!(told.count() >= 2, "while the driver was installed OLM had to wait");
     stage.plane.kill_api_server();
     stage.plane.restart_api_server().await;
     stage.change(json!({"spec": {"storageProvider": {"clusterDistribution": "Testbed"}}})).await;

@@ -25,7 +25,7 @@ const SHOWN: usize = 32;
 const NODES_LISTED: usize = 500;
 
 /// The status that says what facts and plan say.
-pub(super) fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
+pub fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
     let before = facts.config.status.clone().unwrap_or_default();
     let mut status = VDOConfigStatus {
         conditions: before.conditions.clone(),

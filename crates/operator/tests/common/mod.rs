@@ -43,6 +43,8 @@ pub struct Stage {
     pub address: Option<std::net::SocketAddr>,
     /// Where the operator reaches the API server, if not directly.
     pub api_address: Option<std::net::SocketAddr>,
+    /// Variables the operator is started with.
+    pub variables: Vec<(&'static str, &'static str)>,
     /// For how many seconds an operator that was killed is taken to lead. Short only where operators
     /// are killed: one that gets no processor for that long gives up.
     pub lease: u32,
@@ -91,6 +93,7 @@ impl Stage {
             workdir: Workdir::new("operator").unwrap(),
             address: None,
             api_address: None,
+            variables: Vec::new(),
             lease: 15,
         };
         stage.install().await;
@@ -111,6 +114,7 @@ impl Stage {
             workdir,
             address: None,
             api_address: None,
+            variables: Vec::new(),
             lease: 15,
         };
         stage.install().await;
@@ -168,7 +172,7 @@ impl Stage {
         ];
         let arguments = arguments.into_iter().chain(more.iter().map(|&a| a.to_owned()));
         let program = Path::new(env!("CARGO_BIN_EXE_vdo"));
-        Process::spawn(program, "vdo", arguments, &[], &self.workdir).unwrap()
+        Process::spawn(program, "vdo", arguments, &self.variables, &self.workdir).unwrap()
     }
 
     /// Writes what a user writes: a Secret, a VsphereCloudConfig and a VDOConfig.

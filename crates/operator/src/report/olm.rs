@@ -1,0 +1,68 @@
+//! The Operator Lifecycle Manager is told when this operator must not be replaced: while drivers are
+//! being changed.
+
+use api::condition;
+use jiff::Timestamp;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+use crate::names;
+
+/// The OperatorCondition OLM made for this operator, if OLM runs it.
+#[derive(Debug, Default)]
+pub struct Olm {
+    name: Option<String>,
+    /// What was said last.
+    said: Option<(String, String)>,
+}
+
+impl Olm {
+    /// OLM says in this variable where it listens.
+    pub fn from_environment() -> Self {
+        let name = std::env::var("OPERATOR_CONDITION_NAME").ok().filter(|name| !name.is_empty());
+        Self { name, said: None }
+    }
+
+    /// Says whether the operator may be replaced, when that changed. A condition that cannot be
+    /// written stops nothing: OLM then goes by what was said before.
+    pub async fn tell(&mut self, client: &Client, namespace: &str, status: &api::VDOConfigStatus) {
+        let Some(name) = &self.name else { return };
+        let Some(upgradeable) = condition::get(&status.conditions, condition::UPGRADEABLE) else {
+            return;
+        };
+        let news = (upgradeable.status.clone(), upgradeable.reason.clone());
+        if self.said.as_ref() == Some(&news) {
+            return;
+        }
+        let gvk = GroupVersionKind::gvk("operators.coreos.com", "v2", "OperatorCondition");
+        let resource = ApiResource::from_gvk_with_plural(&gvk, "operatorconditions");
+        let conditions =
+            Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
+        let by = PatchParams {
+            field_manager: Some(names::FIELD_MANAGER.into()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(body(upgradeable, Timestamp::now()));
+        match conditions.patch(name, &by, &patch).await {
+            Ok(_) => self.said = Some(news),
+            Err(error) => tracing::warn!(name, %error, "OLM could not be told"),
+        }
+    }
+}
+
+/// What OLM reads. The reason of its condition may not be empty.
+fn body(
+    upgradeable: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition,
+    now: Timestamp,
+) -> Value {
+    json!({"spec": {"conditions": [{
+        "type": condition::UPGRADEABLE,
+        "status": upgradeable.status,
+        "reason": upgradeable.reason,
+        "message": upgradeable.message,
+        "lastTransitionTime": format!("{now:.0}"),
+    }]}})
+}
