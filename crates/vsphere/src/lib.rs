@@ -96,8 +96,9 @@ pub use self::transport::observe::{Call, CallCounter, CallObserver, Outcome};
 pub use self::transport::tls::{CertificateRefused, Refusal, Thumbprint, Trust};
 pub use self::version::ApiVersion;
 
-/// The decoder, for fuzzing. Not part of the API.
+/// The decoders, for fuzzing. Not part of the API.
 #[doc(hidden)]
 pub mod fuzzing {
+    pub use crate::rest::decode as decode_rest;
     pub use crate::soap::fuzzing::decode;
 }

@@ -231,3 +231,14 @@ fn escaped(id: &str) -> String {
         .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
         .collect()
 }
+
+/// What an attacker's answers go through, for fuzzing. Returns how many shapes fit.
+pub(crate) fn shapes(json: &Json) -> usize {
+    fn fits<T: DeserializeOwned>(json: &Json) -> usize {
+        usize::from(T::deserialize(json).is_ok())
+    }
+    fits::<Vec<String>>(json)
+        + fits::<TagCategory>(json)
+        + fits::<RawTag>(json)
+        + fits::<Vec<RawAttached>>(json)
+}
