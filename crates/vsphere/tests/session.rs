@@ -311,6 +311,13 @@ async fn shutting_down_during_a_login_leaves_no_session() {
             });
             arrived(&vcenter, login, 1).await;
             client.shut_down().await;
+            // Whoever ends now leaves nothing behind: the session was opened and left again.
+            let logout = if login == "Login" {
+                "Logout".to_owned()
+            } else {
+                login.replace("POST", "DELETE")
+            };
+            assert_eq!(vcenter.calls().await.of(&logout), 1, "{login}");
             assert_eq!(open_sessions(&vcenter).await, 0, "{login}: {}", vcenter.sessions().await);
             let error = caller.join_next().await.unwrap().unwrap().unwrap_err();
             assert!(matches!(error, Error::ShutDown { .. }), "{login}: {}", error.story());
