@@ -8,11 +8,11 @@ use kube::core::ObjectMeta;
 use serde_json::Value;
 
 use crate::vdo_config::{
-    Adoption, CloudProvider, DeletionPolicy, FileVolumes, FsType, Images, Implementation, IpFamily,
-    Mirror, Mode, NetPermission, NetworkPlugin, NetworkProvider, NodeAddresses, NodeDeletion, Nsx,
-    NsxLoadBalancer, NsxLoadBalancerSize, ReclaimPolicy, Remediation, Remedy, Snapshots,
-    StorageClassSpec, StorageProvider, StorageTuning, Topology, UpgradePolicy, UpgradeWindow,
-    Upgrades, VDOConfigSpec, Weekday,
+    AcknowledgedFinding, Adoption, CloudProvider, DeletionPolicy, FileVolumes, FsType, Images,
+    Implementation, IpFamily, Mirror, Mode, NetPermission, NetworkPlugin, NetworkProvider,
+    NodeAddresses, NodeDeletion, Nsx, NsxLoadBalancer, NsxLoadBalancerSize, ReclaimPolicy,
+    Remediation, Remedy, Snapshots, StorageClassSpec, StorageProvider, StorageTuning, Topology,
+    UpgradePolicy, UpgradeWindow, Upgrades, VDOConfigSpec, Weekday,
 };
 use crate::vsphere_cloud_config::{CaBundle, KeyRef, VsphereCloudConfigSpec};
 use crate::{
@@ -268,6 +268,12 @@ fn power_user() -> Sample {
                 }),
                 adoption: Some(Adoption::Automatic),
                 deletion_policy: Some(DeletionPolicy::Retain),
+                acknowledgements: vec![AcknowledgedFinding {
+                    code: "VDO-1207".to_owned(),
+                    object: None,
+                    reason: "the backup makes snapshots at night".to_owned(),
+                    until: None,
+                }],
                 paused: Some(false),
             }),
         ],

@@ -20,12 +20,12 @@ pub use cloud_provider::{
 };
 pub use network_provider::{NetworkPlugin, NetworkProvider};
 pub use operation::{
-    Adoption, CatalogSource, DeletionPolicy, Images, Mirror, Remediation, Remedy, Repair,
-    UpgradePolicy, UpgradeWindow, Upgrades, Weekday,
+    AcknowledgedFinding, Adoption, CatalogSource, DeletionPolicy, Images, Mirror, Remediation,
+    Remedy, Repair, UpgradePolicy, UpgradeWindow, Upgrades, Weekday,
 };
 pub use status::{
-    DriverStatus, NodeState, Phase, Plan, PlanState, PlanStep, StepState, VDOConfigStatus,
-    VcenterVersion, Versions,
+    DriverStatus, HealthSummary, NodeState, Phase, Plan, PlanState, PlanStep, StepState,
+    VDOConfigStatus, VcenterVersion, Versions,
 };
 pub use storage_provider::{
     BindingMode, FileVolumes, FsType, NetPermission, ReclaimPolicy, Snapshots, StorageClassSpec,
@@ -142,6 +142,14 @@ pub struct VDOConfigSpec {
     /// Default: `Retain`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
+
+    /// Findings to live with for a while. They are still shown, marked as acknowledged; they neither
+    /// block a step nor make the cluster Degraded.
+    ///
+    /// Example: `[{code: VDO-1207, object: worker-3, reason: backup window, until: "2027-01-31T00:00:00Z"}]`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub acknowledgements: Vec<AcknowledgedFinding>,
 
     /// Watch and report, but change nothing for now.
     ///

@@ -243,6 +243,7 @@ fn kubernetes(platform: Platform, names: &[String], now: Timestamp) -> Cluster {
         secret: "vsphere-webhook-certs".into(),
         fails_closed: true,
         endpoints: 1.into(),
+        since: days(now, -30),
         certificate: Certificate { expires: days(now, 170), trusted: true }.into(),
     };
     let openshift = OpenShift {

@@ -22,6 +22,7 @@ mod differences;
 mod driver;
 mod extras;
 mod fights;
+mod gate;
 mod leaving;
 mod machines;
 mod naming;
@@ -82,7 +83,10 @@ pub fn decide(facts: &Facts) -> Plan {
         finalizer = crate::plan::Finalizer::Stay;
         notes.findings.push(codes::PAUSED.found().about(myself(facts)).build());
     }
-    notes.findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.code.cmp(&b.code)));
+    notes.findings.extend(facts.health.findings.iter().cloned());
+    gate::tie(&mut notes.findings);
+    let order = |f: &Finding| (f.consequence_of.is_some(), std::cmp::Reverse(f.severity));
+    notes.findings.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.code.cmp(&b.code)));
     Plan { drivers, findings: notes.findings, paused, finalizer, wake: notes.wake }
 }
 

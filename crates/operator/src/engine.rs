@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use catalog::Driver;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{
     Api, Client,
@@ -23,6 +23,7 @@ use crate::{
     names,
     observe::{self, Stores, Surroundings},
     report::{self, Olm, OperatorMetrics},
+    survey::{Live, Paged},
     vcenters::Vcenters,
 };
 
@@ -58,6 +59,9 @@ pub struct Engine {
     stores: Stores,
     vcenters: Vcenters,
     catalogs: Catalogs,
+    survey: Live,
+    /// The list of findings beside the status, as it was last written.
+    listed: Option<Paged>,
     applied: Applied,
     recorder: Recorder,
     olm: Olm,
@@ -97,6 +101,8 @@ impl Engine {
             olm: Olm::from_environment(),
             vcenters: Vcenters::new(build, changed.clone()),
             catalogs: Catalogs::new(changed.clone()),
+            survey: Live::default(),
+            listed: None,
             client,
             around,
             stores,
@@ -143,9 +149,11 @@ impl Engine {
     async fn round(&mut self) -> Result<Duration, Error> {
         if self.asked.elapsed() > VERSION_AGE {
             // An upgrade of the control plane is noticed, and the cloud controller follows it.
+            let started = self.around.started;
             self.around = surroundings(&self.client, &self.around.namespace, self.around.patience)
                 .await
                 .context(ObserveSnafu)?;
+            self.around.started = started;
             self.asked = Instant::now();
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
@@ -157,10 +165,11 @@ impl Engine {
         report::catalog(client, catalogs, observed.compatibility.as_ref())
             .await
             .context(ReportSnafu)?;
-        let Some(facts) = observed.facts else { return Ok(RESYNC) };
+        let Some(mut facts) = observed.facts else { return Ok(RESYNC) };
+        facts.health = self.survey.look(&facts, stores, vcenters);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
-        report::report(client, &self.recorder, &self.metrics, &facts, &plan)
+        report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)
             .await
             .context(ReportSnafu)?;
         self.olm.tell(client, &around.namespace, &report::status(&facts, &plan)).await;
@@ -174,7 +183,8 @@ impl Engine {
         if done.something {
             return Ok(Duration::ZERO);
         }
-        let wake = plan.wake.map(|when| when.duration_since(facts.now));
+        let wake = plan.wake.into_iter().chain(facts.health.due).min();
+        let wake = wake.map(|when| when.duration_since(facts.now));
         let wake = wake.and_then(|wait| Duration::try_from(wait).ok());
         Ok(wake.map_or(RESYNC, |wait| RESYNC.min(wait + SETTLE)))
     }
@@ -225,10 +235,11 @@ async fn surroundings(
         uid: home.metadata.uid.unwrap_or_default(),
         patience,
         pod: std::env::var("POD_NAME").ok(),
+        started: Timestamp::now(),
     })
 }
 
-async fn platform(client: &Client, version: &str) -> Result<Platform, kube::Error> {
+pub(crate) async fn platform(client: &Client, version: &str) -> Result<Platform, kube::Error> {
     let groups = client.list_api_groups().await?;
     if !groups.groups.iter().any(|group| group.name == "config.openshift.io") {
         let first = ListParams::default().limit(1);

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     catalogs::Trouble,
     record::{Record, Records},
+    survey::Health,
 };
 
 /// Everything `decide` looks at.
@@ -58,6 +59,12 @@ pub struct Facts {
     pub fights: BTreeMap<ObjectId, Fight>,
     /// The Secrets to pull images with that are beside the operator, by name.
     pub pull_secrets: BTreeMap<String, PullSecret>,
+    /// The namespace of the operator.
+    pub home: String,
+    /// When the operator began to look.
+    pub started: Timestamp,
+    /// What the checks found.
+    pub health: Health,
 }
 
 impl Facts {

@@ -110,6 +110,8 @@ fn cluster_role() -> [Value; 2] {
         rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),
         rule(&["config.openshift.io"], &["infrastructures"], &["get", "list"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
+        // What the checks look at.
+        rule(&[""], &["events", "persistentvolumes", "persistentvolumeclaims"], &READ),
         rule(&[""], &["namespaces"], &READ),
         named(&[""], &["namespaces"], &["create", "patch"], &names_of("Namespace")),
         rule(&["storage.k8s.io"], &["csidrivers", "storageclasses"], &READ),
@@ -173,6 +175,8 @@ fn home_rules() -> Vec<Value> {
         rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &KEEP),
         rule(&["apps"], &["deployments", "daemonsets"], &["create", "patch", "delete"]),
         rule(&["policy"], &["poddisruptionbudgets"], &KEEP),
+        // Who leads.
+        rule(&["coordination.k8s.io"], &["leases"], &READ),
         rule(rbac, &["roles", "rolebindings"], &KEEP),
         named(rbac, &["roles"], &["escalate", "bind"], &roles),
     ]

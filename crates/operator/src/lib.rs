@@ -3,8 +3,9 @@
 //! ```text
 //!   Kubernetes API ─┐                                                 ┌─► server-side apply
 //!                   ├─► observe ─► Facts ─► decide ─► Plan ─► act ────┤
-//!   vcenters ───────┤                 (pure)            │             └─► records
-//!   catalogs ───────┘                                   └─► report ─────► status, events, metrics
+//!   vcenters ───────┤        ▲        (pure)            │             └─► records
+//!   catalogs ───────┘        │                          └─► report ─────► status, events, metrics
+//!                          survey ─► the checks of `health`
 //! ```
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
@@ -21,4 +22,5 @@ pub mod observe;
 pub mod plan;
 pub mod record;
 pub mod report;
+pub mod survey;
 pub mod vcenters;

@@ -16,6 +16,10 @@ pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 pub const DIGEST: &str = "vdo.vmware.com/digest";
 /// Present on a VDOConfig: VDO observes and reports, and changes nothing.
 pub const PAUSED: &str = "vdo.vmware.com/paused";
+/// On a VDOConfig: each new value makes VDO check everything at once, what is asked slowly included.
+pub const CHECK_NOW: &str = "vdo.vmware.com/check-now";
+/// The ConfigMap beside the operator that lists every object of every finding.
+pub const FINDINGS: &str = "vdo-findings";
 /// On a VDOConfig whose policy is Manual: the release of the cloud provider that may be installed.
 pub const APPROVE_CPI: &str = "vdo.vmware.com/approve-cpi";
 /// The same for the storage driver.

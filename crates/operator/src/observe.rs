@@ -21,6 +21,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource, ResourceExt};
 
+pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
+pub(crate) use self::identity::usual as cluster_id;
 pub use self::stores::Stores;
 use crate::{
     act::Applied,
@@ -31,6 +33,7 @@ use crate::{
     },
     names,
     record::{Record, Records},
+    survey::Health,
     vcenters::{Vcenters, Wanted},
 };
 
@@ -51,6 +54,8 @@ pub struct Surroundings {
     pub patience: SignedDuration,
     /// The pod this runs in, if it runs in one.
     pub pod: Option<String>,
+    /// When the operator began to look.
+    pub started: Timestamp,
 }
 
 /// Looks around once. `None` if there is no VDOConfig to follow.
@@ -108,6 +113,9 @@ pub async fn observe(
         refused: refused.clone(),
         fights: applied.fights(Timestamp::now()),
         pull_secrets,
+        home: around.namespace.clone(),
+        started: around.started,
+        health: Health::default(),
     };
     Ok(Observed { facts: Some(facts), vcenters: all, compatibility })
 }
@@ -279,7 +287,7 @@ fn fingerprint(salt: &str, credential: &Credential) -> String {
 }
 
 /// The authorities a VsphereCloudConfig names, from wherever they are.
-async fn certificates(
+pub(crate) async fn certificates(
     client: &Client,
     config: &VsphereCloudConfig,
 ) -> Result<Result<Option<String>, String>, kube::Error> {

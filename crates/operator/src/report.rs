@@ -1,6 +1,7 @@
 //! Says what is: status, events and metrics, all from the same plan and findings.
 
 mod compatibility;
+mod list;
 mod metrics;
 mod olm;
 mod rivals;
@@ -18,7 +19,7 @@ pub use self::{
     compatibility::report as catalog, metrics::OperatorMetrics, olm::Olm, status::of as status,
     vcenter::report as vcenters,
 };
-use crate::{facts::Facts, names, plan::Plan};
+use crate::{facts::Facts, names, plan::Plan, survey::Paged};
 
 /// Writes what changed since the last report. Returns whether anything did.
 pub async fn report(
@@ -27,9 +28,11 @@ pub async fn report(
     metrics: &OperatorMetrics,
     facts: &Facts,
     plan: &Plan,
+    listed: &mut Option<Paged>,
 ) -> Result<bool, kube::Error> {
     metrics.show(facts, plan);
     rivals::report(client, facts).await?;
+    list::write(client, facts, listed).await?;
     let before = facts.config.status.clone().unwrap_or_default();
     let after = status::of(facts, plan);
     if before == after {
@@ -45,7 +48,7 @@ pub async fn report(
         json!({"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "status": after});
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     configs.patch_status(name, &parameters, &Patch::Apply(body)).await?;
-    for event in events(&before, &after) {
+    for event in events(&before, &after).into_iter().chain(findings(&before, &after)) {
         recorder.publish(&event, &facts.config.object_ref(&())).await?;
     }
     Ok(true)
@@ -71,4 +74,54 @@ fn events(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Ev
             }
         })
         .collect()
+}
+
+/// One event for each kind of finding that appeared or was cured; none while it merely lasts.
+fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Event> {
+    let known = |status: &api::VDOConfigStatus, code: &str| {
+        status.findings.iter().any(|finding| finding.code == code)
+    };
+    let mut told = std::collections::BTreeSet::new();
+    let mut events = Vec::new();
+    let quiet = |finding: &api::Finding| finding.severity == api::Severity::Info;
+    for finding in after.findings.iter().filter(|finding| !quiet(finding)) {
+        if known(before, &finding.code) || !told.insert(finding.code.as_str()) {
+            continue;
+        }
+        let seen = finding.seen.as_deref().unwrap_or_default();
+        events.push(Event {
+            type_: EventType::Warning,
+            reason: "FindingAppeared".into(),
+            note: Some(shortened(format!("{}: {}. {seen}", finding.code, finding.title))),
+            action: "Report".into(),
+            secondary: None,
+        });
+    }
+    for finding in before.findings.iter().filter(|finding| !quiet(finding)) {
+        if known(after, &finding.code) || !told.insert(finding.code.as_str()) {
+            continue;
+        }
+        events.push(Event {
+            type_: EventType::Normal,
+            reason: "FindingCleared".into(),
+            note: Some(format!("{}: no more: {}", finding.code, finding.title)),
+            action: "Report".into(),
+            secondary: None,
+        });
+    }
+    events
+}
+
+/// The API server takes no event longer than this.
+fn shortened(mut text: String) -> String {
+    const MOST: usize = 1000;
+    if text.len() > MOST {
+        let mut end = MOST;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(" ...");
+    }
+    text
 }

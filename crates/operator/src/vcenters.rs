@@ -5,7 +5,11 @@
 //! What may pass (a vCenter that restarts, a right that is given later) is tried again with growing
 //! pauses, on the same session where there is one.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use api::VsphereCloudConfigSpec;
 use driver_config::credentials::Credential;
@@ -13,11 +17,19 @@ use jiff::Timestamp;
 use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
-    Client, Credentials, Trust,
-    inventory::{Inventory, Lookup, Selection, Status, Vm},
+    Client, Credentials, MoRef, Trust,
+    inventory::{Datastore, Event, Inventory, Lookup, Object, Status},
 };
 
-use crate::facts::{Machine, VcenterState};
+use crate::{
+    facts::{Machine, VcenterState},
+    survey::{self, Audit, Question, Sights},
+};
+
+/// After an audit, changes wait this long before they lead to another.
+const AUDIT_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// What changes within this time is asked for together.
+const AUDIT_SETTLES: Duration = Duration::from_millis(500);
 
 /// What a connection is made from. Two that are equal lead to the same connection.
 #[derive(Clone, Debug)]
@@ -52,6 +64,21 @@ pub struct Known {
     pub proven: Option<(Credential, String)>,
     /// The inventory, while there is one.
     pub inventory: Option<Inventory>,
+    /// Why it is not verified, where something was tried.
+    pub error: Option<Arc<vsphere::Error>>,
+    /// The session, while there is one.
+    pub client: Option<Client>,
+    /// What it answered when it was last asked for what is not watched.
+    pub audit: Option<Arc<Audit>>,
+}
+
+/// What of an inventory changed since somebody last looked.
+#[derive(Clone, Debug, Default)]
+pub struct Touches {
+    /// These machines.
+    pub machines: BTreeSet<MoRef>,
+    /// Anything.
+    pub everything: bool,
 }
 
 /// All vCenters.
@@ -67,6 +94,8 @@ pub struct Vcenters {
 struct Connection {
     wanted: Wanted,
     known: watch::Sender<Known>,
+    touches: Arc<Mutex<Touches>>,
+    question: watch::Sender<Option<Question>>,
     _task: JoinSet<()>,
 }
 
@@ -93,16 +122,45 @@ impl Vcenters {
                 since: Timestamp::now(),
                 proven,
                 inventory: None,
+                error: None,
+                client: None,
+                audit: None,
             });
+            let touches = Arc::new(Mutex::new(Touches::default()));
+            let question = watch::Sender::new(None);
+            let told = Told {
+                wanted: wanted.clone(),
+                known: known.clone(),
+                touches: touches.clone(),
+                question: question.subscribe(),
+                changed: self.changed.clone(),
+            };
             let mut task = JoinSet::new();
-            task.spawn(keep(wanted.clone(), self.build, known.clone(), self.changed.clone()));
-            self.connections.insert(name, Connection { wanted, known, _task: task });
+            task.spawn(keep(told, self.build));
+            let connection = Connection { wanted, known, touches, question, _task: task };
+            self.connections.insert(name, connection);
         }
     }
 
     /// What is known of one.
     pub fn known(&self, name: &str) -> Option<Known> {
         self.connections.get(name).map(|connection| connection.known.borrow().clone())
+    }
+
+    /// What changed in one since this was last called.
+    pub fn touches(&self, name: &str) -> Touches {
+        let touches = self.connections.get(name).map(|connection| &connection.touches);
+        touches.map(|touches| std::mem::take(&mut *lock(touches))).unwrap_or_default()
+    }
+
+    /// Tells one what to audit; it does so at once if that is news, and else at its own slow pace.
+    pub fn ask(&self, name: &str, question: Question) {
+        let Some(connection) = self.connections.get(name) else { return };
+        connection.question.send_if_modified(|before| {
+            let news = before.as_ref().is_none_or(|before| !before.is_like(&question));
+            *before = Some(question);
+            news
+        });
     }
 
     /// What one was made from.
@@ -140,33 +198,72 @@ impl Vcenters {
     }
 }
 
-/// Connects and stays connected until dropped.
-async fn keep(
+/// Where a connection tells what it sees.
+struct Told {
     wanted: Wanted,
-    build: BuildInfo,
     known: watch::Sender<Known>,
+    touches: Arc<Mutex<Touches>>,
+    question: watch::Receiver<Option<Question>>,
     changed: Arc<watch::Sender<()>>,
-) {
-    let tell = |state: VcenterState, inventory: Option<Inventory>, proven: bool| {
-        known.send_modify(|now| {
+}
+
+impl Told {
+    /// It is as it should be.
+    fn verified(&self, state: VcenterState, client: &Client, inventory: &Inventory, proven: bool) {
+        self.tell(state, |now| {
+            now.inventory = Some(inventory.clone());
+            now.client = Some(client.clone());
+            now.error = None;
+            if proven {
+                let wanted = &self.wanted;
+                now.proven = Some((wanted.credential.clone(), wanted.version.clone()));
+            }
+        });
+    }
+
+    /// It is not; what is known of its inventory may be kept for a while.
+    fn failed(&self, error: &Arc<vsphere::Error>, inventory: Option<&Inventory>) {
+        self.tell(failure(error), |now| {
+            now.inventory = inventory.cloned();
+            now.error = Some(error.clone());
+        });
+    }
+
+    fn tell(&self, state: VcenterState, change: impl FnOnce(&mut Known)) {
+        self.known.send_modify(|now| {
             if std::mem::discriminant(&now.state) != std::mem::discriminant(&state) {
                 now.since = Timestamp::now();
             }
             now.state = state;
-            now.inventory = inventory;
-            if proven {
-                now.proven = Some((wanted.credential.clone(), wanted.version.clone()));
-            }
+            change(now);
         });
-        changed.send_replace(());
-    };
+        self.changed.send_replace(());
+    }
+
+    fn touch(&self, what: impl FnOnce(&mut Touches)) {
+        what(&mut lock(&self.touches));
+    }
+
+    fn is_verified(&self) -> bool {
+        matches!(self.known.borrow().state, VcenterState::Verified { .. })
+    }
+}
+
+fn lock(touches: &Mutex<Touches>) -> std::sync::MutexGuard<'_, Touches> {
+    touches.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Connects and stays connected until dropped.
+async fn keep(told: Told, build: BuildInfo) {
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
+    let wanted = &told.wanted;
     loop {
-        let failed = match connect(&wanted, build).await {
-            Ok(client) => stay(&client, &wanted, &backoff, &tell).await,
+        let bundle = wanted.ca_bundle.as_ref();
+        let failed = match connect(&wanted.spec, bundle, &wanted.credential, build).await {
+            Ok(client) => stay(&client, &told, &backoff).await,
             Err(error) => error,
         };
-        tell(failure(&failed), None, false);
+        told.failed(&failed, None);
         tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.story(), "vCenter not verified");
         if may_log_in(&failed) {
             return std::future::pending().await;
@@ -189,26 +286,27 @@ fn may_log_in(failed: &vsphere::Error) -> bool {
 
 /// Follows the inventory on one session, through everything but a refused login: what a user may see
 /// changes, datacenters come and go, and none of it needs another session.
-async fn stay(
-    client: &Client,
-    wanted: &Wanted,
-    backoff: &Backoff<()>,
-    tell: &impl Fn(VcenterState, Option<Inventory>, bool),
-) -> Arc<vsphere::Error> {
+async fn stay(client: &Client, told: &Told, backoff: &Backoff<()>) -> Arc<vsphere::Error> {
     loop {
-        if let Err(failed) = follow(client, wanted, tell).await {
+        if let Err(failed) = follow(client, told).await {
             if matches!(*failed, vsphere::Error::LoginRefused { .. }) {
                 return failed;
             }
-            tell(failure(&failed), None, false);
+            told.failed(&failed, None);
         }
         tokio::time::sleep(backoff.failed(())).await;
     }
 }
 
-async fn connect(wanted: &Wanted, build: BuildInfo) -> Result<Client, Arc<vsphere::Error>> {
-    let trust = match (&wanted.spec.thumbprint, &wanted.ca_bundle) {
-        _ if wanted.spec.insecure => Trust::Insecure,
+/// Connects to a vCenter as its VsphereCloudConfig says.
+pub(crate) async fn connect(
+    spec: &VsphereCloudConfigSpec,
+    ca_bundle: Option<&String>,
+    credential: &Credential,
+    build: BuildInfo,
+) -> Result<Client, Arc<vsphere::Error>> {
+    let trust = match (&spec.thumbprint, ca_bundle) {
+        _ if spec.insecure => Trust::Insecure,
         (Some(thumbprint), _) => match thumbprint.0.parse() {
             Ok(thumbprint) => Trust::Thumbprint(thumbprint),
             Err(_) => Trust::System,
@@ -216,11 +314,9 @@ async fn connect(wanted: &Wanted, build: BuildInfo) -> Result<Client, Arc<vspher
         (None, Some(bundle)) => Trust::CaBundle(bundle.clone()),
         (None, None) => Trust::System,
     };
-    let credentials = Credentials::new(
-        wanted.credential.username.as_str(),
-        wanted.credential.password.expose().to_owned(),
-    );
-    Client::builder(wanted.spec.vc_ip.0.as_str())
+    let credentials =
+        Credentials::new(credential.username.as_str(), credential.password.expose().to_owned());
+    Client::builder(spec.vc_ip.0.as_str())
         .trust(trust)
         .credentials(credentials)
         .user_agent(build.user_agent())
@@ -229,14 +325,9 @@ async fn connect(wanted: &Wanted, build: BuildInfo) -> Result<Client, Arc<vspher
         .map_err(Arc::new)
 }
 
-/// Watches the inventory and tells what becomes of it.
-async fn follow(
-    client: &Client,
-    wanted: &Wanted,
-    tell: &impl Fn(VcenterState, Option<Inventory>, bool),
-) -> Result<(), Arc<vsphere::Error>> {
-    let selection =
-        Selection::new().vms(&[Vm::IDENTITY]).in_datacenters(wanted.spec.datacenter_names());
+/// Watches the inventory and tells what becomes of it; asks beside that what cannot be watched.
+async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>> {
+    let selection = survey::selection().in_datacenters(told.wanted.spec.datacenter_names());
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
     let mut events = inventory.events();
@@ -249,17 +340,120 @@ async fn follow(
         instance_uuid: about.instance_uuid.unwrap_or_default(),
         product: about.full_name.clone(),
     };
-    tell(verified.clone(), Some(inventory.clone()), true);
-    while let Some(_event) = events.next().await {
-        let state = match inventory.status() {
-            Status::Unreachable(error) if !error.is_transient() => return Err(error),
-            Status::Unreachable(error) => failure(&error),
-            Status::Live | Status::Starting => verified.clone(),
-            Status::Ended => break,
-        };
-        tell(state, Some(inventory.clone()), false);
+    told.touch(|touches| touches.everything = true);
+    told.verified(verified.clone(), client, &inventory, true);
+    let seeing = async {
+        while let Some(event) = events.next().await {
+            match inventory.status() {
+                Status::Unreachable(error) if !error.is_transient() => return Err(error),
+                Status::Unreachable(error) => told.failed(&error, Some(&inventory)),
+                Status::Live | Status::Starting => {
+                    // What no fact is made from is no news, unless the vCenter was away.
+                    if take(&event, &inventory, told) || !told.is_verified() {
+                        told.verified(verified.clone(), client, &inventory, false);
+                    }
+                }
+                Status::Ended => break,
+            }
+        }
+        Ok(())
+    };
+    tokio::select! {
+        ended = seeing => ended,
+        () = audits(client, &inventory, told) => Ok(()),
     }
-    Ok(())
+}
+
+/// Notes what an event touched. Returns whether anything a fact is made from did.
+fn take(event: &Event, inventory: &Inventory, told: &Told) -> bool {
+    let machine = |reference: &MoRef| {
+        told.touch(|touches| {
+            touches.machines.insert(reference.clone());
+        });
+        true
+    };
+    let everything = || {
+        told.touch(|touches| touches.everything = true);
+        true
+    };
+    match event {
+        Event::Unreachable(_) => false,
+        Event::Appeared(Object::Vm(vm)) => machine(&vm.reference),
+        Event::Left(departure) => match &departure.object {
+            Object::Vm(vm) => machine(&vm.reference),
+            _ => everything(),
+        },
+        Event::Changed { before: Object::Vm(before), after: Object::Vm(after) } => {
+            let tree = inventory.view();
+            let news = survey::machine(&tree, before) != survey::machine(&tree, after);
+            drop(tree);
+            news && machine(&after.reference)
+        }
+        Event::Changed { before: Object::Datastore(before), after: Object::Datastore(after) } => {
+            // Free space changes all the time; that it is scarce does not.
+            let mut same = Datastore::clone(after);
+            if is_scarce(before) == is_scarce(after) {
+                same.free_space = before.free_space;
+            }
+            same != **before && everything()
+        }
+        Event::Snapshot | Event::Resynced | Event::Appeared(_) | Event::Changed { .. } => {
+            everything()
+        }
+    }
+}
+
+fn is_scarce(datastore: &Datastore) -> bool {
+    let (free, all) = (datastore.free_space, datastore.capacity);
+    free.zip(all).is_some_and(|(free, all)| free < all / 20)
+}
+
+/// Asks what is not watched: when the question changes, and else at a slow pace.
+async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
+    let mut question = told.question.clone();
+    loop {
+        let asked = question.wait_for(Option::is_some).await.ok().and_then(|asked| asked.clone());
+        let Some(asked) = asked else { return std::future::pending().await };
+        let sights = Sights::of(&inventory.view(), &asked.machines);
+        let audit = survey::audit(client, &sights, &asked).await;
+        let mut news = false;
+        told.known.send_modify(|now| {
+            let same = now.audit.as_ref().is_some_and(|before| before.says_the_same_as(&audit));
+            news = !same;
+            now.audit = Some(Arc::new(audit));
+        });
+        if news {
+            told.changed.send_replace(());
+        }
+        let urgent =
+            |now: &Option<Question>| now.as_ref().is_some_and(|now| now.asked != asked.asked);
+        let other = |now: &Option<Question>| now.as_ref().is_some_and(|now| !now.is_like(&asked));
+        tokio::select! {
+            () = tokio::time::sleep(AUDIT_AGAIN_AFTER) => {}
+            () = until(&mut question, urgent) => continue,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(audit_pace()) => {}
+            // What changes together is asked for together.
+            () = until(&mut question, other) => tokio::time::sleep(AUDIT_SETTLES).await,
+        }
+    }
+}
+
+/// Waits for another question.
+async fn until(
+    question: &mut watch::Receiver<Option<Question>>,
+    is: impl FnMut(&Option<Question>) -> bool,
+) {
+    if question.wait_for(is).await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// Between half an hour and three quarters, so that many clusters do not ask one vCenter at once.
+fn audit_pace() -> Duration {
+    let random = u64::from(Timestamp::now().subsec_nanosecond().unsigned_abs()) % 900;
+    Duration::from_secs(1800 + random)
 }
 
 fn failure(error: &vsphere::Error) -> VcenterState {

@@ -12,6 +12,9 @@ use kube::Api;
 use serde_json::json;
 use testkit::Process;
 
+/// One the simulator has.
+const POLICY: &str = "vSAN Default Storage Policy";
+
 #[tokio::test]
 async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     let stage = Stage::set(2).await;
@@ -24,7 +27,7 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
             },
             "storageProvider": {
                 "vsphereCloudConfig": "vc",
-                "storageClasses": [{"name": "fast", "storagePolicy": "Gold", "default": true}],
+                "storageClasses": [{"name": "fast", "storagePolicy": POLICY, "default": true}],
             },
         }))
         .await;
@@ -50,7 +53,7 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
         Some("WaitForFirstConsumer"),
         "there are zones"
     );
-    assert_eq!(class.parameters.unwrap()["storagepolicyname"], "Gold");
+    assert_eq!(class.parameters.unwrap()["storagepolicyname"], POLICY);
 
     let (driver, socket) = stage.upstream_storage_controller().await;
     let questions = [

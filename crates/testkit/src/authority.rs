@@ -46,15 +46,15 @@ impl Authority {
 
     /// A certificate for a server reached under these host names and addresses.
     pub fn server(&self, names: &[&str]) -> Result<Identity, Error> {
-        self.server_valid(names, 1)
+        self.server_valid(names, true)
     }
 
     /// A server certificate that expired yesterday.
     pub fn expired_server(&self, names: &[&str]) -> Result<Identity, Error> {
-        self.server_valid(names, -1)
+        self.server_valid(names, false)
     }
 
-    fn server_valid(&self, names: &[&str], until_days: i64) -> Result<Identity, Error> {
+    fn server_valid(&self, names: &[&str], valid: bool) -> Result<Identity, Error> {
         let name = names.first().copied().unwrap_or("server");
         let make = || {
             let mut params = CertificateParams::default();
@@ -70,7 +70,7 @@ impl Authority {
             let now = std::time::SystemTime::now();
             let day = std::time::Duration::from_hours(24);
             params.not_before = (now - 30 * day).into();
-            params.not_after = if until_days < 0 { now - day } else { now + day }.into();
+            params.not_after = if valid { now + 365 * day } else { now - day }.into();
             self.issue(&params)
         };
         make().context(CertificateSnafu { name })

@@ -1,5 +1,6 @@
 //! How VDO may act: upgrades, images, repairs, adoption, deletion.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -221,6 +222,38 @@ pub enum Remedy {
     Propose,
     /// Repair it, and report that.
     Fix,
+}
+
+/// A finding somebody decided to live with.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AcknowledgedFinding {
+    /// Its code.
+    ///
+    /// Example: `VDO-1207`
+    #[schemars(length(max = 16))]
+    #[x_kube(validation = Rule::new("self.matches('^VDO-[0-9]{4}$')")
+        .message("must be the code of a finding, for example VDO-1207"))]
+    pub code: String,
+
+    /// Name of the one object it is accepted for, as the finding shows it; all if left out.
+    ///
+    /// Example: `worker-3`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub object: Option<String>,
+
+    /// Why, for whoever reads it later.
+    ///
+    /// Example: `backup window`
+    #[schemars(length(min = 1, max = 512))]
+    pub reason: String,
+
+    /// Until when; afterwards it is raised again. Forever if left out.
+    ///
+    /// Example: `2027-01-31T00:00:00Z`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
 }
 
 /// What happens to drivers somebody else installed.

@@ -42,6 +42,10 @@ pub struct VDOConfigStatus {
     #[schemars(length(max = 128))]
     pub findings: Vec<Finding>,
 
+    /// The findings in numbers, and when everything was looked at last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthSummary>,
+
     /// What VDO is doing or would do next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
@@ -49,6 +53,35 @@ pub struct VDOConfigStatus {
     /// What vCenter knows this cluster by. Never changes once volumes exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
+}
+
+/// The findings in numbers, and when everything was looked at last.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthSummary {
+    /// Findings that stop a step; acknowledged ones are not counted here and below.
+    #[serde(default)]
+    pub blockers: i32,
+    /// Findings of something that does not work.
+    #[serde(default)]
+    pub errors: i32,
+    /// Findings of something that may not work later.
+    #[serde(default)]
+    pub warnings: i32,
+    /// Findings somebody decided to live with.
+    #[serde(default)]
+    pub acknowledged: i32,
+    /// When the vCenters were last asked for what is not watched: privileges, volumes, policies,
+    /// sessions, certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audited: Option<Time>,
+    /// The value of the annotation `vdo.vmware.com/check-now` that was last carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<String>,
+    /// The ConfigMap beside the operator that lists every object of every finding, where the findings
+    /// name more objects than are shown here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
 }
 
 /// One driver.

@@ -105,6 +105,8 @@ pub struct Webhook {
     pub fails_closed: bool,
     /// How many pods answer for it.
     pub endpoints: Known<u32>,
+    /// Since when it is that many.
+    pub since: Timestamp,
     /// Its certificate.
     pub certificate: Known<Certificate>,
 }

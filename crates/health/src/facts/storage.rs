@@ -141,6 +141,13 @@ pub struct ClusterId {
     pub also_used_by: Known<Vec<String>>,
 }
 
+impl ClusterId {
+    /// The one the driver uses.
+    pub fn current(&self) -> Option<&str> {
+        self.configured.as_deref().or(self.generated.as_deref())
+    }
+}
+
 /// First-class disks nobody refers to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

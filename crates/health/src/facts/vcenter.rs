@@ -19,6 +19,8 @@ pub struct Vcenter {
     pub user: String,
     /// Whether it could be reached.
     pub reach: Reach,
+    /// Since when that is so.
+    pub since: Timestamp,
     /// Its certificate, as presented.
     pub tls: Known<Tls>,
     /// Whether it lets us in.
@@ -35,6 +37,8 @@ pub struct Vcenter {
     pub password_expires: Known<Option<Timestamp>>,
     /// Datacenters the drivers are told of; all if empty.
     pub datacenters: BTreeSet<String>,
+    /// Datacenters it has, where that is all that could be seen of it.
+    pub only_datacenters: Option<BTreeSet<String>>,
     /// What the account may do, on each object it was asked for.
     pub grants: Known<Grants>,
     /// Whether the account may watch tasks.

@@ -9,6 +9,7 @@ use catalog::Driver;
 use super::{
     Notes, adoption,
     configuration::Configuration,
+    gate::gate,
     leaving::{Farewell, farewell},
     machines::Doubts,
     may_pass, mode, release, removal, steps,
@@ -222,6 +223,11 @@ fn manage(
         plan.next = Next::Blocked;
         return;
     };
+    if let Some((step, next)) = gate(facts, wish.driver, record, &target) {
+        plan.steps.push(step);
+        plan.next = next;
+        return;
+    }
     let configuration = match Configuration::make(facts, wish, record, &target) {
         Ok(configuration) => configuration,
         Err(finding) => {
@@ -259,7 +265,7 @@ fn manage(
     };
 }
 
-fn waiting(title: &str, message: Option<String>) -> Step {
+pub(super) fn waiting(title: &str, message: Option<String>) -> Step {
     Step { title: title.into(), state: StepState::Running, message }
 }
 

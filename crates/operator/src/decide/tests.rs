@@ -66,6 +66,9 @@ impl World {
             refused: BTreeMap::new(),
             fights: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),
+            home: api::NAMESPACE.into(),
+            started: jiff::Timestamp::UNIX_EPOCH,
+            health: crate::survey::Health::default(),
         };
         Self { facts, broken: Vec::new(), done: Vec::new() }
     }

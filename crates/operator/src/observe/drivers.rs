@@ -51,7 +51,7 @@ pub(super) fn is_relevant(
 
 /// Which part of which driver a workload is, by whatever name it was installed: upstream's manifests
 /// and charts, Rancher's, OpenShift's.
-fn part(
+pub(crate) fn part(
     kind: &str,
     object: &impl ResourceExt,
     template: Option<&PodTemplateSpec>,
@@ -101,7 +101,7 @@ fn path(image: &str) -> &str {
     }
 }
 
-fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
+pub(crate) fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::MANAGED_BY_LABEL).is_some_and(|value| value == names::MANAGED_BY)
 }
 
@@ -154,7 +154,7 @@ fn selector(of: Option<&LabelSelector>) -> BTreeMap<String, String> {
 
 /// The driver's version: from our label, else from the tag of the driver's image; what stands beside
 /// it in the pod has versions of its own.
-fn version(
+pub(crate) fn version(
     labels: &BTreeMap<String, String>,
     template: Option<&PodTemplateSpec>,
 ) -> Option<String> {
@@ -193,7 +193,7 @@ fn trouble(
     troubles.into_iter().next()
 }
 
-fn belongs_to(pod: &Pod, kind: &str, name: &str) -> bool {
+pub(crate) fn belongs_to(pod: &Pod, kind: &str, name: &str) -> bool {
     pod.owner_references().iter().any(|owner| {
         if kind == "DaemonSet" {
             return owner.kind == kind && owner.name == name;

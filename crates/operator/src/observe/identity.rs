@@ -116,3 +116,12 @@ pub(super) async fn cluster_id(
     }
     Ok(Ok(None))
 }
+
+/// The identity in use, by what stands in the usual places alone.
+pub(crate) async fn usual(
+    client: &Client,
+) -> Result<Result<Option<ClusterId>, String>, kube::Error> {
+    let places = places(&BTreeMap::new(), Driver::Csi);
+    let in_use = InUse { csi: csi(client, &places).await?, ..InUse::default() };
+    cluster_id(client, &in_use).await
+}

@@ -10,11 +10,15 @@ use std::{
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
 use futures::StreamExt;
+use health::facts::{AccessReview, Known};
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ConfigMap, Node, NodeSpec, NodeStatus, NodeSystemInfo, Pod, PodStatus, Secret},
+        core::v1::{
+            ConfigMap, Node, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Pod, PodStatus,
+            Secret,
+        },
         storage::v1::VolumeAttachment,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -36,6 +40,12 @@ use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
     names,
+    survey::{
+        cluster::{self, Warning},
+        nodes,
+        shelf::Shelf,
+        volumes,
+    },
 };
 
 /// The caches.
@@ -43,15 +53,24 @@ pub struct Stores {
     pub(super) configs: Store<DeserializeGuard<VDOConfig>>,
     vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
     compatibility: Store<DeserializeGuard<CompatibilityConfig>>,
-    pub(super) nodes: Store<Node>,
-    pub(super) daemon_sets: Store<DaemonSet>,
-    pub(super) deployments: Store<Deployment>,
-    pub(super) pods: Store<Pod>,
-    pub(super) attachments: Store<VolumeAttachment>,
+    pub(crate) nodes: Store<Node>,
+    pub(crate) daemon_sets: Store<DaemonSet>,
+    pub(crate) deployments: Store<Deployment>,
+    pub(crate) pods: Store<Pod>,
+    pub(crate) attachments: Store<VolumeAttachment>,
     secrets: Store<PartialObjectMeta<Secret>>,
     /// The ConfigMaps beside the operator: a catalog, certificates, records.
     maps: Store<PartialObjectMeta<ConfigMap>>,
     ours: Vec<(ApiResource, Store<DynamicObject>)>,
+    pub(crate) csi_nodes: Shelf<health::facts::CsiEntry>,
+    pub(crate) volumes: Shelf<health::facts::Volume>,
+    pub(crate) claims: Shelf<health::facts::Claim>,
+    pub(crate) classes: Shelf<health::facts::StorageClass>,
+    pub(crate) leases: Shelf<health::facts::Lease>,
+    /// Warnings about the drivers' pods and workloads.
+    pub(crate) warnings: Shelf<Warning>,
+    /// Warnings about claims.
+    pub(crate) claim_warnings: Shelf<Warning>,
 }
 
 /// A watch that fills a cache, to be run as a task.
@@ -89,7 +108,33 @@ impl Stores {
             ours.push((resource.clone(), store));
         }
         let mut watch = Watch { client, changed, fillers: &mut fillers };
+        let warnings = every.clone().fields("type=Warning");
+        let about_claims =
+            every.clone().fields("type=Warning,involvedObject.kind=PersistentVolumeClaim");
+        let api = |client: &Client| client.clone();
         let stores = Self {
+            csi_nodes: watch.shelf(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
+            volumes: watch.shelf(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
+            claims: watch.shelf(Api::all(api(client)), &every, volumes::claim, PartialEq::ne),
+            classes: watch.shelf(Api::all(api(client)), &every, volumes::class, PartialEq::ne),
+            leases: watch.shelf(
+                Api::namespaced(api(client), names::KUBE_SYSTEM),
+                &every,
+                cluster::lease,
+                cluster::is_taken_up,
+            ),
+            warnings: watch.shelf(
+                Api::namespaced(api(client), names::CSI_NAMESPACE),
+                &warnings,
+                cluster::warning,
+                PartialEq::ne,
+            ),
+            claim_warnings: watch.shelf(
+                Api::all(api(client)),
+                &about_claims,
+                cluster::warning,
+                PartialEq::ne,
+            ),
             configs: watch.all(&every, plain, revision),
             vcenters: watch.all(&every, plain, revision),
             compatibility: watch.all(&every, plain, revision),
@@ -163,6 +208,43 @@ impl Stores {
         readable(&self.compatibility)
     }
 
+    /// Changes whenever an attachment does.
+    pub(crate) fn attachments_mark(&self) -> u64 {
+        let all = self.attachments.state();
+        all.iter()
+            .fold(0, |mark, one| mark ^ hash(&format!("{}{}", one.name_any(), content(&**one))))
+    }
+
+    /// What could not be read for lack of rights.
+    pub(crate) fn rights(&self) -> Known<Vec<AccessReview>> {
+        let mut reviews = Vec::new();
+        let mut review = |group: &str, resource: &str, purpose: &str, known: Known<()>| {
+            let refused = known.reason().is_some_and(|reason| reason.contains("forbidden"));
+            if refused {
+                reviews.push(AccessReview {
+                    group: group.to_owned(),
+                    resource: resource.to_owned(),
+                    namespace: None,
+                    verb: "list".to_owned(),
+                    allowed: false,
+                    needed_for: purpose.to_owned(),
+                });
+            }
+        };
+        let storage = "storage.k8s.io";
+        let registered = "seeing whether the storage driver is registered on the nodes";
+        review(storage, "csinodes", registered, self.csi_nodes.read(|_| ()));
+        review(storage, "storageclasses", "checking StorageClasses", self.classes.read(|_| ()));
+        let compared = "comparing volumes with vCenter";
+        review("", "persistentvolumes", compared, self.volumes.read(|_| ()));
+        let waiting = "seeing claims that wait";
+        review("", "persistentvolumeclaims", waiting, self.claims.read(|_| ()));
+        let told = "telling why something does not work";
+        review("", "events", told, self.claim_warnings.read(|_| ()));
+        review("coordination.k8s.io", "leases", "seeing who leads", self.leases.read(|_| ()));
+        Known::Known(reviews)
+    }
+
     /// Every object that carries our label.
     pub(super) fn objects(&self, applied: &Applied) -> BTreeMap<ObjectId, Seen> {
         let mut all = BTreeMap::new();
@@ -209,6 +291,23 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
+    /// Keeps what `keep` makes of each object of a kind.
+    fn shelf<K, T>(
+        &mut self,
+        api: Api<K>,
+        config: &watcher::Config,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+    ) -> Shelf<T>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let (kept, filler) = Shelf::of(api, config.clone(), keep, differs, self.changed.clone());
+        self.fillers.push(filler);
+        kept
+    }
+
     /// Watches all objects of a kind. What `slim` leaves is kept; a change that leaves `mark` the
     /// same is kept too, and nobody is told.
     fn all<K>(
@@ -345,10 +444,14 @@ fn plain<K: Resource>(object: &mut K) {
 /// Only what tells of identity, kind and place stays of a node: there may be thousands.
 fn slim_node(node: &mut Node) {
     plain(node);
-    node.metadata.annotations = None;
+    if let Some(annotations) = &mut node.metadata.annotations {
+        annotations.retain(|key, _| key == nodes::PROVIDED_IP);
+    }
     if let Some(labels) = &mut node.metadata.labels {
         labels.retain(|key, _| {
-            key.starts_with("node-role.kubernetes.io/") || key.starts_with("microk8s.io/")
+            key.starts_with("node-role.kubernetes.io/")
+                || key.starts_with("microk8s.io/")
+                || nodes::LABELS.contains(&key.as_str())
         });
     }
     if let Some(spec) = &mut node.spec {
@@ -363,9 +466,19 @@ fn slim_node(node: &mut Node) {
             operating_system: info.operating_system,
             os_image: info.os_image,
             system_uuid: info.system_uuid,
+            kubelet_version: info.kubelet_version,
             ..NodeSystemInfo::default()
         });
-        *status = NodeStatus { node_info, ..NodeStatus::default() };
+        let conditions = status.conditions.take().unwrap_or_default();
+        let ready = conditions.into_iter().filter(|condition| condition.type_ == "Ready");
+        let ready = ready.map(|condition| NodeCondition {
+            type_: condition.type_,
+            status: condition.status,
+            last_transition_time: condition.last_transition_time,
+            ..NodeCondition::default()
+        });
+        *status =
+            NodeStatus { node_info, conditions: Some(ready.collect()), ..NodeStatus::default() };
     }
 }
 
@@ -374,11 +487,16 @@ fn slim_pod(pod: &mut Pod) {
     plain(pod);
     pod.metadata.annotations = None;
     pod.metadata.labels = None;
-    pod.spec = None;
+    // The node moves to a field that is small; the rest of the specification is large.
+    let node = pod.spec.take().and_then(|spec| spec.node_name);
     if let Some(status) = &mut pod.status {
+        let conditions = status.conditions.take().unwrap_or_default();
+        let ready = conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
         *status = PodStatus {
-            conditions: status.conditions.take(),
-            container_statuses: status.container_statuses.take(),
+            // Of a pod that is ready nobody asks how its containers are.
+            container_statuses: status.container_statuses.take().filter(|_| !ready),
+            conditions: Some(conditions),
+            nominated_node_name: node,
             phase: status.phase.take(),
             ..PodStatus::default()
         };
@@ -415,7 +533,9 @@ fn slim_deployment(deployment: &mut Deployment) {
 fn slim_attachment(attachment: &mut VolumeAttachment) {
     plain(attachment);
     attachment.metadata.annotations = None;
-    attachment.status = None;
+    if let Some(status) = &mut attachment.status {
+        status.attachment_metadata = None;
+    }
 }
 
 /// Changes with every write.

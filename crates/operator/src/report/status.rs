@@ -7,8 +7,8 @@ use api::{
     condition::{self, Answer},
     finding::Severity,
     vdo_config::{
-        DriverStatus, Mode, NodeState, Phase, Plan as PlanStatus, PlanState, PlanStep, StepState,
-        VcenterVersion, Versions,
+        DriverStatus, HealthSummary, Mode, NodeState, Phase, Plan as PlanStatus, PlanState,
+        PlanStep, StepState, VcenterVersion, Versions,
     },
 };
 use catalog::{Driver, Implementation};
@@ -16,11 +16,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     facts::{Facts, Task, VcenterState},
+    names,
     plan::{self, DriverPlan, Next, Plan},
+    survey::open,
 };
 
 /// Findings that stand in the status; the worst come first.
-const SHOWN: usize = 32;
+const SHOWN: usize = 120;
 /// Nodes that are listed by name; beyond that only the numbers are given.
 const NODES_LISTED: usize = 500;
 
@@ -34,6 +36,7 @@ pub fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
         csi: driver_of(plan, Driver::Csi).map(|driver| driver_status(facts, driver)),
         versions: Some(versions(facts)),
         findings: plan.findings.iter().take(SHOWN).cloned().collect(),
+        health: Some(summary(&before, facts, plan)),
         plan: Some(plan_status(&before, facts, plan)),
         cluster_id: facts.records.csi.cluster_id.clone().or_else(|| before.cluster_id.clone()),
     };
@@ -43,7 +46,7 @@ pub fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
         condition::STORAGE_READY => driver_of(plan, Driver::Csi).is_some(),
         _ => true,
     });
-    keep_since(&mut status, &before, facts);
+    health::date(&mut status.findings, &before.findings, facts.now);
     conditions(&mut status, facts, plan);
     status
 }
@@ -198,14 +201,20 @@ fn going_back(facts: &Facts) -> bool {
     records.iter().any(|record| record.rejected.is_some() && !record.healthy)
 }
 
-/// A finding that was there before keeps the time it was first seen.
-fn keep_since(status: &mut VDOConfigStatus, before: &VDOConfigStatus, facts: &Facts) {
-    for finding in &mut status.findings {
-        let old = before
-            .findings
-            .iter()
-            .find(|old| old.code == finding.code && old.objects == finding.objects);
-        finding.since = old.and_then(|old| old.since.clone()).or(Some(Time(facts.now)));
+/// The findings in numbers.
+fn summary(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> HealthSummary {
+    let number = |severity| i32::try_from(open(&plan.findings, severity)).unwrap_or(i32::MAX);
+    let accepted = plan.findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
+    let health = &facts.health;
+    let before = before.health.as_ref();
+    HealthSummary {
+        blockers: number(Severity::Blocker),
+        errors: number(Severity::Error),
+        warnings: number(Severity::Warning),
+        acknowledged: i32::try_from(accepted).unwrap_or(i32::MAX),
+        audited: health.audited.map(Time).or_else(|| before.and_then(|b| b.audited.clone())),
+        checked: health.checked.clone().or_else(|| before.and_then(|b| b.checked.clone())),
+        list: health.paged.as_ref().map(|_| names::FINDINGS.to_owned()),
     }
 }
 
@@ -215,7 +224,10 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
     let mut set = |kind: &str, answer: Answer, reason: &str, message: String| {
         condition::set(&mut status.conditions, kind, answer, reason, message, generation, &now);
     };
-    let worst = plan.findings.iter().find(|finding| finding.severity >= Severity::Error);
+    let worst = plan
+        .findings
+        .iter()
+        .find(|finding| finding.severity >= Severity::Error && finding.acknowledged.is_none());
     let waits = plan.drivers.iter().flat_map(|d| &d.steps);
     let waits = waits.into_iter().find(|step| step.state != plan::StepState::Done);
     let done = plan.drivers.iter().all(is_done) && healthy(facts, plan);

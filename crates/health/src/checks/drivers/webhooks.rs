@@ -11,6 +11,9 @@ pub(super) const CHECK: Check = Check {
 /// How long before the end to warn.
 const WARNING: i64 = 21 * 86_400;
 
+/// How long its pod may take to be replaced.
+const PATIENCE: i64 = 60;
+
 fn check(view: &View<'_>, sink: &mut Sink) {
     let question = "whether the drivers' webhooks are well";
     let Some(webhooks) = sink.need(&view.facts.cluster.webhooks, cluster_subject, question) else {
@@ -43,6 +46,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let question = format!("whether somebody answers for {name}");
         if let Some(0) = sink.need(&webhook.endpoints, subject, &question)
             && webhook.fails_closed
+            && view.seconds_since(webhook.since) > PATIENCE
         {
             sink.raise(hit(codes::WEBHOOK_UNANSWERED));
         }

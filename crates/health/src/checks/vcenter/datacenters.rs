@@ -1,5 +1,7 @@
 //! The configured datacenters exist.
 
+use std::collections::BTreeMap;
+
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
@@ -11,15 +13,21 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values().filter(|v| !v.datacenters.is_empty()) {
         let question = format!("whether the datacenters of {} exist", vcenter.address);
-        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
-            continue;
+        let nothing = BTreeMap::new();
+        let (known, by_reference): (Vec<&str>, _) = if let Some(names) = &vcenter.only_datacenters {
+            (names.iter().map(String::as_str).collect(), &nothing)
+        } else {
+            let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+                continue;
+            };
+            let names = inventory.datacenters.values().map(|d| d.name.as_str());
+            (names.collect(), &inventory.datacenters)
         };
-        let known: Vec<&str> = inventory.datacenters.values().map(|d| d.name.as_str()).collect();
         for datacenter in &vcenter.datacenters {
             // A datacenter may be named by its path or its reference too.
             let name = datacenter.rsplit('/').next().unwrap_or(datacenter);
             let reference = datacenter.rsplit(':').next().unwrap_or(datacenter);
-            if !known.contains(&name) && !inventory.datacenters.contains_key(reference) {
+            if !known.contains(&name) && !by_reference.contains_key(reference) {
                 let hit = super::hit(codes::DATACENTER_MISSING, vcenter);
                 let list = if known.is_empty() {
                     "none".into()

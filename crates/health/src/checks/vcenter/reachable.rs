@@ -8,6 +8,9 @@ pub(super) const CHECK: Check = Check {
     run: Run::Cluster(&[], check),
 };
 
+/// How long a vCenter may be away before that is a fault.
+const PATIENCE: i64 = 120;
+
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         let reason = match &vcenter.reach {
@@ -16,7 +19,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             Reach::NoAnswer { reason } => format!("it does not answer: {reason}"),
             Reach::NotAVcenter { reason } => format!("it answers, but not as a vCenter: {reason}"),
         };
-        sink.raise(super::hit(codes::VCENTER_UNREACHABLE, vcenter).with("reason", reason));
+        let hit = super::hit(codes::VCENTER_UNREACHABLE, vcenter).with("reason", reason);
+        // A vCenter that restarts is away for minutes, and the drivers wait for it.
+        let young = view.seconds_since(vcenter.since) < PATIENCE;
+        sink.raise(if young { hit.severity(Severity::Warning) } else { hit });
     }
 }
 

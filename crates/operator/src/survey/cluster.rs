@@ -1,0 +1,141 @@
+//! Events, leases and rights, as the checks see them.
+
+use health::facts::{AccessReview, Event, Known, Lease, Platform, Version};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+    coordination::v1::Lease as SeenLease,
+    core::v1::Event as SeenEvent,
+};
+use kube::{Api, Client, ResourceExt, api::PostParams};
+
+use crate::facts;
+
+/// The leases the drivers hold, and whose they are.
+const LEASES: [(&str, &str); 4] = [
+    ("cloud-controller-manager", "CPI"),
+    ("vsphere-syncer", "CSI"),
+    ("csi-vsphere-vmware-com", "CSI"),
+    ("external-attacher-leader-csi-vsphere-vmware-com", "CSI"),
+];
+
+/// A warning about an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Warning {
+    /// `Pod`, `DaemonSet`, `PersistentVolumeClaim`, ...
+    pub(crate) kind: String,
+    /// `namespace/name` of the object.
+    pub(crate) object: String,
+    pub(crate) event: Event,
+}
+
+/// What a warning says; the time and the count are left out, for they change with every repetition.
+pub(crate) fn warning(event: &SeenEvent) -> Option<Warning> {
+    if event.type_.as_deref() != Some("Warning") {
+        return None;
+    }
+    let object = &event.involved_object;
+    Some(Warning {
+        kind: object.kind.clone()?,
+        object: format!(
+            "{}/{}",
+            object.namespace.as_deref().unwrap_or_default(),
+            object.name.as_ref()?
+        ),
+        event: Event {
+            reason: event.reason.clone().unwrap_or_default(),
+            message: event.message.clone().unwrap_or_default(),
+        },
+    })
+}
+
+/// A lease of a driver.
+pub(crate) fn lease(lease: &SeenLease) -> Option<Lease> {
+    let name = lease.name_any();
+    let (_, driver) = LEASES.iter().find(|(known, _)| *known == name)?;
+    let namespace = lease.namespace().unwrap_or_default();
+    let spec = lease.spec.as_ref()?;
+    // A holder that let go is no fault: nobody needs to lead while nothing runs.
+    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    Some(Lease {
+        namespace,
+        name,
+        driver: (*driver).to_owned(),
+        holder,
+        renewed: spec.renew_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        seconds: spec.lease_duration_seconds.and_then(|s| u32::try_from(s).ok()).unwrap_or(15),
+    })
+}
+
+/// Whether a lease changed hands or came back to life; that it is renewed is not news.
+pub(crate) fn is_taken_up(before: &Lease, after: &Lease) -> bool {
+    let gap = after.renewed.as_second() - before.renewed.as_second();
+    before.holder != after.holder || gap > i64::from(before.seconds) + 60
+}
+
+/// The platform in the words of the checks.
+pub(super) fn platform(platform: facts::Platform) -> Platform {
+    match platform {
+        facts::Platform::OpenShift { .. } => Platform::OpenShift,
+        facts::Platform::Rke2 => Platform::Rke2,
+        facts::Platform::K3s => Platform::K3s,
+        facts::Platform::K0s => Platform::K0s,
+        facts::Platform::MicroK8s => Platform::MicroK8s,
+        facts::Platform::Talos => Platform::Talos,
+        facts::Platform::Vanilla | facts::Platform::EksAnywhere | facts::Platform::Tkg => {
+            Platform::Kubernetes
+        }
+    }
+}
+
+/// A version of Kubernetes in the words of the checks.
+pub(super) fn version(text: &str) -> Known<Version> {
+    match text.parse() {
+        Ok(version) => Known::Known(version),
+        Err(reason) => Known::Unknown { reason },
+    }
+}
+
+/// What must be readable for the checks, and for what: group, resource, purpose.
+const READ: [(&str, &str, &str); 9] = [
+    ("", "nodes", "finding the machines of nodes"),
+    ("", "pods", "seeing whether the drivers run"),
+    ("", "events", "telling why something does not work"),
+    ("", "persistentvolumes", "comparing volumes with vCenter"),
+    ("", "persistentvolumeclaims", "seeing claims that wait"),
+    ("apps", "daemonsets", "seeing whether the drivers run"),
+    ("storage.k8s.io", "csinodes", "seeing whether the storage driver is registered"),
+    ("storage.k8s.io", "storageclasses", "checking StorageClasses"),
+    ("storage.k8s.io", "volumeattachments", "seeing volumes that are stuck"),
+];
+
+/// Asks the API server what the account may read.
+pub(super) async fn access(client: &Client) -> Known<Vec<AccessReview>> {
+    let api = Api::<SelfSubjectAccessReview>::all(client.clone());
+    let mut reviews = Vec::new();
+    for (group, resource, purpose) in READ {
+        let attributes = ResourceAttributes {
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            verb: Some("list".to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let question = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        match api.create(&PostParams::default(), &question).await {
+            Err(error) => return Known::unknown(&error.to_string()),
+            Ok(answer) => reviews.push(AccessReview {
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                namespace: None,
+                verb: "list".to_owned(),
+                allowed: answer.status.is_some_and(|status| status.allowed),
+                needed_for: purpose.to_owned(),
+            }),
+        }
+    }
+    Known::Known(reviews)
+}

@@ -1,0 +1,775 @@
+//! The facts as the operator keeps them: gathered whole at first, then changed where something changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use api::{
+    Finding, Severity,
+    finding::{NAMED_OBJECTS, codes},
+};
+use catalog::Driver as Which;
+use health::{
+    Examination, Report, Touched, VmRef,
+    facts::{
+        Claim, ClusterId, Drivers, Facts, Known, Network, Node, Storage, StorageClass, Vcenter,
+        Volume,
+    },
+    repair::{self, Proposal},
+};
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use vsphere::{BiosUuid, inventory as seen};
+
+use super::{
+    audit::{Audit, Question},
+    cluster,
+    inventory::{self, id},
+    nodes, once,
+    vcenter::Described,
+    volumes::{self, Attachments},
+    wanted::{acknowledged, wanted},
+    workloads::{self, Around, Part},
+};
+use crate::{
+    facts::{self, VcenterState},
+    names,
+    observe::Stores,
+    vcenters::{Touches, Vcenters},
+};
+
+/// How many missing volumes the storage driver tolerates when it lists them, unless told otherwise.
+pub(super) const LIST_THRESHOLD: u32 = 50;
+/// More changes at once than this are looked at by looking at everything.
+const FEW: usize = 200;
+/// The longest pause between two looks at everything.
+const AT_LEAST: SignedDuration = SignedDuration::from_mins(10);
+/// How long the first answers of a vCenter may take before it is said that they are missing.
+const FIRST_ANSWERS: SignedDuration = SignedDuration::from_secs(60);
+/// Bytes of the list of all objects of all findings.
+const MOST_BYTES: usize = 700 * 1024;
+
+/// What the checks say, as far as plan and report need it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Health {
+    /// The findings a status can carry, worst first.
+    pub findings: Vec<Finding>,
+    /// Those that stop a step, all of them.
+    pub blockers: Vec<Finding>,
+    /// Whether a vCenter has not been asked everything yet: too early to say that nothing is wrong.
+    pub pending: bool,
+    /// When the vCenters were last asked; the oldest answer counts.
+    pub audited: Option<Timestamp>,
+    /// What was last asked for by annotation and is answered by all vCenters.
+    pub checked: Option<String>,
+    /// What does not fit into a status.
+    pub paged: Option<Paged>,
+    /// What could be repaired.
+    pub repairs: Vec<Proposal>,
+    /// When to look again even if nothing changes.
+    pub due: Option<Timestamp>,
+}
+
+/// All objects of all findings, by code, as text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Paged {
+    /// By code.
+    pub pages: BTreeMap<String, String>,
+}
+
+/// The facts and what the checks found in them, kept up to date.
+#[derive(Debug, Default)]
+pub struct Live {
+    examination: Option<Examination>,
+    /// The facts without what changes one by one: nodes, machines, volumes, pods.
+    frame: Facts,
+    /// When everything must be looked at again, because time itself may change an answer.
+    due: Timestamp,
+    /// Marks of what volumes are made from.
+    volumes_mark: (u64, u64),
+    health: Health,
+}
+
+/// What changes one by one.
+struct Parts {
+    nodes: BTreeMap<String, Node>,
+    drivers: Drivers,
+    leases: Known<Vec<health::facts::Lease>>,
+    pending: Vec<Claim>,
+    /// None where nothing changed.
+    volumes: Option<VolumesNow>,
+    touches: BTreeMap<String, Touches>,
+}
+
+type VolumesNow = (Known<BTreeMap<String, Volume>>, Known<Vec<health::facts::Attachment>>);
+
+impl Live {
+    /// Takes in what changed, and says what the checks say now.
+    pub fn look(&mut self, facts: &facts::Facts, stores: &Stores, vcenters: &Vcenters) -> Health {
+        let now = facts.now;
+        let audits = audits(facts, vcenters);
+        let frame = frame(facts, stores, vcenters, &audits);
+        let parts = self.parts(facts, stores, vcenters);
+        let rebuilt = parts.touches.values().any(|touches| touches.everything);
+        let several = parts.touches.values().map(|t| t.machines.len()).sum::<usize>() > FEW;
+        let whole = self.examination.is_none()
+            || frame != self.frame
+            || rebuilt
+            || several
+            || now >= self.due;
+        let changed = if whole {
+            self.look_at_everything(now, frame, parts, facts, stores, vcenters);
+            true
+        } else {
+            self.look_at_changes(now, parts, facts, vcenters)
+        };
+        let pending = is_pending(facts, vcenters);
+        let asked = asked(facts);
+        if changed || self.health.pending != pending {
+            self.judge(facts);
+        }
+        self.health.pending = pending;
+        self.health.audited = audits.values().map(|audit| audit.at).min();
+        let answered = !audits.is_empty() && !pending && audits.values().all(|a| a.asked == asked);
+        if answered && !asked.is_empty() {
+            self.health.checked = Some(asked);
+        }
+        self.health.due = Some(self.due);
+        self.ask(facts, vcenters);
+        let mut health = self.health.clone();
+        let untried = facts.vcenters.values().any(|v| v.state == VcenterState::Untried);
+        if (untried || pending) && is_early(facts) {
+            keep_what_was_known(&mut health.findings, facts);
+        }
+        health
+    }
+
+    fn parts(&mut self, facts: &facts::Facts, stores: &Stores, vcenters: &Vcenters) -> Parts {
+        let csi = stores.csi_nodes.read(Clone::clone);
+        let nodes = stores.nodes.state();
+        let nodes = nodes.iter().map(|node| (node.name_any(), nodes::node(node, &csi))).collect();
+        let mark = (stores.volumes.revision(), stores.attachments_mark());
+        let volumes =
+            (self.examination.is_none() || self.volumes_mark != mark).then(|| volumes_now(stores));
+        self.volumes_mark = mark;
+        let touches =
+            facts.vcenters.keys().map(|name| (name.clone(), vcenters.touches(&key(facts, name))));
+        Parts {
+            nodes,
+            drivers: drivers(facts, stores),
+            leases: stores.leases.read(|leases| leases.values().cloned().collect()),
+            pending: pending_claims(stores),
+            volumes,
+            touches: touches.collect(),
+        }
+    }
+
+    fn look_at_everything(
+        &mut self,
+        now: Timestamp,
+        frame: Facts,
+        parts: Parts,
+        facts: &facts::Facts,
+        stores: &Stores,
+        vcenters: &Vcenters,
+    ) {
+        let before = self.examination.take();
+        let mut whole = frame.clone();
+        self.frame = frame;
+        whole.now = now;
+        whole.cluster.nodes = parts.nodes.into();
+        whole.cluster.drivers = parts.drivers;
+        whole.cluster.leases = parts.leases;
+        whole.storage.pending = parts.pending;
+        let (volumes, attachments) = parts.volumes.unwrap_or_else(|| volumes_now(stores));
+        whole.storage.volumes = volumes;
+        whole.storage.attachments = attachments;
+        drop(before);
+        once::compare_volumes(&mut whole.storage, &plain(&audits(facts, vcenters)));
+        let concern = Concern::of(&whole);
+        for (name, vcenter) in &mut whole.vcenters {
+            let known = vcenters.known(&key(facts, name)).and_then(|known| known.inventory);
+            let (Some(known), Some(inventory)) = (known, vcenter.inventory.get_mut()) else {
+                continue;
+            };
+            let tree = known.view();
+            let vms = tree.vms().into_iter().filter(|vm| concern.is_of_interest(vm));
+            inventory.vms =
+                vms.map(|vm| (id(&vm.reference), inventory::machine(&tree, &vm))).collect();
+        }
+        self.due = due(&whole);
+        self.examination = Some(Examination::of(whole));
+    }
+
+    /// Returns whether anything changed.
+    fn look_at_changes(
+        &mut self,
+        now: Timestamp,
+        parts: Parts,
+        facts: &facts::Facts,
+        vcenters: &Vcenters,
+    ) -> bool {
+        let Some(examination) = &mut self.examination else { return false };
+        let mut machines: BTreeSet<VmRef> = BTreeSet::new();
+        for (vcenter, touches) in &parts.touches {
+            let vms = touches.machines.iter();
+            machines.extend(vms.map(|vm| VmRef { vcenter: vcenter.clone(), vm: id(vm) }));
+        }
+        let mut changed =
+            change_nodes(examination, now, parts.nodes, facts, vcenters, &mut machines);
+        if !machines.is_empty() {
+            changed = true;
+            change_machines(examination, now, &machines, facts, vcenters);
+        }
+        if let Some((volumes, attachments)) = parts.volumes {
+            changed |= change_volumes(examination, now, volumes, attachments);
+        }
+        let waiting = examination.facts().storage.pending != parts.pending;
+        if waiting {
+            examination.change(&Touched::Waiting, |facts| {
+                facts.now = now;
+                facts.storage.pending = parts.pending;
+            });
+        }
+        let known = &examination.facts().cluster;
+        let pods = known.drivers != parts.drivers || known.leases != parts.leases;
+        if pods {
+            let touched = if same_releases(&known.drivers, &parts.drivers) {
+                Touched::Pods
+            } else {
+                Touched::Everything
+            };
+            examination.change(&touched, |facts| {
+                facts.now = now;
+                facts.cluster.drivers = parts.drivers;
+                facts.cluster.leases = parts.leases;
+            });
+        }
+        changed |= waiting || pods;
+        if changed {
+            self.due = self.due.min(due(examination.facts()));
+        }
+        changed
+    }
+
+    /// Brings what was found into the shape plan and report need.
+    fn judge(&mut self, facts: &facts::Facts) {
+        let Some(examination) = &self.examination else { return };
+        let report = examination.report();
+        let early = is_early(facts);
+        let mut findings = report.findings();
+        if early {
+            findings.retain(|finding| finding.code != codes::CHECK_INCOMPLETE.code);
+        }
+        self.health.paged = paged(&report, &findings);
+        self.health.blockers = report.blockers();
+        let rules = facts.config.spec.remediation.clone().unwrap_or_default();
+        self.health.repairs = repair::propose(examination, &rules);
+        self.health.findings = findings;
+        if early {
+            self.due = self.due.min(facts.started + FIRST_ANSWERS);
+        }
+    }
+
+    /// Tells every vCenter what it will be asked.
+    fn ask(&self, facts: &facts::Facts, vcenters: &Vcenters) {
+        let Some(examination) = &self.examination else { return };
+        let known = examination.facts();
+        let classes = known.storage.classes.get().into_iter().flatten();
+        let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));
+        let policies: BTreeSet<String> = policies.map(str::to_owned).collect();
+        let volumes = known.storage.volumes.get().into_iter().flat_map(BTreeMap::keys);
+        let volumes: Vec<String> = volumes.take(20).cloned().collect();
+        let mut machines: BTreeMap<&str, BTreeSet<vsphere::MoRef>> = BTreeMap::new();
+        for node in examination.view().nodes() {
+            if let Some(found) = examination.view().only_machine(node) {
+                let machine = vsphere::MoRef::new("VirtualMachine", found.id);
+                machines.entry(found.vcenter.name.as_str()).or_default().insert(machine);
+            }
+        }
+        for name in facts.vcenters.keys() {
+            let question = Question {
+                wanted: known.wanted.clone(),
+                machines: machines.remove(name.as_str()).unwrap_or_default(),
+                hosts: known
+                    .vcenters
+                    .get(name)
+                    .and_then(|vcenter| vcenter.inventory.get())
+                    .map(|inventory| inventory.hosts.keys().cloned().collect())
+                    .unwrap_or_default(),
+                cluster_id: known.storage.cluster_id.current().map(str::to_owned),
+                volumes: volumes.clone(),
+                policies: policies.clone(),
+                asked: asked(facts),
+            };
+            vcenters.ask(&key(facts, name), question);
+        }
+    }
+
+    /// The facts as they are known at present.
+    pub fn facts(&self) -> Option<&Facts> {
+        self.examination.as_ref().map(Examination::facts)
+    }
+}
+
+/// The vCenters are kept by namespace and name.
+fn key(facts: &facts::Facts, name: &str) -> String {
+    format!("{}/{name}", facts.config.namespace().unwrap_or_default())
+}
+
+fn asked(facts: &facts::Facts) -> String {
+    facts.config.annotations().get(names::CHECK_NOW).cloned().unwrap_or_default()
+}
+
+/// Whether the operator has begun so recently that the first answers may still be on their way.
+fn is_early(facts: &facts::Facts) -> bool {
+    facts.now.duration_since(facts.started) < FIRST_ANSWERS
+}
+
+/// What was found before a restart is still so until somebody has looked again: nothing is taken back
+/// because nobody has looked yet.
+fn keep_what_was_known(findings: &mut Vec<Finding>, facts: &facts::Facts) {
+    let before = facts.config.status.iter().flat_map(|status| &status.findings);
+    for finding in before.filter(|finding| ("VDO-12".."VDO-19").contains(&finding.code.as_str())) {
+        if !findings.iter().any(|other| other.code == finding.code) {
+            findings.push(finding.clone());
+        }
+    }
+}
+
+fn audits(facts: &facts::Facts, vcenters: &Vcenters) -> BTreeMap<String, Arc<Audit>> {
+    let audit = |name: &String| vcenters.known(&key(facts, name)).and_then(|known| known.audit);
+    facts.vcenters.keys().filter_map(|name| Some((name.clone(), audit(name)?))).collect()
+}
+
+fn plain(audits: &BTreeMap<String, Arc<Audit>>) -> BTreeMap<String, Audit> {
+    audits.iter().map(|(name, audit)| (name.clone(), Audit::clone(audit))).collect()
+}
+
+/// Whether a vCenter that lets us in has not been asked everything yet.
+fn is_pending(facts: &facts::Facts, vcenters: &Vcenters) -> bool {
+    facts.vcenters.iter().any(|(name, vcenter)| {
+        let verified = matches!(vcenter.state, VcenterState::Verified { .. });
+        verified && vcenters.known(&key(facts, name)).is_some_and(|known| known.audit.is_none())
+    })
+}
+
+/// Everything that does not change one by one.
+fn frame(
+    facts: &facts::Facts,
+    stores: &Stores,
+    vcenters: &Vcenters,
+    audits: &BTreeMap<String, Arc<Audit>>,
+) -> Facts {
+    let platform = facts.cluster.platform;
+    let mut frame =
+        Facts { wanted: wanted(&facts.config.spec, platform.kubelet_path()), ..Facts::default() };
+    frame.cluster.platform = cluster::platform(platform);
+    frame.cluster.version = cluster::version(&facts.cluster.version_text);
+    frame.cluster.kubelet_path = platform.kubelet_path().to_owned().into();
+    frame.cluster.webhooks = Vec::new().into();
+    frame.cluster.access = stores.rights();
+    frame.cluster.network = Network::default().into();
+    frame.operator.acknowledged = acknowledged(&facts.config.spec);
+    frame.storage = Storage {
+        classes: stores.classes.read(|all| all.values().cloned().collect::<Vec<StorageClass>>()),
+        cluster_id: ClusterId {
+            configured: facts
+                .records
+                .csi
+                .cluster_id
+                .clone()
+                .filter(|_| !facts.records.csi.cluster_id_kept_by_driver),
+            generated: facts
+                .records
+                .csi
+                .cluster_id
+                .clone()
+                .filter(|_| facts.records.csi.cluster_id_kept_by_driver),
+            ..ClusterId::default()
+        },
+        list_threshold: list_threshold(facts),
+        ..Storage::default()
+    };
+    once::compare_volumes(&mut frame.storage, &plain(audits));
+    for (name, vcenter) in &facts.vcenters {
+        let seen = vcenter_now(facts, name, vcenter, vcenters, audits.get(name));
+        frame.vcenters.insert(name.clone(), seen);
+    }
+    frame
+}
+
+fn list_threshold(facts: &facts::Facts) -> u32 {
+    let tuning = facts.config.spec.storage_provider.as_ref().and_then(|s| s.tuning.as_ref());
+    let wished = tuning.and_then(|tuning| tuning.list_volume_threshold);
+    wished.and_then(|number| u32::try_from(number).ok()).unwrap_or(LIST_THRESHOLD)
+}
+
+/// A vCenter without its machines.
+fn vcenter_now(
+    facts: &facts::Facts,
+    name: &str,
+    vcenter: &facts::Vcenter,
+    vcenters: &Vcenters,
+    audit: Option<&Arc<Audit>>,
+) -> Vcenter {
+    let known = vcenters.known(&key(facts, name));
+    let wanted = vcenters.wanted(&key(facts, name));
+    let listed = vcenter.spec.datacenter_names();
+    let mut described = Described {
+        name: name.to_owned(),
+        address: vcenter.spec.vc_ip.0.clone(),
+        secret: format!("{}/{}", names::KUBE_SYSTEM, vcenter.spec.credentials.0),
+        user: wanted.map(|wanted| wanted.credential.username.clone()).unwrap_or_default(),
+        datacenters: listed.iter().map(|name| (*name).to_owned()).collect(),
+        since: vcenter.since,
+    };
+    if let Some(error) = known.as_ref().and_then(|known| known.error.as_ref()) {
+        return described.failed(error);
+    }
+    let connected = known.and_then(|known| known.client.zip(known.inventory));
+    let Some((client, inventory)) = connected else {
+        let reason = match &vcenter.state {
+            VcenterState::Failed { message, .. } => message.clone(),
+            _ => "it is being connected to".to_owned(),
+        };
+        return described.untried(&reason);
+    };
+    let tree = inventory.view();
+    described.datacenters = inventory::datacenter_names(&tree, &listed);
+    described.since = Timestamp::UNIX_EPOCH;
+    let inventory = inventory::inventory(&tree, |_| false);
+    described.connected(&client, inventory.into(), audit.map(AsRef::as_ref))
+}
+
+fn drivers(facts: &facts::Facts, stores: &Stores) -> Drivers {
+    let mut parts: Vec<Part> =
+        stores.daemon_sets.state().iter().filter_map(|set| Part::of_daemon_set(set)).collect();
+    parts.extend(stores.deployments.state().iter().filter_map(|one| Part::of_deployment(one)));
+    parts.sort_by(|a, b| a.id.cmp(&b.id));
+    let pods = stores.pods.state();
+    let warnings = stores.warnings.read(|all| all.values().cloned().collect::<Vec<_>>());
+    let warnings = warnings.get().cloned().unwrap_or_default();
+    let changing = |which: Which| {
+        let record = facts.record(which);
+        let since = record.since.map(|since| facts.now.duration_since(since));
+        record.version.is_some() && !record.healthy && since.is_some_and(|age| age < facts.patience)
+    };
+    let around = Around { now: facts.now, pods: &pods, warnings: &warnings, changing: &changing };
+    Drivers {
+        cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),
+        storage: Known::Known(workloads::driver(Which::Csi, &parts, &around)),
+        // Whose drivers there are beside VDO's is decided, and said, elsewhere.
+        others: Vec::new(),
+    }
+}
+
+fn same_releases(before: &Drivers, after: &Drivers) -> bool {
+    let releases = |drivers: &Drivers| {
+        [&drivers.cloud, &drivers.storage].map(|known| {
+            let driver = known.get().and_then(Option::as_ref);
+            driver.map(|driver| (driver.version, driver.namespace.clone(), driver.upstream))
+        })
+    };
+    releases(before) == releases(after)
+}
+
+fn pending_claims(stores: &Stores) -> Vec<Claim> {
+    let classes = stores.classes.read(|all| all.keys().cloned().collect::<BTreeSet<String>>());
+    let ours = classes.get().cloned().unwrap_or_default();
+    let claims = stores.claims.read(|claims| {
+        let waiting = claims.values().filter(|claim| ours.contains(&claim.class));
+        waiting.cloned().collect::<Vec<_>>()
+    });
+    let mut claims = claims.get().cloned().unwrap_or_default();
+    for claim in &mut claims {
+        claim.message = stores
+            .claim_warnings
+            .read(|warnings| {
+                let mut own = warnings.values().filter(|warning| warning.object == claim.name);
+                own.next_back().map(|warning| warning.event.message.clone()).unwrap_or_default()
+            })
+            .get()
+            .cloned()
+            .unwrap_or_default();
+    }
+    claims
+}
+
+fn volumes_now(stores: &Stores) -> VolumesNow {
+    let attachments = stores.attachments.state();
+    let attachments = Attachments::of(attachments.iter().map(AsRef::as_ref));
+    match stores.volumes.read(|all| volumes::joined(all, attachments)) {
+        Known::Known((volumes, attachments)) => (volumes.into(), attachments.into()),
+        Known::Unknown { reason } => (Known::unknown(&reason), Known::unknown(&reason)),
+    }
+}
+
+/// Which machines of a vCenter are of interest: those of nodes, those that look like one, those that
+/// hold volumes of this cluster.
+pub(super) struct Concern {
+    uuids: HashSet<BiosUuid>,
+    names: HashSet<String>,
+    handles: HashSet<String>,
+}
+
+impl Concern {
+    pub(super) fn of(facts: &Facts) -> Self {
+        let nodes = facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values);
+        let mut concern =
+            Self { uuids: HashSet::new(), names: HashSet::new(), handles: HashSet::new() };
+        for node in nodes {
+            concern.names.insert(node.name.to_ascii_lowercase());
+            concern.uuids.extend(uuids(node));
+        }
+        let volumes = facts.storage.volumes.get().into_iter().flat_map(BTreeMap::keys);
+        concern.handles.extend(volumes.cloned());
+        concern
+    }
+
+    pub(super) fn is_node(&self, vm: &seen::Vm) -> bool {
+        vm.bios_uuid.is_some_and(|uuid| self.uuids.contains(&uuid))
+    }
+
+    pub(super) fn is_of_interest(&self, vm: &seen::Vm) -> bool {
+        let named = || {
+            let name = vm.host_name.as_deref().unwrap_or_default().to_ascii_lowercase();
+            self.names.contains(&name)
+        };
+        let holds = || {
+            let disks = vm.devices.iter().flatten().filter_map(|device| match &device.detail {
+                seen::DeviceDetail::Disk(disk) => disk.volume_id.as_deref(),
+                _ => None,
+            });
+            disks.into_iter().any(|volume| self.handles.contains(volume))
+        };
+        self.is_node(vm) || named() || holds()
+    }
+}
+
+/// The uuids the machine of a node may have, in either byte order.
+fn uuids(node: &Node) -> impl Iterator<Item = BiosUuid> {
+    let provided = node.provider_id.as_deref().and_then(|id| id.strip_prefix("vsphere://"));
+    let own = [provided, Some(node.system_uuid.as_str())].into_iter().flatten();
+    let own: Vec<BiosUuid> = own.filter_map(|text| text.parse().ok()).collect();
+    own.into_iter().flat_map(|uuid: BiosUuid| [uuid, uuid.swapped()])
+}
+
+/// Takes in nodes that changed, and names the machines that may now be of interest.
+fn change_nodes(
+    examination: &mut Examination,
+    now: Timestamp,
+    mut nodes: BTreeMap<String, Node>,
+    facts: &facts::Facts,
+    vcenters: &Vcenters,
+    machines: &mut BTreeSet<VmRef>,
+) -> bool {
+    let empty = BTreeMap::new();
+    let before = examination.facts().cluster.nodes.get().unwrap_or(&empty);
+    let gone = before.keys().filter(|name| !nodes.contains_key(*name));
+    let other = nodes.iter().filter(|(name, node)| before.get(*name) != Some(*node));
+    let touched: Vec<String> = gone.chain(other.map(|(name, _)| name)).cloned().collect();
+    for name in &touched {
+        let node = nodes.remove(name);
+        let old = examination.facts().cluster.nodes.get().and_then(|nodes| nodes.get(name));
+        for node in node.iter().chain(old) {
+            machines.extend(machines_of(node, facts, vcenters));
+        }
+        examination.change(&Touched::Node(name.clone()), |facts| {
+            facts.now = now;
+            let Some(nodes) = facts.cluster.nodes.get_mut() else { return };
+            match node {
+                Some(node) => nodes.insert(name.clone(), node),
+                None => nodes.remove(name),
+            };
+        });
+    }
+    !touched.is_empty()
+}
+
+fn machines_of(node: &Node, facts: &facts::Facts, vcenters: &Vcenters) -> Vec<VmRef> {
+    let mut found = Vec::new();
+    for name in facts.vcenters.keys() {
+        let known = vcenters.known(&key(facts, name)).and_then(|known| known.inventory);
+        let Some(inventory) = known else { continue };
+        let tree = inventory.view();
+        let mut vms: Vec<_> = uuids(node).flat_map(|uuid| tree.vms_by_bios_uuid(uuid)).collect();
+        match tree.vm_by_dns_name(&node.name) {
+            seen::Lookup::Found(vm) => vms.push(vm),
+            seen::Lookup::Several(several) => vms.extend(several),
+            seen::Lookup::Departed(_) | seen::Lookup::Unseen => {}
+        }
+        let reference = |vm: &Arc<seen::Vm>| VmRef { vcenter: name.clone(), vm: id(&vm.reference) };
+        found.extend(vms.iter().map(reference));
+    }
+    found
+}
+
+fn change_machines(
+    examination: &mut Examination,
+    now: Timestamp,
+    machines: &BTreeSet<VmRef>,
+    facts: &facts::Facts,
+    vcenters: &Vcenters,
+) {
+    let concern = Concern::of(examination.facts());
+    for at in machines {
+        let known = vcenters.known(&key(facts, &at.vcenter)).and_then(|known| known.inventory);
+        let Some(inventory) = known else { continue };
+        let reference = vsphere::MoRef::new("VirtualMachine", at.vm.as_str());
+        let machine = {
+            let tree = inventory.view();
+            let vm = tree.get(&reference).and_then(|object| object.as_vm());
+            vm.filter(|vm| concern.is_of_interest(vm)).map(|vm| inventory::machine(&tree, vm))
+        };
+        let stored = examination.facts().vcenters.get(&at.vcenter);
+        let stored = stored.and_then(|vcenter| vcenter.inventory.get()?.vms.get(&at.vm));
+        if stored == machine.as_ref() {
+            continue;
+        }
+        examination.change(&Touched::Vm(at.clone()), |facts| {
+            facts.now = now;
+            let vcenter = facts.vcenters.get_mut(&at.vcenter);
+            let Some(inventory) = vcenter.and_then(|v| v.inventory.get_mut()) else { return };
+            match machine {
+                Some(machine) => inventory.vms.insert(at.vm.clone(), machine),
+                None => inventory.vms.remove(&at.vm),
+            };
+        });
+    }
+}
+
+fn change_volumes(
+    examination: &mut Examination,
+    now: Timestamp,
+    volumes: Known<BTreeMap<String, Volume>>,
+    attachments: Known<Vec<health::facts::Attachment>>,
+) -> bool {
+    let storage = &examination.facts().storage;
+    if storage.volumes == volumes && storage.attachments == attachments {
+        return false;
+    }
+    let (Some(before), Some(after)) = (storage.volumes.get(), volumes.get()) else {
+        examination.change(&Touched::Everything, |facts| {
+            facts.storage.volumes = volumes;
+            facts.storage.attachments = attachments;
+        });
+        return true;
+    };
+    let gone = before.keys().filter(|handle| !after.contains_key(*handle));
+    let other = after.iter().filter(|(handle, volume)| before.get(*handle) != Some(*volume));
+    let touched: Vec<String> = gone.chain(other.map(|(handle, _)| handle)).cloned().collect();
+    if touched.len() > FEW {
+        examination.change(&Touched::Everything, |facts| {
+            facts.storage.volumes = volumes;
+            facts.storage.attachments = attachments;
+        });
+        return true;
+    }
+    for handle in touched {
+        let volume = after.get(&handle).cloned();
+        examination.change(&Touched::Volume(handle.clone()), |facts| {
+            facts.now = now;
+            let Some(volumes) = facts.storage.volumes.get_mut() else { return };
+            match volume {
+                Some(volume) => volumes.insert(handle, volume),
+                None => volumes.remove(&handle),
+            };
+        });
+    }
+    examination.change(&Touched::Waiting, |facts| {
+        facts.now = now;
+        facts.storage.attachments = attachments;
+    });
+    true
+}
+
+/// The next moment at which time alone may change an answer.
+fn due(facts: &Facts) -> Timestamp {
+    let now = facts.now;
+    let mut next = now + AT_LEAST;
+    let mut at = |moment: Timestamp, after: i64| {
+        let moment = moment.saturating_add(SignedDuration::from_secs(after + 1));
+        if let Ok(moment) = moment
+            && moment > now
+            && moment < next
+        {
+            next = moment;
+        }
+    };
+    for node in facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values) {
+        at(node.created, 120);
+        at(node.created, 300);
+        if !node.ready {
+            at(node.ready_since, 120);
+        }
+    }
+    for claim in &facts.storage.pending {
+        at(claim.since, 300);
+    }
+    for attachment in facts.storage.attachments.get().into_iter().flatten() {
+        at(attachment.since, 120);
+    }
+    for lease in facts.cluster.leases.get().into_iter().flatten() {
+        at(lease.renewed, i64::from(lease.seconds) + 120);
+    }
+    for vcenter in facts.vcenters.values() {
+        at(vcenter.since, 120);
+        if let Some(tls) = vcenter.tls.get() {
+            at(tls.expires, -30 * 86_400);
+            at(tls.expires, 0);
+        }
+    }
+    for accepted in &facts.operator.acknowledged {
+        if let Some(until) = accepted.until {
+            at(until, 0);
+        }
+    }
+    let drivers = [&facts.cluster.drivers.cloud, &facts.cluster.drivers.storage];
+    let drivers = drivers.into_iter().filter_map(|known| known.get()?.as_ref());
+    if drivers.flat_map(|driver| &driver.workloads).any(|w| w.changing && w.ready < w.desired) {
+        at(now, 30);
+    }
+    next
+}
+
+/// The list of every object, where findings name more than they show.
+fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
+    let left_out = shown.iter().any(|finding| finding.code == codes::FINDINGS_LEFT_OUT.code);
+    let all = if left_out { report.all() } else { shown.to_vec() };
+    let more = |finding: &&Finding| {
+        usize::try_from(finding.count).is_ok_and(|count| count > NAMED_OBJECTS)
+            || left_out && !shown.contains(finding)
+    };
+    let codes: BTreeSet<&str> = all.iter().filter(more).map(|f| f.code.as_str()).collect();
+    if codes.is_empty() {
+        return None;
+    }
+    let mut room = MOST_BYTES;
+    let mut paged = Paged::default();
+    for code in codes {
+        let page = report.page(code, 0, usize::MAX);
+        let mut text = String::new();
+        for (number, entry) in page.entries.iter().enumerate() {
+            let line = format!("{} {}: {}\n", entry.subject.kind, entry.subject.name, entry.seen);
+            if line.len() + 64 > room {
+                let more = page.total - number;
+                text.push_str("... and ");
+                text.push_str(&more.to_string());
+                text.push_str(" more\n");
+                break;
+            }
+            room -= line.len();
+            text.push_str(&line);
+        }
+        paged.pages.insert(code.to_owned(), text);
+    }
+    Some(paged)
+}
+
+/// How many findings of a severity nobody has acknowledged.
+pub(crate) fn open(findings: &[Finding], severity: Severity) -> usize {
+    let open = findings.iter().filter(|finding| finding.acknowledged.is_none());
+    open.filter(|finding| finding.severity == severity).count()
+}

@@ -1,0 +1,37 @@
+//! Health facts: what the checks of the crate `health` look at, gathered.
+//!
+//! ```text
+//!   Kubernetes objects ─► nodes, workloads, volumes, cluster ─┐
+//!   a vCenter's inventory ─► inventory ───────────────────────┼─► health::facts::Facts
+//!   a vCenter, asked ─► doorstep (no login), audit (slow) ────┤
+//!   VDOConfig ─► wanted ──────────────────────────────────────┘
+//!
+//!   live   in the operator: facts kept up to date change by change, judged, with what is due when
+//!   once   without an operator: everything read once, with the rights at hand
+//! ```
+//!
+//! What could not be read is unknown, with the reason; nothing is taken to be fine. Both ways use the
+//! same translations, so that `vdoctl doctor` and the operator say the same of the same cluster.
+
+mod audit;
+pub(crate) mod cluster;
+mod doorstep;
+mod inventory;
+mod live;
+pub(crate) mod nodes;
+mod once;
+pub(crate) mod shelf;
+mod vcenter;
+pub(crate) mod volumes;
+mod wanted;
+mod workloads;
+
+pub(crate) use self::live::open;
+pub use self::{
+    audit::{Audit, Question, Sights, audit},
+    doorstep::{Doorstep, look},
+    inventory::{SELECTION_OF_VMS, machine, selection},
+    live::{Health, Live, Paged},
+    once::{Target, once, targets},
+    wanted::{acknowledged, both, wanted},
+};

@@ -1,0 +1,431 @@
+//! Everything read once, without an operator, with whatever rights are at hand.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use api::{VDOConfig, VsphereCloudConfig};
+use catalog::Driver as Which;
+use driver_config::credentials::Credentials;
+use health::facts::{Cluster, CsiEntry, Drivers, Facts, Known, Network, Storage, Vcenter, Wanted};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        coordination::v1::Lease,
+        core::v1::{
+            ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
+        },
+        storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use runtime::build::BuildInfo;
+use serde::de::DeserializeOwned;
+use vsphere::Error;
+
+use super::{
+    audit::{Audit, Question, Sights, audit},
+    cluster, inventory, nodes,
+    vcenter::Described,
+    volumes::{self, Attachments},
+    wanted::{acknowledged, both, wanted},
+    workloads::{self, Around, Part},
+};
+use crate::{engine, facts::Platform, names, observe, vcenters};
+
+/// A vCenter to look at, and what came of connecting to it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Name of its VsphereCloudConfig, or whatever the user calls it.
+    pub name: String,
+    /// Host name or address.
+    pub address: String,
+    /// The Secret with its credentials, as `namespace/name`; empty if there is none.
+    pub secret: String,
+    /// User name.
+    pub user: String,
+    /// Datacenters the drivers are told of; all if empty.
+    pub datacenters: Vec<String>,
+    /// The connection, or why there is none.
+    pub connection: Result<vsphere::Client, Arc<Error>>,
+}
+
+/// Looks at a cluster, at vCenters, or at both, and gathers what the checks need.
+///
+/// It only reads. It never fails: what could not be read is unknown in the facts, with the reason.
+/// Without a cluster its side is unknown; the checks then speak of the vCenters alone. `wish` says what
+/// the drivers are asked to do; without one, the VDOConfig of the cluster does, else both drivers are
+/// taken to be wanted on all vCenters.
+pub async fn once(cluster: Option<&Client>, vcenters: Vec<Target>, wish: Option<Wanted>) -> Facts {
+    let mut facts = Facts { now: Timestamp::now(), ..Facts::default() };
+    let names: BTreeSet<String> = vcenters.iter().map(|target| target.name.clone()).collect();
+    let mut seen = Seen::default();
+    match cluster {
+        Some(client) => seen = look_at_cluster(client, &mut facts).await,
+        None => leave_out_cluster(&mut facts),
+    }
+    let path = facts.cluster.platform.kubelet_path();
+    facts.wanted = wish.unwrap_or_else(|| match &seen.config {
+        Some(config) => wanted(&config.spec, path),
+        None => both(&names, path),
+    });
+    facts.operator.acknowledged =
+        seen.config.iter().flat_map(|config| acknowledged(&config.spec)).collect();
+    let mut audits = BTreeMap::new();
+    for target in vcenters {
+        let name = target.name.clone();
+        let (vcenter, audit) = look_at_vcenter(target, &facts, &seen).await;
+        audits.extend(audit.map(|audit| (name.clone(), audit)));
+        facts.vcenters.insert(name, vcenter);
+    }
+    compare_volumes(&mut facts.storage, &audits);
+    facts
+}
+
+/// The vCenters the VsphereCloudConfigs of a cluster name, each connected to with the credentials its
+/// Secret holds.
+///
+/// # Errors
+/// If the VsphereCloudConfigs cannot be listed. A Secret that cannot be read is a target without a
+/// connection.
+pub async fn targets(client: &Client, build: BuildInfo) -> Result<Vec<Target>, kube::Error> {
+    let configs = Api::<VsphereCloudConfig>::all(client.clone());
+    let mut targets = Vec::new();
+    for config in configs.list(&ListParams::default()).await? {
+        targets.push(target(client, &config, build).await);
+    }
+    Ok(targets)
+}
+
+async fn target(client: &Client, config: &VsphereCloudConfig, build: BuildInfo) -> Target {
+    let spec = &config.spec;
+    let secret = spec.credentials.0.as_str();
+    let mut target = Target {
+        name: config.name_any(),
+        address: spec.vc_ip.0.clone(),
+        secret: format!("{}/{secret}", names::KUBE_SYSTEM),
+        user: String::new(),
+        datacenters: spec.datacenter_names().into_iter().map(str::to_owned).collect(),
+        connection: Err(Arc::new(Error::LoginRefused {
+            address: spec.vc_ip.0.clone(),
+            user: "the user of the Secret".to_owned(),
+            reason: vsphere::LoginRefusal::Missing,
+        })),
+    };
+    let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
+    let Ok(secret) = secrets.get(secret).await else { return target };
+    let data = secret.data.unwrap_or_default().into_iter();
+    let data = data.map(|(key, value)| (key, value.0)).collect();
+    let read = Credentials::read(&data);
+    let Ok(credential) = read.and_then(|all| all.for_server(&spec.vc_ip.0).cloned()) else {
+        return target;
+    };
+    target.user.clone_from(&credential.username);
+    let ca_bundle = observe::certificates(client, config).await;
+    let ca_bundle = ca_bundle.ok().and_then(Result::ok).flatten();
+    target.connection = vcenters::connect(spec, ca_bundle.as_ref(), &credential, build).await;
+    target
+}
+
+/// What was seen of the cluster beyond the facts.
+#[derive(Default)]
+struct Seen {
+    config: Option<VDOConfig>,
+    policies: BTreeSet<String>,
+}
+
+fn leave_out_cluster(facts: &mut Facts) {
+    let reason = "no cluster was looked at";
+    facts.cluster.nodes = BTreeMap::new().into();
+    facts.cluster.drivers =
+        Drivers { cloud: Known::Known(None), storage: Known::Known(None), others: Vec::new() };
+    facts.cluster.access = Vec::new().into();
+    facts.cluster.leases = Vec::new().into();
+    facts.cluster.webhooks = Vec::new().into();
+    facts.cluster.network = Network::default().into();
+    facts.storage.classes = Vec::new().into();
+    facts.storage.volumes = BTreeMap::new().into();
+    facts.storage.attachments = Vec::new().into();
+    facts.cluster.version = Known::unknown(reason);
+}
+
+async fn all<K>(api: Api<K>) -> Known<Vec<K>>
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let mut parameters = ListParams::default().limit(500);
+    let mut found = Vec::new();
+    loop {
+        match api.list(&parameters).await {
+            Ok(page) => {
+                let more = page.metadata.continue_.filter(|token| !token.is_empty());
+                found.extend(page.items);
+                match more {
+                    Some(token) => parameters.continue_token = Some(token),
+                    None => return Known::Known(found),
+                }
+            }
+            Err(error) => return Known::unknown(&observe_reason(&error)),
+        }
+    }
+}
+
+fn observe_reason(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn map<T, R>(known: Known<T>, make: impl FnOnce(T) -> R) -> Known<R> {
+    match known {
+        Known::Known(value) => Known::Known(make(value)),
+        Known::Unknown { reason } => Known::Unknown { reason },
+    }
+}
+
+async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
+    let configs = all(Api::<VDOConfig>::all(client.clone())).await;
+    let mut configs = configs.get().cloned().unwrap_or_default();
+    configs.sort_by_key(|c| (c.meta().creation_timestamp.clone(), c.namespace(), c.name_any()));
+    let version = client.apiserver_version().await;
+    let version = version.map(|version| version.git_version);
+    let platform = match &version {
+        Ok(version) => engine::platform(client, version).await.unwrap_or(Platform::Vanilla),
+        Err(_) => Platform::Vanilla,
+    };
+    facts.cluster = Cluster {
+        platform: cluster::platform(platform),
+        version: match version {
+            Ok(version) => cluster::version(&version),
+            Err(error) => Known::unknown(&observe_reason(&error)),
+        },
+        kubelet_path: platform.kubelet_path().to_owned().into(),
+        nodes: look_at_nodes(client).await,
+        drivers: look_at_drivers(client, facts.now).await,
+        leases: map(all(Api::<Lease>::all(client.clone())).await, |leases| {
+            leases.iter().filter_map(cluster::lease).collect()
+        }),
+        webhooks: Vec::new().into(),
+        access: cluster::access(client).await,
+        network: Network::default().into(),
+        openshift: None,
+    };
+    facts.storage = look_at_storage(client).await;
+    let classes = facts.storage.classes.get().into_iter().flatten();
+    let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));
+    Seen { policies: policies.map(str::to_owned).collect(), config: configs.into_iter().next() }
+}
+
+async fn look_at_nodes(client: &Client) -> Known<BTreeMap<String, health::facts::Node>> {
+    let csi = all(Api::<CSINode>::all(client.clone())).await;
+    let csi = map(csi, |all| -> BTreeMap<String, CsiEntry> {
+        all.iter().filter_map(|node| Some((node.name_any(), nodes::csi_entry(node)?))).collect()
+    });
+    map(all(Api::<Node>::all(client.clone())).await, |all| {
+        all.iter().map(|node| (node.name_any(), nodes::node(node, &csi))).collect()
+    })
+}
+
+async fn look_at_drivers(client: &Client, now: Timestamp) -> Drivers {
+    let deployments = all(Api::<Deployment>::all(client.clone())).await;
+    let sets = all(Api::<DaemonSet>::all(client.clone())).await;
+    let (deployments, sets) = match (deployments, sets) {
+        (Known::Known(deployments), Known::Known(sets)) => (deployments, sets),
+        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => {
+            return Drivers {
+                cloud: Known::unknown(&reason),
+                storage: Known::unknown(&reason),
+                others: Vec::new(),
+            };
+        }
+    };
+    let mut parts: Vec<Part> = sets.iter().filter_map(Part::of_daemon_set).collect();
+    parts.extend(deployments.iter().filter_map(Part::of_deployment));
+    let homes: BTreeSet<&str> = parts.iter().map(|part| part.id.namespace.as_str()).collect();
+    let (mut pods, mut warnings) = (Vec::new(), Vec::new());
+    for home in homes {
+        let found = all(Api::<Pod>::namespaced(client.clone(), home)).await;
+        pods.extend(found.get().cloned().unwrap_or_default());
+        let found = all(Api::<Event>::namespaced(client.clone(), home)).await;
+        let found = found.get().cloned().unwrap_or_default();
+        warnings.extend(found.iter().filter_map(cluster::warning));
+    }
+    let around = Around { now, pods: &pods, warnings: &warnings, changing: &|_| false };
+    let mut cloud = workloads::driver(Which::Cpi, &parts, &around);
+    let mut storage = workloads::driver(Which::Csi, &parts, &around);
+    for (which, driver) in [(Which::Cpi, &mut cloud), (Which::Csi, &mut storage)] {
+        if let Some(driver) = driver {
+            complete(client, which, driver).await;
+        }
+    }
+    Drivers {
+        cloud: Known::Known(cloud),
+        storage: Known::Known(storage),
+        others: workloads::others(&parts),
+    }
+}
+
+/// What of a driver is not in its workloads.
+async fn complete(client: &Client, which: Which, driver: &mut health::facts::Driver) {
+    let home = driver.namespace.clone();
+    let secrets = Api::<Secret>::namespaced(client.clone(), &home);
+    let secret = workloads::secret_of(which);
+    if let Ok(found) = secrets.get_metadata_opt(secret).await {
+        driver.config_secret = Some((secret.to_owned(), found.is_some()));
+    }
+    let namespace = Api::<Namespace>::all(client.clone()).get_opt(&home).await;
+    let namespace = namespace.ok().flatten();
+    driver.pod_security =
+        namespace.and_then(|namespace| namespace.labels().get(workloads::POD_SECURITY).cloned());
+    if which == Which::Cpi {
+        return;
+    }
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    for name in workloads::DEFINITIONS {
+        if let Ok(found) = definitions.get_metadata_opt(name).await {
+            driver.crds.insert(name.to_owned(), found.is_some());
+        }
+    }
+    let registered = Api::<CSIDriver>::all(client.clone()).get_opt(names::CSI_DRIVER).await;
+    driver.registered = registered.map_or(true, |found| found.is_some());
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
+    driver.features = match maps.get_opt(workloads::FEATURES).await {
+        Ok(map) => map.and_then(|map| map.data).unwrap_or_default().into(),
+        Err(error) => Known::unknown(&observe_reason(&error)),
+    };
+}
+
+async fn look_at_storage(client: &Client) -> Storage {
+    let volumes = all(Api::<PersistentVolume>::all(client.clone())).await;
+    let volumes = map(volumes, |all| {
+        let kept = all.iter().filter_map(volumes::volume);
+        kept.map(|volume| (volume.name.clone(), volume)).collect::<BTreeMap<_, _>>()
+    });
+    let attachments = all(Api::<VolumeAttachment>::all(client.clone())).await;
+    let (volumes, attachments) = match (volumes, attachments) {
+        (Known::Known(volumes), Known::Known(attachments)) => {
+            let (volumes, unfinished) =
+                volumes::joined(&volumes, Attachments::of(attachments.iter()));
+            (Known::Known(volumes), Known::Known(unfinished))
+        }
+        (Known::Known(volumes), Known::Unknown { reason }) => {
+            let (volumes, _) = volumes::joined(&volumes, Attachments::default());
+            (Known::Known(volumes), Known::Unknown { reason })
+        }
+        (Known::Unknown { reason }, _) => (Known::unknown(&reason), Known::unknown(&reason)),
+    };
+    let classes = all(Api::<StorageClass>::all(client.clone())).await;
+    let classes = map(classes, |all| -> Vec<_> { all.iter().filter_map(volumes::class).collect() });
+    let ours: BTreeSet<String> =
+        classes.get().into_iter().flatten().map(|class| class.name.clone()).collect();
+    let claims = all(Api::<PersistentVolumeClaim>::all(client.clone())).await;
+    let claims = claims.get().cloned().unwrap_or_default();
+    let mut pending: Vec<_> = claims.iter().filter_map(volumes::claim).collect();
+    pending.retain(|claim| ours.contains(&claim.class));
+    for claim in &mut pending {
+        let namespace = claim.name.split('/').next().unwrap_or_default();
+        let events = all(Api::<Event>::namespaced(client.clone(), namespace)).await;
+        let events = events.get().cloned().unwrap_or_default();
+        let mut warnings = events.iter().filter_map(cluster::warning);
+        let last = warnings.rfind(|warning| warning.object == claim.name);
+        claim.message = last.map(|warning| warning.event.message).unwrap_or_default();
+    }
+    let cluster_id = match observe::cluster_id(client).await {
+        Ok(Ok(Some(id))) if id.kept_by_driver => {
+            health::facts::ClusterId { generated: Some(id.id), ..Default::default() }
+        }
+        Ok(Ok(Some(id))) => {
+            health::facts::ClusterId { configured: Some(id.id), ..Default::default() }
+        }
+        _ => health::facts::ClusterId::default(),
+    };
+    Storage {
+        classes,
+        volumes,
+        pending,
+        attachments,
+        cluster_id,
+        list_threshold: super::live::LIST_THRESHOLD,
+        ..Storage::default()
+    }
+}
+
+async fn look_at_vcenter(target: Target, facts: &Facts, seen: &Seen) -> (Vcenter, Option<Audit>) {
+    let mut described = Described {
+        name: target.name,
+        address: target.address,
+        secret: target.secret,
+        user: target.user,
+        datacenters: target.datacenters.iter().cloned().collect(),
+        since: Timestamp::UNIX_EPOCH,
+    };
+    let client = match target.connection {
+        Ok(client) => client,
+        Err(error) => return (described.failed(&error), None),
+    };
+    let tree = match client.collect(&inventory::selection()).await {
+        Ok(tree) => tree,
+        Err(error) => return (described.failed(&error), None),
+    };
+    let listed: Vec<&str> = target.datacenters.iter().map(String::as_str).collect();
+    described.datacenters = inventory::datacenter_names(&tree, &listed);
+    let concern = super::live::Concern::of(facts);
+    let machines =
+        tree.vms().iter().filter(|vm| concern.is_node(vm)).map(|vm| vm.reference.clone()).collect();
+    let volumes = facts.storage.volumes.get().into_iter().flat_map(BTreeMap::keys);
+    let question = Question {
+        wanted: facts.wanted.clone(),
+        machines,
+        hosts: BTreeSet::new(),
+        cluster_id: facts.storage.cluster_id.current().map(str::to_owned),
+        volumes: volumes.take(20).cloned().collect(),
+        policies: seen.policies.clone(),
+        asked: String::new(),
+    };
+    let sights = Sights::of(&tree, &question.machines);
+    let audit = audit(&client, &sights, &question).await;
+    let inventory = inventory::inventory(&tree, |vm| concern.is_of_interest(vm));
+    (described.connected(&client, inventory.into(), Some(&audit)), Some(audit))
+}
+
+/// Brings what CNS said together with what Kubernetes has.
+pub(super) fn compare_volumes(storage: &mut Storage, audits: &BTreeMap<String, Audit>) {
+    let reason = "no vCenter was asked for its volumes";
+    storage.cns = Known::unknown(reason);
+    storage.orphans = Known::unknown(reason);
+    storage.cluster_id.of_volumes = Known::unknown(reason);
+    storage.cluster_id.also_used_by = Known::unknown(reason);
+    let mut cns = BTreeMap::new();
+    let mut orphans = health::facts::Orphans::default();
+    let mut made_under = None;
+    for (name, audit) in audits {
+        match &audit.cns {
+            Known::Unknown { reason } => {
+                storage.cns = Known::unknown(reason);
+                storage.orphans = Known::unknown(reason);
+                storage.cluster_id.of_volumes = Known::unknown(reason);
+                storage.cluster_id.also_used_by = Known::unknown(reason);
+                return;
+            }
+            Known::Known(volumes) => cns.extend(volumes.iter().map(|(id, volume)| {
+                (id.clone(), health::facts::CnsVolume { vcenter: name.clone(), ..volume.clone() })
+            })),
+        }
+        let known = storage.volumes.get();
+        orphans
+            .disks
+            .extend(audit.orphans(|id| known.is_none_or(|volumes| volumes.contains_key(id))).disks);
+        made_under = made_under.or(audit.made_under.get().cloned().flatten());
+    }
+    if audits.is_empty() {
+        return;
+    }
+    storage.cns = cns.into();
+    storage.orphans = orphans.into();
+    storage.cluster_id.of_volumes = Known::Known(made_under);
+    storage.cluster_id.also_used_by = Vec::new().into();
+}

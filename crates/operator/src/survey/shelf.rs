@@ -1,0 +1,214 @@
+//! Small things kept from large objects, filled by a watch.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use futures::StreamExt;
+use health::facts::Known;
+use kube::{
+    Api, Resource, ResourceExt,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+/// A watch that fills a shelf, to be run as a task.
+pub(crate) type Filler = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What was kept, by `namespace/name`. Clones are the same shelf.
+#[derive(Debug)]
+pub(crate) struct Shelf<T>(Arc<RwLock<Inner<T>>>);
+
+impl<T> Clone for Shelf<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    items: BTreeMap<String, T>,
+    /// Items of a view that is not complete yet.
+    coming: BTreeMap<String, T>,
+    /// Why there is no view, until there is one.
+    blind: Option<String>,
+    revision: u64,
+}
+
+impl<T: Clone + PartialEq + Send + Sync + 'static> Shelf<T> {
+    /// A shelf for what `keep` makes of each object of `api`, and the watch that fills it. `changed` is
+    /// told when an item comes, goes or `differs` from what it was.
+    pub(crate) fn of<K>(
+        api: Api<K>,
+        config: watcher::Config,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+        changed: Arc<watch::Sender<()>>,
+    ) -> (Self, Filler)
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let inner = Inner {
+            items: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            blind: Some("it has not been listed yet".to_owned()),
+            revision: 0,
+        };
+        let shelf = Self(Arc::new(RwLock::new(inner)));
+        let target = shelf.clone();
+        let stream = watcher(api, config).default_backoff();
+        let filler = stream.for_each(move |event| {
+            if target.take(event, keep, differs) {
+                changed.send_replace(());
+            }
+            std::future::ready(())
+        });
+        (shelf, Box::pin(filler))
+    }
+
+    /// Whether that was news.
+    fn take<K: Resource>(
+        &self,
+        event: watcher::Result<watcher::Event<K>>,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+    ) -> bool {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let news = match event {
+            Ok(watcher::Event::Init) => {
+                inner.coming.clear();
+                false
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                let key = key(&object);
+                if let Some(item) = keep(&object) {
+                    inner.coming.insert(key, item);
+                }
+                false
+            }
+            Ok(watcher::Event::InitDone) => {
+                let coming = std::mem::take(&mut inner.coming);
+                let news = inner.blind.take().is_some() || inner.items != coming;
+                inner.items = coming;
+                news
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                let key = key(&object);
+                match keep(&object) {
+                    Some(item) => {
+                        let news = inner.items.get(&key).is_none_or(|old| differs(old, &item));
+                        inner.items.insert(key, item);
+                        news
+                    }
+                    None => inner.items.remove(&key).is_some(),
+                }
+            }
+            Ok(watcher::Event::Delete(object)) => inner.items.remove(&key(&object)).is_some(),
+            Err(error) => {
+                let reason = reason(&error);
+                // A view that was complete stays: what is watched again catches up.
+                let news = inner.blind.as_ref().is_some_and(|before| *before != reason);
+                if inner.blind.is_some() {
+                    inner.blind = Some(reason);
+                }
+                news
+            }
+        };
+        inner.revision += u64::from(news);
+        news
+    }
+
+    /// Changes whenever what is kept changes.
+    pub(crate) fn revision(&self) -> u64 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).revision
+    }
+
+    /// What is made of everything that is kept, or why there is nothing.
+    pub(crate) fn read<R>(&self, make: impl FnOnce(&BTreeMap<String, T>) -> R) -> Known<R> {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match &inner.blind {
+            Some(reason) => Known::unknown(reason),
+            None => Known::Known(make(&inner.items)),
+        }
+    }
+}
+
+fn key<K: Resource>(object: &K) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}
+
+/// Why a watch does not work, without what changes from one attempt to the next.
+fn reason(error: &watcher::Error) -> String {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            Some(status.message.clone())
+        }
+        watcher::Error::WatchError(status) => Some(status.message.clone()),
+        _ => None,
+    };
+    status.unwrap_or_else(|| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(name: &str, value: &str) -> ConfigMap {
+        let map = json!({"metadata": {"name": name}, "data": {"k": value}});
+        serde_json::from_value(map).unwrap()
+    }
+
+    fn keep(map: &ConfigMap) -> Option<String> {
+        map.data.as_ref()?.get("k").filter(|value| *value != "no").cloned()
+    }
+
+    fn shelf() -> Shelf<String> {
+        Shelf(Arc::new(RwLock::new(Inner {
+            items: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            blind: Some("not yet".into()),
+            revision: 0,
+        })))
+    }
+
+    #[test]
+    fn a_shelf_without_a_view_says_why_and_never_that_it_is_empty() {
+        let shelf = shelf();
+        assert_eq!(shelf.read(BTreeMap::len), Known::unknown("not yet"));
+        let forbidden = kube::core::Status::failure("configmaps is forbidden", "Forbidden");
+        let refused = watcher::Error::WatchError(Box::new(forbidden));
+        assert!(shelf.take::<ConfigMap>(Err(refused), keep, PartialEq::ne), "the reason is news");
+        assert_eq!(shelf.read(BTreeMap::len), Known::unknown("configmaps is forbidden"));
+        shelf.take::<ConfigMap>(Ok(watcher::Event::Init), keep, PartialEq::ne);
+        assert!(shelf.take::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne));
+        assert_eq!(shelf.read(BTreeMap::len), Known::Known(0));
+    }
+
+    #[test]
+    fn only_what_changes_what_is_kept_is_news() {
+        let shelf = shelf();
+        shelf.take(Ok(watcher::Event::InitApply(map("a", "1"))), keep, PartialEq::ne);
+        shelf.take::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne);
+        let before = shelf.revision();
+        assert!(!shelf.take(Ok(watcher::Event::Apply(map("a", "1"))), keep, PartialEq::ne));
+        assert!(!shelf.take(Ok(watcher::Event::Apply(map("b", "no"))), keep, PartialEq::ne));
+        assert_eq!(shelf.revision(), before);
+        assert!(
+            shelf.take(Ok(watcher::Event::Apply(map("a", "no"))), keep, PartialEq::ne),
+            "it goes"
+        );
+        assert_eq!(shelf.read(BTreeMap::len), Known::Known(0));
+        assert!(shelf.revision() > before);
+    }
+}

@@ -1,0 +1,127 @@
+//! One vCenter, as the checks see it.
+
+use std::collections::BTreeSet;
+
+use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter};
+use jiff::Timestamp;
+use vsphere::{AboutInfo, Client, Error, LoginRefusal};
+
+use super::audit::Audit;
+
+/// What a VsphereCloudConfig says of a vCenter.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) secret: String,
+    pub(super) user: String,
+    pub(super) datacenters: BTreeSet<String>,
+    pub(super) since: Timestamp,
+}
+
+impl Described {
+    fn vcenter(self) -> Vcenter {
+        Vcenter {
+            name: self.name,
+            address: self.address,
+            secret: self.secret,
+            user: self.user,
+            datacenters: self.datacenters,
+            since: self.since,
+            ..Vcenter::default()
+        }
+    }
+
+    /// A vCenter that has let us in. Without an audit, what only an audit tells is unknown.
+    pub(super) fn connected(
+        self,
+        client: &Client,
+        mut inventory: Known<Inventory>,
+        audit: Option<&Audit>,
+    ) -> Vcenter {
+        let mut vcenter = self.vcenter();
+        vcenter.login = Login::Accepted.into();
+        vcenter.about = match client.about() {
+            Ok(about) => self::about(&about),
+            Err(error) => Known::unknown(&error.story()),
+        };
+        if let Some(audit) = audit {
+            vcenter.tls = audit.doorstep.tls.clone();
+            vcenter.clock_ahead = audit.doorstep.clock_ahead.clone();
+            vcenter.sessions = audit.sessions.clone();
+            vcenter.services.clone_from(&audit.services);
+            vcenter.grants = audit.grants.clone();
+            vcenter.tasks = audit.tasks.clone();
+            if let Some(inventory) = inventory.get_mut() {
+                inventory.tags = audit.tags.clone();
+                inventory.policies = audit.policies.clone();
+                inventory.file_service = audit.file_service.clone();
+            }
+        }
+        vcenter.inventory = inventory;
+        vcenter
+    }
+
+    /// A vCenter that cannot be tried, or has not been yet.
+    pub(super) fn untried(self, reason: &str) -> Vcenter {
+        let mut vcenter = self.vcenter();
+        vcenter.inventory = Known::unknown(reason);
+        vcenter.about = Known::unknown(reason);
+        vcenter.clock_ahead = Known::unknown(reason);
+        vcenter.grants = Known::unknown(reason);
+        vcenter.tasks = Known::unknown(reason);
+        vcenter.tls = Known::unknown(reason);
+        vcenter.login = Known::unknown(reason);
+        vcenter
+    }
+
+    /// A vCenter that does not let us in, or is away. What was seen of it last may still be shown.
+    pub(super) fn failed(self, error: &Error) -> Vcenter {
+        let story = error.story();
+        let mut vcenter = self.untried(&story);
+        match error {
+            Error::Unresolvable { .. } | Error::BadAddress { .. } => {
+                vcenter.reach = Reach::NoSuchName { reason: story };
+            }
+            Error::NotTls { .. } | Error::NotVcenter { .. } | Error::Esxi { .. } => {
+                vcenter.reach = Reach::NotAVcenter { reason: story };
+            }
+            Error::Certificate { refused, .. } => {
+                vcenter.tls = Tls {
+                    distrusted: Some(refused.to_string()),
+                    expires: Timestamp::MAX,
+                    outdated: None,
+                    thumbprint: refused.seen.to_string(),
+                }
+                .into();
+            }
+            Error::LoginRefused { reason, .. } => {
+                let reason_text = reason.to_string();
+                vcenter.login = match reason {
+                    LoginRefusal::Locked => Login::Locked { reason: reason_text },
+                    _ => Login::Refused { reason: reason_text },
+                }
+                .into();
+            }
+            Error::NoSuchDatacenter { existing, .. } => {
+                let names = existing.iter().filter_map(|path| path.rsplit('/').next());
+                vcenter.only_datacenters = Some(names.map(str::to_owned).collect());
+                vcenter.login = Login::Accepted.into();
+            }
+            error if error.is_transient() => vcenter.reach = Reach::NoAnswer { reason: story },
+            // It answers, and something else is wrong; whoever needs the answer says what.
+            _ => {}
+        }
+        vcenter
+    }
+}
+
+fn about(about: &AboutInfo) -> Known<About> {
+    match about.version.parse() {
+        Ok(version) => Known::Known(About {
+            version,
+            instance_uuid: about.instance_uuid.clone().unwrap_or_default(),
+        }),
+        Err(reason) => Known::Unknown { reason },
+    }
+}

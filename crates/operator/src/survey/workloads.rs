@@ -1,0 +1,281 @@
+//! The drivers as they run, as the checks see them.
+
+use std::{borrow::Borrow, collections::BTreeMap};
+
+use catalog::Driver as Which;
+use health::facts::{Container, Driver, Event, Pod, Version, Waiting, Workload};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::{ContainerStatus, Pod as SeenPod, PodTemplateSpec},
+};
+use kube::ResourceExt;
+
+use super::cluster::Warning;
+use crate::{facts::ObjectId, names, observe};
+
+/// How long a pod may take to become ready before it is missed.
+const PATIENCE: i64 = 120;
+/// Reasons a container waits that are no fault yet.
+const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// A Deployment or DaemonSet of a driver, with what the driver's facts are made from.
+pub(super) struct Part {
+    pub(super) id: ObjectId,
+    pub(super) driver: Which,
+    labelled: bool,
+    version: Option<Version>,
+    images: Vec<(String, String)>,
+    topology: Option<bool>,
+    desired: i32,
+    ready: i32,
+    current: bool,
+}
+
+impl Part {
+    pub(super) fn of_daemon_set(set: &DaemonSet) -> Option<Self> {
+        let template = set.spec.as_ref().map(|spec| &spec.template);
+        let status = set.status.clone().unwrap_or_default();
+        let counts = (status.desired_number_scheduled, status.number_ready);
+        let current = status.observed_generation >= set.metadata.generation
+            && status.updated_number_scheduled.unwrap_or(0) >= status.desired_number_scheduled;
+        Self::of("DaemonSet", set, template, counts, current)
+    }
+
+    pub(super) fn of_deployment(deployment: &Deployment) -> Option<Self> {
+        let template = deployment.spec.as_ref().map(|spec| &spec.template);
+        let status = deployment.status.clone().unwrap_or_default();
+        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+        let current = status.observed_generation >= deployment.metadata.generation
+            && status.updated_replicas.unwrap_or(0) >= wanted;
+        let counts = (wanted, status.ready_replicas.unwrap_or(0));
+        Self::of("Deployment", deployment, template, counts, current)
+    }
+
+    fn of(
+        kind: &str,
+        object: &impl ResourceExt,
+        template: Option<&PodTemplateSpec>,
+        (desired, ready): (i32, i32),
+        current: bool,
+    ) -> Option<Self> {
+        let (driver, _) = observe::part(kind, object, template)?;
+        let version = observe::version(object.labels(), template);
+        let spec = template.and_then(|template| template.spec.as_ref());
+        let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let provisioner = containers.iter().find(|container| container.name == "csi-provisioner");
+        let arguments = provisioner.and_then(|container| container.args.as_ref());
+        let gate = arguments.into_iter().flatten().find_map(|argument| {
+            let gates = argument.strip_prefix("--feature-gates=")?;
+            gates.split(',').find_map(|gate| gate.strip_prefix("Topology="))
+        });
+        Some(Self {
+            id: ObjectId {
+                api_version: "apps/v1".into(),
+                kind: kind.into(),
+                namespace: object.namespace().unwrap_or_default(),
+                name: object.name_any(),
+            },
+            driver,
+            labelled: observe::is_labelled(object.labels()),
+            version: version.and_then(|version| version.parse().ok()),
+            images: containers
+                .iter()
+                .map(|c| (c.name.clone(), c.image.clone().unwrap_or_default()))
+                .collect(),
+            topology: gate.map(|value| value.eq_ignore_ascii_case("true")),
+            desired,
+            ready,
+            current,
+        })
+    }
+}
+
+/// What stands around the drivers.
+pub(super) struct Around<'a, P: Borrow<SeenPod>> {
+    pub(super) now: Timestamp,
+    pub(super) pods: &'a [P],
+    pub(super) warnings: &'a [Warning],
+    /// Drivers whose release is being rolled out and still has time.
+    pub(super) changing: &'a dyn Fn(Which) -> bool,
+}
+
+/// One driver from its parts; none if there are none. Of two installs the one that is VDO's is taken,
+/// else the first.
+pub(super) fn driver<P: Borrow<SeenPod>>(
+    which: Which,
+    parts: &[Part],
+    around: &Around<'_, P>,
+) -> Option<Driver> {
+    let own: Vec<&Part> = parts.iter().filter(|part| part.driver == which).collect();
+    let home = own.iter().find(|part| part.labelled).or(own.first())?;
+    let namespace = home.id.namespace.clone();
+    let labelled = home.labelled;
+    let together =
+        own.iter().filter(|part| part.id.namespace == namespace && part.labelled == labelled);
+    let changing = (around.changing)(which);
+    let together: Vec<&&Part> = together.collect();
+    let provisioner = together.iter().flat_map(|part| &part.images);
+    let provisioner = provisioner.filter(|(name, _)| name == "csi-provisioner");
+    Some(Driver {
+        name: which.to_string(),
+        version: together.iter().find_map(|part| part.version),
+        upstream: !together.iter().any(|part| is_ours(part)),
+        workloads: together.iter().map(|part| workload(part, changing, around)).collect(),
+        provisioner_topology: together.iter().find_map(|part| part.topology),
+        provisioner: provisioner.map(|(_, image)| image).find_map(|image| tag(image)),
+        features: BTreeMap::new().into(),
+        registered: true,
+        namespace,
+        ..Driver::default()
+    })
+}
+
+/// Whether a part runs the drivers of this project, not those of the Kubernetes project.
+fn is_ours(part: &Part) -> bool {
+    part.images.iter().any(|(_, image)| image.contains("/vdo"))
+}
+
+fn tag(image: &str) -> Option<Version> {
+    image.split('@').next()?.rsplit_once(':')?.1.parse().ok()
+}
+
+/// Names of driver workloads that do not belong to the one [`driver`] describes.
+pub(super) fn others(parts: &[Part]) -> Vec<String> {
+    let mut others = Vec::new();
+    for which in [Which::Cpi, Which::Csi] {
+        let own: Vec<&Part> = parts.iter().filter(|part| part.driver == which).collect();
+        let Some(home) = own.iter().find(|part| part.labelled).or(own.first()) else { continue };
+        let elsewhere = own.iter().filter(|part| {
+            part.id.namespace != home.id.namespace || part.labelled != home.labelled
+        });
+        others.extend(elsewhere.map(|part| format!("{}/{}", part.id.namespace, part.id.name)));
+    }
+    others
+}
+
+fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_, P>) -> Workload {
+    let id = &part.id;
+    let pods = around.pods.iter().map(Borrow::borrow).filter(|pod| {
+        pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
+            && observe::belongs_to(pod, &id.kind, &id.name)
+    });
+    let mut unready: Vec<(&SeenPod, Pod)> = pods
+        .map(|pod| (pod, self::pod(pod, around.warnings)))
+        .filter(|(_, pod)| !pod.ready)
+        .collect();
+    unready.sort_by(|a, b| a.1.name.cmp(&b.1.name));
+    let young = |(seen, pod): &(&SeenPod, Pod)| {
+        let age = around.now.as_second() - unready_since(seen).as_second();
+        age < PATIENCE
+            && pod.containers.iter().all(|c| c.waiting.is_none())
+            && pod.unschedulable.is_none()
+    };
+    let starting = !unready.is_empty() && unready.iter().all(young);
+    let refused = around.warnings.iter().find(|warning| {
+        warning.event.reason == "FailedCreate"
+            && warning.object.starts_with(&format!("{}/{}", id.namespace, id.name))
+            && part.ready < part.desired
+    });
+    let mut pods: Vec<Pod> = unready.into_iter().map(|(_, pod)| pod).collect();
+    pods.extend(moved(part));
+    Workload {
+        kind: id.kind.clone(),
+        name: id.name.clone(),
+        desired: u32::try_from(part.desired).unwrap_or_default(),
+        ready: u32::try_from(part.ready).unwrap_or_default(),
+        changing: changing || !part.current || starting,
+        refused: refused.map(|warning| warning.event.message.clone()),
+        pods,
+    }
+}
+
+/// The images of the template, as if of a pod: one that was moved is worth a word while it still runs.
+fn moved(part: &Part) -> Option<Pod> {
+    let gone = part.images.iter().filter(|(_, image)| image.starts_with("gcr.io/"));
+    let containers: Vec<Container> = gone
+        .map(|(name, image)| Container {
+            name: name.clone(),
+            image: image.clone(),
+            ..Container::default()
+        })
+        .collect();
+    let name = part.id.name.clone();
+    (!containers.is_empty()).then(|| Pod { name, ready: true, containers, ..Pod::default() })
+}
+
+/// Since when a pod is not ready.
+fn unready_since(pod: &SeenPod) -> Timestamp {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+    let since = ready.next().and_then(|condition| condition.last_transition_time.as_ref());
+    let created = pod.metadata.creation_timestamp.as_ref();
+    since.or(created).map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+}
+
+fn pod(seen: &SeenPod, warnings: &[Warning]) -> Pod {
+    let status = seen.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is = |kind: &str, answer: &str| {
+        conditions.iter().find(|c| c.type_ == kind && c.status == answer)
+    };
+    let statuses = status.and_then(|status| status.container_statuses.as_deref());
+    let name = seen.name_any();
+    let object = format!("{}/{name}", seen.namespace().unwrap_or_default());
+    let events = warnings.iter().filter(|w| w.kind == "Pod" && w.object == object);
+    let unscheduled = is("PodScheduled", "False");
+    Pod {
+        node: status
+            .and_then(|status| status.nominated_node_name.clone())
+            .or_else(|| seen.spec.as_ref().and_then(|spec| spec.node_name.clone())),
+        ready: is("Ready", "True").is_some(),
+        unschedulable: unscheduled.map(|condition| {
+            condition.message.clone().unwrap_or_else(|| "the scheduler gives no reason".to_owned())
+        }),
+        containers: statuses.unwrap_or_default().iter().map(container).collect(),
+        events: events.map(|w| w.event.clone()).take(3).collect::<Vec<Event>>(),
+        name,
+    }
+}
+
+fn container(status: &ContainerStatus) -> Container {
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let waiting = waiting.filter(|waiting| {
+        !STARTING.contains(&waiting.reason.as_deref().unwrap_or("ContainerCreating"))
+    });
+    let ended = [&status.last_state, &status.state].into_iter().flatten();
+    let ended = ended.filter_map(|state| state.terminated.as_ref());
+    let words = ended.filter_map(|ended| ended.message.as_deref()).next_back().unwrap_or_default();
+    Container {
+        name: status.name.clone(),
+        image: status.image.clone(),
+        waiting: waiting.map(|waiting| Waiting {
+            reason: waiting.reason.clone().unwrap_or_default(),
+            message: waiting.message.clone().unwrap_or_default(),
+        }),
+        restarts: u32::try_from(status.restart_count).unwrap_or_default(),
+        last_lines: words
+            .lines()
+            .rev()
+            .take(20)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect(),
+    }
+}
+
+/// The ConfigMap with the storage driver's feature switches.
+pub(super) const FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
+/// What the storage driver needs to be defined.
+pub(super) const DEFINITIONS: [&str; 1] = ["csinodetopologies.cns.vmware.com"];
+/// The label that says what pods a namespace lets in.
+pub(super) const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+/// The Secret with the configuration of a driver.
+pub(super) fn secret_of(which: Which) -> &'static str {
+    match which {
+        Which::Cpi => names::CPI_SECRET,
+        Which::Csi => names::CSI_SECRET,
+    }
+}
