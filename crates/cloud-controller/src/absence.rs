@@ -10,11 +10,13 @@
 //!    folder would not see the machine registered there anew;
 //! 4. every vCenter is asked for all its machines, in all datacenters, and none has one of the node's
 //!    uuids;
-//! 5. every vCenter is still followed.
+//! 5. that folder lists no machine that may not be seen: it could be the one, registered anew and
+//!    hidden while nobody looked;
+//! 6. every vCenter is still followed.
 
 use tokio::time::Instant;
 use vsphere::{
-    InstanceUuid, MoRef,
+    InstanceUuid, Kind, MoRef,
     inventory::{Absence, Gone, Lookup, Standing as Word, Tree},
 };
 
@@ -45,7 +47,7 @@ async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
     let member = fleet.member(&place.vcenter).ok_or_else(|| {
         format!("its machine was {place}, and that vCenter is not configured any more")
     })?;
-    let gone = gone(&member, &place, folder).await?;
+    let (gone, folder) = gone(&member, &place, folder).await?;
     // A machine registered anew is in no list that is older than its old reference's end.
     let since = Instant::now();
     let instance = record.as_ref().and_then(Record::instance_uuid);
@@ -58,6 +60,9 @@ async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
                 "its machine {place} is gone, but {} has one with its uuid: {other}",
                 member.name()
             ));
+        }
+        if let (Some(folder), true) = (&folder, *member.name() == place.vcenter) {
+            nothing_is_hidden(&member, folder, &everything).await?;
         }
     }
     whole(fleet)?;
@@ -100,12 +105,45 @@ fn last_seen(
     })
 }
 
-/// vCenter's word that the machine does not exist.
-async fn gone(member: &Member, place: &Place, folder: Option<MoRef>) -> Result<Gone, String> {
+/// The folder of the machine lists none that is not in the list of all machines.
+async fn nothing_is_hidden(
+    member: &Member,
+    folder: &MoRef,
+    everything: &Tree,
+) -> Result<(), String> {
+    let silent = |why: String| format!("{} cannot be asked: {why}", member.name());
+    let client = member.client().ok_or_else(|| silent("it was never connected".into()))?;
+    let listed = client.listed_in(folder).await.map_err(|error| silent(error.story()))?;
+    let is_machine = |object: &&MoRef| object.kind == Kind::VirtualMachine;
+    let unseen: Vec<MoRef> = listed
+        .iter()
+        .filter(is_machine)
+        .filter(|machine| everything.get(machine).is_none())
+        .cloned()
+        .collect();
+    // What ended a moment ago may still be listed.
+    let answers = client.ask_for(&unseen).await;
+    let hidden = answers.iter().find(|(_, word)| !matches!(word, Word::Absent(Absence::Gone(_))));
+    hidden.map_or(Ok(()), |(machine, _)| {
+        Err(format!(
+            "the folder of its machine holds one that the controller's user may not see ({} {}), which may be \
+             it: give the user the role ReadOnly on the folder",
+            member.name(),
+            machine.id
+        ))
+    })
+}
+
+/// vCenter's word that the machine does not exist, and the folder it stood in, if that exists.
+async fn gone(
+    member: &Member,
+    place: &Place,
+    folder: Option<MoRef>,
+) -> Result<(Gone, Option<MoRef>), String> {
     let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
     let mut questions = vec![place.machine.clone()];
     questions.extend(folder.iter().cloned());
-    let mut gone = None;
+    let (mut gone, mut stands) = (None, None);
     for (object, word) in client.ask_for(&questions).await {
         let is_machine = object == place.machine;
         match word {
@@ -113,7 +151,8 @@ async fn gone(member: &Member, place: &Place, folder: Option<MoRef>) -> Result<G
             Word::Present if is_machine => {
                 return Err(format!("its machine {place} exists, outside of what is watched"));
             }
-            Word::Present | Word::Absent(Absence::Gone(_)) => {}
+            Word::Present => stands = Some(object),
+            Word::Absent(Absence::Gone(_)) => {}
             Word::Absent(Absence::Invisible { .. }) => {
                 let what = if is_machine { "its machine" } else { "the folder of its machine" };
                 return Err(format!(
@@ -126,7 +165,9 @@ async fn gone(member: &Member, place: &Place, folder: Option<MoRef>) -> Result<G
             }
         }
     }
-    gone.ok_or_else(|| format!("{} could not say whether {place} exists", member.name()))
+    let gone =
+        gone.ok_or_else(|| format!("{} could not say whether {place} exists", member.name()));
+    Ok((gone?, stands))
 }
 
 /// A machine with one of the node's uuids.

@@ -176,3 +176,34 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
     }
     stage.node("n-6").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node() {
+    let all = [Vm::named("node-1"), Vm::named("node-2")];
+    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
+    stage.add_nodes(&all).await;
+    let flags = ["--leader-elect=false", "--node-deletion-delay=100ms"];
+    let ccm = stage.controller("", &flags);
+    stage.initialised("node-1", &ccm).await;
+    stage.initialised("node-2", &ccm).await;
+    drop(ccm);
+    let old = record(&stage.node("node-1").await);
+    // Its old reference is gone for good, its new one may not be seen: no uuid says that it exists.
+    stage.vcenter.reregister_vm("/DC0/vm/node-1").await;
+    stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/node-1")).await;
+    stage.vcenter.destroy_vm("/DC0/vm/node-2").await;
+    for name in ["node-1", "node-2"] {
+        stage.nodes.set_ready(name, false).await;
+    }
+    let ccm = stage.controller("", &flags);
+    let text = stage.event("node-1", "MachineUncertain").await;
+    assert!(text.contains("holds one that the controller's user may not see"), "{text}");
+    stage.settle(&ccm, "marker").await;
+    assert!(stage.api().get_opt("node-1").await.unwrap().is_some());
+    // Seen again and really destroyed, both go.
+    stage.vcenter.permit(&Permission::new(USER, "reader", "/DC0/vm/node-1")).await;
+    stage.until("its new reference is on record", "node-1", |node| record(node) != old).await;
+    stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
+    stage.until_deleted("node-1").await;
+    stage.until_deleted("node-2").await;
+}

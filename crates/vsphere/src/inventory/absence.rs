@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use super::model::Object;
 use crate::client::Client;
 use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
-use crate::collector::{Found, retrieve};
+use crate::collector::{Found, managed, retrieve};
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::soap::FaultKind;
@@ -80,7 +80,36 @@ pub enum Standing {
     Absent(Absence),
 }
 
+managed! {
+    /// What stands in a folder.
+    struct Content of Folder {
+        /// The list.
+        LIST {
+            /// The list.
+            children: Box<[MoRef]> = "childEntity",
+        }
+    }
+}
+
 impl Client {
+    /// What a folder lists, whether or not this user may see each of it: whoever finds something here
+    /// that is in no tree of his knows that something is hidden from him.
+    pub async fn listed_in(&self, folder: &MoRef) -> Result<Vec<MoRef>, Error> {
+        let spec = FilterSpec {
+            properties: vec![PropertySpec::new("Folder", Content::LIST.iter().copied())],
+            objects: vec![ObjectSpec::just(folder.clone())],
+            missing_is_fine: false,
+        };
+        let mut all = Vec::new();
+        for found in retrieve::<Content>(self, &spec, None).await? {
+            if let Some(missing) = found.missing.into_iter().next() {
+                return Err(self.wire().fault("childEntity", missing.fault));
+            }
+            all.extend(found.value.and_then(|content| content.children).unwrap_or_default());
+        }
+        Ok(all)
+    }
+
     /// Asks vCenter whether these objects exist. One call for those that do; one each for the
     /// others, because only a refusal that names an object proves anything about it.
     ///
