@@ -109,17 +109,24 @@ async fn a_web_page_a_redirect_and_an_error_page_are_not_a_vcenter() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_error_page_of_a_load_balancer_is_a_vcenter_that_is_not_available() {
-    let page = answer(
-        "503 Service Unavailable",
-        "text/html",
-        "<html><h1>503 no healthy upstream</h1></html>",
-    );
-    let server = WebServer::start(move |_| page.clone());
-    let limits = Limits { attempts: 2, ..quick() };
-    let builder =
-        to(&server.address.to_string()).trust(Trust::CaBundle(server.ca_pem)).limits(limits);
-    let (error, story) = refused(builder).await;
-    assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{story}");
+    for (asked, understood) in [
+        ("", None),
+        ("retry-after: 7\r\n", Some(Duration::from_secs(7))),
+        // The clocks would have to agree.
+        ("retry-after: Wed, 21 Oct 2026 07:28:00 GMT\r\n", None),
+    ] {
+        let page = "<html><h1>503 no healthy upstream</h1></html>";
+        let page = format!(
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/html\r\n{asked}\
+             content-length: {}\r\nconnection: close\r\n\r\n{page}",
+            page.len()
+        );
+        let server = WebServer::start(move |_| page.clone().into_bytes());
+        let builder = to(&server.address.to_string()).trust(Trust::CaBundle(server.ca_pem));
+        let (error, story) = refused(builder).await;
+        let Error::Unavailable { status: 503, retry_after, .. } = error else { panic!("{story}") };
+        assert_eq!(retry_after, understood, "{asked}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -82,7 +82,7 @@ async fn pages_are_put_together() {
 async fn a_change_is_not_repeated_when_nobody_knows_whether_it_was_done() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
-        let limits = Limits { call: Duration::from_secs(2), ..quick() };
+        let limits = Limits { call: Duration::from_secs(5), ..quick() };
         let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
         let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
         let root = client.root_folder().unwrap();
@@ -138,7 +138,7 @@ async fn a_change_is_not_repeated_when_nobody_knows_whether_it_was_done() {
 async fn a_stall_ends_in_time_and_holds_nobody_else_up() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(3).version(version)).await;
-        let limits = Limits { call: Duration::from_secs(5), attempts: 1, ..quick() };
+        let limits = Limits { call: Duration::from_secs(8), attempts: 1, ..quick() };
         let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
         vcenter.fault(Fault::on("FetchUserPrivilegeOnEntities").hangs()).await;
         let root = client.root_folder().unwrap();

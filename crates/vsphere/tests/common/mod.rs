@@ -31,9 +31,9 @@ pub(crate) fn has_api(version: &str) -> bool {
 /// Limits for a vCenter on this machine: failures are noticed soon.
 pub(crate) fn quick() -> Limits {
     Limits {
-        connect: Duration::from_secs(2),
-        call: Duration::from_secs(10),
-        idle: Duration::from_secs(5),
+        connect: Duration::from_secs(5),
+        call: Duration::from_secs(30),
+        idle: Duration::from_secs(15),
         wait: Duration::from_secs(1),
         pause: Duration::from_millis(20),
         longest_pause: Duration::from_millis(200),
