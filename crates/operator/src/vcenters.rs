@@ -415,7 +415,7 @@ async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
         let asked = question.wait_for(Option::is_some).await.ok().and_then(|asked| asked.clone());
         let Some(asked) = asked else { return std::future::pending().await };
         let sights = Sights::of(&inventory.view(), &asked.machines);
-        let audit = survey::audit(client, &sights, &asked).await;
+        let audit = Box::pin(survey::audit(client, &sights, &asked)).await;
         let mut news = false;
         told.known.send_modify(|now| {
             let same = now.audit.as_ref().is_some_and(|before| before.says_the_same_as(&audit));

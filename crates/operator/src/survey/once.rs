@@ -77,7 +77,7 @@ pub async fn once(cluster: Option<&Client>, vcenters: Vec<Target>, wish: Option<
     let mut audits = BTreeMap::new();
     for target in vcenters {
         let name = target.name.clone();
-        let (vcenter, audit) = look_at_vcenter(target, &facts, &seen).await;
+        let (vcenter, audit) = Box::pin(look_at_vcenter(target, &facts, &seen)).await;
         audits.extend(audit.map(|audit| (name.clone(), audit)));
         facts.vcenters.insert(name, vcenter);
     }
@@ -387,7 +387,7 @@ async fn look_at_vcenter(target: Target, facts: &Facts, seen: &Seen) -> (Vcenter
         asked: String::new(),
     };
     let sights = Sights::of(&tree, &question.machines);
-    let audit = audit(&client, &sights, &question).await;
+    let audit = Box::pin(audit(&client, &sights, &question)).await;
     let inventory = inventory::inventory(&tree, |vm| concern.is_of_interest(vm));
     (described.connected(&client, inventory.into(), Some(&audit)), Some(audit))
 }
