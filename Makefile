@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static test test-fast lint generate generate-check bench soak fuzz sandbox peers peers-status prerequisites clean
+.PHONY: help build static test test-fast lint generate generate-check bench health-seconds soak fuzz sandbox peers peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ generate-check: ## Fail if a generated file differs from what `make generate` wr
 
 bench: prerequisites peers ## Measure, beside the programs we replace
 	@scripts/bench $(ARGS)
+
+health-seconds: prerequisites peers ## Measure how soon faults are named on a running cluster
+	@scripts/health-seconds
 
 soak: prerequisites peers ## Run the long seeded campaigns
 	VDO_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --profile soak --workspace --test '*campaign*' -- --nocapture
