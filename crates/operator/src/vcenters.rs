@@ -446,7 +446,7 @@ async fn until(
     is: impl FnMut(&Option<Question>) -> bool,
 ) {
     if question.wait_for(is).await.is_err() {
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
 }
 
