@@ -226,6 +226,13 @@ impl Product {
     }
 }
 
+/// What somebody would have to do something about: that the administrator may do more than is needed is
+/// said too.
+fn troubles(findings: &[api::Finding]) -> Vec<api::Finding> {
+    let above = |finding: &&api::Finding| finding.severity > api::Severity::Info;
+    findings.iter().filter(above).cloned().collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_there_and_back() {
     let program = Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
@@ -242,7 +249,7 @@ async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_there_an
     let cpi = status.cpi.unwrap();
     assert_eq!(cpi.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
     assert_eq!(cpi.nodes_ready, Some(3));
-    assert_eq!(status.findings, []);
+    assert_eq!(troubles(&status.findings), []);
 
     // To upstream's. Its pods come to life when its process does.
     product.nodes.pods("cloud-provider-vsphere", Fate::Pending);
@@ -267,7 +274,7 @@ async fn one_field_chooses_the_controller_and_changing_it_is_an_upgrade_there_an
     product.nodes.pods("vdo-cloud-controller", Fate::Ready);
     let status = product.ready(Implementation::Rust).await;
     assert_eq!(status.cpi.unwrap().nodes_ready, Some(7));
-    assert_eq!(status.findings, []);
+    assert_eq!(troubles(&status.findings), []);
     assert!(!product.has_role("system:cloud-controller-manager").await, "pruned");
 
     for account in [OPERATOR, OURS, THEIRS] {

@@ -2,7 +2,7 @@
 
 use std::{borrow::Borrow, collections::BTreeMap};
 
-use catalog::Driver as Which;
+use catalog::{Driver as Which, Implementation};
 use health::facts::{Container, Driver, Event, Pod, Version, Waiting, Workload};
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -133,7 +133,8 @@ pub(super) fn driver<P: Borrow<SeenPod>>(
 
 /// Whether a part runs the drivers of this project, not those of the Kubernetes project.
 fn is_ours(part: &Part) -> bool {
-    part.images.iter().any(|(_, image)| image.contains("/vdo"))
+    let images = part.images.iter().filter_map(|(_, image)| image.parse::<catalog::Image>().ok());
+    images.map(|image| Implementation::of_image(&image.name)).any(|by| by == Implementation::Rust)
 }
 
 fn tag(image: &str) -> Option<Version> {
