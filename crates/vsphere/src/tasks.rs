@@ -97,32 +97,39 @@ pub(crate) struct Tasks {
 
 #[derive(Debug, Default)]
 struct Shared {
-    waiting: Mutex<HashMap<MoRef, watch::Sender<Known>>>,
+    waiting: Mutex<Waiting>,
     /// Somebody new is waiting.
     more: Notify,
 }
 
+#[derive(Debug, Default)]
+struct Waiting {
+    tasks: HashMap<MoRef, watch::Sender<Known>>,
+    /// Why nobody looks any more, and never will.
+    closed: Option<Error>,
+}
+
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, HashMap<MoRef, watch::Sender<Known>>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets tasks that nobody waits for any more; returns the others.
     fn wanted(&self) -> Vec<MoRef> {
-        let mut waiting = self.lock();
-        waiting.retain(|_, sender| !sender.is_closed());
-        waiting.keys().cloned().collect()
+        let tasks = &mut self.lock().tasks;
+        tasks.retain(|_, sender| !sender.is_closed());
+        tasks.keys().cloned().collect()
     }
 
     /// Tells everybody who waits that nobody looks any more.
     fn give_up(&self, error: &Error) {
-        for (_, sender) in self.lock().drain() {
+        for (_, sender) in self.lock().tasks.drain() {
             sender.send_replace(Known::Unwatched(Box::new(error.clone())));
         }
     }
 
     fn learn(&self, task: &MoRef, known: Known) {
-        let mut waiting = self.lock();
+        let waiting = &mut self.lock().tasks;
         let ended = !matches!(known, Known::Running(_));
         if let Some(sender) = waiting.get(task) {
             sender.send_if_modified(|now| {
@@ -144,7 +151,12 @@ impl Client {
         let tasks = self.tasks();
         let known = {
             let mut waiting = tasks.shared.lock();
+            if let Some(error) = &waiting.closed {
+                let known = watch::channel(Known::Unwatched(Box::new(error.clone()))).1;
+                return Task { client: self.clone(), reference, method, known };
+            }
             let sender = waiting
+                .tasks
                 .entry(reference.clone())
                 .or_insert_with(|| watch::channel(Known::Running(0)).0);
             sender.subscribe()
@@ -166,8 +178,10 @@ impl Client {
 }
 
 impl Tasks {
-    /// Ends the waiting of everybody, because of `error`.
+    /// Ends the waiting of everybody, also of those who come later, because of `error`.
     pub(crate) fn stop(&self, error: &Error) {
+        // First: whoever comes now must not count on a watcher that is about to end.
+        self.shared.lock().closed = Some(error.clone());
         self.runner.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         self.shared.give_up(error);
     }

@@ -9,7 +9,7 @@ use common::{counted, on_every_release};
 use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser};
 use vsphere::inventory::{Selection, Vm};
 use vsphere::vm::VmChange;
-use vsphere::{Credentials, Error, FaultKind};
+use vsphere::{Credentials, Error, FaultKind, Task};
 
 fn vms() -> Selection {
     Selection::new().vms(&[Vm::IDENTITY])
@@ -155,22 +155,26 @@ async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
         let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
         vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends()).await;
         let change = VmChange::default().option("guestinfo.x", "y");
-        // Longer than any test run: only what is told ends the wait.
-        let long = Duration::from_hours(1);
+        // Only what is told ends the wait.
+        let wait = async |task: Task| {
+            let told = task.wait(Duration::from_hours(1));
+            let told = tokio::time::timeout(Duration::from_mins(2), told).await;
+            told.expect("whoever waits is told").unwrap_err()
+        };
 
         let task = client.reconfigure(&vm, &change).await.unwrap();
         common::holds("it is watched", || counter.of("WaitForUpdatesEx") > 0).await;
         vcenter.set_user(&VcenterUser { password: "Other-2".to_owned(), ..user.clone() }).await;
         vcenter.expire_sessions("").await;
-        let error = task.wait(long).await.unwrap_err();
+        let error = wait(task).await;
         assert!(matches!(error, Error::LoginRefused { .. }), "{}", error.story());
 
         client.set_credentials(Credentials::new(user.name.as_str(), "Other-2")).await.unwrap();
         let task = client.reconfigure(&vm, &change).await.unwrap();
         let reference = task.reference().clone();
-        let (waited, ()) = tokio::join!(task.wait(long), client.shut_down());
-        let late = client.resume_task(reference).wait(long).await;
-        for error in [waited.unwrap_err(), late.unwrap_err()] {
+        let (waited, ()) = tokio::join!(wait(task), client.shut_down());
+        let late = wait(client.resume_task(reference)).await;
+        for error in [waited, late] {
             assert!(matches!(error, Error::ShutDown { .. }), "{}", error.story());
         }
     })
