@@ -175,4 +175,6 @@ pub fn allowed_extra_labels(labels: BTreeMap<String, String>) -> BTreeMap<String
 }
 
 #[cfg(test)]
+mod sync_node;
+#[cfg(test)]
 mod tests;

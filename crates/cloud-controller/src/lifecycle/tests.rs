@@ -1,7 +1,7 @@
 //! The cases of the Kubernetes node-lifecycle controller, and those it gets wrong.
 
 use super::*;
-use crate::testing::node;
+use crate::{model::UNINITIALIZED, testing::node};
 
 fn not_ready(name: &str) -> Node {
     Node { ready: false, ..node(name) }
@@ -74,19 +74,42 @@ async fn the_out_of_service_taint_comes_only_if_asked_for_and_goes_with_the_othe
 
 #[tokio::test]
 async fn a_node_goes_only_when_its_machine_is_proven_gone_and_it_is_not_ready() {
-    let gone = Standing::Gone(Proof::for_test());
-    let unsure = Standing::Uncertain("vCenter is away".into());
+    let gone = || Standing::Gone(Proof::for_test());
+    let unsure = || Standing::Uncertain("vCenter is away".into());
+    let deleting = || Node { deleting: true, ..not_ready("n") };
+    let waiting = || with(not_ready("n"), &[Taint::new(UNINITIALIZED, None, "NoSchedule")]);
     let policy = at_once();
-    assert_eq!(once(&not_ready("n"), &gone, &policy), Action::Delete(Proof::for_test()));
-    assert_eq!(once(&node("n"), &gone, &policy), Action::Leave, "its kubelet answers");
-    assert_eq!(once(&not_ready("n"), &unsure, &policy), Action::Leave);
-    assert_eq!(once(&not_ready("n"), &Standing::Present(None), &policy), Action::Leave);
-    let deleting = Node { deleting: true, ..not_ready("n") };
-    assert_eq!(once(&deleting, &gone, &policy), Action::Leave, "somebody else is at it");
-    let kept = Policy { skip_deletion: true, ..policy };
-    assert!(matches!(once(&not_ready("n"), &gone, &kept), Action::Hold(_, None)));
+    let skip = Policy { skip_deletion: true, ..policy };
     let none = Policy { most: 0, ..policy };
-    assert!(matches!(once(&not_ready("n"), &gone, &none), Action::Hold(_, None)));
+    for (what, node, standing, policy, expected) in [
+        ("gone and not ready", not_ready("n"), gone(), &policy, "delete"),
+        ("gone, but its kubelet answers", node("n"), gone(), &policy, "leave"),
+        (
+            "gone, tainted as shut down",
+            with(not_ready("n"), &[shutdown()]),
+            gone(),
+            &policy,
+            "delete",
+        ),
+        ("gone before it was initialised", waiting(), gone(), &policy, "delete"),
+        ("gone, and somebody else deletes it already", deleting(), gone(), &policy, "leave"),
+        ("nobody can say", not_ready("n"), unsure(), &policy, "leave"),
+        ("nobody can say, ready", node("n"), unsure(), &policy, "leave"),
+        ("there and on", not_ready("n"), Standing::Present(Some(Power::On)), &policy, "leave"),
+        ("there, power unknown", not_ready("n"), Standing::Present(None), &policy, "leave"),
+        ("there and off", not_ready("n"), Standing::Present(Some(Power::Off)), &policy, "taint"),
+        ("gone, deletion is to be skipped", not_ready("n"), gone(), &skip, "hold"),
+        ("gone, none may be deleted", not_ready("n"), gone(), &none, "hold"),
+    ] {
+        let action = match once(&node, &standing, policy) {
+            Action::Delete(_) => "delete",
+            Action::Leave => "leave",
+            Action::SetTaints(_) => "taint",
+            Action::Hold(_, None) => "hold",
+            other => panic!("{what}: {other:?}"),
+        };
+        assert_eq!(action, expected, "{what}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
