@@ -4,7 +4,11 @@
 //! would start the operator or the cloud controller, a hand of this test starts the very program as a
 //! process, with the rights and the configuration the pod would have.
 
-use std::{process::Output, time::Duration};
+use std::{
+    fs::{self, File},
+    process::{ExitStatus, Output, Stdio},
+    time::Duration,
+};
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::Api;
@@ -104,6 +108,8 @@ impl Reader {
         let folders = [kubectl.parent().unwrap().to_owned(), programs::folder().to_owned()];
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = folders.into_iter().chain(std::env::split_paths(&path));
+        // Into files: whoever does not come to an end has told something all the same.
+        let [out, log] = ["typed.out", "typed.log"].map(|name| self.desk.path().join(name));
         let run = Command::new("bash")
             .args(["-c", &script])
             .current_dir(self.desk.path())
@@ -111,10 +117,18 @@ impl Reader {
             .env("KUBECONFIG", self.plane.kubeconfig())
             .env("HOME", self.desk.path())
             .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(File::create(&out).unwrap())
+            .stderr(File::create(&log).unwrap())
             .kill_on_drop(true)
-            .output();
+            .status();
         let ended = time::timeout(PATIENCE, run).await;
-        ended.unwrap_or_else(|_| panic!("still runs after {PATIENCE:?}:\n{script}")).unwrap()
+        let [stdout, stderr] = [out, log].map(|file| fs::read(file).unwrap());
+        let Ok(status) = ended else {
+            let output = Output { status: ExitStatus::default(), stdout, stderr };
+            panic!("still runs after {PATIENCE:?}:\n{script}\n{}", shown(&output));
+        };
+        Output { status: status.unwrap(), stdout, stderr }
     }
 
     /// Types the commands of a transcript, and looks for what it shows: line by line, where `...` stands
