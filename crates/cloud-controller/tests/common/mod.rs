@@ -141,7 +141,7 @@ impl Stage {
     /// Waits for an event about a node.
     pub(crate) async fn event(&self, node: &str, reason: &str) -> String {
         let api = Api::<Event>::namespaced(self.plane.client(), "default");
-        eventually(&format!("the event {reason} about {node}"), 30, async || {
+        eventually(&format!("the event {reason} about {node}"), 60, async || {
             let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
             let about =
                 all.items.iter().filter(|e| e.involved_object.name.as_deref() == Some(node));
