@@ -43,7 +43,7 @@ use crate::text::{CatalogUrl, ObjectName, Span};
     .message("set matrixURL to fetch a catalog, or bundle to use one inside the cluster, not both"))]
 #[serde(rename_all = "camelCase")]
 pub struct CompatibilityConfigSpec {
-    /// Where to fetch the catalog from. What is fetched must be signed (`vdo-catalog sign`), with the
+    /// Where to fetch the catalog from. What is fetched must be signed (`vdoctl catalog sign`), with the
     /// key in `publicKey`. The JSON matrix of earlier VDO releases is understood too, signed the same
     /// way; unsigned, it belongs into `bundle`.
     ///
@@ -60,7 +60,7 @@ pub struct CompatibilityConfigSpec {
     pub poll: Option<Span>,
 
     /// Key to verify catalogs with: an ed25519 public key, in PEM or its 32 bytes in base64, as
-    /// `vdo-catalog keygen` prints it. VDO carries no key of its own yet, so fetched catalogs need one.
+    /// `vdoctl catalog keygen` prints it. VDO carries no key of its own yet, so fetched catalogs need one.
     ///
     /// Example: `-----BEGIN PUBLIC KEY-----…`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub struct CompatibilityConfigSpec {
 #[serde(rename_all = "camelCase")]
 pub struct CatalogBundle {
     /// ConfigMap in the namespace of this object, with the catalog under the key `catalog.yaml`: plain
-    /// or as the signed bundle `vdo-catalog sign` writes, or a matrix of earlier VDO releases. It needs
+    /// or as the signed bundle `vdoctl catalog sign` writes, or a matrix of earlier VDO releases. It needs
     /// no signature, since whoever may write it may write the drivers too; a bundle's is checked.
     pub config_map: ObjectName,
 }

@@ -10,6 +10,7 @@
 //!   condition   setting and reading conditions
 //!   finding     what is wrong, why, and what to do: one catalogue for every place that shows it
 //!   schema      the definitions as they are applied
+//!   check       an object against its definition, with the place of each mistake
 //!   samples     every common case as a value
 //! ```
 //!
@@ -19,6 +20,7 @@
 #![allow(unreachable_pub, reason = "the schema derive repeats each type inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "printer columns repeat their type")]
 
+pub mod check;
 pub mod compatibility_config;
 pub mod condition;
 pub mod finding;

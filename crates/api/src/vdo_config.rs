@@ -24,7 +24,7 @@ pub use operation::{
     Remedy, Repair, UpgradePolicy, UpgradeWindow, Upgrades, Weekday,
 };
 pub use status::{
-    DriverStatus, HealthSummary, NodeState, Phase, Plan, PlanState, PlanStep, StepState,
+    DriverStatus, Health, HealthSummary, NodeState, Phase, Plan, PlanState, PlanStep, StepState,
     VDOConfigStatus, VcenterVersion, Versions,
 };
 pub use storage_provider::{

@@ -23,6 +23,8 @@ pub mod model;
 pub mod path;
 pub mod read;
 mod template;
+#[cfg(feature = "cli")]
+pub mod tool;
 pub mod trust;
 pub mod version;
 pub mod why;

@@ -124,6 +124,11 @@ impl Catalogs {
         &self.left_out
     }
 
+    /// Whether one is being fetched.
+    pub fn is_fetching(&self) -> bool {
+        !self.fetching.is_empty()
+    }
+
     /// Why the one that was offered last is not in use.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()

@@ -216,7 +216,7 @@ fn full_text(error: &dyn std::error::Error) -> String {
 }
 
 /// What stays the same while the process runs.
-async fn surroundings(
+pub(crate) async fn surroundings(
     client: &Client,
     namespace: &str,
     patience: SignedDuration,

@@ -9,7 +9,13 @@
 //! ```
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
-//! would miss.
+//! would miss. Beside it, for whoever looks once, as `vdoctl` does:
+//!
+//! ```text
+//!   once     the same facts, gathered once       proof   one vCenter tried, before anything is written
+//!   writing  a user's objects compared, then written all or not at all
+//!   support  all that helps to help, without any secret
+//! ```
 
 pub mod act;
 pub mod catalogs;
@@ -19,8 +25,12 @@ pub mod facts;
 pub mod install;
 pub mod names;
 pub mod observe;
+pub mod once;
 pub mod plan;
+pub mod proof;
 pub mod record;
 pub mod report;
+pub mod support;
 pub mod survey;
 pub mod vcenters;
+pub mod writing;

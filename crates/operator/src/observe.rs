@@ -171,6 +171,20 @@ pub struct Observed {
     pub compatibility: Option<CompatibilityConfig>,
 }
 
+/// The drivers' workloads, by whoever installed them.
+pub(crate) fn workloads(
+    stores: &Stores,
+) -> BTreeMap<crate::facts::ObjectId, crate::facts::Workload> {
+    drivers::workloads(stores)
+}
+
+/// Of several VDOConfigs the one that is followed: the oldest; of two of the same second, the first by
+/// namespace and name.
+pub fn first(mut configs: Vec<VDOConfig>) -> Option<VDOConfig> {
+    configs.sort_by_key(|c| (c.creation_timestamp(), c.namespace(), c.name_any()));
+    configs.into_iter().next()
+}
+
 /// The oldest VDOConfig is followed; of two of the same second, the first by name. One that cannot
 /// be read is followed by nothing else: what it asks for is not known, and what runs is left alone.
 fn followed(stores: &Stores) -> Option<(Arc<VDOConfig>, Vec<Rival>)> {

@@ -192,6 +192,12 @@ impl Vcenters {
         doubt.map_or(Machine::Missing, Machine::Unknown)
     }
 
+    /// Whether each has been tried.
+    pub fn all_tried(&self) -> bool {
+        let untried = |c: &Connection| matches!(c.known.borrow().state, VcenterState::Untried);
+        !self.connections.values().any(untried)
+    }
+
     /// Ends all sessions.
     pub fn forget_all(&mut self) {
         self.connections.clear();

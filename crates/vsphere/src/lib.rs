@@ -93,7 +93,7 @@ pub use self::tasks::{Task, TaskInfo, TaskState};
 pub use self::transport::address::Address;
 pub use self::transport::http::Limits;
 pub use self::transport::observe::{Call, CallCounter, CallObserver, Outcome};
-pub use self::transport::tls::{CertificateRefused, Refusal, Thumbprint, Trust};
+pub use self::transport::tls::{CertificateRefused, Refusal, Shown, Thumbprint, Trust};
 pub use self::version::ApiVersion;
 
 /// The decoders, for fuzzing. Not part of the API.

@@ -84,6 +84,37 @@ pub struct HealthSummary {
     pub list: Option<String>,
 }
 
+/// How things are, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Health {
+    /// Everything asked for is there and works.
+    Healthy,
+    /// Something is being changed, or the status is about an earlier wish.
+    Progressing,
+    /// Something is wrong.
+    Degraded,
+    /// VDO has not said anything yet.
+    Unknown,
+}
+
+impl VDOConfigStatus {
+    /// How things are, for a spec of this generation.
+    pub fn health(&self, generation: Option<i64>) -> Health {
+        use crate::condition::{DEGRADED, READY, is_true};
+        if self.conditions.is_empty() {
+            return Health::Unknown;
+        }
+        match () {
+            () if is_true(&self.conditions, DEGRADED) => Health::Degraded,
+            () if generation.is_some() && self.observed_generation < generation => {
+                Health::Progressing
+            }
+            () if is_true(&self.conditions, READY) => Health::Healthy,
+            () => Health::Progressing,
+        }
+    }
+}
+
 /// One driver.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

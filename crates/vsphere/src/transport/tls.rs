@@ -93,6 +93,35 @@ pub struct CertificateRefused {
     pub reason: Refusal,
     /// The certificate's SHA-256 thumbprint.
     pub seen: Thumbprint,
+    /// What it says about itself.
+    pub shown: Box<Shown>,
+}
+
+/// What a certificate says about itself, for whoever has to decide whether to trust it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shown {
+    /// Whom it was issued to.
+    pub subject: String,
+    /// By whom.
+    pub issuer: String,
+    /// The names it is for.
+    pub names: Vec<String>,
+    /// Until when it is valid, in seconds since 1970.
+    pub until: i64,
+}
+
+impl Shown {
+    fn by(certificate: &[u8]) -> Self {
+        let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+            return Self::default();
+        };
+        Self {
+            subject: parsed.subject().to_string(),
+            issuer: parsed.issuer().to_string(),
+            names: names(certificate),
+            until: parsed.validity().not_after.timestamp(),
+        }
+    }
 }
 
 /// Why a certificate was not accepted.
@@ -254,7 +283,11 @@ impl ServerCertVerifier for Verifier {
                 }
             }
         };
-        let refused = CertificateRefused { reason: refusal, seen: Thumbprint::sha256(end_entity) };
+        let refused = CertificateRefused {
+            reason: refusal,
+            seen: Thumbprint::sha256(end_entity),
+            shown: Box::new(Shown::by(end_entity)),
+        };
         Err(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(
             refused,
         )))))

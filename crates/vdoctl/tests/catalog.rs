@@ -1,4 +1,4 @@
-//! The tool, as whoever makes catalogs uses it. Needs the feature `cli`.
+//! `vdoctl catalog`, as whoever makes catalogs uses it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should fall")]
 
@@ -9,8 +9,8 @@ use testkit::Workdir;
 
 /// Runs the tool in a folder.
 fn tool(at: &Workdir, arguments: &[&str]) -> Output {
-    let program = env!("CARGO_BIN_EXE_vdo-catalog");
-    Command::new(program).args(arguments).current_dir(at.path()).output().unwrap()
+    let program = env!("CARGO_BIN_EXE_vdoctl");
+    Command::new(program).arg("catalog").args(arguments).current_dir(at.path()).output().unwrap()
 }
 
 /// Its answer.
@@ -52,7 +52,7 @@ fn a_catalog_is_built_signed_and_checked() {
     let sentence = refused(&at, &["check", "forged.json", "--key", key]);
     assert!(sentence.contains("was changed after it was signed"), "{sentence}");
     let sentence = refused(&at, &["check", "bundle.json"]);
-    assert!(sentence.contains("is a signed bundle; `check --key KEY` judges it"), "{sentence}");
+    assert!(sentence.contains("is a signed bundle; `verify --key KEY` judges it"), "{sentence}");
     let sentence = refused(&at, &["check", "two.json", "--key", key]);
     assert!(sentence.contains("the catalog is not signed"), "{sentence}");
 }
@@ -135,7 +135,8 @@ fn the_cloud_controller_of_this_project_is_explained_listed_and_rendered() {
 #[test]
 fn a_reader_who_has_read_enough_is_no_error() {
     let at = Workdir::new("tool").unwrap();
-    let line = format!("set -o pipefail; {} images | head -1", env!("CARGO_BIN_EXE_vdo-catalog"));
+    let line =
+        format!("set -o pipefail; {} catalog images | head -1", env!("CARGO_BIN_EXE_vdoctl"));
     let output = Command::new("bash").args(["-c", &line]).current_dir(at.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,4 +1,4 @@
-//! Builds, signs, checks, compares and explains catalogs.
+//! What whoever makes or reads catalogs does with them: the commands of `vdoctl catalog`.
 
 use std::{
     collections::BTreeSet,
@@ -7,10 +7,9 @@ use std::{
     io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::PathBuf,
-    process::ExitCode,
 };
 
-use catalog::{
+use crate::{
     Action, Catalog, Driver, EMBEDDED, Environment, Implementation, Policy, Release, Request,
     Rewrite, Vcenter, choose,
     diff::diff,
@@ -21,22 +20,17 @@ use catalog::{
     version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
     write,
 };
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 use jiff::Timestamp;
 use semver::Version;
 use snafu::{OptionExt as _, ResultExt as _, Whatever, whatever};
 
-/// Builds, signs, checks, compares and explains driver catalogs.
-#[derive(Parser)]
-#[command(version)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum DriverName {
+/// One of the drivers.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum DriverName {
+    /// The cloud provider.
     Cpi,
+    /// The storage driver.
     Csi,
 }
 
@@ -49,10 +43,13 @@ impl From<DriverName> for Driver {
     }
 }
 
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Maker {
+/// Whose driver.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum Maker {
+    /// The Go driver of the Kubernetes project.
     #[default]
     Upstream,
+    /// The driver of this project.
     Rust,
 }
 
@@ -65,11 +62,32 @@ impl From<Maker> for Implementation {
     }
 }
 
-/// Where `embedded` stands for the catalog in this program, and `-` for standard input.
-#[derive(Subcommand)]
-enum Command {
+/// What to do with catalogs, where `embedded` stands for the one in this program, and `-` for standard
+/// input.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Lists the releases, newest first.
+    List {
+        /// The catalog.
+        #[arg(default_value = "embedded")]
+        catalog: String,
+        /// Only this driver's.
+        #[arg(long)]
+        driver: Option<DriverName>,
+    },
+    /// Shows all a catalog says about one release.
+    Show {
+        /// Which driver.
+        driver: DriverName,
+        /// Its version.
+        version: Version,
+        /// The catalog.
+        #[arg(long, default_value = "embedded")]
+        catalog: String,
+    },
     /// Reads a catalog or a bundle and says what is in it, or what is wrong with it.
-    Check {
+    #[command(alias = "check")]
+    Verify {
         /// The file.
         file: String,
         /// Public keys a bundle must be signed with one of.
@@ -190,20 +208,6 @@ enum Command {
     },
 }
 
-fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
-        Ok(answer) => match io::stdout().write_all(answer.as_bytes()) {
-            // Whoever reads the answer may have read enough.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-            _ => ExitCode::SUCCESS,
-        },
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "{}", snafu::Report::from_error(error));
-            ExitCode::FAILURE
-        }
-    }
-}
-
 /// One line of an answer.
 macro_rules! say {
     ($answer:expr, $($text:tt)+) => {{
@@ -211,10 +215,19 @@ macro_rules! say {
     }};
 }
 
-fn run(command: Command) -> Result<String, Whatever> {
+/// Carries a command out and returns its answer.
+pub fn run(command: Command) -> Result<String, Whatever> {
     let mut answer = String::new();
     match command {
-        Command::Check { file, keys } => check(&file, &keys),
+        Command::List { catalog, driver } => Ok(list(&open(&catalog)?, driver.map(Driver::from))),
+        Command::Show { driver, version, catalog } => {
+            let catalog = open(&catalog)?;
+            let release = catalog
+                .find(driver.into(), Implementation::Upstream, &version)
+                .with_whatever_context(|| format!("{version} is not in the catalog"))?;
+            serde_saphyr::to_string(release).whatever_context("it cannot be written")
+        }
+        Command::Verify { file, keys } => check(&file, &keys),
         Command::Build { file, serial, expires } => {
             let mut catalog = open(&file)?;
             catalog.serial = serial.unwrap_or(catalog.serial);
@@ -283,6 +296,35 @@ fn run(command: Command) -> Result<String, Whatever> {
     }
 }
 
+fn list(catalog: &Catalog, driver: Option<Driver>) -> String {
+    let wanted = |release: &&Release| driver.is_none_or(|driver| driver == release.driver);
+    let mut releases: Vec<&Release> = catalog.releases.iter().filter(wanted).collect();
+    releases.sort_by(|a, b| (a.driver, &b.version).cmp(&(b.driver, &a.version)));
+    let mut answer = String::new();
+    say!(
+        answer,
+        "{:<6}  {:<8}  {:<14}  {:<14}  STATE",
+        "DRIVER",
+        "VERSION",
+        "KUBERNETES",
+        "VSPHERE"
+    );
+    for release in releases {
+        let state = [format!("{:?}", release.channel), format!("{:?}", release.support)];
+        let vsphere = format!("from {}", release.vsphere.min);
+        say!(
+            answer,
+            "{:<6}  {:<8}  {:<14}  {:<14}  {}",
+            release.driver.to_string(),
+            release.version.to_string(),
+            release.kubernetes.to_string(),
+            vsphere,
+            state.join(", ").to_lowercase()
+        );
+    }
+    answer
+}
+
 fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
     match file {
         "embedded" => Ok(EMBEDDED.as_bytes().to_vec()),
@@ -298,7 +340,7 @@ fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
 fn open(file: &str) -> Result<Catalog, Whatever> {
     let bytes = bytes(file)?;
     if Bundle::is_one(&bytes) {
-        whatever!("{file} is a signed bundle; `check --key KEY` judges it");
+        whatever!("{file} is a signed bundle; `verify --key KEY` judges it");
     }
     read(&bytes).with_whatever_context(|_| format!("{file} cannot be used"))
 }

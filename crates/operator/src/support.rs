@@ -1,0 +1,334 @@
+//! What helps to help: objects, events, logs and versions of everything VDO has to do with, without any
+//! secret.
+//!
+//! Secrets are kept out three times over: they are not collected (of a Secret only the names of its
+//! keys are), fields that usually hold them are emptied, and whatever any Secret of the namespaces
+//! concerned holds is looked for in every text, in plain and in the usual encodings, and replaced.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams},
+};
+use serde_json::{Value, json};
+
+use crate::names;
+
+/// Lines of each log.
+const LINES: i64 = 5000;
+/// Bytes of each log.
+const BYTES: i64 = 4 << 20;
+/// Anything shorter would be found everywhere.
+const SHORTEST: usize = 4;
+/// What stands for a secret.
+pub const REDACTED: &str = "(redacted)";
+
+/// A file of the bundle.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Its path in the archive.
+    pub path: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// Everything there is, redacted. What cannot be read is said in its place, and stops nothing.
+pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
+    let mut homes: BTreeSet<&str> = names::HOMES.into_iter().collect();
+    homes.insert(namespace);
+    let mut files = Vec::new();
+    for (group, kind, plural) in KINDS {
+        let gvk = GroupVersionKind::gvk(group.0, group.1, kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+        files.push(list(client, &resource, None).await);
+    }
+    for home in &homes {
+        for (group, kind, plural) in HOME_KINDS {
+            let gvk = GroupVersionKind::gvk(group.0, group.1, kind);
+            let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+            files.push(list(client, &resource, Some(home)).await);
+        }
+        files.extend(logs(client, home).await);
+    }
+    let secrets = secrets(client, &homes).await;
+    files.push(secrets.listing);
+    for file in &mut files {
+        file.text = secrets.redaction.apply(&file.text);
+    }
+    files
+}
+
+type Group = (&'static str, &'static str);
+
+/// Of the whole cluster.
+const KINDS: [(Group, &str, &str); 8] = [
+    ((api::GROUP, "v1alpha1"), "VDOConfig", "vdoconfigs"),
+    ((api::GROUP, "v1alpha1"), "VsphereCloudConfig", "vspherecloudconfigs"),
+    ((api::GROUP, "v1alpha1"), "CompatibilityConfig", "compatibilityconfigs"),
+    (("", "v1"), "Node", "nodes"),
+    (("storage.k8s.io", "v1"), "CSINode", "csinodes"),
+    (("storage.k8s.io", "v1"), "CSIDriver", "csidrivers"),
+    (("storage.k8s.io", "v1"), "StorageClass", "storageclasses"),
+    (("storage.k8s.io", "v1"), "VolumeAttachment", "volumeattachments"),
+];
+
+/// Of the namespaces of the operator and the drivers.
+const HOME_KINDS: [(Group, &str, &str); 6] = [
+    (("apps", "v1"), "Deployment", "deployments"),
+    (("apps", "v1"), "DaemonSet", "daemonsets"),
+    (("", "v1"), "Pod", "pods"),
+    (("", "v1"), "ConfigMap", "configmaps"),
+    (("events.k8s.io", "v1"), "Event", "events"),
+    (("coordination.k8s.io", "v1"), "Lease", "leases"),
+];
+
+async fn list(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> File {
+    let (api, folder) = match namespace {
+        Some(namespace) => (
+            Api::<DynamicObject>::namespaced_with(client.clone(), namespace, resource),
+            format!("namespaces/{namespace}"),
+        ),
+        None => (Api::all_with(client.clone(), resource), "cluster".to_owned()),
+    };
+    let path = format!("{folder}/{}.json", resource.plural);
+    let text = match api.list(&ListParams::default()).await {
+        Ok(list) => {
+            let items: Vec<Value> = list.items.into_iter().map(harmless).collect();
+            serde_json::to_string_pretty(&items).unwrap_or_default()
+        }
+        Err(error) => json!({"unreadable": error.to_string()}).to_string(),
+    };
+    File { path, text }
+}
+
+/// An object without what usually holds secrets, or is only long.
+fn harmless(mut object: DynamicObject) -> Value {
+    object.metadata.managed_fields = None;
+    if let Some(annotations) = &mut object.metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    let mut value = serde_json::to_value(&object).unwrap_or_default();
+    blank(&mut value);
+    value
+}
+
+/// Empties values whose name says that they are secret, at any depth, and values of environment
+/// variables with such a name.
+fn blank(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            let named = fields.get("name").and_then(Value::as_str).is_some_and(is_telling);
+            if named && fields.get("value").is_some_and(Value::is_string) {
+                fields.insert("value".into(), REDACTED.into());
+            }
+            for (name, value) in fields.iter_mut() {
+                if is_telling(name) && value.is_string() {
+                    *value = REDACTED.into();
+                } else {
+                    blank(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(blank),
+        _ => {}
+    }
+}
+
+fn is_telling(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let secret = ["password", "passwd", "token", "private", "credential"];
+    // Names of Secrets are no secrets, and help.
+    let innocent = ["secretname", "tokenexpiration", "automountserviceaccounttoken", "credentials"];
+    secret.iter().any(|word| name.contains(word)) && !innocent.contains(&name.as_str())
+}
+
+async fn logs(client: &Client, namespace: &str) -> Vec<File> {
+    let api = Api::<Pod>::namespaced(client.clone(), namespace);
+    let Ok(pods) = api.list(&ListParams::default()).await else { return Vec::new() };
+    let mut files = Vec::new();
+    for pod in pods.items.iter().filter(|pod| is_ours(pod, namespace)) {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        for container in containers {
+            for previous in [false, true] {
+                let parameters = LogParams {
+                    container: Some(container.name.clone()),
+                    tail_lines: Some(LINES),
+                    limit_bytes: Some(BYTES),
+                    previous,
+                    ..LogParams::default()
+                };
+                let text = match api.logs(&pod.name_any(), &parameters).await {
+                    Ok(text) => text,
+                    // Most containers have never been restarted.
+                    Err(_) if previous => continue,
+                    Err(error) => format!("(unreadable: {error})\n"),
+                };
+                let which = if previous { ".previous" } else { "" };
+                let path = format!(
+                    "namespaces/{namespace}/logs/{}/{}{which}.log",
+                    pod.name_any(),
+                    container.name
+                );
+                files.push(File { path, text });
+            }
+        }
+    }
+    files
+}
+
+/// In `kube-system` there are many pods that are none of our business.
+fn is_ours(pod: &Pod, namespace: &str) -> bool {
+    namespace != names::KUBE_SYSTEM
+        || pod.labels().get(names::PART_OF_LABEL).is_some_and(|part| part == names::PART_OF)
+        || pod.name_any().contains("vsphere")
+}
+
+struct Secrets {
+    listing: File,
+    redaction: Redaction,
+}
+
+/// What Secrets there are, by name and keys; and what must not be found in any text.
+async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
+    let mut listing: BTreeMap<String, Value> = BTreeMap::new();
+    let mut hidden = BTreeSet::new();
+    for home in homes {
+        let api = Api::<Secret>::namespaced(client.clone(), home);
+        match api.list(&ListParams::default()).await {
+            Err(error) => {
+                listing.insert((*home).to_owned(), json!({"unreadable": error.to_string()}));
+            }
+            Ok(list) => {
+                for secret in list.items {
+                    let data = secret.data.clone().unwrap_or_default();
+                    let keys: Vec<&String> = data.keys().collect();
+                    let described = json!({"type": secret.type_, "keys": keys});
+                    listing.insert(format!("{home}/{}", secret.name_any()), described);
+                    hidden.extend(data.into_values().filter_map(|v| String::from_utf8(v.0).ok()));
+                }
+            }
+        }
+    }
+    let text = serde_json::to_string_pretty(&listing).unwrap_or_default();
+    let listing = File { path: "secrets-by-name.json".into(), text };
+    Secrets { listing, redaction: Redaction::of(hidden) }
+}
+
+/// Texts that must not be seen, the longest first.
+#[derive(Clone, Debug, Default)]
+pub struct Redaction(Vec<String>);
+
+impl Redaction {
+    /// Everything these texts hold: each as a whole, its lines, the quoted values in it; plain, as XML,
+    /// JSON, URLs and base64 write it.
+    pub fn of(secrets: impl IntoIterator<Item = String>) -> Self {
+        let mut hidden = BTreeSet::new();
+        for secret in secrets {
+            for part in parts(&secret) {
+                if part.chars().count() >= SHORTEST && !is_common(&part) {
+                    hidden.extend(encodings(&part));
+                }
+            }
+        }
+        let mut hidden: Vec<String> = hidden.into_iter().collect();
+        hidden.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        Self(hidden)
+    }
+
+    /// A text without them.
+    pub fn apply(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for hidden in &self.0 {
+            if text.contains(hidden.as_str()) {
+                text = text.replace(hidden.as_str(), REDACTED);
+            }
+        }
+        text
+    }
+}
+
+/// A secret as a whole, and the values of `key = "value"` lines in it, as the drivers' files have them.
+fn parts(secret: &str) -> Vec<String> {
+    let whole = secret.trim_end_matches(['\n', '\r']).to_owned();
+    let mut parts = vec![secret.to_owned(), whole];
+    for line in secret.lines() {
+        let value = line.split_once('=').or_else(|| line.split_once(':')).map(|(_, value)| value);
+        let Some(value) = value else { continue };
+        let name = line.split(['=', ':']).next().unwrap_or_default();
+        if is_telling(name) {
+            let value = value.trim();
+            parts.push(value.to_owned());
+            let bare = value.trim_matches(['"', '\'']);
+            parts.push(bare.to_owned());
+            parts.push(bare.replace("\\\"", "\"").replace("\\\\", "\\"));
+        }
+    }
+    parts
+}
+
+/// Words that stand in Secrets and are none.
+fn is_common(text: &str) -> bool {
+    ["true", "false", "default", "vsphere.local", "kube-system", "Opaque"].contains(&text)
+}
+
+fn encodings(text: &str) -> Vec<String> {
+    let json = serde_json::to_string(text).unwrap_or_default();
+    let xml =
+        text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+    let percent: String = text
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect();
+    vec![
+        text.to_owned(),
+        json.trim_matches('"').to_owned(),
+        xml,
+        percent,
+        STANDARD.encode(text),
+        STANDARD.encode(text).trim_end_matches('=').to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWORD: &str = "p&ss\"w<r>d\\ ü#1";
+
+    #[test]
+    fn a_secret_is_found_in_whatever_way_it_is_written() {
+        let redaction = Redaction::of([PASSWORD.to_owned()]);
+        for written in encodings(PASSWORD) {
+            let text = redaction.apply(&format!("before {written} after"));
+            assert_eq!(text, format!("before {REDACTED} after"), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_password_inside_a_drivers_file_is_found_on_its_own() {
+        let file = "[VirtualCenter \"vc\"]\nuser = \"u\"\npassword = \"p\\\"w/secret\"\n";
+        let redaction = Redaction::of([file.to_owned()]);
+        assert_eq!(redaction.apply("login with p\"w/secret"), format!("login with {REDACTED}"));
+    }
+
+    #[test]
+    fn fields_that_say_they_are_secret_are_emptied() {
+        let mut value = json!({
+            "env": [{"name": "VC_PASSWORD", "value": "geheim"}, {"name": "MODE", "value": "x"}],
+            "spec": {"credentials": "vcenter-a", "bearerToken": "abc"},
+        });
+        blank(&mut value);
+        assert_eq!(value["env"][0]["value"], REDACTED);
+        assert_eq!(value["env"][1]["value"], "x");
+        assert_eq!(value["spec"]["credentials"], "vcenter-a", "the name of a Secret");
+        assert_eq!(value["spec"]["bearerToken"], REDACTED);
+    }
+}

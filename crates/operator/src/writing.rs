@@ -1,0 +1,196 @@
+//! Writing objects for a user: each is compared to what is there first, so that the user sees what
+//! will change; then all are written, or none stays changed.
+
+use catalog::manifest::Object;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use snafu::{OptionExt, ResultExt, Snafu};
+
+use crate::{act::KINDS, facts::ObjectId};
+
+/// Under which what a user has written by us is known to the API server.
+pub const FIELD_MANAGER: &str = "vdoctl";
+
+/// Why something was not written. Unless the text says otherwise, nothing was.
+#[derive(Debug, Snafu)]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum Error {
+    #[snafu(display("{object} is of a kind that is not written here"))]
+    UnknownKind { object: ObjectId },
+    #[snafu(display("{object} cannot be compared to what is there"))]
+    Compare {
+        object: ObjectId,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("{object} was refused{}", taken_back(*undone)))]
+    Write {
+        object: ObjectId,
+        /// Whether everything that was written before it was taken back.
+        undone: bool,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+}
+
+fn taken_back(undone: bool) -> &'static str {
+    if undone { "; what was written before it was taken back" } else { "" }
+}
+
+/// An object to be written, beside what is there.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Which.
+    pub id: ObjectId,
+    /// As it is to be.
+    pub wanted: Object,
+    /// As it is, if it is.
+    pub before: Option<Value>,
+    /// As it would be.
+    pub after: Value,
+}
+
+impl Comparison {
+    /// Whether it does not exist yet.
+    pub fn is_new(&self) -> bool {
+        self.before.is_none()
+    }
+
+    /// Whether writing it changes nothing.
+    pub fn is_same(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| *before == self.after)
+    }
+}
+
+/// Compares objects to what is there: the API server applies each without keeping it, and so says
+/// all that it would refuse. What is in a namespace that does not exist yet cannot be tried.
+pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Comparison>, Error> {
+    let compared = objects.into_iter().map(async |wanted| {
+        let id = ObjectId::of(&wanted);
+        let api = api_of(client, &id)?;
+        let context = |id: &ObjectId| CompareSnafu { object: id.clone() };
+        let before = match api.get_opt(&id.name).await {
+            // Its kind is defined by another of the objects.
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            other => other.with_context(|_| context(&id))?,
+        };
+        let parameters = PatchParams::apply(FIELD_MANAGER).force().dry_run();
+        let strict = PatchParams {
+            field_validation: Some(kube::api::ValidationDirective::Strict),
+            ..parameters
+        };
+        let after = match api.patch(&id.name, &strict, &Patch::Apply(&wanted.0)).await {
+            Ok(after) => plain(&after),
+            // No namespace yet, or no definition.
+            Err(kube::Error::Api(status)) if status.code == 404 && before.is_none() => {
+                wanted.0.clone()
+            }
+            other => plain(&other.with_context(|_| context(&id))?),
+        };
+        Ok(Comparison { id, wanted, before: before.as_ref().map(plain), after })
+    });
+    futures::future::try_join_all(compared).await
+}
+
+/// Writes everything that differs, in order. Where one is refused, what was written before it is taken
+/// back: new objects are deleted, changed ones are put back.
+pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error> {
+    let mut written: Vec<&Comparison> = Vec::new();
+    for one in all.iter().filter(|one| !one.is_same()) {
+        match write(client, one).await {
+            Ok(()) => written.push(one),
+            Err(source) => {
+                let mut undone = true;
+                for one in written.into_iter().rev() {
+                    undone &= undo(client, one).await.is_ok();
+                }
+                return Err(source).context(WriteSnafu { object: one.id.clone(), undone });
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn write(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
+    let api = api_of(client, &one.id).map_err(|e| kube::Error::Service(Box::new(e)))?;
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&one.id.name, &parameters, &Patch::Apply(&one.wanted.0)).await.map(drop)
+}
+
+async fn undo(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
+    let api = api_of(client, &one.id).map_err(|e| kube::Error::Service(Box::new(e)))?;
+    match &one.before {
+        None => api.delete(&one.id.name, &DeleteParams::default()).await.map(drop),
+        Some(before) => {
+            let mut object: DynamicObject =
+                serde_json::from_value(before.clone()).map_err(kube::Error::SerdeError)?;
+            object.metadata.resource_version = api.get(&one.id.name).await?.resource_version();
+            api.replace(&one.id.name, &kube::api::PostParams::default(), &object).await.map(drop)
+        }
+    }
+}
+
+/// Applies one object as it is; for what may be applied again and again, as the operator's manifest.
+pub async fn apply(client: &Client, object: &Object) -> Result<(), Error> {
+    let id = ObjectId::of(object);
+    let api = api_of(client, &id)?;
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let applied = api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await;
+    applied.map(drop).context(WriteSnafu { object: id, undone: false })
+}
+
+/// The API of an object a user may have written here: one the drivers are made of, or one of ours.
+pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Error> {
+    let (resource, namespaced) =
+        resource_of(id).context(UnknownKindSnafu { object: id.clone() })?;
+    Ok(if namespaced {
+        Api::namespaced_with(client.clone(), &id.namespace, &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
+    })
+}
+
+fn resource_of(id: &ObjectId) -> Option<(ApiResource, bool)> {
+    let known = KINDS.iter().find(|(r, _)| r.kind == id.kind && r.api_version == id.api_version);
+    if let Some((resource, namespaced)) = known {
+        return Some((resource.clone(), *namespaced));
+    }
+    let ours = api::crds().into_iter().find(|definition| {
+        let kind = &definition.spec.names.kind;
+        *kind == id.kind && id.api_version == format!("{}/v1alpha1", api::GROUP)
+    })?;
+    let gvk = GroupVersionKind::gvk(api::GROUP, "v1alpha1", &id.kind);
+    Some((ApiResource::from_gvk_with_plural(&gvk, &ours.spec.names.plural), true))
+}
+
+/// Whether objects of a kind may be written here.
+pub fn is_written(api_version: &str, kind: &str) -> Option<bool> {
+    let id = ObjectId {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: String::new(),
+        name: String::new(),
+    };
+    resource_of(&id).map(|(_, namespaced)| namespaced)
+}
+
+/// What a user wrote of an object: without what the API server keeps for itself.
+fn plain(object: &DynamicObject) -> Value {
+    let mut object = object.clone();
+    object.managed_fields_mut().clear();
+    object.metadata.resource_version = None;
+    object.metadata.generation = None;
+    object.metadata.uid = None;
+    object.metadata.creation_timestamp = None;
+    let mut value = serde_json::to_value(&object).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("status");
+        if fields["metadata"]["managedFields"] == json!([]) {
+            fields["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+        }
+    }
+    value
+}

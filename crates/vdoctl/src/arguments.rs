@@ -1,0 +1,176 @@
+//! The command line, said once: parser, help, completion, environment and reference all come from it.
+
+use std::path::PathBuf;
+
+use clap::{
+    ArgAction, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    ValueEnum, builder::FalseyValueParser,
+};
+
+use crate::{commands, exit};
+
+/// Installs, configures, checks and upgrades the vSphere drivers of a Kubernetes cluster.
+#[derive(Debug, Parser)]
+#[command(name = "vdoctl", version = crate::BUILD.version, after_help = exit::TABLE)]
+#[command(disable_help_subcommand = true)]
+#[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) task: Task,
+}
+
+/// What every command understands.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Global {
+    /// The kubeconfig to use, instead of KUBECONFIG or ~/.kube/config.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context to use, instead of the current one.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// The namespace of VDO and its objects.
+    #[arg(long, short, global = true, value_name = "NAME", default_value = api::NAMESPACE)]
+    pub(crate) namespace: String,
+    /// Answer yes to every question.
+    #[arg(long, short, global = true)]
+    pub(crate) yes: bool,
+    /// Only results: no progress, no hints.
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// Tell more of what is done; twice for even more.
+    #[arg(long, short, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// When to use colours: auto, always or never. NO_COLOR is honoured.
+    #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN")]
+    #[arg(hide_possible_values = true)]
+    pub(crate) color: Colour,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl From<Colour> for anstream::ColorChoice {
+    fn from(colour: Colour) -> Self {
+        match colour {
+            Colour::Auto => Self::Auto,
+            Colour::Always => Self::Always,
+            Colour::Never => Self::Never,
+        }
+    }
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Install or upgrade the operator in the cluster.
+    Deploy(commands::deploy::Deploy),
+    /// Say which vCenters the cluster is on and which drivers it should have.
+    Configure(Box<commands::configure::Configure>),
+    /// How things are: one screen, one word first.
+    Status(commands::status::Status),
+    /// What would be installed or upgraded, and why.
+    Plan(commands::plan::Plan),
+    /// What really runs, read from the cluster.
+    Versions(commands::versions::Versions),
+    /// Say what a finding means and what to do about it.
+    Explain(commands::explain::Explain),
+    /// Approve an upgrade of the drivers, follow it, or go back.
+    Upgrade(commands::upgrade::Upgrade),
+    /// Take over drivers that other hands installed.
+    Adopt(commands::adopt::Adopt),
+    /// Take a driver away, or all of VDO.
+    #[command(alias = "delete")]
+    Remove(commands::remove::Remove),
+    /// The releases there are: list, show, compare, build, sign.
+    Catalog(commands::catalog::Catalog),
+    /// The images a cluster needs, for mirroring.
+    Images(commands::images::Images),
+    /// One archive with all that helps to help you, and no secret.
+    SupportBundle(commands::support_bundle::SupportBundle),
+    /// Set where knowledge about releases comes from (as `configure compatibility-matrix`).
+    #[command(hide = true, alias = "u")]
+    Update(commands::configure::Update),
+    /// Print a script that completes commands in a shell.
+    Completion(commands::completion::Completion),
+    /// The version of vdoctl and of the operator.
+    Version(commands::version::Version),
+}
+
+/// A form for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// The whole command line, every flag with its environment variable.
+pub(crate) fn command() -> Command {
+    with_environment(Arguments::command(), "VDOCTL")
+}
+
+/// Gives every flag of a command and of those below it a variable: `VDOCTL_NAMESPACE`,
+/// `VDOCTL_DEPLOY_TIMEOUT`.
+fn with_environment(command: Command, prefix: &str) -> Command {
+    let command = command.mut_args(|argument| {
+        let (Some(long), None) = (argument.get_long(), argument.get_env()) else { return argument };
+        if matches!(long, "help" | "version") {
+            return argument;
+        }
+        let name = format!("{prefix}_{}", long.to_uppercase().replace('-', "_"));
+        // One small text per flag, once per process: clap keeps it for as long as it lives.
+        let argument = argument.env(&*name.leak()).hide_env(true);
+        if matches!(argument.get_action(), ArgAction::SetTrue) {
+            argument.value_parser(FalseyValueParser::new())
+        } else {
+            argument
+        }
+    });
+    command.mut_subcommands(|below| {
+        let prefix = format!("{prefix}_{}", below.get_name().to_uppercase().replace('-', "_"));
+        with_environment(below, &prefix)
+    })
+}
+
+/// Parses what was given; on a mistake, and for `--help`, ends with the text to show.
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_is_also_an_environment_variable() {
+        fn check(command: &Command) {
+            for argument in command.get_arguments().filter(|argument| argument.get_long().is_some())
+            {
+                let name = argument.get_id();
+                let exempt = matches!(name.as_str(), "help" | "version");
+                assert!(exempt || argument.get_env().is_some(), "{} {name}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+    }
+}

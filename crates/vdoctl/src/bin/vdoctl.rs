@@ -1,0 +1,5 @@
+//! `vdoctl`: the command line of VDO.
+
+fn main() -> std::process::ExitCode {
+    vdoctl::main()
+}

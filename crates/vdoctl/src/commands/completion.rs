@@ -1,0 +1,24 @@
+//! `vdoctl completion`.
+
+use clap::Args;
+use clap_complete::Shell;
+
+use crate::{arguments, failure::Outcome, screen::Screen};
+
+/// Prints a script that completes commands in a shell.
+///
+/// For bash: `source <(vdoctl completion bash)`.
+#[derive(Args, Debug)]
+pub(crate) struct Completion {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+impl Completion {
+    pub(crate) fn run(&self, screen: &Screen) -> Outcome {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut arguments::command(), "vdoctl", &mut script);
+        screen.print(&String::from_utf8_lossy(&script))
+    }
+}

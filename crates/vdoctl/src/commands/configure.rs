@@ -1,0 +1,232 @@
+//! `vdoctl configure`: from a file, from flags or from a dialogue to a configuration that is proven to
+//! work before any of it is written.
+//!
+//! ```text
+//!   file ─────┐
+//!   flags ────┼─► Draft (objects) ─► check ─► prove ─► compare ─► yes? ─► write all or nothing
+//!   dialogue ─┘                     schema    vCenter   diff
+//! ```
+
+mod draft;
+mod matrix;
+mod proving;
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand};
+use operator::writing::{self, Comparison};
+
+pub(crate) use self::{
+    draft::{Access, Draft, Drivers},
+    proving::{Attempt, attempt, trust as trusted},
+};
+use crate::{
+    arguments::{Form, Global},
+    cluster::Cluster,
+    critical, dialogue,
+    diff::diff,
+    failure::{Outcome, request},
+    screen::Screen,
+    text::{CARE, DIM, GOOD, paint},
+};
+
+/// Says which vCenters the cluster is on and which drivers it should have.
+///
+/// On a terminal it asks; with -f or flags it does not. Nothing is written before the vCenters were
+/// reached, logged in to and looked into, and the cluster has accepted every object on trial.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Configure {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    wish: Wish,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The same as without a word (as the earlier vdoctl called it).
+    #[command(hide = true)]
+    Drivers(Wish),
+    /// Where knowledge about releases comes from: a file or a URL.
+    #[command(alias = "cm")]
+    CompatibilityMatrix(matrix::Matrix),
+}
+
+/// `vdoctl update`, as the earlier vdoctl had it.
+#[derive(Args, Debug)]
+pub(crate) struct Update {
+    #[command(subcommand)]
+    what: UpdateWhat,
+}
+
+#[derive(Debug, Subcommand)]
+enum UpdateWhat {
+    /// Where knowledge about releases comes from: a file or a URL.
+    #[command(alias = "cm")]
+    CompatibilityMatrix(matrix::Matrix),
+}
+
+/// What to configure.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Wish {
+    /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. Several files are taken together.
+    #[arg(long, short, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// The vCenter: host name or address, with :port if it is not 443.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "file")]
+    pub(crate) vcenter: Option<String>,
+    /// Whom to log in as, as in vdo@vsphere.local.
+    #[arg(long, value_name = "NAME", requires = "vcenter")]
+    user: Option<String>,
+    /// A file with the password and nothing else; - is standard input.
+    #[arg(long, value_name = "FILE", requires = "vcenter")]
+    password_file: Option<PathBuf>,
+    /// The password. Others on this machine may see it: prefer --password-file or the variable.
+    #[arg(long, value_name = "TEXT", requires = "vcenter", conflicts_with = "password_file")]
+    password: Option<String>,
+    /// Trust the vCenter's certificate with this SHA-1 or SHA-256 thumbprint.
+    #[arg(long, value_name = "HEX", requires = "vcenter")]
+    thumbprint: Option<String>,
+    /// Trust certificates that these authorities signed, in PEM.
+    #[arg(long, value_name = "FILE", requires = "vcenter", conflicts_with = "thumbprint")]
+    ca_file: Option<PathBuf>,
+    /// Do not verify the certificate: anyone on the way can read the password.
+    #[arg(long, requires = "vcenter", conflicts_with_all = ["thumbprint", "ca_file"])]
+    insecure: bool,
+    /// Look only into these datacenters.
+    #[arg(long, value_name = "NAME", requires = "vcenter", value_delimiter = ',')]
+    datacenter: Vec<String>,
+    /// The tag category that names zones.
+    #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "region"])]
+    zone: Option<String>,
+    /// The tag category that names regions.
+    #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "zone"])]
+    region: Option<String>,
+    /// Storage alone: nodes need no cloud provider.
+    #[arg(long, requires = "vcenter")]
+    storage_only: bool,
+    /// Show what would be written, prove that it works, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait until all is healthy.
+    #[arg(long)]
+    wait: bool,
+    /// Print the objects instead of writing them; the password is left out.
+    #[arg(long, short, value_enum)]
+    output: Option<Form>,
+}
+
+impl Update {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let UpdateWhat::CompatibilityMatrix(matrix) = &self.what;
+        matrix.run(global, screen).await
+    }
+}
+
+impl Configure {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        match &self.what {
+            Some(What::CompatibilityMatrix(matrix)) => matrix.run(global, screen).await,
+            Some(What::Drivers(wish)) => wish.run(global, screen).await,
+            None => self.wish.run(global, screen).await,
+        }
+    }
+}
+
+impl Wish {
+    async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let cluster = Cluster::connect(global).await?;
+        // Asking many questions first and failing then would be rude.
+        let existing = cluster.all::<api::VDOConfig>("VDOConfigs").await?;
+        let existing = operator::observe::first(existing);
+        let vcenters = cluster.all::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
+        let mut draft = if !self.file.is_empty() {
+            Draft::from_files(&self.file, &cluster.namespace)?
+        } else if self.vcenter.is_some() {
+            Draft::from_flags(self, &cluster.namespace, existing.as_ref(), &vcenters)?
+        } else if screen.interactive {
+            dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?
+        } else {
+            return request(
+                "there is nothing to configure from, and no terminal to ask on",
+                "give -f FILE, or --vcenter, --user and --password-file",
+            );
+        };
+        if !draft.proven {
+            proving::prove(&mut draft, &cluster, screen).await?;
+        }
+        if let Some(form) = self.output {
+            let texts =
+                draft.objects.iter().map(|object| super::formatted(form, &masked(&object.0)));
+            return screen.print(&texts.collect::<Outcome<Vec<_>>>()?.join("---\n"));
+        }
+        let compared = writing::compare(&cluster.client, draft.objects.clone()).await;
+        let compared = compared.map_err(|error| draft.refused(error))?;
+        if compared.iter().all(Comparison::is_same) {
+            screen.print("Everything is as it should be already.\n")?;
+            return Ok(());
+        }
+        screen.note("");
+        show(&compared, screen)?;
+        if self.dry_run {
+            screen.note("Nothing was changed.");
+            return Ok(());
+        }
+        let changes = compared.iter().any(|one| !one.is_new() && !one.is_same());
+        if draft.asked || changes && screen.interactive {
+            screen.confirm("Write this to the cluster?")?;
+        }
+        let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
+        written.map_err(super::deploy::written)?;
+        screen.note(&format!("{} Configured.", paint(GOOD, "✔")));
+        if self.wait {
+            let overview = super::status::wait(&cluster, screen, Duration::from_mins(10)).await?;
+            return overview.judged();
+        }
+        screen.note("\nNext: vdoctl status --wait");
+        Ok(())
+    }
+}
+
+/// What would change, object by object.
+fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
+    let mut text = String::new();
+    for one in compared {
+        let word = match () {
+            () if one.is_new() => paint(GOOD, "new"),
+            () if one.is_same() => paint(DIM, "same"),
+            () => paint(CARE, "changed"),
+        };
+        text.extend([&word, " ", &one.id.to_string(), "\n"]);
+        if one.is_same() {
+            continue;
+        }
+        let yaml = |value: &serde_json::Value| {
+            super::formatted(Form::Yaml, &serde_json::json!({"spec": masked(value)["spec"]}))
+        };
+        match (&one.before, one.id.kind.as_str()) {
+            (_, "Secret") => {}
+            (None, _) => {
+                for line in yaml(&one.wanted.0)?.lines() {
+                    text.extend(["    ", line, "\n"]);
+                }
+            }
+            (Some(before), _) => text.push_str(&diff(&yaml(before)?, &yaml(&one.after)?)),
+        }
+    }
+    screen.print(&text)
+}
+
+/// An object without what must not be seen.
+fn masked(object: &serde_json::Value) -> serde_json::Value {
+    let mut object = object.clone();
+    if object["kind"] == "Secret" {
+        for part in ["data", "stringData"] {
+            for value in object[part].as_object_mut().into_iter().flatten() {
+                *value.1 = "(hidden)".into();
+            }
+        }
+    }
+    object
+}

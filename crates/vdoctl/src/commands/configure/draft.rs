@@ -1,0 +1,330 @@
+//! The objects a user wants, before the cluster has seen them.
+
+use std::path::{Path, PathBuf};
+
+use ::catalog::manifest::Object;
+use api::{VDOConfig, VsphereCloudConfig, check};
+use kube::ResourceExt as _;
+use operator::writing;
+use serde_json::{Value, json};
+
+use super::Wish;
+use crate::{
+    document::{Document, File},
+    failure::{Failure, Outcome, request},
+    text::nearest,
+};
+
+/// The objects, in the order in which they are written.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) objects: Vec<Object>,
+    /// Whether they come from a dialogue: then the user has not seen them yet.
+    pub(crate) asked: bool,
+    /// Whether its vCenters were logged in to already.
+    pub(crate) proven: bool,
+    /// Where each came from, for errors.
+    origins: Vec<(File, Vec<usize>)>,
+}
+
+/// One vCenter and how it is reached.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    pub(crate) name: String,
+    pub(crate) secret: String,
+    pub(crate) address: String,
+    pub(crate) user: String,
+    pub(crate) password: driver_config::SecretText,
+    pub(crate) thumbprint: Option<String>,
+    pub(crate) ca: Option<String>,
+    pub(crate) insecure: bool,
+    pub(crate) datacenters: Vec<String>,
+}
+
+/// What the drivers should do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drivers {
+    pub(crate) cloud_provider: bool,
+    pub(crate) topology: Option<(String, String)>,
+}
+
+impl Draft {
+    /// Reads files, all of them checked: the first mistake is told with its place.
+    pub(super) fn from_files(paths: &[PathBuf], namespace: &str) -> Outcome<Self> {
+        let mut draft = Self::default();
+        for path in paths {
+            let mut file = File::open(path)?;
+            let mut numbers = Vec::new();
+            for document in &file.documents {
+                checked(&file, document)?;
+            }
+            for document in &mut file.documents {
+                settle(&mut document.value, namespace);
+                numbers.push(draft.objects.len());
+                draft.objects.push(Object(document.value.clone()));
+            }
+            draft.origins.push((file, numbers));
+        }
+        if draft.objects.is_empty() {
+            return request(
+                "the files hold no objects",
+                "vdoctl configure -o yaml shows what they look like",
+            );
+        }
+        // Names before what names them.
+        draft.objects.sort_by_key(|object| match object.kind() {
+            "Namespace" => 0,
+            "Secret" | "ConfigMap" => 1,
+            "VsphereCloudConfig" => 2,
+            _ => 3,
+        });
+        Ok(draft)
+    }
+
+    /// Objects for one vCenter, from flags.
+    pub(super) fn from_flags(
+        wish: &Wish,
+        namespace: &str,
+        existing: Option<&VDOConfig>,
+        vcenters: &[VsphereCloudConfig],
+    ) -> Outcome<Self> {
+        let address = wish.vcenter.clone().unwrap_or_default();
+        let Some(user) = wish.user.clone() else {
+            return request("whom to log in as is not said", "add --user NAME@DOMAIN");
+        };
+        let mut access = Access::named(&address, vcenters, 0);
+        access.password = wish.password()?;
+        access.user = user;
+        access.thumbprint.clone_from(&wish.thumbprint);
+        access.ca = wish.ca_file.as_deref().map(read).transpose()?;
+        access.insecure = wish.insecure;
+        access.datacenters.clone_from(&wish.datacenter);
+        let topology = wish.zone.clone().zip(wish.region.clone());
+        let drivers = Drivers { cloud_provider: !wish.storage_only, topology };
+        Ok(Self::of(&[access], &drivers, namespace, existing))
+    }
+
+    /// Objects for vCenters and drivers.
+    pub(crate) fn of(
+        all: &[Access],
+        drivers: &Drivers,
+        namespace: &str,
+        existing: Option<&VDOConfig>,
+    ) -> Self {
+        let mut objects = Vec::new();
+        for access in all {
+            objects.push(json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
+                "metadata": {"name": access.secret, "namespace": api::CREDENTIALS_NAMESPACE},
+                "stringData": {"username": access.user, "password": access.password.expose()},
+            }));
+        }
+        objects.extend(all.iter().map(|access| access.object(namespace)));
+        let names: Vec<&str> = all.iter().map(|access| access.name.as_str()).collect();
+        let mut spec = json!({});
+        if drivers.cloud_provider {
+            spec["cloudProvider"] = json!({"vsphereCloudConfigs": names});
+            if let Some((zone, region)) = &drivers.topology {
+                spec["cloudProvider"]["topology"] = json!({"zone": zone, "region": region});
+            }
+        }
+        spec["storageProvider"] = match names.as_slice() {
+            [one] => json!({"vsphereCloudConfig": one}),
+            several => json!({"vsphereCloudConfigs": several}),
+        };
+        if let (false, Some((zone, region))) = (drivers.cloud_provider, &drivers.topology) {
+            spec["storageProvider"]["topologyCategories"] = json!([region, zone]);
+        }
+        let name = existing.map_or_else(|| "vdo".to_owned(), kube::ResourceExt::name_any);
+        let home = existing.and_then(kube::ResourceExt::namespace);
+        objects.push(json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+            "metadata": {"name": name, "namespace": home.as_deref().unwrap_or(namespace)},
+            "spec": spec,
+        }));
+        Self { objects: objects.into_iter().map(Object).collect(), ..Self::default() }
+    }
+
+    /// The vCenters in it, with the place of each among the objects.
+    pub(super) fn vcenters(&self) -> Outcome<Vec<(usize, VsphereCloudConfig)>> {
+        let all = self.objects.iter().enumerate();
+        let vcenters = all.filter(|(_, object)| object.kind() == "VsphereCloudConfig");
+        vcenters
+            .map(|(number, object)| match serde_json::from_value(object.0.clone()) {
+                Ok(vcenter) => Ok((number, vcenter)),
+                Err(error) => Err(Failure::Other {
+                    text: format!("VsphereCloudConfig {} cannot be read", object.name()),
+                    source: error.into(),
+                }),
+            })
+            .collect()
+    }
+
+    /// A refusal of the API server, at its place in the user's file where that can be told.
+    pub(super) fn refused(&self, error: writing::Error) -> Failure {
+        let writing::Error::Compare { object: id, source } = error else {
+            return super::super::deploy::written(error);
+        };
+        let kube::Error::Api(status) = source.as_ref() else {
+            return Failure::Api { doing: format!("checking {id}"), source };
+        };
+        let mut found = self
+            .origins
+            .iter()
+            .flat_map(|(file, _)| file.documents.iter().map(move |document| (file, document)));
+        let found = found.find(|(_, document)| {
+            document.value["kind"] == id.kind.as_str()
+                && document.value["metadata"]["name"] == id.name.as_str()
+        });
+        let cause = status.details.iter().flat_map(|details| &details.causes).next();
+        match (found, cause) {
+            (Some((file, document)), Some(cause)) => {
+                let path: Vec<String> = cause
+                    .field
+                    .split(['.', '[', ']'])
+                    .filter(|p| !p.is_empty())
+                    .map(str::to_owned)
+                    .collect();
+                let text = format!("the cluster would refuse {id}");
+                file.wrong(document, &path, false, &text, &cause.message)
+            }
+            _ => Failure::Api { doing: format!("checking {id}"), source },
+        }
+    }
+}
+
+impl Access {
+    /// A vCenter by its address: one the cluster knows keeps its names.
+    pub(crate) fn named(address: &str, known: &[VsphereCloudConfig], before: usize) -> Self {
+        let same = known.iter().find(|vcenter| vcenter.spec.vc_ip.0 == address);
+        let taken = |name: &str| known.iter().any(|vcenter| vcenter.name_any() == name);
+        let fresh = || {
+            let names = (before + 1..)
+                .map(|n| if n == 1 { "vcenter".into() } else { format!("vcenter-{n}") });
+            names.into_iter().find(|name: &String| !taken(name)).unwrap_or_default()
+        };
+        let name = same.map_or_else(fresh, kube::ResourceExt::name_any);
+        let secret = same.map_or_else(|| name.clone(), |same| same.spec.credentials.0.clone());
+        Self { name, secret, address: address.to_owned(), ..Self::default() }
+    }
+
+    fn object(&self, namespace: &str) -> Value {
+        let mut spec = json!({"vcIp": self.address, "credentials": self.secret});
+        if self.insecure {
+            spec["insecure"] = true.into();
+        }
+        if let Some(thumbprint) = &self.thumbprint {
+            spec["thumbprint"] = thumbprint.as_str().into();
+        }
+        if let Some(ca) = &self.ca {
+            spec["caBundle"] = json!({"inline": ca});
+        }
+        if !self.datacenters.is_empty() {
+            spec["datacenters"] = json!(self.datacenters);
+        }
+        json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
+            "metadata": {"name": self.name, "namespace": namespace},
+            "spec": spec,
+        })
+    }
+
+    /// The same as a typed object.
+    pub(crate) fn config(&self, namespace: &str) -> Outcome<VsphereCloudConfig> {
+        serde_json::from_value(self.object(namespace)).map_err(|error| Failure::Other {
+            text: format!("\"{}\" cannot be used", self.address),
+            source: error.into(),
+        })
+    }
+}
+
+impl Wish {
+    fn password(&self) -> Outcome<driver_config::SecretText> {
+        let text = match (&self.password, &self.password_file) {
+            (Some(password), _) => password.clone(),
+            (None, Some(file)) => {
+                let text = read(file)?;
+                // An editor or `echo` ends the line.
+                text.strip_suffix('\n')
+                    .map_or(text.clone(), |t| t.strip_suffix('\r').unwrap_or(t).to_owned())
+            }
+            (None, None) => {
+                return request(
+                    "the password is not said",
+                    "add --password-file FILE, or set VDOCTL_CONFIGURE_PASSWORD",
+                );
+            }
+        };
+        Ok(text.into())
+    }
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    let read = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    read.map_err(|source| Failure::File { path: path.to_owned(), deed: "read", source })
+}
+
+/// Whether a document is an object that is written here and makes sense.
+fn checked(file: &File, document: &Document) -> Outcome {
+    let (version, kind) = (&document.value["apiVersion"], &document.value["kind"]);
+    let at = |field: &str| [field.to_owned()];
+    let Some(kind) = kind.as_str() else {
+        return Err(file.wrong(
+            document,
+            &at("kind"),
+            true,
+            "this object does not say its kind",
+            "add kind, as in kind: VDOConfig",
+        ));
+    };
+    if writing::is_written(version.as_str().unwrap_or_default(), kind).is_none() {
+        let near = nearest(kind, check::kinds().chain(["Secret", "ConfigMap"]));
+        let (field, help) = match near {
+            Some(near) if near == kind => {
+                let version = if check::kinds().any(|ours| ours == kind) {
+                    "vdo.vmware.com/v1alpha1"
+                } else {
+                    "v1"
+                };
+                ("apiVersion", format!("its apiVersion is {version}"))
+            }
+            Some(near) => ("kind", format!("did you mean {near}?")),
+            None => (
+                "kind",
+                "here go Secret, ConfigMap, VsphereCloudConfig, CompatibilityConfig and VDOConfig"
+                    .into(),
+            ),
+        };
+        let text = format!("{kind} is not configured here");
+        return Err(file.wrong(document, &at(field), false, &text, &help));
+    }
+    if !document.value["metadata"]["name"].is_string() {
+        let path = ["metadata".to_owned(), "name".to_owned()];
+        return Err(file.wrong(
+            document,
+            &path,
+            true,
+            "this object has no name",
+            "add metadata.name",
+        ));
+    }
+    match check::check(&document.value).first() {
+        Some(mistake) => Err(file.mistake(document, mistake)),
+        None => Ok(()),
+    }
+}
+
+/// Puts an object into the namespace it belongs to, where the file does not say.
+fn settle(object: &mut Value, namespace: &str) {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let home = if kind == "Secret" { api::CREDENTIALS_NAMESPACE } else { namespace };
+    if writing::is_written(version, kind) == Some(true) && object["metadata"]["namespace"].is_null()
+    {
+        object["metadata"]["namespace"] = home.into();
+    }
+}

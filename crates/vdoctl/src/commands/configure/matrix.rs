@@ -1,0 +1,89 @@
+//! `vdoctl configure compatibility-matrix`: where knowledge about releases comes from.
+
+use std::path::Path;
+
+use ::catalog::{manifest::Object, trust::Bundle};
+use clap::Args;
+use operator::writing;
+use serde_json::json;
+
+use crate::{
+    arguments::Global,
+    cluster::Cluster,
+    critical,
+    failure::{Failure, Outcome},
+    screen::Screen,
+};
+
+/// Where knowledge about releases comes from.
+#[derive(Args, Debug)]
+pub(crate) struct Matrix {
+    /// A URL that VDO follows, or a file that is put into the cluster (also as file://).
+    source: String,
+    /// The key what is fetched must be signed with: PEM, or base64.
+    #[arg(long, value_name = "KEY")]
+    public_key: Option<String>,
+}
+
+/// The one CompatibilityConfig vdoctl writes, and its ConfigMap.
+const NAME: &str = "vdo-catalog";
+
+impl Matrix {
+    pub(super) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let cluster = Cluster::connect(global).await?;
+        cluster.all::<api::CompatibilityConfig>("CompatibilityConfigs").await?;
+        let objects = self.objects(&cluster.namespace)?;
+        let compared = writing::compare(&cluster.client, objects).await;
+        let compared = compared.map_err(super::super::deploy::written)?;
+        let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
+        written.map_err(super::super::deploy::written)?;
+        screen.print("VDO now takes releases from there; vdoctl plan shows what that changes.\n")
+    }
+
+    fn objects(&self, namespace: &str) -> Outcome<Vec<Object>> {
+        let mut spec = json!({});
+        if let Some(key) = &self.public_key {
+            spec["publicKey"] = key.as_str().into();
+        }
+        let mut objects = Vec::new();
+        let path = self.source.strip_prefix("file://").unwrap_or(&self.source);
+        if path.contains("://") {
+            spec["matrixURL"] = path.into();
+        } else {
+            let text = std::fs::read_to_string(path).map_err(|source| Failure::File {
+                path: path.into(),
+                deed: "read",
+                source,
+            })?;
+            judged(Path::new(path), &text)?;
+            objects.push(Object(json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": NAME, "namespace": namespace},
+                "data": {"catalog.yaml": text},
+            })));
+            spec["bundle"] = json!({"configMap": NAME});
+        }
+        objects.push(Object(json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "CompatibilityConfig",
+            "metadata": {"name": NAME, "namespace": namespace},
+            "spec": spec,
+        })));
+        Ok(objects)
+    }
+}
+
+/// Whether VDO would use it, or at least try.
+fn judged(path: &Path, text: &str) -> Outcome {
+    if Bundle::is_one(text.as_bytes()) {
+        return Ok(());
+    }
+    let trust = ::catalog::trust::Trust { keys: &[], unsigned: true };
+    let mut shelf = ::catalog::trust::Shelf::embedded();
+    match shelf.offer(text.as_bytes(), trust, jiff::Timestamp::now()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::Other {
+            text: format!("{} is no catalog VDO would use", path.display()),
+            source: error.into(),
+        }),
+    }
+}

@@ -1,0 +1,132 @@
+//! Every vCenter of a draft is reached, logged in to and looked into.
+
+use ::catalog::manifest::Object;
+use api::VsphereCloudConfig;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use operator::proof::{self, Proof};
+use vsphere::CertificateRefused;
+
+use super::draft::Draft;
+use crate::{
+    BUILD,
+    cluster::Cluster,
+    dialogue,
+    failure::{Failure, Outcome, request},
+    progress::Step,
+    screen::Screen,
+    text::{CARE, Table, count, paint},
+};
+
+/// Proves all vCenters. A certificate nobody vouches for is shown, and trusted if the user says so.
+pub(super) async fn prove(draft: &mut Draft, cluster: &Cluster, screen: &Screen) -> Outcome {
+    for (number, mut vcenter) in draft.vcenters()? {
+        loop {
+            match attempt(&vcenter, &draft.objects, Some(cluster), screen).await {
+                Ok(_) => break,
+                Err(Attempt::Untrusted(refused)) => {
+                    let thumbprint = trust(&vcenter, &refused, screen)?;
+                    draft.objects[number].0["spec"]["thumbprint"] = thumbprint.as_str().into();
+                    vcenter.spec.thumbprint = Some(thumbprint.as_str().into());
+                }
+                Err(Attempt::Failed(failure)) => return Err(failure),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What came of trying.
+pub(crate) enum Attempt {
+    /// The certificate is not accepted, and a thumbprint would mend that.
+    Untrusted(CertificateRefused),
+    /// Anything else.
+    Failed(Failure),
+}
+
+/// Tries one vCenter, and shows what is there.
+pub(crate) async fn attempt(
+    vcenter: &VsphereCloudConfig,
+    objects: &[Object],
+    cluster: Option<&Cluster>,
+    screen: &Screen,
+) -> Result<Proof, Attempt> {
+    let address = vcenter.spec.vc_ip.0.clone();
+    let client = cluster.map(|cluster| &cluster.client);
+    let wanted = proof::wanted(client, objects, vcenter).await.map_err(|text| {
+        let text = format!("vCenter {address} cannot be tried: {text}");
+        Attempt::Failed(Failure::Request { text, help: String::new() })
+    })?;
+    let step = Step::begin(screen, format!("Log in to {address}"));
+    match proof::prove(&wanted, BUILD).await {
+        Ok(proof) => {
+            step.done(&seen(&proof));
+            Ok(proof)
+        }
+        Err(proof::Error::Vcenter { source }) => {
+            step.failed("");
+            Err(match &*source {
+                vsphere::Error::Certificate { refused, .. } if !vcenter.spec.insecure => {
+                    Attempt::Untrusted(refused.clone())
+                }
+                error => {
+                    Attempt::Failed(Failure::Vcenter { address, source: Box::new(error.clone()) })
+                }
+            })
+        }
+        Err(other) => {
+            step.failed("");
+            let text = format!("vCenter {address} cannot be used");
+            Err(Attempt::Failed(Failure::Other { text, source: other.into() }))
+        }
+    }
+}
+
+fn seen(proof: &Proof) -> String {
+    let shared = proof.datastores.iter().filter(|store| store.shared).count();
+    format!(
+        "{} {}, {}, {}, {}",
+        proof.about.name,
+        proof.about.version,
+        count(proof.datacenters.len(), "datacenter"),
+        count(proof.clusters, "cluster"),
+        count(shared, "shared datastore"),
+    )
+}
+
+/// Shows a certificate and asks whether to trust it. `--yes` is no answer to this: whoever answers has
+/// to have looked.
+pub(crate) fn trust(
+    vcenter: &VsphereCloudConfig,
+    refused: &CertificateRefused,
+    screen: &Screen,
+) -> Outcome<String> {
+    let address = &vcenter.spec.vc_ip.0;
+    let mut table = Table::plain();
+    let shown = &refused.shown;
+    table.row(["issued to", &shown.subject]);
+    table.row(["issued by", &shown.issuer]);
+    table.row(["for", &shown.names.join(", ")]);
+    let until = Timestamp::from_second(shown.until).map(|until| until.strftime("%F").to_string());
+    table.row(["valid until", until.as_deref().unwrap_or("unknown")]);
+    table.row(["SHA-256", &refused.seen.to_string()]);
+    if !screen.interactive {
+        let name = vcenter.name_any();
+        return request(
+            format!("the certificate of vCenter {address} is not accepted: {refused}"),
+            format!(
+                "if {} is its thumbprint, say so: --thumbprint, or spec.thumbprint of VsphereCloudConfig {name}; \
+                 with an authority of your own, --ca-file or spec.caBundle",
+                refused.seen
+            ),
+        );
+    }
+    screen.note(&format!(
+        "\n{} {address} shows a certificate this machine does not trust:\n\n{}",
+        paint(CARE, "!"),
+        table.render(screen.width)
+    ));
+    screen.note("  Compare the thumbprint with the one vCenter shows: anyone on the way could show another.\n");
+    dialogue::trust()?;
+    Ok(refused.seen.to_string())
+}

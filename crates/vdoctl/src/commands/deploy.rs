@@ -1,0 +1,218 @@
+//! `vdoctl deploy`.
+
+use std::time::Duration;
+
+use catalog::manifest::Object;
+use clap::Args;
+use k8s_openapi::{
+    api::apps::v1::Deployment,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::Api;
+use operator::{facts::ObjectId, install, writing};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    arguments::Global,
+    cluster::Cluster,
+    document::File,
+    failure::{Doing as _, Failure, Outcome, request},
+    progress::{PACE, Step},
+    screen::Screen,
+    text::{CARE, DIM, GOOD, Table, count, paint},
+};
+
+/// Installs the operator, or upgrades the one that is there.
+///
+/// Everything is part of this program: nothing is downloaded. Applying it twice changes nothing.
+#[derive(Args, Debug)]
+pub(crate) struct Deploy {
+    /// Deploy this manifest instead of the one in vdoctl: a file, - or a URL.
+    #[arg(long, value_name = "FILE")]
+    spec: Option<String>,
+    /// The operator's image, instead of the published one.
+    #[arg(long)]
+    image: Option<String>,
+    /// Show what would change, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the manifest instead of applying it; no cluster is needed.
+    #[arg(long, short, value_enum)]
+    output: Option<crate::arguments::Form>,
+    /// Do not wait until the operator runs.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long to wait, in seconds.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+impl Deploy {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let objects = self.objects(global).await?;
+        if let Some(form) = self.output {
+            let texts = objects.iter().map(|object| super::formatted(form, &object.0));
+            let texts = texts.collect::<Outcome<Vec<String>>>()?;
+            return screen.print(&texts.join("---\n"));
+        }
+        let cluster = Cluster::connect(global).await?;
+        let version =
+            cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
+        if self.dry_run {
+            return self.preview(&cluster, objects, screen).await;
+        }
+        let step = Step::begin(screen, format!("Apply {}", count(objects.len(), "object")));
+        for object in &objects {
+            if let Err(error) = writing::apply(&cluster.client, object).await {
+                step.failed(&ObjectId::of(object).to_string());
+                return Err(written(error));
+            }
+            if object.kind() == "CustomResourceDefinition" {
+                self.established(&cluster, object.name()).await?;
+            }
+        }
+        step.done(&format!("Kubernetes {}", version.git_version));
+        if !self.no_wait {
+            self.wait(&cluster, &objects, screen).await?;
+        }
+        if cluster.all::<api::VDOConfig>("VDOConfigs").await?.is_empty() {
+            screen.note("\nNext: vdoctl configure");
+        } else {
+            screen.note("\nNext: vdoctl status");
+        }
+        Ok(())
+    }
+
+    async fn objects(&self, global: &Global) -> Outcome<Vec<Object>> {
+        let mut objects = match &self.spec {
+            None => install::objects(),
+            Some(spec) => fetched(spec).await?,
+        };
+        if global.namespace != api::NAMESPACE {
+            return request(
+                format!("the operator runs in namespace {}", api::NAMESPACE),
+                "leave --namespace out",
+            );
+        }
+        if let Some(image) = &self.image {
+            let operator = objects.iter_mut().filter(|object| object.kind() == "Deployment");
+            for object in operator {
+                if let Some(container) = object.0.pointer_mut("/spec/template/spec/containers/0") {
+                    container["image"] = image.as_str().into();
+                }
+            }
+        }
+        Ok(objects)
+    }
+
+    /// What would change, object by object.
+    async fn preview(&self, cluster: &Cluster, objects: Vec<Object>, screen: &Screen) -> Outcome {
+        let compared = writing::compare(&cluster.client, objects).await.map_err(written)?;
+        let mut table = Table::new(&["WOULD BE", "OBJECT"]);
+        for one in &compared {
+            let word = match () {
+                () if one.is_new() => paint(GOOD, "created"),
+                () if one.is_same() => paint(DIM, "left"),
+                () => paint(CARE, "changed"),
+            };
+            table.row([word, one.id.to_string()]);
+        }
+        screen.print(&table.render(screen.width))?;
+        screen.note("\nNothing was changed.");
+        Ok(())
+    }
+
+    async fn established(&self, cluster: &Cluster, name: &str) -> Outcome {
+        let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
+        let end = Instant::now() + Duration::from_secs(self.timeout);
+        loop {
+            let definition = definitions.get(name).await.doing("reading a definition")?;
+            let conditions = definition.status.and_then(|status| status.conditions);
+            let served = conditions.into_iter().flatten();
+            if served.into_iter().any(|c| c.type_ == "Established" && c.status == "True") {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(self.late(format!("{name} was not served")));
+            }
+            sleep(PACE).await;
+        }
+    }
+
+    /// Waits until the operator's pods run.
+    async fn wait(&self, cluster: &Cluster, objects: &[Object], screen: &Screen) -> Outcome {
+        let Some(operator) = objects.iter().find(|object| object.kind() == "Deployment") else {
+            return Ok(());
+        };
+        let deployments =
+            Api::<Deployment>::namespaced(cluster.client.clone(), operator.namespace());
+        let mut step = Step::begin(screen, "Start the operator");
+        let end = Instant::now() + Duration::from_secs(self.timeout);
+        loop {
+            let found = deployments.get(operator.name()).await.doing("reading the operator")?;
+            let generation = found.metadata.generation;
+            let status = found.status.unwrap_or_default();
+            let (wanted, updated, available) = (
+                found.spec.and_then(|spec| spec.replicas).unwrap_or(1),
+                status.updated_replicas.unwrap_or(0),
+                status.available_replicas.unwrap_or(0),
+            );
+            let current = status.observed_generation >= generation;
+            // One of them does the work; on a single node the other waits for a place for ever.
+            if current && updated >= 1 && available >= 1 {
+                step.done(&format!("{available} of {wanted} pods"));
+                return Ok(());
+            }
+            if Instant::now() > end {
+                step.failed("no pod of it runs");
+                return Err(self.late("the operator did not start".into()));
+            }
+            step.waits(&format!("{available} of {wanted} pods"));
+            sleep(PACE).await;
+        }
+    }
+
+    fn late(&self, what: String) -> Failure {
+        Failure::TooLate {
+            what,
+            seconds: self.timeout,
+            help: format!(
+                "kubectl --namespace {} describe pods tells what its pods wait for",
+                api::NAMESPACE
+            ),
+        }
+    }
+}
+
+/// What went wrong with writing, in our words.
+pub(crate) fn written(error: writing::Error) -> Failure {
+    match error {
+        writing::Error::Compare { object, source } => {
+            Failure::Api { doing: format!("checking {object}"), source }
+        }
+        writing::Error::Write { object, undone: false, source } => {
+            Failure::Api { doing: format!("writing {object}"), source }
+        }
+        other => Failure::Other { text: "nothing was changed".into(), source: other.into() },
+    }
+}
+
+/// A manifest from elsewhere.
+async fn fetched(spec: &str) -> Outcome<Vec<Object>> {
+    let path = spec.strip_prefix("file://").unwrap_or(spec);
+    let file = if path.starts_with("http://") || path.starts_with("https://") {
+        let failed = |source: reqwest::Error| Failure::Other {
+            text: format!("{spec} cannot be fetched"),
+            source: source.into(),
+        };
+        let answer = reqwest::get(path).await.and_then(reqwest::Response::error_for_status);
+        File::parse(spec, answer.map_err(failed)?.text().await.map_err(failed)?)?
+    } else {
+        File::open(path.as_ref())?
+    };
+    let objects: Vec<Object> = file.documents.into_iter().map(|d| Object(d.value)).collect();
+    if objects.is_empty() {
+        return request(format!("{spec} holds no objects"), "it has to be a manifest in YAML");
+    }
+    Ok(objects)
+}

@@ -1,0 +1,131 @@
+//! `vdoctl explain`.
+
+use api::finding::{CATALOGUE, Definition};
+use clap::Args;
+use health::document;
+
+use crate::{
+    failure::{Outcome, request},
+    screen::Screen,
+    text::{STRONG, Table, nearest, paint, wrap},
+};
+
+/// Says what a finding means, why it matters and what to do about it.
+#[derive(Args, Debug)]
+pub(crate) struct Explain {
+    /// The code, as in VDO-1203 or 1203. Without one, all are listed.
+    code: Option<String>,
+    /// As Markdown, as in the documentation.
+    #[arg(long)]
+    markdown: bool,
+}
+
+impl Explain {
+    pub(crate) fn run(&self, screen: &Screen) -> Outcome {
+        let Some(code) = &self.code else { return screen.print(&list(screen.width)) };
+        let definition = definition(code)?;
+        let page = document::page(definition);
+        screen.print(&if self.markdown { page } else { plain(&page, screen.width) })
+    }
+}
+
+/// The definition of a code, with or without its prefix.
+pub(crate) fn definition(code: &str) -> Outcome<&'static Definition> {
+    let code = code.to_uppercase();
+    let code = if code.starts_with("VDO-") { code } else { format!("VDO-{code}") };
+    if let Some(definition) = Definition::of(&code) {
+        return Ok(definition);
+    }
+    let near = nearest(&code, CATALOGUE.iter().map(|definition| definition.code));
+    request(
+        format!("there is no finding {code}"),
+        match near {
+            Some(near) => format!("did you mean {near}? vdoctl explain lists all"),
+            None => "vdoctl explain lists all".to_owned(),
+        },
+    )
+}
+
+fn list(width: usize) -> String {
+    let mut table = Table::new(&["CODE", "SEVERITY", "WHAT IS WRONG"]);
+    for definition in CATALOGUE {
+        table.row([definition.code, &format!("{:?}", definition.severity), definition.title]);
+    }
+    table.render(width)
+}
+
+/// A page of the documentation for a terminal: headings stand out, marks are gone, links are codes.
+fn plain(page: &str, width: usize) -> String {
+    let mut shown = String::new();
+    let mut block: Vec<&str> = Vec::new();
+    let flush = |block: &mut Vec<&str>, shown: &mut String| {
+        if !block.is_empty() {
+            shown.push_str(&wrap("  ", &unmarked(&block.join(" ")), width));
+            block.clear();
+        }
+    };
+    for line in page.lines() {
+        if line.starts_with("[All findings]") {
+            continue;
+        }
+        if let Some(heading) = line.strip_prefix("## ") {
+            flush(&mut block, &mut shown);
+            shown.extend([&paint(STRONG, heading), "\n"]);
+        } else if let Some(title) = line.strip_prefix("# ") {
+            shown.extend([&paint(STRONG, title), "\n"]);
+        } else if line.is_empty() {
+            flush(&mut block, &mut shown);
+            if !shown.ends_with("\n\n") && !ends_with_heading(&shown) {
+                shown.push('\n');
+            }
+        } else if let Some((mark, rest)) = item(line) {
+            flush(&mut block, &mut shown);
+            shown.push_str(&wrap(&format!("  {mark} "), &unmarked(rest), width));
+        } else {
+            block.push(line.trim_start_matches("> ").trim());
+        }
+    }
+    flush(&mut block, &mut shown);
+    shown.trim_end().to_owned() + "\n"
+}
+
+fn ends_with_heading(shown: &str) -> bool {
+    let last = shown.trim_end_matches('\n').rsplit('\n').next().unwrap_or_default();
+    !last.is_empty() && !last.starts_with(' ')
+}
+
+/// The mark of a list item, and the item.
+fn item(line: &str) -> Option<(&str, &str)> {
+    let (mark, rest) = line.split_once(' ')?;
+    let number = mark.strip_suffix('.').is_some_and(|n| n.chars().all(|c| c.is_ascii_digit()));
+    (mark == "-" || number).then_some((mark, rest))
+}
+
+/// Without backticks, stars and the targets of links.
+fn unmarked(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('[') {
+        let Some(middle) = rest[open..].find("](").map(|at| open + at) else { break };
+        let Some(close) = rest[middle..].find(')').map(|at| middle + at) else { break };
+        plain.push_str(&rest[..open]);
+        plain.push_str(&rest[open + 1..middle]);
+        rest = &rest[close + 1..];
+    }
+    plain.push_str(rest);
+    let words = plain.replace('`', "");
+    starless(&words)
+}
+
+/// `*node*` is a value of the case at hand: `<node>`.
+fn starless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (number, part) in text.split('*').enumerate() {
+        if number % 2 == 1 && !part.is_empty() && !part.contains(' ') {
+            out.extend(["<", part, ">"]);
+        } else {
+            out.push_str(part);
+        }
+    }
+    out
+}

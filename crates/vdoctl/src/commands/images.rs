@@ -1,0 +1,75 @@
+//! `vdoctl images`: what to mirror.
+
+use std::collections::BTreeSet;
+
+use ::catalog::{Driver, Image, Release, Rewrite, manifest::images_to_mirror, tool::DriverName};
+use clap::Args;
+use operator::{decide::decide, install};
+use semver::Version;
+
+use crate::{
+    arguments::Global,
+    failure::{Outcome, request},
+    screen::Screen,
+};
+
+/// The images a cluster needs, one per line: those of the planned releases and of the operator.
+///
+/// With --all or --driver no cluster is needed.
+#[derive(Args, Debug)]
+pub(crate) struct Images {
+    /// Of every release in the catalog.
+    #[arg(long)]
+    all: bool,
+    /// Of this driver only.
+    #[arg(long)]
+    driver: Option<DriverName>,
+    /// Of this version only.
+    #[arg(long, requires = "driver", value_name = "VERSION")]
+    version: Option<Version>,
+    /// Print each with its name in this mirror beside it, for a tool that copies.
+    #[arg(long, value_name = "REGISTRY")]
+    mirror: Option<String>,
+}
+
+impl Images {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let mut images: BTreeSet<String> = install::objects()
+            .iter()
+            .filter_map(|object| object.0.pointer("/spec/template/spec/containers/0/image"))
+            .filter_map(|image| image.as_str().map(str::to_owned))
+            .collect();
+        if self.all || self.driver.is_some() {
+            images.extend(self.of_catalog()?);
+        } else {
+            let facts = super::plan::facts(global, screen).await?;
+            for driver in decide(&facts).drivers {
+                let version = driver.target.as_deref().or(driver.installed.as_deref());
+                images.extend(super::plan::images(&facts.catalog, driver.driver, version));
+            }
+        }
+        let lines: Outcome<Vec<String>> = images.iter().map(|image| self.line(image)).collect();
+        screen.print(&(lines?.join("\n") + "\n"))
+    }
+
+    fn of_catalog(&self) -> Outcome<Vec<String>> {
+        let catalog = ::catalog::embedded();
+        let wanted = |release: &&Release| {
+            self.driver.is_none_or(|driver| Driver::from(driver) == release.driver)
+                && self.version.as_ref().is_none_or(|version| *version == release.version)
+        };
+        let releases: Vec<&Release> = catalog.releases.iter().filter(wanted).collect();
+        if releases.is_empty() {
+            return request("the catalog has no such release", "vdoctl catalog list names all");
+        }
+        Ok(releases.into_iter().flat_map(images_to_mirror).map(|image| image.to_string()).collect())
+    }
+
+    fn line(&self, image: &str) -> Outcome<String> {
+        let Some(mirror) = &self.mirror else { return Ok(image.to_owned()) };
+        match image.parse::<Image>() {
+            Ok(parsed) => Ok(format!("{image} {}", Rewrite::mirror(mirror).apply(&parsed))),
+            Err(_) => request(format!("{image} is no image"), ""),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `vdoctl remove`: a driver, with what blocks it; or the operator.
+
+use std::time::Duration;
+
+use ::catalog::Driver;
+use clap::{Args, ValueEnum};
+use kube::api::DeleteParams;
+use operator::{
+    facts::{Facts, ObjectId},
+    install, names, writing,
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    arguments::Global,
+    cluster::Cluster,
+    critical,
+    failure::{Failure, Outcome, request},
+    findings,
+    progress::{PACE, Step},
+    screen::Screen,
+    text::{Table, count, wrap},
+};
+
+/// Takes a driver away, or the operator.
+///
+/// Volumes, claims, storage classes, nodes, definitions and namespaces are never deleted. A driver with
+/// attached volumes is not removed: what is attached is named.
+#[derive(Args, Debug)]
+pub(crate) struct Remove {
+    /// What to remove.
+    #[arg(value_enum)]
+    what: What,
+    /// Show what blocks it and what would go, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How long to wait until it is gone, in seconds.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// The cloud provider.
+    Cpi,
+    /// The storage driver.
+    Csi,
+    /// The operator; the drivers go on without it.
+    Vdo,
+}
+
+impl Remove {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        match self.what {
+            What::Cpi => self.driver(Driver::Cpi, global, screen).await,
+            What::Csi => self.driver(Driver::Csi, global, screen).await,
+            What::Vdo => self.operator(global, screen).await,
+        }
+    }
+
+    async fn driver(&self, driver: Driver, global: &Global, screen: &Screen) -> Outcome {
+        let facts = super::plan::facts(global, screen).await?;
+        let name = super::plan::name(driver);
+        if facts.record(driver).objects.is_empty() {
+            return request(
+                format!("{name} was not installed by VDO"),
+                "what other hands installed is removed the way it was installed",
+            );
+        }
+        screen.print(&preview(&facts, driver, screen.width))?;
+        if driver == Driver::Csi && !facts.attached.is_empty() {
+            screen.note("Detach them first: drain or stop what uses them.");
+            return Err(Failure::Verdict { exit: crate::exit::Exit::Degraded });
+        }
+        if self.dry_run {
+            return Ok(());
+        }
+        screen.confirm(&format!("Remove {name}?"))?;
+        let cluster = Cluster::connect(global).await?;
+        let section = super::upgrade::section(driver);
+        let patch = json!({"spec": {section: {"mode": "Removed"}}});
+        super::upgrade::patch_config(&cluster, &facts, &patch).await?;
+        self.follow(driver, &cluster, screen).await
+    }
+
+    /// Waits until nothing of it is left.
+    async fn follow(&self, driver: Driver, cluster: &Cluster, screen: &Screen) -> Outcome {
+        let end = Instant::now() + Duration::from_secs(self.timeout);
+        let mut step = Step::begin(screen, format!("Remove {}", super::plan::name(driver)));
+        loop {
+            let config = cluster.config().await?;
+            let status = config.status.unwrap_or_default();
+            let part = match driver {
+                Driver::Cpi => &status.cpi,
+                Driver::Csi => &status.csi,
+            };
+            let current = status.observed_generation >= config.metadata.generation;
+            let gone = part.as_ref().is_none_or(|part| part.version.is_none());
+            if current && gone {
+                step.done("");
+                return Ok(());
+            }
+            if Instant::now() > end {
+                step.failed("");
+                let text = findings::render(&status.findings, screen.width, jiff::Timestamp::now());
+                screen.print(&text)?;
+                return Err(Failure::TooLate {
+                    what: format!("{} was not removed", super::plan::name(driver)),
+                    seconds: self.timeout,
+                    help: "vdoctl status says what it waits for; it goes on by itself".into(),
+                });
+            }
+            let waits = part.as_ref().and_then(|part| part.status_msg.clone());
+            step.waits(&waits.unwrap_or_default());
+            sleep(PACE).await;
+        }
+    }
+
+    async fn operator(&self, global: &Global, screen: &Screen) -> Outcome {
+        let cluster = Cluster::connect(global).await?;
+        let goes: Vec<ObjectId> = install::objects()
+            .iter()
+            .map(ObjectId::of)
+            .filter(|id| !matches!(id.kind.as_str(), "CustomResourceDefinition" | "Namespace"))
+            .collect();
+        let mut table = Table::new(&["GOES", ""]);
+        for id in &goes {
+            table.row([id.kind.clone(), id.to_string()]);
+        }
+        screen.print(&table.render(screen.width))?;
+        screen.note("\nThe drivers, the definitions, the VDOConfig and the records stay: a later vdoctl deploy takes up where this one left.");
+        if self.dry_run {
+            return Ok(());
+        }
+        screen.confirm("Remove the operator?")?;
+        let step = Step::begin(screen, "Remove the operator");
+        let deleted = critical::section(async {
+            // The Deployment first: without its rights it would only complain.
+            for id in goes.iter().rev() {
+                let api = writing::api_of(&cluster.client, id).map_err(super::deploy::written)?;
+                match api.delete(&id.name, &DeleteParams::background()).await {
+                    Ok(_) => {}
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    Err(source) => {
+                        return Err(Failure::Api {
+                            doing: format!("deleting {id}"),
+                            source: Box::new(source),
+                        });
+                    }
+                }
+            }
+            Ok(())
+        });
+        deleted.await?;
+        step.done("");
+        Ok(())
+    }
+}
+
+/// What would go, and what is in the way.
+fn preview(facts: &Facts, driver: Driver, width: usize) -> String {
+    let record = facts.record(driver);
+    let kept = |id: &&ObjectId| {
+        !matches!(id.kind.as_str(), "Namespace" | "CustomResourceDefinition" | "StorageClass")
+    };
+    let goes = record.objects.iter().filter(kept).count();
+    let name = super::plan::name(driver);
+    let mut text = wrap(
+        "",
+        &format!(
+            "{name} {}: {} would go.",
+            record.version.as_deref().unwrap_or_default(),
+            count(goes, "object")
+        ),
+        width,
+    );
+    if driver == Driver::Csi {
+        for (volume, node) in facts.attached.iter().take(20) {
+            text.push_str(&wrap("  ", &format!("{volume} is attached to {node}"), width));
+        }
+        if facts.attached.len() > 20 {
+            let more = facts.attached.len() - 20;
+            text.push_str(&wrap("  ", &format!("and {more} more"), width));
+        }
+    } else {
+        let tainted = facts.cluster.nodes.iter().filter(|node| !node.is_initialized()).count();
+        if tainted > 0 {
+            text.push_str(&wrap(
+                "  ",
+                &format!("{} still wait for it ({})", count(tainted, "node"), names::UNINITIALIZED),
+                width,
+            ));
+        }
+        text.push_str(&wrap("  ", "New nodes will wait for another cloud provider.", width));
+    }
+    text
+}

@@ -1,0 +1,74 @@
+//! `vdoctl version`.
+
+use clap::Args;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use serde_json::json;
+
+use crate::{
+    BUILD,
+    arguments::{Form, Global},
+    cluster::Cluster,
+    failure::{Doing as _, Outcome},
+    screen::Screen,
+    text::Table,
+};
+
+/// The version of vdoctl and of the operator in the cluster.
+#[derive(Args, Debug)]
+pub(crate) struct Version {
+    /// Only of vdoctl: no cluster is asked.
+    #[arg(long)]
+    client: bool,
+    /// A form for programs.
+    #[arg(long, short, value_enum)]
+    output: Option<Form>,
+}
+
+impl Version {
+    /// Only this program: nothing to wait for.
+    pub(crate) fn is_local(&self) -> bool {
+        self.client
+    }
+
+    /// Shows what this program is.
+    pub(crate) fn local(&self, screen: &Screen) -> Outcome {
+        self.show(None, screen)
+    }
+
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let cluster = Cluster::connect(global).await?;
+        let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);
+        let deployment =
+            deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
+        let image = deployment.and_then(|deployment| {
+            let pod = deployment.spec?.template.spec?;
+            pod.containers.into_iter().next()?.image
+        });
+        let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
+        self.show(Some((image, version.git_version)), screen)
+    }
+
+    fn show(&self, cluster: Option<(Option<String>, String)>, screen: &Screen) -> Outcome {
+        let asked = cluster.is_some();
+        let (image, kubernetes) = cluster.unzip();
+        let operator = image.flatten();
+        let operator =
+            operator.as_deref().map(|image| image.rsplit_once(':').map_or(image, |x| x.1));
+        if let Some(form) = self.output {
+            let mut all = json!({"client": {"version": BUILD.version, "commit": BUILD.commit}});
+            if asked {
+                all["operator"] = json!(operator);
+                all["kubernetes"] = json!(kubernetes);
+            }
+            return screen.print(&super::formatted(form, &all)?);
+        }
+        let mut table = Table::plain();
+        table.row(["vdoctl", &format!("{} ({})", BUILD.version, BUILD.commit)]);
+        if asked {
+            table.row(["operator", operator.unwrap_or("not installed")]);
+            table.row(["Kubernetes", kubernetes.as_deref().unwrap_or_default()]);
+        }
+        screen.print(&table.render(screen.width))
+    }
+}

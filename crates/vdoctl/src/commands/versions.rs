@@ -1,0 +1,104 @@
+//! `vdoctl versions`: what really runs, read from the cluster.
+
+use std::time::Duration;
+
+use clap::Args;
+use operator::{
+    facts::{ObjectId, Task, VcenterState, Workload},
+    names, once,
+};
+use serde_json::json;
+
+use crate::{
+    BUILD,
+    arguments::{Form, Global},
+    cluster::Cluster,
+    failure::Outcome,
+    progress::Step,
+    screen::Screen,
+    text::{CARE, DIM, GOOD, Table, paint},
+};
+
+/// What really runs: the drivers' workloads as they are, whoever installed them, the cluster, the
+/// vCenters.
+#[derive(Args, Debug)]
+pub(crate) struct Versions {
+    /// A form for programs.
+    #[arg(long, short, value_enum)]
+    output: Option<Form>,
+}
+
+impl Versions {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let cluster = Cluster::connect(global).await?;
+        let step = Step::begin(screen, "Look at the cluster and its vCenters");
+        let within = Duration::from_secs(60);
+        let seen = once::look(&cluster.client, &cluster.namespace, BUILD, within).await;
+        let seen = seen.map_err(super::plan::observed)?;
+        step.done("");
+        if let Some(form) = self.output {
+            return screen.print(&super::formatted(form, &as_value(&seen))?);
+        }
+        let mut table = Table::new(&["WHAT", "VERSION", "PODS", "WHERE"]);
+        let kubernetes = seen.around.version_text.trim_start_matches('v').to_owned();
+        let platform = seen.around.platform.name().to_owned();
+        table.row(["Kubernetes".to_owned(), kubernetes, "-".into(), platform]);
+        for ((_, name), vcenter) in &seen.vcenters {
+            let version = match &vcenter.state {
+                VcenterState::Verified { version, .. } => version.clone(),
+                _ => paint(CARE, "unknown"),
+            };
+            table.row([
+                format!("vCenter {name}"),
+                version,
+                "-".into(),
+                vcenter.spec.vc_ip.0.clone(),
+            ]);
+        }
+        for (id, workload) in &seen.workloads {
+            let version = workload.version.clone().unwrap_or_else(|| paint(CARE, "unknown"));
+            let style = if workload.is_healthy() { GOOD } else { CARE };
+            let pods = paint(style, &format!("{}/{}", workload.available, workload.wanted));
+            table.row([what(workload), version, pods, place(id, workload)]);
+        }
+        screen.print(&table.render(screen.width))
+    }
+}
+
+fn what(workload: &Workload) -> String {
+    let driver = super::plan::name(workload.driver);
+    match (workload.driver, workload.task) {
+        (::catalog::Driver::Cpi, _) => driver.to_owned(),
+        (_, Task::Controller) => format!("{driver} controller"),
+        (_, Task::Node) => format!("{driver} on nodes"),
+        (_, Task::Helper) => format!("{driver} helper"),
+    }
+}
+
+fn place(id: &ObjectId, workload: &Workload) -> String {
+    let hands = if workload.labelled { "" } else { ", installed by other hands" };
+    paint(DIM, &format!("{}/{}{hands}", id.namespace, id.name))
+}
+
+fn as_value(seen: &once::Seen) -> serde_json::Value {
+    let vcenters = seen.vcenters.iter().map(|((namespace, name), vcenter)| {
+        let (version, build) = match &vcenter.state {
+            VcenterState::Verified { version, build, .. } => (Some(version), Some(build)),
+            _ => (None, None),
+        };
+        json!({"namespace": namespace, "name": name, "version": version, "build": build})
+    });
+    let workloads = seen.workloads.iter().map(|(id, workload)| {
+        json!({
+            "driver": workload.driver, "kind": id.kind, "namespace": id.namespace, "name": id.name,
+            "version": workload.version, "managedBy": workload.labelled.then_some(names::MANAGED_BY),
+            "wanted": workload.wanted, "available": workload.available,
+        })
+    });
+    json!({
+        "kubernetes": seen.around.version_text,
+        "distribution": seen.around.platform.name(),
+        "vcenters": vcenters.collect::<Vec<_>>(),
+        "workloads": workloads.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,251 @@
+//! Questions on a terminal. Ctrl-C or Esc at any of them ends the command with nothing written.
+
+use api::{VDOConfig, VsphereCloudConfig};
+use inquire::{
+    Confirm, InquireError, MultiSelect, Password, PasswordDisplayMode, Select, Text,
+    validator::Validation,
+};
+use kube::{Api, api::ListParams};
+use operator::proof::Proof;
+
+use crate::{
+    cluster::Cluster,
+    commands::configure::{Access, Attempt, Draft, Drivers, attempt, trusted},
+    failure::{Doing as _, Failure, Outcome},
+    screen::Screen,
+};
+
+/// How a question ended that was not answered.
+pub(crate) fn ended(error: InquireError) -> Failure {
+    match error {
+        InquireError::OperationCanceled | InquireError::OperationInterrupted => {
+            Failure::Interrupted
+        }
+        InquireError::IO(source) => Failure::Output { source },
+        other => {
+            Failure::Other { text: "the question could not be asked".into(), source: other.into() }
+        }
+    }
+}
+
+/// Asks without holding up what else runs.
+fn ask<T>(question: impl FnOnce() -> Result<T, InquireError>) -> Outcome<T> {
+    tokio::task::block_in_place(question).map_err(ended)
+}
+
+/// Whether to trust the certificate that was just shown.
+pub(crate) fn trust() -> Outcome {
+    let trusts = ask(|| {
+        Confirm::new("Trust this certificate?")
+            .with_default(false)
+            .with_help_message("it is pinned: another one would not be accepted any more")
+            .prompt()
+    })?;
+    if trusts { Ok(()) } else { Err(Failure::Declined) }
+}
+
+/// The dialogue of `vdoctl configure`.
+pub(crate) async fn configure(
+    screen: &Screen,
+    cluster: &Cluster,
+    existing: Option<&VDOConfig>,
+    known: &[VsphereCloudConfig],
+) -> Outcome<Draft> {
+    let mut all: Vec<Access> = Vec::new();
+    let mut categories = std::collections::BTreeMap::new();
+    let old = existing.map(|config| config.spec.vcenters().len()).unwrap_or_default();
+    loop {
+        let default = known.get(all.len()).map(|vcenter| vcenter.spec.vc_ip.0.as_str());
+        let (mut access, proof) = vcenter(screen, cluster, known, all.len(), default).await?;
+        access.datacenters = datacenters(&proof)?;
+        for (category, tags) in proof.categories {
+            categories.entry(category).or_insert_with(Vec::new).extend(tags);
+        }
+        all.push(access);
+        let more = all.len() < old;
+        if !ask(|| {
+            Confirm::new("Is the cluster on another vCenter too?").with_default(more).prompt()
+        })? {
+            break;
+        }
+    }
+    let fresh = tainted_nodes(cluster).await?;
+    let mut cloud = Confirm::new("Install the cloud provider?").with_default(true);
+    let help = format!("{fresh} nodes wait for one");
+    cloud = cloud.with_help_message(if fresh > 0 {
+        &help
+    } else {
+        "it gives nodes their addresses, zones and identity; without it, storage alone"
+    });
+    let cloud_provider = ask(|| cloud.prompt())?;
+    let topology = zones(&categories, all.len())?;
+    let drivers = Drivers { cloud_provider, topology };
+    let mut draft = Draft::of(&all, &drivers, &cluster.namespace, existing);
+    draft.asked = true;
+    draft.proven = true;
+    Ok(draft)
+}
+
+/// One vCenter: asked for, and asked again for what was wrong, until it lets us in.
+async fn vcenter(
+    screen: &Screen,
+    cluster: &Cluster,
+    known: &[VsphereCloudConfig],
+    before: usize,
+    default: Option<&str>,
+) -> Outcome<(Access, Proof)> {
+    let (mut address, mut user) = (String::new(), String::new());
+    let mut thumbprint = None;
+    loop {
+        if address.is_empty() {
+            address = ask_address(default)?;
+            thumbprint = known
+                .iter()
+                .find(|vcenter| vcenter.spec.vc_ip.0 == address)
+                .and_then(|vcenter| vcenter.spec.thumbprint.as_ref().map(|t| t.0.clone()));
+        }
+        if user.is_empty() {
+            user = ask(|| {
+                Text::new("User:")
+                    .with_help_message("as in vdo@vsphere.local; the fewest rights are enough")
+                    .with_validator(required)
+                    .prompt()
+            })?;
+        }
+        let password = ask(|| {
+            Password::new("Password:")
+                .without_confirmation()
+                .with_display_mode(PasswordDisplayMode::Masked)
+                .with_validator(required)
+                .prompt()
+        })?;
+        let mut access = Access::named(&address, known, before);
+        (access.user, access.password) = (user.clone(), password.into());
+        access.thumbprint.clone_from(&thumbprint);
+        match prove(&mut access, cluster, screen).await {
+            Ok(proof) => return Ok((access, proof)),
+            Err(Failure::Vcenter { source, address: at }) => {
+                screen.complain(&format!("  {}\n", source.story()));
+                if matches!(*source, vsphere::Error::LoginRefused { .. }) {
+                    screen.complain("  Several refusals in a row may lock the account.\n");
+                    thumbprint.clone_from(&access.thumbprint);
+                    user = again_user(&user)?;
+                } else {
+                    let question = format!("Try another address than {at}?");
+                    if !ask(|| Confirm::new(&question).with_default(true).prompt())? {
+                        return Err(Failure::Vcenter { source, address: at });
+                    }
+                    address.clear();
+                }
+            }
+            Err(other) => return Err(other),
+        }
+    }
+}
+
+/// After a refusal: the user may have been wrong as well as the password.
+fn again_user(user: &str) -> Outcome<String> {
+    ask(|| Text::new("User:").with_default(user).with_validator(required).prompt())
+}
+
+/// Logs in, with the certificate shown and trusted on the way where that is needed.
+async fn prove(access: &mut Access, cluster: &Cluster, screen: &Screen) -> Outcome<Proof> {
+    loop {
+        let draft =
+            Draft::of(std::slice::from_ref(access), &Drivers::default(), &cluster.namespace, None);
+        let vcenter = access.config(&cluster.namespace)?;
+        match attempt(&vcenter, &draft.objects, None, screen).await {
+            Ok(proof) => return Ok(proof),
+            Err(Attempt::Failed(failure)) => return Err(failure),
+            Err(Attempt::Untrusted(refused)) => {
+                access.thumbprint = Some(trusted(&vcenter, &refused, screen)?);
+            }
+        }
+    }
+}
+
+fn ask_address(default: Option<&str>) -> Outcome<String> {
+    let valid = |text: &str| {
+        Ok(match text.parse::<vsphere::Address>() {
+            Ok(_) => Validation::Valid,
+            Err(error) => Validation::Invalid(error.to_string().into()),
+        })
+    };
+    let question = Text::new("vCenter:")
+        .with_help_message("host name or address, with :port if it is not 443")
+        .with_validator(valid);
+    let question = match default {
+        Some(default) => question.with_default(default),
+        None => question,
+    };
+    ask(|| question.prompt()).map(|address| address.trim().to_owned())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the shape of a validator")]
+fn required(text: &str) -> Result<Validation, inquire::CustomUserError> {
+    Ok(if text.is_empty() {
+        Validation::Invalid("it cannot be empty".into())
+    } else {
+        Validation::Valid
+    })
+}
+
+/// Which datacenters to look into; where there is one, there is nothing to ask.
+fn datacenters(proof: &Proof) -> Outcome<Vec<String>> {
+    if let [one] = proof.datacenters.as_slice() {
+        return Ok(vec![one.clone()]);
+    }
+    let all: Vec<usize> = (0..proof.datacenters.len()).collect();
+    ask(|| {
+        MultiSelect::new("Datacenters with nodes or volumes:", proof.datacenters.clone())
+            .with_default(&all)
+            .prompt()
+    })
+}
+
+/// Which tags name zones and regions; where nothing is tagged, there is nothing to ask.
+fn zones(
+    categories: &std::collections::BTreeMap<String, Vec<String>>,
+    vcenters: usize,
+) -> Outcome<Option<(String, String)>> {
+    const NONE: &str = "no zones";
+    if categories.len() < 2 {
+        return Ok(None);
+    }
+    let guess = |word: &str| categories.keys().position(|name| name.to_lowercase().contains(word));
+    let mut choices: Vec<String> = categories.keys().cloned().collect();
+    let first = guess("zone").unwrap_or(choices.len());
+    if vcenters == 1 {
+        choices.push(NONE.to_owned());
+    }
+    let first = first.min(choices.len() - 1);
+    let zone = ask(|| {
+        Select::new("Tag category that names zones:", choices.clone())
+            .with_starting_cursor(first)
+            .with_help_message("volumes are made in the zone of their pod")
+            .prompt()
+    })?;
+    if zone == NONE {
+        return Ok(None);
+    }
+    choices.retain(|name| *name != zone && name != NONE);
+    let second =
+        choices.iter().position(|name| name.to_lowercase().contains("region")).unwrap_or(0);
+    let region = ask(|| {
+        Select::new("Tag category that names regions:", choices)
+            .with_starting_cursor(second)
+            .prompt()
+    })?;
+    Ok(Some((zone, region)))
+}
+
+/// How many nodes wait for a cloud provider.
+async fn tainted_nodes(cluster: &Cluster) -> Outcome<usize> {
+    let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(cluster.client.clone());
+    let nodes = nodes.list(&ListParams::default()).await.doing("listing nodes")?;
+    let waits = |node: &&k8s_openapi::api::core::v1::Node| {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+        taints.into_iter().flatten().any(|taint| taint.key == operator::names::UNINITIALIZED)
+    };
+    Ok(nodes.items.iter().filter(waits).count())
+}

@@ -1,0 +1,247 @@
+//! The user's YAML, with the place of everything in it.
+
+use std::{fmt, path::Path};
+
+use api::check::Mistake;
+use miette::{NamedSource, SourceSpan};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_json::Value;
+use serde_saphyr::{Location, Spanned};
+
+use crate::failure::{Failure, MistakeSnafu, Outcome};
+
+/// A file with one or more objects.
+#[derive(Debug)]
+pub(crate) struct File {
+    name: String,
+    text: String,
+    pub(crate) documents: Vec<Document>,
+}
+
+/// One object, and where its parts are.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) value: Value,
+    places: Spanned<Tree>,
+}
+
+/// A value with the places of its parts.
+#[derive(Debug)]
+enum Tree {
+    Fields(Vec<(Spanned<String>, Spanned<Tree>)>),
+    Items(Vec<Spanned<Tree>>),
+    Scalar(Value),
+}
+
+impl File {
+    /// Reads a file; `-` is standard input.
+    pub(crate) fn open(path: &Path) -> Outcome<Self> {
+        let failed = |source| Failure::File { path: path.to_owned(), deed: "read", source };
+        let text = if path == Path::new("-") {
+            std::io::read_to_string(std::io::stdin()).map_err(failed)?
+        } else {
+            std::fs::read_to_string(path).map_err(failed)?
+        };
+        Self::parse(&path.display().to_string(), text)
+    }
+
+    /// Parses a text.
+    pub(crate) fn parse(name: &str, text: String) -> Outcome<Self> {
+        let parsed = serde_saphyr::from_multiple::<Spanned<Tree>>(&text);
+        match parsed {
+            Ok(trees) => {
+                let documents = trees.into_iter().filter_map(|places| {
+                    let value = places.value.plain();
+                    (!value.is_null()).then_some(Document { value, places })
+                });
+                let documents = documents.collect();
+                Ok(Self { name: name.to_owned(), text, documents })
+            }
+            Err(error) => {
+                let place = error.location().unwrap_or(Location::UNKNOWN);
+                let span = span(&text, place);
+                let why = error.without_snippet().to_string();
+                MistakeSnafu {
+                    text: "this is not YAML",
+                    help: "the error is here or shortly before: look at blanks, colons and quotes",
+                    source: Box::new(NamedSource::new(name, text)),
+                    span,
+                    label: why,
+                }
+                .fail()
+            }
+        }
+    }
+
+    /// A mistake in one of the documents, at its place.
+    pub(crate) fn mistake(&self, document: &Document, mistake: &Mistake) -> Failure {
+        self.wrong(document, &mistake.path, mistake.in_name, &mistake.text, &mistake.help)
+    }
+
+    /// Something wrong at a path of a document.
+    pub(crate) fn wrong(
+        &self,
+        document: &Document,
+        path: &[String],
+        in_name: bool,
+        text: &str,
+        help: &str,
+    ) -> Failure {
+        let place = document.place(path, in_name);
+        Failure::Mistake {
+            text: text.to_owned(),
+            help: help.to_owned(),
+            source: Box::new(NamedSource::new(&self.name, self.text.clone()).with_language("yaml")),
+            span: span(&self.text, place),
+            label: "here".into(),
+        }
+    }
+}
+
+impl Document {
+    /// Where a path leads; as far as it goes.
+    fn place(&self, path: &[String], in_name: bool) -> Location {
+        let (mut here, mut place) = (&self.places, self.places.referenced);
+        for (number, step) in path.iter().enumerate() {
+            let last = number + 1 == path.len();
+            match &here.value {
+                Tree::Fields(fields) => {
+                    let Some((key, value)) = fields.iter().find(|(key, _)| key.value == *step)
+                    else {
+                        break;
+                    };
+                    place = if last && !in_name { value.referenced } else { key.referenced };
+                    here = value;
+                }
+                Tree::Items(items) => {
+                    let Some(item) = step.parse().ok().and_then(|at: usize| items.get(at)) else {
+                        break;
+                    };
+                    (place, here) = (item.referenced, item);
+                }
+                Tree::Scalar(_) => break,
+            }
+        }
+        place
+    }
+}
+
+/// The word at a place.
+fn span(text: &str, place: Location) -> SourceSpan {
+    let line = usize::try_from(place.line()).unwrap_or(1).max(1);
+    let column = usize::try_from(place.column()).unwrap_or(1).max(1);
+    let begin: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let rest = text.get(begin..).unwrap_or_default();
+    let rest = rest.lines().next().unwrap_or_default();
+    let skip: usize = rest.chars().take(column - 1).map(char::len_utf8).sum();
+    let word = rest.get(skip..).unwrap_or_default();
+    let word = word.split([':', '#', ',', '}', ']']).next().unwrap_or_default().trim_end();
+    SourceSpan::new((begin + skip).min(text.len()).into(), word.len())
+}
+
+impl Tree {
+    fn plain(&self) -> Value {
+        match self {
+            Self::Fields(fields) => {
+                fields.iter().map(|(key, value)| (key.value.clone(), value.value.plain())).collect()
+            }
+            Self::Items(items) => items.iter().map(|item| item.value.plain()).collect(),
+            Self::Scalar(value) => value.clone(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            fields.push(entry);
+        }
+        Ok(Tree::Fields(fields))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = sequence.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::Items(items))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
+        Tree::deserialize(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "kind: VDOConfig\nspec:\n  upgrades:\n    policy: Stabel # ö\n---\nkind: X\nlist:\n- a: 1\n- b: true\n";
+
+    #[test]
+    fn a_path_leads_to_its_place_in_the_text() {
+        let file = File::parse("file.yaml", TEXT.into()).unwrap();
+        assert_eq!(file.documents.len(), 2);
+        assert_eq!(file.documents[1].value["list"][1]["b"], true);
+        let path = ["spec", "upgrades", "policy"].map(String::from);
+        let at = |document: usize, path: &[String], in_name| {
+            let span = span(TEXT, file.documents[document].place(path, in_name));
+            &TEXT[span.offset()..span.offset() + span.len()]
+        };
+        assert_eq!(at(0, &path, false), "Stabel");
+        assert_eq!(at(0, &path, true), "policy");
+        assert_eq!(at(1, &["list", "1", "b"].map(String::from), false), "true");
+    }
+
+    #[test]
+    fn what_is_no_yaml_says_where() {
+        let error = File::parse("file.yaml", "a: [1, 2\nb: 3\n".into()).unwrap_err();
+        assert!(matches!(error, Failure::Mistake { .. }), "{error}");
+    }
+}

@@ -1,0 +1,40 @@
+//! What the process ends with, so that scripts need not read.
+
+/// An exit code. They never change their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; healthy.
+    Success = 0,
+    /// It could not be done.
+    Failure = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// Something is wrong with the drivers or the cluster.
+    Degraded = 3,
+    /// Not wrong, but not there yet either.
+    Progressing = 4,
+    /// VDO is not installed, or not configured.
+    Absent = 5,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+/// As `--help` and the reference show them.
+pub(crate) const TABLE: &str = "\
+Every flag is also a variable of the environment: VDOCTL_NAMESPACE for --namespace,
+VDOCTL_DEPLOY_TIMEOUT for the --timeout of deploy.
+
+Exit codes:
+  0    done; healthy
+  1    it could not be done
+  2    the command line makes no sense
+  3    something is wrong: status and doctor found errors
+  4    not wrong, not there yet: still progressing, or waited too long
+  5    VDO is not installed or not configured
+  130  interrupted";
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}

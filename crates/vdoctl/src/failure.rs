@@ -1,0 +1,201 @@
+//! Why a command ends without having done what it was asked, and what the user can do about it.
+//!
+//! Each kind knows its exit code and its help; a mistake in a file knows its place. How it looks on a
+//! screen is `report`'s matter.
+
+use std::{io, path::PathBuf};
+
+use miette::{LabeledSpan, NamedSource, SourceSpan};
+use snafu::Snafu;
+
+use crate::exit::Exit;
+
+/// Why a command failed.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+pub(crate) enum Failure {
+    /// No cluster could be found in flags, environment and files.
+    #[snafu(display("no cluster to talk to"))]
+    Cluster { source: runtime::kubernetes::Error },
+
+    /// The API server refused or did not answer.
+    #[snafu(display("{doing} failed"))]
+    Api {
+        doing: String,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+
+    /// The definitions are not there.
+    #[snafu(display("VDO is not installed in this cluster"))]
+    NotInstalled,
+
+    /// There is no VDOConfig.
+    #[snafu(display("VDO is installed but not configured"))]
+    NotConfigured,
+
+    /// A file of the user's.
+    #[snafu(display("{} cannot be {deed}", path.display()))]
+    File { path: PathBuf, deed: &'static str, source: io::Error },
+
+    /// A file of the user's says something that makes no sense.
+    #[snafu(display("{text}"))]
+    Mistake {
+        text: String,
+        help: String,
+        #[snafu(source(false))]
+        source: Box<NamedSource<String>>,
+        span: SourceSpan,
+        label: String,
+    },
+
+    /// A vCenter cannot be used.
+    #[snafu(display("vCenter {address} cannot be used"))]
+    Vcenter {
+        address: String,
+        #[snafu(source(from(vsphere::Error, Box::new)))]
+        source: Box<vsphere::Error>,
+    },
+
+    /// Something was waited for that did not come.
+    #[snafu(display("{what} within {seconds} seconds"))]
+    TooLate { what: String, seconds: u64, help: String },
+
+    /// Asked for nothing sensible, or something that does not exist.
+    #[snafu(display("{text}"))]
+    Request { text: String, help: String },
+
+    /// Whatever a library of ours says.
+    #[snafu(display("{text}"))]
+    Other { text: String, source: Box<dyn std::error::Error + Send + Sync> },
+
+    /// The user said no.
+    #[snafu(display("nothing was changed"))]
+    Declined,
+
+    /// The user left a question unanswered.
+    #[snafu(display("interrupted; nothing was changed"))]
+    Interrupted,
+
+    /// The user pressed Ctrl-C while something went on.
+    #[snafu(display("interrupted"))]
+    Stopped,
+
+    /// Whoever reads the output went away: no failure at all.
+    #[snafu(display("the reader of the output went away"))]
+    PipeClosed,
+
+    /// The output could not be written.
+    #[snafu(display("the output cannot be written"))]
+    Output { source: io::Error },
+
+    /// It worked, and what it found is not well.
+    #[snafu(display("{exit:?}"))]
+    Verdict { exit: Exit },
+}
+
+impl Failure {
+    /// The exit code of the process.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::NotInstalled | Self::NotConfigured => Exit::Absent,
+            Self::Interrupted | Self::Stopped => Exit::Interrupted,
+            Self::PipeClosed => Exit::Success,
+            Self::TooLate { .. } => Exit::Progressing,
+            Self::Verdict { exit } => *exit,
+            Self::Request { .. } => Exit::Usage,
+            _ => Exit::Failure,
+        }
+    }
+
+    /// Whether there is anything to say beside what was printed already.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self, Self::PipeClosed | Self::Verdict { .. })
+    }
+
+    /// What the user can do.
+    fn advice(&self) -> Option<String> {
+        match self {
+            Self::Cluster { .. } => Some(
+                "name one with --kubeconfig or KUBECONFIG, and --context if it is not the current one"
+                    .into(),
+            ),
+            Self::Api { source, .. } => api_advice(source),
+            Self::NotInstalled => Some("vdoctl deploy installs it".into()),
+            Self::NotConfigured => Some("vdoctl configure sets it up".into()),
+            Self::Mistake { help, .. } | Self::Request { help, .. } | Self::TooLate { help, .. } => {
+                Some(help.clone()).filter(|help| !help.is_empty())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn api_advice(error: &kube::Error) -> Option<String> {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => Some(
+            "ask for the right that is named above, or use another context: kubectl config get-contexts"
+                .into(),
+        ),
+        kube::Error::Api(status) if status.code == 401 => {
+            Some("the credentials of this context are not accepted: log in again".into())
+        }
+        kube::Error::Api(_) => None,
+        _ => Some(
+            "is the cluster up, and does the kubeconfig lead to it? kubectl cluster-info tells".into(),
+        ),
+    }
+}
+
+impl miette::Diagnostic for Failure {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        self.advice().map(|text| Box::new(text) as Box<dyn std::fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        match self {
+            Self::Mistake { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        match self {
+            Self::Mistake { span, label, .. } => {
+                let label = LabeledSpan::new_with_span(Some(label.clone()), *span);
+                Some(Box::new(std::iter::once(label)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(source: io::Error) -> Self {
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            Self::PipeClosed
+        } else {
+            Self::Output { source }
+        }
+    }
+}
+
+/// What came of a command.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+/// Says what was being done when the API server failed us.
+pub(crate) trait Doing<T> {
+    /// As in "listing nodes".
+    fn doing(self, what: &str) -> Outcome<T>;
+}
+
+impl<T> Doing<T> for Result<T, kube::Error> {
+    fn doing(self, what: &str) -> Outcome<T> {
+        self.map_err(|source| Failure::Api { doing: what.to_owned(), source: Box::new(source) })
+    }
+}
+
+/// A request that makes no sense, and what would.
+pub(crate) fn request<T>(text: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
+    RequestSnafu { text, help }.fail()
+}

@@ -1,0 +1,94 @@
+//! Steps that fill in while one waits: a moving line on a terminal, plain lines otherwise.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    screen::Screen,
+    text::{BAD, BUSY, DIM, GOOD, paint},
+};
+
+const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+/// How often what is waited for is looked at.
+pub(crate) const PACE: Duration = Duration::from_millis(150);
+
+/// The step under way.
+pub(crate) struct Step<'a> {
+    screen: &'a Screen,
+    title: String,
+    waits: String,
+    began: Instant,
+    frame: usize,
+}
+
+impl<'a> Step<'a> {
+    /// Begins a step.
+    pub(crate) fn begin(screen: &'a Screen, title: impl Into<String>) -> Self {
+        let step = Self {
+            screen,
+            title: title.into(),
+            waits: String::new(),
+            began: Instant::now(),
+            frame: 0,
+        };
+        step.draw();
+        step
+    }
+
+    /// Says what it waits for, and moves on.
+    pub(crate) fn waits(&mut self, what: &str) {
+        self.frame += 1;
+        if self.waits != what {
+            what.clone_into(&mut self.waits);
+            if !self.screen.animated && !what.is_empty() {
+                self.screen.note(&format!("  … {}: {what}", self.title));
+            }
+        }
+        self.draw();
+    }
+
+    /// It is done.
+    pub(crate) fn done(self, result: &str) {
+        self.end(&paint(GOOD, "✔"), result);
+    }
+
+    /// It was not to be.
+    pub(crate) fn failed(self, why: &str) {
+        self.end(&paint(BAD, "✖"), why);
+    }
+
+    fn end(&self, mark: &str, result: &str) {
+        self.clear();
+        let took = self.began.elapsed();
+        let took = if took >= Duration::from_secs(1) {
+            format!("{} s", took.as_secs())
+        } else {
+            String::new()
+        };
+        let more = [result, &took].map(str::to_owned).into_iter().filter(|text| !text.is_empty());
+        let more = more.collect::<Vec<_>>().join(", ");
+        let more = if more.is_empty() { more } else { paint(DIM, &format!("  {more}")) };
+        self.screen.note(&format!("{mark} {}{more}", self.title));
+    }
+
+    fn draw(&self) {
+        if !self.screen.animated || self.screen.is_quiet() {
+            return;
+        }
+        let mark = paint(BUSY, FRAMES[self.frame % FRAMES.len()]);
+        let mut line = self.title.clone();
+        if !self.waits.is_empty() {
+            line = format!("{line}  {}", self.waits);
+        }
+        let room = self.screen.width.saturating_sub(4);
+        let line: String = line.chars().take(room).collect();
+        self.screen.complain(&format!("\r\x1b[K{mark} {line}"));
+    }
+
+    fn clear(&self) {
+        if self.screen.animated && !self.screen.is_quiet() {
+            self.screen.complain("\r\x1b[K");
+        }
+    }
+}

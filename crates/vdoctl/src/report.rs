@@ -1,0 +1,110 @@
+//! How a failure looks on a screen.
+
+use std::{error::Error, fmt};
+
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode, ThemeCharacters,
+    ThemeStyles,
+};
+
+use crate::{exit::Exit, failure::Failure, screen::Screen};
+
+/// Shows a failure and returns what the process ends with.
+pub(crate) fn show(failure: &Failure, screen: &Screen) -> Exit {
+    if !failure.is_silent() {
+        screen.complain(&text(failure, screen.width, screen.colours_errors()));
+    }
+    failure.exit()
+}
+
+fn text(failure: &Failure, width: usize, colours: bool) -> String {
+    let theme = GraphicalTheme {
+        characters: ThemeCharacters { error: "✖".into(), ..ThemeCharacters::unicode() },
+        styles: if colours { ThemeStyles::ansi() } else { ThemeStyles::none() },
+    };
+    let handler = GraphicalReportHandler::new_themed(theme)
+        .with_width(width)
+        .with_wrap_lines(true)
+        .with_break_words(false)
+        .with_context_lines(2)
+        .with_urls(false);
+    let mut shown = String::new();
+    let story = Story { failure, causes: causes(failure) };
+    if handler.render_report(&mut shown, &story).is_err() {
+        shown = failure.to_string();
+    }
+    format!("{}\n", shown.trim_matches('\n'))
+}
+
+/// A failure whose causes each say something new. Libraries like to repeat theirs.
+#[derive(Debug)]
+struct Story<'a> {
+    failure: &'a Failure,
+    causes: Option<Box<Cause>>,
+}
+
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    next: Option<Box<Cause>>,
+}
+
+fn causes(failure: &Failure) -> Option<Box<Cause>> {
+    let mut texts: Vec<String> = Vec::new();
+    let mut cause = failure.source();
+    let mut said = failure.to_string();
+    while let Some(error) = cause {
+        cause = error.source();
+        let text = tidy(&error.to_string());
+        if !said.contains(&text) && !text.is_empty() {
+            said = text.clone();
+            texts.push(text);
+        }
+    }
+    texts.into_iter().rev().fold(None, |next, text| Some(Box::new(Cause { text, next })))
+}
+
+/// Without the debug form some libraries add to their words.
+fn tidy(text: &str) -> String {
+    let text = text.split(": Status {").next().unwrap_or_default();
+    let text = text.split(" (Status {").next().unwrap_or_default();
+    text.strip_prefix("ApiError: ").unwrap_or(text).trim().to_owned()
+}
+
+impl fmt::Display for Story<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.failure.fmt(f)
+    }
+}
+
+impl Error for Story<'_> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.causes.as_deref().map(|cause| cause as &(dyn Error + 'static))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.next.as_deref().map(|cause| cause as &(dyn Error + 'static))
+    }
+}
+
+impl Diagnostic for Story<'_> {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.failure.help()
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.failure.source_code()
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.failure.labels()
+    }
+}

@@ -1,0 +1,108 @@
+//! Where output goes and how wide it is.
+//!
+//! Results go to standard output, everything about the way there (progress, questions, hints) to
+//! standard error, so that a pipe gets results alone. Colours are taken out by `anstream` where they
+//! are not wanted: no terminal, `NO_COLOR`, `--color never`.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anstream::{AutoStream, ColorChoice};
+
+use crate::failure::{Failure, Outcome};
+
+/// The output of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Screen {
+    /// Columns there are.
+    pub(crate) width: usize,
+    /// Whether somebody can be asked: both ends are a terminal.
+    pub(crate) interactive: bool,
+    /// Whether what moves may move.
+    pub(crate) animated: bool,
+    /// Answer yes to every question.
+    pub(crate) yes: bool,
+    /// Only results.
+    quiet: bool,
+    choice: ColorChoice,
+}
+
+/// Narrower than this nothing is laid out.
+const NARROWEST: usize = 40;
+/// Wider than this is hard to read.
+const WIDEST: usize = 120;
+/// Where nobody says how wide it is.
+const USUAL: usize = 100;
+
+impl Screen {
+    /// As the environment and the flags say.
+    pub(crate) fn new(choice: ColorChoice, quiet: bool, yes: bool) -> Self {
+        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let seen = || {
+            let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+            Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+        };
+        let width = told.or_else(seen).unwrap_or(USUAL).clamp(NARROWEST, WIDEST);
+        let error = io::stderr().is_terminal();
+        Self {
+            width,
+            interactive: io::stdin().is_terminal() && error,
+            animated: error && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            yes,
+            quiet,
+            choice,
+        }
+    }
+
+    /// A result.
+    pub(crate) fn print(&self, text: &str) -> Outcome {
+        let mut out = AutoStream::new(io::stdout().lock(), self.choice);
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') && !text.is_empty() {
+            out.write_all(b"\n")?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    /// Something beside the result. A reader who is not there does not matter.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.complain(&format!("{text}\n"));
+        }
+    }
+
+    /// Like `note`, also when told to be quiet, and exactly as given.
+    pub(crate) fn complain(&self, text: &str) {
+        let mut error = AutoStream::new(io::stderr().lock(), self.choice);
+        let _ = error.write_all(text.as_bytes());
+        let _ = error.flush();
+    }
+
+    /// Whether anything is told beside results.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Whether errors may be in colour.
+    pub(crate) fn colours_errors(&self) -> bool {
+        AutoStream::new(io::stderr(), self.choice).current_choice() != ColorChoice::Never
+    }
+
+    /// Asks for a yes. Where nobody can be asked, `--yes` has to be on the command line.
+    pub(crate) fn confirm(&self, question: &str) -> Outcome {
+        if self.yes {
+            return Ok(());
+        }
+        if !self.interactive {
+            return crate::failure::request(
+                format!("{question} There is no terminal to ask on"),
+                "add --yes to say yes beforehand",
+            );
+        }
+        match inquire::Confirm::new(question).with_default(false).prompt() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::Declined),
+            Err(error) => Err(crate::dialogue::ended(error)),
+        }
+    }
+}

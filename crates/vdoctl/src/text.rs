@@ -1,0 +1,179 @@
+//! Laying out text: words broken to a width, columns aligned, colours where they help.
+
+use anstyle::{AnsiColor, Style};
+use jiff::{SignedDuration, Timestamp};
+use unicode_width::UnicodeWidthStr as _;
+
+/// All is well.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
+/// Worth a look.
+pub(crate) const CARE: Style = AnsiColor::Yellow.on_default().bold();
+/// Wrong.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+/// Under way.
+pub(crate) const BUSY: Style = AnsiColor::Cyan.on_default().bold();
+/// Names of things.
+pub(crate) const STRONG: Style = Style::new().bold();
+/// What one reads last.
+pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// Text in a style.
+pub(crate) fn paint(style: Style, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
+}
+
+/// Columns a text takes on a terminal; styles take none.
+pub(crate) fn columns(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().width()
+}
+
+/// Breaks a text into lines of at most `width` columns, at blanks. The first line begins with `first`,
+/// the others with as many blanks. A word that is too long stands alone on its line.
+pub(crate) fn wrap(first: &str, text: &str, width: usize) -> String {
+    let indent = columns(first);
+    let room = width.saturating_sub(indent).max(16);
+    let mut lines = Vec::new();
+    for paragraph in text.split('\n') {
+        let mut line = String::new();
+        for word in paragraph.split(' ').filter(|word| !word.is_empty()) {
+            if !line.is_empty() && columns(&line) + 1 + columns(word) > room {
+                lines.push(std::mem::take(&mut line));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    let blanks = " ".repeat(indent);
+    let lines = lines.iter().enumerate().map(|(number, line)| {
+        let begin = if number == 0 { first } else { &blanks };
+        format!("{begin}{line}").trim_end().to_owned() + "\n"
+    });
+    lines.collect()
+}
+
+/// Rows of cells, each column as wide as its widest cell.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With a line of headings.
+    pub(crate) fn new(headings: &[&str]) -> Self {
+        Self { rows: vec![headings.iter().map(|heading| paint(DIM, heading)).collect()] }
+    }
+
+    /// Without headings.
+    pub(crate) fn plain() -> Self {
+        Self::default()
+    }
+
+    /// Adds a row.
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Whether there is nothing in it but headings.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() < 2
+    }
+
+    /// As lines, two blanks before each. What does not fit goes on under the last column, which is
+    /// the one with sentences in it.
+    pub(crate) fn render(&self, width: usize) -> String {
+        let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widest = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| columns(cell)).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..count).map(widest).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut begin = String::from("  ");
+            for (column, cell) in row.iter().enumerate().take(row.len().saturating_sub(1)) {
+                begin.push_str(cell);
+                begin.push_str(&" ".repeat(widths[column].saturating_sub(columns(cell)) + 2));
+            }
+            let last = row.last().map_or("", String::as_str);
+            // Too little room beside the other columns: below them, a little in.
+            if columns(&begin) + columns(last).min(20) > width && columns(last) > 0 {
+                text.push_str(begin.trim_end());
+                text.push('\n');
+                text.push_str(&wrap("      ", last, width));
+            } else {
+                text.push_str(&wrap(&begin, last, width));
+            }
+        }
+        text
+    }
+}
+
+/// How long ago, in one unit: `4 min`, `3 days`.
+pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
+    span(now.duration_since(then))
+}
+
+/// A length of time in one unit.
+pub(crate) fn span(length: SignedDuration) -> String {
+    let seconds = length.as_secs().max(0);
+    let (number, unit) = match seconds {
+        0..60 => (seconds, "s"),
+        60..3600 => (seconds / 60, "min"),
+        3600..86_400 => (seconds / 3600, "h"),
+        _ => (seconds / 86_400, if seconds < 2 * 86_400 { "day" } else { "days" }),
+    };
+    format!("{number} {unit}")
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn count(number: usize, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// The word of `known` that is nearest to `given`, if one is near.
+pub(crate) fn nearest<'a>(
+    given: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    api::check::nearest(given, known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_broken_at_blanks_and_indented_under_the_first() {
+        let text = wrap("Why  ", "volumes attach but the node cannot find them", 30);
+        assert_eq!(text, "Why  volumes attach but the\n     node cannot find them\n");
+    }
+
+    #[test]
+    fn styles_take_no_room() {
+        assert_eq!(columns(&paint(BAD, "Error")), 5);
+        assert_eq!(columns("日本"), 4);
+    }
+
+    #[test]
+    fn the_last_column_moves_below_where_there_is_no_room() {
+        let mut table = Table::plain();
+        table.row(["VDO-1203", "Error", "Disk ids are hidden from 2 nodes"]);
+        assert_eq!(table.render(80), "  VDO-1203  Error  Disk ids are hidden from 2 nodes\n");
+        assert_eq!(
+            table.render(30),
+            "  VDO-1203  Error\n      Disk ids are hidden from\n      2 nodes\n"
+        );
+    }
+
+    #[test]
+    fn time_is_told_in_one_unit() {
+        let told = |seconds| span(SignedDuration::from_secs(seconds));
+        assert_eq!(told(5), "5 s");
+        assert_eq!(told(240), "4 min");
+        assert_eq!(told(86_400), "1 day");
+        assert_eq!(told(300_000), "3 days");
+    }
+}
