@@ -57,7 +57,7 @@ fn causes(failure: &Failure) -> Option<Box<Cause>> {
         cause = error.source();
         let text = tidy(&error.to_string());
         if !said.contains(&text) && !text.is_empty() {
-            said = text.clone();
+            said.clone_from(&text);
             texts.push(text);
         }
     }

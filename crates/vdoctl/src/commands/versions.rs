@@ -32,7 +32,7 @@ impl Versions {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let cluster = Cluster::connect(global).await?;
         let step = Step::begin(screen, "Look at the cluster and its vCenters");
-        let within = Duration::from_secs(60);
+        let within = Duration::from_mins(1);
         let seen = once::look(&cluster.client, &cluster.namespace, BUILD, within).await;
         let seen = seen.map_err(super::plan::observed)?;
         step.done("");

@@ -1,7 +1,5 @@
 //! `vdoctl catalog`, as whoever makes catalogs uses it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should fall")]
-
 use std::process::{Command, Output};
 
 use catalog::trust::PublicKey;

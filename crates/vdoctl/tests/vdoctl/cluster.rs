@@ -1,0 +1,351 @@
+//! The commands on a real API server and a simulated vCenter, in the order in which a user meets them.
+//! One cluster for all of it: each part leaves what the next one needs.
+
+use std::io::Read as _;
+
+use api::{VDOConfig, VsphereCloudConfig};
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Secret},
+    storage::v1::VolumeAttachment,
+};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::{User, eventually};
+
+use crate::stage::{NAMESPACE, PASSWORD, Stage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_an_empty_cluster_to_running_drivers_and_back() {
+    let stage = Stage::set().await;
+    before_anything_is_there(&stage);
+    deploying(&stage).await;
+    a_wrong_configuration_leaves_nothing_behind(&stage).await;
+    configuring(&stage).await;
+    let operator = stage.operator().await;
+    healthy(&stage);
+    editing(&stage).await;
+    looking(&stage);
+    bundling(&stage);
+    removing(&stage).await;
+    drop(operator);
+    without_rights_and_without_a_cluster(&stage);
+}
+
+fn before_anything_is_there(stage: &Stage) {
+    for command in ["status", "plan", "versions", "configure", "adopt"] {
+        let said = stage.vdoctl(&[command]);
+        assert!(matches!(said.code, 1 | 5), "{command}: {}", said.all());
+        assert_eq!(said.out, "", "{command}: {}", said.all());
+    }
+    let said = stage.vdoctl(&["status"]);
+    assert_eq!(said.code, 5, "{}", said.all());
+    assert!(said.err.contains("VDO is not installed in this cluster"), "{}", said.all());
+    assert!(said.err.contains("vdoctl deploy installs it"), "{}", said.all());
+}
+
+async fn deploying(stage: &Stage) {
+    let namespaces = Api::<Namespace>::all(stage.plane.client());
+    let said = stage.works(&["deploy", "--dry-run"]);
+    assert!(said.out.contains("created   Deployment vmware-system-vdo/vdo"), "{}", said.all());
+    assert!(namespaces.get_opt(NAMESPACE).await.unwrap().is_none(), "a trial leaves nothing");
+
+    let said = stage.works(&["deploy", "-o", "yaml"]);
+    assert!(said.out.contains("kind: CustomResourceDefinition"), "{}", said.out);
+
+    let said = stage.works(&["deploy"]);
+    assert_eq!(said.out, "", "what is told on the way is no result: {}", said.all());
+    assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
+    let again = stage.works(&["deploy", "--dry-run"]);
+    assert!(!again.out.contains("created") && !again.out.contains("changed"), "{}", again.all());
+
+    let said = stage.vdoctl(&["status"]);
+    assert_eq!(said.code, 5, "{}", said.all());
+    assert!(said.err.contains("vdoctl configure sets it up"), "{}", said.all());
+    let said = stage.works(&["version"]);
+    assert!(said.out.contains("operator    0.7.0"), "{}", said.all());
+}
+
+/// The objects of a user, in one file.
+fn objects(stage: &Stage, change: impl Fn(&mut Value)) -> String {
+    let mut all = json!([
+        {
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "vc"},
+            "stringData": {"username": "vdo@vsphere.local", "password": PASSWORD},
+        },
+        {
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
+            "metadata": {"name": "vc"},
+            "spec": {
+                "vcIp": stage.vcenter.address().to_string(), "credentials": "vc",
+                "thumbprint": stage.vcenter.thumbprint_sha256(), "datacenters": ["DC0"],
+            },
+        },
+        {
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+            "metadata": {"name": "vdo"},
+            "spec": {"storageProvider": {"vsphereCloudConfig": "vc"}},
+        },
+    ]);
+    change(&mut all);
+    let texts = all.as_array().unwrap().iter().map(|one| serde_saphyr::to_string(one).unwrap());
+    texts.collect::<Vec<_>>().join("---\n")
+}
+
+async fn nothing_is_there(stage: &Stage, after: &str) {
+    let client = stage.plane.client();
+    let all = ListParams::default();
+    let configs = Api::<VDOConfig>::all(client.clone()).list(&all).await.unwrap();
+    let vcenters = Api::<VsphereCloudConfig>::all(client.clone()).list(&all).await.unwrap();
+    let secrets = Api::<Secret>::namespaced(client, "kube-system").list(&all).await.unwrap();
+    let names: Vec<_> = secrets.items.iter().filter_map(|s| s.metadata.name.as_deref()).collect();
+    assert!(configs.items.is_empty() && vcenters.items.is_empty(), "{after}");
+    assert!(!names.contains(&"vc"), "{after}: {names:?}");
+}
+
+async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
+    let configure = |text: &str| {
+        stage.workdir.write("wrong.yaml", text).unwrap();
+        stage.vdoctl(&["configure", "-f", "wrong.yaml"])
+    };
+    // A misspelt field: the place, and the nearest right word.
+    let text = objects(stage, |_| {}).replace("storageProvider:", "storageProvdier:");
+    let said = configure(&text);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("spec has no field storageProvdier"), "{}", said.all());
+    assert!(said.err.contains("did you mean storageProvider?"), "{}", said.all());
+    assert!(said.err.contains("[wrong.yaml:"), "{}", said.all());
+    nothing_is_there(stage, "a misspelt field").await;
+
+    // What only the API server knows to be wrong is told at its place too.
+    let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Pinned"}));
+    let said = configure(&text);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("Pinned needs to know where to stay"), "{}", said.all());
+    nothing_is_there(stage, "a rule of the definition").await;
+
+    for (change, words) in [
+        (json!({"stringData": {"username": "vdo@vsphere.local", "password": "wrong"}}), "log in"),
+        (json!({"spec": {"datacenters": ["DC9"]}}), "there are DC0"),
+        (json!({"spec": {"thumbprint": null}}), "--thumbprint, or spec.thumbprint"),
+        (json!({"spec": {"vcIp": "127.0.0.1:1"}}), "127.0.0.1:1"),
+    ] {
+        let number = usize::from(change.get("spec").is_some());
+        let text = objects(stage, |all| merge(&mut all[number], &change));
+        let said = configure(&text);
+        assert_ne!(said.code, 0, "{change}: {}", said.all());
+        let flat = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(words), "{change}: {}", said.all());
+        assert!(!said.all().contains(PASSWORD), "{}", said.all());
+        nothing_is_there(stage, &change.to_string()).await;
+    }
+}
+
+fn merge(into: &mut Value, change: &Value) {
+    match (into, change) {
+        (Value::Object(into), Value::Object(change)) => {
+            for (name, change) in change {
+                if change.is_null() {
+                    into.remove(name);
+                } else {
+                    merge(into.entry(name.clone()).or_insert(Value::Null), change);
+                }
+            }
+        }
+        (into, change) => *into = change.clone(),
+    }
+}
+
+async fn configuring(stage: &Stage) {
+    stage.workdir.write("vdo.yaml", objects(stage, |_| {})).unwrap();
+    let said = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run"]);
+    assert!(said.out.contains("new VDOConfig vmware-system-vdo/vdo"), "{}", said.all());
+    assert!(!said.all().contains(PASSWORD), "{}", said.all());
+    nothing_is_there(stage, "a trial").await;
+
+    let said = stage.works(&["configure", "-f", "vdo.yaml"]);
+    assert!(said.err.contains("✔ Configured."), "{}", said.all());
+    let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
+    let secret = secrets.get("vc").await.unwrap();
+    assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes(), "every character");
+    let said = stage.works(&["configure", "-f", "vdo.yaml"]);
+    assert!(said.out.contains("Everything is as it should be already"), "{}", said.all());
+
+    let said = stage.vdoctl(&["status"]);
+    assert_eq!(said.code, 4, "nobody has looked at it yet: {}", said.all());
+    assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
+}
+
+fn healthy(stage: &Stage) {
+    let said = stage.works(&["status", "--wait", "--timeout", "120"]);
+    assert!(said.out.starts_with("● Healthy"), "{}", said.all());
+    assert!(said.out.contains("Kubernetes 1.3"), "{}", said.all());
+    assert!(said.out.contains("vCenter 8.0.3"), "{}", said.all());
+    let line = said.out.lines().find(|line| line.contains("Storage")).unwrap();
+    assert!(line.contains("Ready") && line.contains("3."), "{line}");
+    assert!(!said.out.contains('\x1b'), "no colours in a pipe: {}", said.out);
+
+    let said = stage.works(&["status", "-o", "json"]);
+    let status: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(status["health"], "Healthy");
+    assert_eq!(status["config"]["status"]["csi"]["phase"], "Deployed");
+    stage.works(&["status", "-o", "yaml"]);
+    let said = stage.works(&["status", "-o", "wide"]);
+    assert!(said.out.contains("StorageReady"), "{}", said.all());
+
+    let narrow = stage.command(&["status", "-o", "wide"]).env("COLUMNS", "60").output().unwrap();
+    let narrow = String::from_utf8(narrow.stdout).unwrap();
+    let long: Vec<&str> = narrow.lines().filter(|line| line.chars().count() > 60).collect();
+    assert_eq!(long, Vec::<&str>::new(), "{narrow}");
+    let always = stage.works(&["status", "--color", "always"]);
+    assert!(always.out.contains("\x1b["), "{}", always.all());
+}
+
+async fn editing(stage: &Stage) {
+    let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Manual"}));
+    stage.workdir.write("vdo.yaml", text).unwrap();
+    let said = stage.works(&["configure", "-f", "vdo.yaml"]);
+    assert!(said.out.contains("changed VDOConfig"), "{}", said.all());
+    assert!(said.out.contains("+   upgrades:"), "what is new is shown: {}", said.all());
+    assert!(said.out.contains("same Secret"), "{}", said.all());
+    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
+    let config = configs.get("vdo").await.unwrap();
+    assert_eq!(config.spec.upgrade_policy(), api::vdo_config::UpgradePolicy::Manual);
+
+    // Flags lead to the same objects: the known vCenter keeps its names.
+    let address = stage.vcenter.address().to_string();
+    let thumbprint = stage.vcenter.thumbprint_sha1();
+    let said = stage.vdoctl_reading(
+        &[
+            "configure",
+            "--vcenter",
+            &address,
+            "--user",
+            "vdo@vsphere.local",
+            "--password-file",
+            "-",
+            "--thumbprint",
+            &thumbprint,
+            "--storage-only",
+            "-o",
+            "yaml",
+        ],
+        &format!("{PASSWORD}\n"),
+    );
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(said.out.contains("credentials: vc\n"), "{}", said.all());
+    assert!(!said.all().contains(PASSWORD), "{}", said.all());
+}
+
+fn looking(stage: &Stage) {
+    let said = stage.works(&["plan"]);
+    assert!(said.out.contains("Storage         keep 3."), "{}", said.all());
+    let said = stage.works(&["plan", "-o", "json"]);
+    let plan: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(plan["drivers"][0]["driver"], "csi");
+    let said = stage.works(&["versions"]);
+    assert!(said.out.contains("Storage controller"), "{}", said.all());
+    assert!(said.out.contains("vmware-system-csi/vsphere-csi-node"), "{}", said.all());
+    let said = stage.works(&["images"]);
+    assert!(said.out.contains("csi-vsphere"), "{}", said.all());
+    let said = stage.works(&["upgrade"]);
+    assert!(said.out.contains("nothing to upgrade"), "{}", said.all());
+    let said = stage.works(&["adopt"]);
+    assert!(said.out.contains("nothing to adopt"), "{}", said.all());
+    // A reader who has seen enough is no error.
+    let line = format!("set -o pipefail; {} status | head -1", env!("CARGO_BIN_EXE_vdoctl"));
+    let mut shell = std::process::Command::new("bash");
+    let output = shell.args(["-c", &line]).env("KUBECONFIG", stage.kubeconfig()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn bundling(stage: &Stage) {
+    let said = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
+    assert_eq!(said.out, "bundle.tar.gz\n");
+    let mut all = Vec::new();
+    let file = std::fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut all).unwrap();
+    let text = String::from_utf8_lossy(&all);
+    for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
+        assert!(text.contains(wanted), "{wanted}");
+    }
+    let encoded = {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(PASSWORD)
+    };
+    let json = serde_json::to_string(PASSWORD).unwrap();
+    for secret in [PASSWORD, encoded.as_str(), json.trim_matches('"')] {
+        assert!(!text.contains(secret), "the bundle holds {secret}");
+    }
+    let listed = std::process::Command::new("tar")
+        .args(["tzf", "bundle.tar.gz"])
+        .current_dir(stage.workdir.path())
+        .output()
+        .unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+
+    // A disk that is full: one tidy error, and nothing half-made.
+    let said = stage.vdoctl(&["support-bundle", "--output", "/dev/full/bundle.tar.gz"]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("cannot be written"), "{}", said.all());
+}
+
+async fn removing(stage: &Stage) {
+    let attachment = json!({
+        "metadata": {"name": "csi-pv-1"},
+        "spec": {
+            "attacher": "csi.vsphere.vmware.com", "nodeName": "node-1",
+            "source": {"persistentVolumeName": "pv-1"},
+        },
+    });
+    let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+    let attachments = Api::<VolumeAttachment>::all(stage.plane.client());
+    attachments.create(&PostParams::default(), &attachment).await.unwrap();
+    let said = stage.vdoctl(&["remove", "csi", "--yes"]);
+    assert_eq!(said.code, 3, "{}", said.all());
+    assert!(said.out.contains("pv-1 is attached to node-1"), "{}", said.all());
+    attachments.delete("csi-pv-1", &kube::api::DeleteParams::default()).await.unwrap();
+
+    let said = stage.vdoctl(&["remove", "csi"]);
+    assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
+    stage.works(&["remove", "csi", "--yes", "--timeout", "90"]);
+    let deployments = Api::<Deployment>::namespaced(stage.plane.client(), "vmware-system-csi");
+    eventually("the storage driver is gone", 60, async || {
+        let found = deployments.get_opt("vsphere-csi-controller").await.unwrap();
+        if found.is_none() { Ok(()) } else { Err("it is there") }
+    })
+    .await;
+
+    // As the earlier tool said it.
+    let said = stage.works(&["delete", "vdo", "--yes"]);
+    assert!(said.err.contains("✔ Remove the operator"), "{}", said.all());
+    let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
+    eventually("the operator is gone", 60, async || {
+        if operators.get_opt("vdo").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
+    })
+    .await;
+    let said = stage.vdoctl(&["status"]);
+    assert!(said.out.contains("The operator is not installed"), "{}", said.all());
+}
+
+fn without_rights_and_without_a_cluster(stage: &Stage) {
+    let nobody = stage.plane.kubeconfig_as(&User::named("nobody"));
+    let nobody = nobody.display().to_string();
+    let said = stage.vdoctl(&["status", "--kubeconfig", &nobody]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("forbidden"), "{}", said.all());
+    assert!(said.err.contains("ask for the right"), "{}", said.all());
+    let said = stage.vdoctl(&["status", "--context", "no-such-context"]);
+    assert_eq!(said.code, 1, "{}", said.all());
+
+    stage.plane.kill_api_server();
+    for command in [&["status"][..], &["deploy"], &["configure", "-f", "vdo.yaml"], &["plan"]] {
+        let said = stage.vdoctl(command);
+        assert_eq!(said.code, 1, "{command:?}: {}", said.all());
+        assert!(said.err.contains("kubectl cluster-info tells"), "{command:?}: {}", said.all());
+    }
+}

@@ -1,0 +1,136 @@
+//! A cluster, a vCenter, and `vdoctl` as a user runs it.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+};
+
+use jiff::SignedDuration;
+use operator::{engine::Engine, report::OperatorMetrics};
+use runtime::{build::BuildInfo, checks::Checks};
+use testkit::{
+    ControlPlane, Inventory, Node, Nodes, Permission, User, Vcenter, VcenterUser, Workdir,
+};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
+/// Every character that is special to somebody.
+pub(crate) const PASSWORD: &str = r#"p'"\ <&>%$`#;:=[]{}!ü-42"#;
+
+/// What the tests stand on.
+pub(crate) struct Stage {
+    pub(crate) plane: ControlPlane,
+    pub(crate) vcenter: Vcenter,
+    pub(crate) workdir: Workdir,
+    pub(crate) nodes: Nodes,
+    kubeconfig: OnceLock<PathBuf>,
+}
+
+/// What a command said.
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// Both, for messages of failed tests.
+    pub(crate) fn all(&self) -> String {
+        format!("exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.out, self.err)
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl Stage {
+    /// A control-plane node and two workers that need no cloud provider, a machine for each, and
+    /// nothing installed.
+    pub(crate) async fn set() -> Self {
+        let plane = ControlPlane::builder().with_controllers().start().await;
+        let mut inventory =
+            Inventory::with_vms(3).category("k8s-region", &[("region-1", &["/DC0"])]).category(
+                "k8s-zone",
+                &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
+            );
+        let user = VcenterUser::new("vdo@vsphere.local", PASSWORD);
+        let permission = Permission::new(&user.name, "Admin", "/");
+        inventory.users.insert(0, user);
+        inventory.permissions.push(permission);
+        let vms = inventory.datacenters[0].vms.clone();
+        let vcenter = Vcenter::start(inventory).await;
+        let nodes = Nodes::start(&plane).await;
+        for (number, vm) in vms.iter().enumerate() {
+            let node = Node::named(&vm.name)
+                .system_uuid(&vm.uuid)
+                .provider_id(&format!("vsphere://{}", vm.uuid));
+            nodes.add(if number == 0 { node.control_plane() } else { node }).await;
+        }
+        let workdir = Workdir::new("vdoctl").unwrap();
+        Self { plane, vcenter, workdir, nodes, kubeconfig: OnceLock::new() }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig.get_or_init(|| self.plane.kubeconfig()).clone()
+    }
+
+    /// `vdoctl` with these arguments, in a pipe.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
+        command
+            .args(arguments)
+            .env("KUBECONFIG", self.kubeconfig())
+            .env_remove("NO_COLOR")
+            .env("COLUMNS", "100")
+            .current_dir(self.workdir.path());
+        command
+    }
+
+    /// Runs it.
+    pub(crate) fn vdoctl(&self, arguments: &[&str]) -> Said {
+        self.command(arguments).stdin(Stdio::null()).output().unwrap().into()
+    }
+
+    /// Runs it with something to read.
+    pub(crate) fn vdoctl_reading(&self, arguments: &[&str], input: &str) -> Said {
+        let mut child = self
+            .command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+
+    /// Runs it and expects it to work.
+    pub(crate) fn works(&self, arguments: &[&str]) -> Said {
+        let said = self.vdoctl(arguments);
+        assert_eq!(said.code, 0, "vdoctl {arguments:?}: {}", said.all());
+        said
+    }
+
+    /// The operator, under the rights of its service account, in this process: pods are simulated.
+    pub(crate) async fn operator(&self) -> JoinSet<()> {
+        let client = self.plane.client_as(&User::service_account(NAMESPACE, "vdo"));
+        let patience = SignedDuration::from_mins(15);
+        let build = BuildInfo::of("vdo");
+        let metrics = OperatorMetrics::default();
+        let engine = Engine::start(client, NAMESPACE, patience, build, metrics).await.unwrap();
+        let working = Checks::default().register("rounds", "none yet");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { engine.run(CancellationToken::new(), working).await });
+        tasks
+    }
+}
