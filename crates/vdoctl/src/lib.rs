@@ -12,7 +12,8 @@
 //!                 ▼
 //!   screen, text, progress, findings   what a person sees
 //!   exit                               what a script sees
-//!   failure ─► report        what went wrong, where, and what to do
+//!   failure ─► report                  what went wrong, where, and what to do
+//!   reference                          the page in docs, from the same definition
 //! ```
 
 mod arguments;
@@ -26,6 +27,7 @@ mod exit;
 mod failure;
 mod findings;
 mod progress;
+mod reference;
 mod report;
 mod screen;
 mod text;
@@ -38,9 +40,9 @@ use crate::{arguments::Arguments, exit::Exit, screen::Screen};
 
 const BUILD: BuildInfo = BuildInfo::of("vdoctl");
 
-/// The whole command line, for whoever documents it.
-pub fn command_line() -> clap::Command {
-    arguments::command()
+/// The reference of the command line, as it stands in the documentation.
+pub fn reference() -> String {
+    reference::page(&arguments::command())
 }
 
 /// Runs the command the process was started with.

@@ -3,5 +3,7 @@
 
 mod catalog;
 mod cluster;
+mod dialogue;
 mod stage;
+mod terminal;
 mod transcripts;

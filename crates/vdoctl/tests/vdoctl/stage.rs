@@ -25,7 +25,7 @@ pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
     pub(crate) vcenter: Vcenter,
     pub(crate) workdir: Workdir,
-    pub(crate) nodes: Nodes,
+    _nodes: Nodes,
     kubeconfig: OnceLock<PathBuf>,
 }
 
@@ -77,7 +77,7 @@ impl Stage {
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
         let workdir = Workdir::new("vdoctl").unwrap();
-        Self { plane, vcenter, workdir, nodes, kubeconfig: OnceLock::new() }
+        Self { plane, vcenter, workdir, _nodes: nodes, kubeconfig: OnceLock::new() }
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {

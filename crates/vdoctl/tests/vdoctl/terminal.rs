@@ -1,0 +1,106 @@
+//! A program on a real pseudo-terminal, and somebody who reads and types.
+
+use std::{
+    fs::File,
+    io::{Read as _, Write as _},
+    os::fd::OwnedFd,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, open},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+
+/// Far more than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Terminal {
+    child: Child,
+    keyboard: File,
+    shown: Arc<Mutex<String>>,
+    /// How much of it was read.
+    read: usize,
+}
+
+impl Terminal {
+    /// Runs a command on a terminal of so many columns.
+    pub(crate) fn run(mut command: Command, columns: u16) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave =
+            || -> OwnedFd { open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap() };
+        let child = command
+            .env_remove("COLUMNS")
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::from(slave()))
+            .stdout(Stdio::from(slave()))
+            .stderr(Stdio::from(slave()))
+            .spawn()
+            .unwrap();
+        drop(command);
+        let keyboard = File::from(master);
+        let mut screen = keyboard.try_clone().unwrap();
+        let shown = Arc::new(Mutex::new(String::new()));
+        let writer = Arc::clone(&shown);
+        // Ends when the last one who holds the other side is gone.
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut buffer) {
+                writer.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
+        Self { child, keyboard, shown, read: 0 }
+    }
+
+    /// Everything shown so far.
+    pub(crate) fn shown(&self) -> String {
+        self.shown.lock().unwrap().clone()
+    }
+
+    /// Waits until this is shown, after what was waited for before.
+    pub(crate) fn expect(&mut self, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.shown();
+            if let Some(at) = shown[self.read..].find(text) {
+                self.read += at + text.len();
+                return;
+            }
+            assert!(Instant::now() < end, "{text:?} is not shown:\n{shown}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Types.
+    pub(crate) fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits for the end.
+    pub(crate) fn ends(mut self) -> (ExitStatus, String) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, self.shown());
+            }
+            assert!(Instant::now() < end, "it does not end:\n{}", self.shown());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
