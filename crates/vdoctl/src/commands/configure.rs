@@ -7,6 +7,7 @@
 //!   dialogue ─┘                     schema    vCenter   diff
 //! ```
 
+mod door;
 mod draft;
 mod matrix;
 mod proving;
@@ -17,6 +18,7 @@ use clap::{Args, Subcommand};
 use operator::writing::{self, Comparison};
 
 pub(crate) use self::{
+    door::Door,
     draft::{Access, Draft, Drivers},
     proving::{Attempt, attempt, trust as trusted},
 };
@@ -71,32 +73,10 @@ enum UpdateWhat {
 #[derive(Args, Debug, Default)]
 pub(crate) struct Wish {
     /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. Several files are taken together.
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", conflicts_with = "vcenter")]
     file: Vec<PathBuf>,
-    /// The vCenter: host name or address, with :port if it is not 443.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "file")]
-    pub(crate) vcenter: Option<String>,
-    /// Whom to log in as, as in vdo@vsphere.local.
-    #[arg(long, value_name = "NAME", requires = "vcenter")]
-    user: Option<String>,
-    /// A file with the password and nothing else; - is standard input.
-    #[arg(long, value_name = "FILE", requires = "vcenter")]
-    password_file: Option<PathBuf>,
-    /// The password. Others on this machine may see it: prefer --password-file or the variable.
-    #[arg(long, value_name = "TEXT", requires = "vcenter", conflicts_with = "password_file")]
-    password: Option<String>,
-    /// Trust the vCenter's certificate with this SHA-1 or SHA-256 thumbprint.
-    #[arg(long, value_name = "HEX", requires = "vcenter")]
-    thumbprint: Option<String>,
-    /// Trust certificates that these authorities signed, in PEM.
-    #[arg(long, value_name = "FILE", requires = "vcenter", conflicts_with = "thumbprint")]
-    ca_file: Option<PathBuf>,
-    /// Do not verify the certificate: anyone on the way can read the password.
-    #[arg(long, requires = "vcenter", conflicts_with_all = ["thumbprint", "ca_file"])]
-    insecure: bool,
-    /// Look only into these datacenters.
-    #[arg(long, value_name = "NAME", requires = "vcenter", value_delimiter = ',')]
-    datacenter: Vec<String>,
+    #[command(flatten)]
+    door: Door,
     /// The tag category that names zones.
     #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "region"])]
     zone: Option<String>,
@@ -143,8 +123,10 @@ impl Wish {
         let vcenters = cluster.all::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
         let mut draft = if !self.file.is_empty() {
             Draft::from_files(&self.file, &cluster.namespace)?
-        } else if self.vcenter.is_some() {
-            Draft::from_flags(self, &cluster.namespace, existing.as_ref(), &vcenters)?
+        } else if let Some(access) = self.door.access(&vcenters)? {
+            let topology = self.zone.clone().zip(self.region.clone());
+            let drivers = Drivers { cloud_provider: !self.storage_only, topology };
+            Draft::of(&[access], &drivers, &cluster.namespace, existing.as_ref())
         } else if screen.interactive {
             dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?
         } else {

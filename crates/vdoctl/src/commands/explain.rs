@@ -23,10 +23,16 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(&self, screen: &Screen) -> Outcome {
         let Some(code) = &self.code else { return screen.print(&list(screen.width)) };
-        let definition = definition(code)?;
-        let page = document::page(definition);
-        screen.print(&if self.markdown { page } else { plain(&page, screen.width) })
+        if self.markdown {
+            return screen.print(&document::page(definition(code)?));
+        }
+        screen.print(&page_of(code, screen.width)?)
     }
+}
+
+/// The page of a code, for a terminal.
+pub(crate) fn page_of(code: &str, width: usize) -> Outcome<String> {
+    Ok(plain(&document::page(definition(code)?), width))
 }
 
 /// The definition of a code, with or without its prefix.

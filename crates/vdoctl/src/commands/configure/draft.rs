@@ -1,6 +1,6 @@
 //! The objects a user wants, before the cluster has seen them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ::catalog::manifest::Object;
 use api::{VDOConfig, VsphereCloudConfig, check};
@@ -8,7 +8,6 @@ use kube::ResourceExt as _;
 use operator::writing;
 use serde_json::{Value, json};
 
-use super::Wish;
 use crate::{
     document::{Document, File},
     failure::{Failure, Outcome, request},
@@ -79,29 +78,6 @@ impl Draft {
             _ => 3,
         });
         Ok(draft)
-    }
-
-    /// Objects for one vCenter, from flags.
-    pub(super) fn from_flags(
-        wish: &Wish,
-        namespace: &str,
-        existing: Option<&VDOConfig>,
-        vcenters: &[VsphereCloudConfig],
-    ) -> Outcome<Self> {
-        let address = wish.vcenter.clone().unwrap_or_default();
-        let Some(user) = wish.user.clone() else {
-            return request("whom to log in as is not said", "add --user NAME@DOMAIN");
-        };
-        let mut access = Access::named(&address, vcenters, 0);
-        access.password = wish.password()?;
-        access.user = user;
-        access.thumbprint.clone_from(&wish.thumbprint);
-        access.ca = wish.ca_file.as_deref().map(read).transpose()?;
-        access.insecure = wish.insecure;
-        access.datacenters.clone_from(&wish.datacenter);
-        let topology = wish.zone.clone().zip(wish.region.clone());
-        let drivers = Drivers { cloud_provider: !wish.storage_only, topology };
-        Ok(Self::of(&[access], &drivers, namespace, existing))
     }
 
     /// Objects for vCenters and drivers.
@@ -236,36 +212,6 @@ impl Access {
             source: error.into(),
         })
     }
-}
-
-impl Wish {
-    fn password(&self) -> Outcome<driver_config::SecretText> {
-        let text = match (&self.password, &self.password_file) {
-            (Some(password), _) => password.clone(),
-            (None, Some(file)) => {
-                let text = read(file)?;
-                // An editor or `echo` ends the line.
-                text.strip_suffix('\n')
-                    .map_or(text.clone(), |t| t.strip_suffix('\r').unwrap_or(t).to_owned())
-            }
-            (None, None) => {
-                return request(
-                    "the password is not said",
-                    "add --password-file FILE, or set VDOCTL_CONFIGURE_PASSWORD",
-                );
-            }
-        };
-        Ok(text.into())
-    }
-}
-
-fn read(path: &Path) -> Outcome<String> {
-    let read = if path == Path::new("-") {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(path)
-    };
-    read.map_err(|source| Failure::File { path: path.to_owned(), deed: "read", source })
 }
 
 /// Whether a document is an object that is written here and makes sense.
