@@ -52,11 +52,8 @@ pub(crate) struct Global {
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Colour {
-    /// On a terminal.
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
 }
 
@@ -70,49 +67,32 @@ impl From<Colour> for anstream::ColorChoice {
     }
 }
 
-/// What to do.
+/// What to do. What each does is said where it is defined.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
-    /// Install or upgrade the operator in the cluster.
     Deploy(commands::deploy::Deploy),
-    /// Say which vCenters the cluster is on and which drivers it should have.
     Configure(Box<commands::configure::Configure>),
-    /// How things are: one screen, one word first.
     Status(commands::status::Status),
-    /// What would be installed or upgraded, and why.
     Plan(commands::plan::Plan),
-    /// What really runs, read from the cluster.
     Versions(commands::versions::Versions),
-    /// Say what a finding means and what to do about it.
     Explain(commands::explain::Explain),
-    /// Approve an upgrade of the drivers, follow it, or go back.
     Upgrade(commands::upgrade::Upgrade),
-    /// Take over drivers that other hands installed.
     Adopt(commands::adopt::Adopt),
-    /// Take a driver away, or all of VDO.
     #[command(alias = "delete")]
     Remove(commands::remove::Remove),
-    /// The releases there are: list, show, compare, build, sign.
     Catalog(commands::catalog::Catalog),
-    /// The images a cluster needs, for mirroring.
     Images(commands::images::Images),
-    /// One archive with all that helps to help you, and no secret.
     SupportBundle(commands::support_bundle::SupportBundle),
-    /// Set where knowledge about releases comes from (as `configure compatibility-matrix`).
     #[command(hide = true, alias = "u")]
     Update(commands::configure::Update),
-    /// Print a script that completes commands in a shell.
     Completion(commands::completion::Completion),
-    /// The version of vdoctl and of the operator.
     Version(commands::version::Version),
 }
 
 /// A form for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// JSON.
     Json,
-    /// YAML.
     Yaml,
 }
 

@@ -88,7 +88,7 @@ fn every_name_in_the_book_exists() {
 #[test]
 fn a_block_says_what_it_is_and_why_if_it_cannot_be_run() {
     let languages = ["sh", "console", "yaml", "json", "toml", "rust", "text"];
-    let own = ["kubectl ", "vdoctl ", "vdo-catalog ", "$ "];
+    let own = ["kubectl ", "vdoctl ", "$ "];
     let mut wrong = Vec::new();
     for page in pages::all().iter().filter(|page| !page.is_generated()) {
         for block in page.blocks() {

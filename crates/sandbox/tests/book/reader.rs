@@ -176,7 +176,7 @@ impl Reader {
             block.place
         );
         self.desk.write("catalog.yaml", &block.text).unwrap();
-        let output = self.types("vdo-catalog check catalog.yaml").await;
+        let output = self.types("vdoctl catalog check catalog.yaml").await;
         assert!(output.status.success(), "{}\n{}", block.place, shown(&output));
     }
 

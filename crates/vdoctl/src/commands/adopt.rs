@@ -20,9 +20,9 @@ use crate::{
     text::{CARE, GOOD, Table, paint},
 };
 
-/// Shows drivers that other hands installed, says whether they can be taken over, and does it on yes.
+/// Take over drivers that other hands installed.
 ///
-/// Nothing is deleted and nothing made anew: volumes stay attached, the cluster's identity in vCenter
+/// They are shown first, with whether they can be taken over as they stand. Nothing is deleted and nothing made anew: volumes stay attached, the cluster's identity in vCenter
 /// stays what it is.
 #[derive(Args, Debug)]
 pub(crate) struct Adopt {

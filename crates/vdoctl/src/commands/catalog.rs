@@ -13,7 +13,7 @@ use crate::{
     screen::Screen,
 };
 
-/// Lists, shows, compares, builds, signs and checks catalogs of driver releases.
+/// List, show, compare, build, sign and import catalogs of driver releases.
 ///
 /// Where a file is asked for, `embedded` is the catalog in this program and `-` standard input.
 #[derive(Args, Debug)]

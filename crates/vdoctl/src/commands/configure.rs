@@ -32,7 +32,7 @@ use crate::{
     text::{CARE, DIM, GOOD, paint},
 };
 
-/// Says which vCenters the cluster is on and which drivers it should have.
+/// Say which vCenters the cluster is on and which drivers it should have.
 ///
 /// On a terminal it asks; with -f or flags it does not. Nothing is written before the vCenters were
 /// reached, logged in to and looked into, and the cluster has accepted every object on trial.

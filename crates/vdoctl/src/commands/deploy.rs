@@ -22,7 +22,7 @@ use crate::{
     text::{CARE, DIM, GOOD, Table, count, paint},
 };
 
-/// Installs the operator, or upgrades the one that is there.
+/// Install the operator, or upgrade the one that is there.
 ///
 /// Everything is part of this program: nothing is downloaded. Applying it twice changes nothing.
 #[derive(Args, Debug)]

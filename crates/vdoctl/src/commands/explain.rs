@@ -10,7 +10,7 @@ use crate::{
     text::{STRONG, Table, nearest, paint, wrap},
 };
 
-/// Says what a finding means, why it matters and what to do about it.
+/// Say what a finding means, why it matters and what to do about it.
 #[derive(Args, Debug)]
 pub(crate) struct Explain {
     /// The code, as in VDO-1203 or 1203. Without one, all are listed.
@@ -42,11 +42,12 @@ pub(crate) fn definition(code: &str) -> Outcome<&'static Definition> {
     if let Some(definition) = Definition::of(&code) {
         return Ok(definition);
     }
-    let near = nearest(&code, CATALOGUE.iter().map(|definition| definition.code));
+    let digits = code.trim_start_matches("VDO-");
+    let near = nearest(digits, CATALOGUE.iter().map(|known| known.code.trim_start_matches("VDO-")));
     request(
         format!("there is no finding {code}"),
         match near {
-            Some(near) => format!("did you mean {near}? vdoctl explain lists all"),
+            Some(near) => format!("did you mean VDO-{near}? vdoctl explain lists all"),
             None => "vdoctl explain lists all".to_owned(),
         },
     )

@@ -13,9 +13,10 @@ use crate::{
     screen::Screen,
 };
 
-/// The images a cluster needs, one per line: those of the planned releases and of the operator.
+/// List the images a cluster needs, for mirroring.
 ///
-/// With --all or --driver no cluster is needed.
+/// Those of the planned releases and of the operator, one per line. With --all or --driver no cluster
+/// is needed.
 #[derive(Args, Debug)]
 pub(crate) struct Images {
     /// Of every release in the catalog.

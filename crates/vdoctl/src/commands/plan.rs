@@ -30,7 +30,7 @@ use crate::{
     text::{BUSY, CARE, DIM, GOOD, STRONG, count, paint, wrap},
 };
 
-/// What would be installed or upgraded, why, what was rejected, and which images it needs.
+/// Show what would be installed or upgraded, and why.
 ///
 /// The decision is the operator's own. With --kubernetes and --vsphere no cluster is needed.
 #[derive(Args, Debug)]

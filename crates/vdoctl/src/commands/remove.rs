@@ -23,7 +23,7 @@ use crate::{
     text::{Table, count, wrap},
 };
 
-/// Takes a driver away, or the operator.
+/// Take a driver away, or the operator.
 ///
 /// Volumes, claims, storage classes, nodes, definitions and namespaces are never deleted. A driver with
 /// attached volumes is not removed: what is attached is named.

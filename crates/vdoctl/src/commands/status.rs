@@ -24,7 +24,7 @@ use crate::{
     screen::Screen,
 };
 
-/// How things are: one word of health first, then drivers, vCenters and what is wrong.
+/// Show how things are: one word first, then drivers, vCenters and what is wrong.
 ///
 /// The exit code tells the same: 0 healthy, 3 degraded, 4 progressing, 5 not installed or not
 /// configured.
@@ -47,11 +47,8 @@ pub(crate) struct Status {
 /// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// JSON.
     Json,
-    /// YAML.
     Yaml,
-    /// More for people.
     Wide,
 }
 

@@ -18,7 +18,7 @@ use crate::{
     text::count,
 };
 
-/// One archive with objects, events, logs, findings and versions, and no secret.
+/// Write one archive with all that helps to help you, and no secret.
 ///
 /// It holds VDO's objects, nodes, CSI objects and storage classes, and of the namespaces of VDO and the
 /// drivers: workloads, pods, ConfigMaps, events and logs. Of Secrets it holds names and keys; what

@@ -20,7 +20,7 @@ use crate::{
     text::{STRONG, paint},
 };
 
-/// Approves an upgrade of the drivers, follows it, or goes back.
+/// Approve an upgrade of the drivers, follow it, or go back.
 ///
 /// Without arguments, every driver is brought to the release `vdoctl plan` shows.
 #[derive(Args, Debug)]

@@ -14,7 +14,7 @@ use crate::{
     text::Table,
 };
 
-/// The version of vdoctl and of the operator in the cluster.
+/// Show the version of vdoctl and of the operator.
 #[derive(Args, Debug)]
 pub(crate) struct Version {
     /// Only of vdoctl: no cluster is asked.

@@ -19,8 +19,7 @@ use crate::{
     text::{CARE, DIM, GOOD, Table, paint},
 };
 
-/// What really runs: the drivers' workloads as they are, whoever installed them, the cluster, the
-/// vCenters.
+/// Show what really runs, whoever installed it.
 #[derive(Args, Debug)]
 pub(crate) struct Versions {
     /// A form for programs.

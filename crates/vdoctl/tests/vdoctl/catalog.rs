@@ -22,7 +22,9 @@ fn said(at: &Workdir, arguments: &[&str]) -> String {
 fn refused(at: &Workdir, arguments: &[&str]) -> String {
     let output = tool(at, arguments);
     assert!(!output.status.success(), "{arguments:?}");
-    String::from_utf8(output.stderr).unwrap()
+    // Lines are broken to the width of a terminal.
+    let text = String::from_utf8(output.stderr).unwrap();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
