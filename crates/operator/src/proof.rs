@@ -15,6 +15,7 @@ use vsphere::{
 
 use crate::{
     facts::ObjectId,
+    survey::Target,
     vcenters::{Wanted, connect},
 };
 
@@ -67,7 +68,8 @@ pub struct Store {
 
 /// Tries a vCenter. One login, logged out again at the end.
 pub async fn prove(wanted: &Wanted, build: BuildInfo) -> Result<Proof, Error> {
-    let client = connect(wanted, build).await?;
+    let Wanted { spec, ca_bundle, credential, .. } = wanted;
+    let client = connect(spec, ca_bundle.as_ref(), credential, build).await?;
     let proof = look(&client, wanted).await;
     client.shut_down().await;
     proof
@@ -137,6 +139,19 @@ async fn zones(
         names.sort();
     }
     Ok(categories)
+}
+
+/// A vCenter to look at, as `vdoctl doctor` does, connected to or not.
+pub async fn target(name: &str, wanted: &Wanted, build: BuildInfo) -> Target {
+    let Wanted { spec, ca_bundle, credential, .. } = wanted;
+    Target {
+        name: name.to_owned(),
+        address: spec.vc_ip.0.clone(),
+        secret: String::new(),
+        user: credential.username.clone(),
+        datacenters: spec.datacenter_names().into_iter().map(str::to_owned).collect(),
+        connection: connect(spec, ca_bundle.as_ref(), credential, build).await,
+    }
 }
 
 /// What connecting to a vCenter takes that is described by objects of a user, some of which may not be

@@ -51,10 +51,15 @@ const CONNECT: Duration = Duration::from_secs(10);
 const READ: Duration = Duration::from_secs(305);
 const WRITE: Duration = Duration::from_secs(30);
 
-/// A client for the cluster, with timeouts on everything and our name as the user agent.
-pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client, Error> {
+/// Chooses the one implementation of TLS, for whoever makes connections without a cluster.
+pub fn install_tls_provider() {
     // Fails when a provider is installed already, which serves as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+/// A client for the cluster, with timeouts on everything and our name as the user agent.
+pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client, Error> {
+    install_tls_provider();
     let mut config = configuration(options).await?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);

@@ -73,6 +73,7 @@ pub(crate) enum Task {
     Deploy(commands::deploy::Deploy),
     Configure(Box<commands::configure::Configure>),
     Status(commands::status::Status),
+    Doctor(Box<commands::doctor::Doctor>),
     Plan(commands::plan::Plan),
     Versions(commands::versions::Versions),
     Explain(commands::explain::Explain),

@@ -99,7 +99,7 @@ pub enum Health {
 
 impl VDOConfigStatus {
     /// How things are, for a spec of this generation.
-    pub fn health(&self, generation: Option<i64>) -> Health {
+    pub fn verdict(&self, generation: Option<i64>) -> Health {
         use crate::condition::{DEGRADED, READY, is_true};
         if self.conditions.is_empty() {
             return Health::Unknown;

@@ -5,6 +5,7 @@ pub(crate) mod catalog;
 pub(crate) mod completion;
 pub(crate) mod configure;
 pub(crate) mod deploy;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod images;
 pub(crate) mod plan;
@@ -53,11 +54,13 @@ pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
 }
 
 async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
+    runtime::kubernetes::install_tls_provider();
     match task {
         Task::Deploy(task) => task.run(global, screen).await,
         Task::Configure(task) => task.run(global, screen).await,
         Task::Update(task) => task.run(global, screen).await,
         Task::Status(task) => task.run(global, screen).await,
+        Task::Doctor(task) => task.run(global, screen).await,
         Task::Plan(task) => task.run(global, screen).await,
         Task::Versions(task) => task.run(global, screen).await,
         Task::Upgrade(task) => task.run(global, screen).await,

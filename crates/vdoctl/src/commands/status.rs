@@ -108,7 +108,7 @@ impl Overview {
             }
         });
         let status = config.status.clone().unwrap_or_default();
-        let health = status.health(config.metadata.generation);
+        let health = status.verdict(config.metadata.generation);
         let cluster = cluster.name.clone();
         Ok(Self { health, cluster, operator, config, vcenters, now: Timestamp::now() })
     }

@@ -26,6 +26,7 @@ use crate::{
 async fn from_an_empty_cluster_to_running_drivers_and_back() {
     let stage = Stage::set().await;
     before_anything_is_there(&stage);
+    doctoring_before_anything_is_there(&stage).await;
     deploying(&stage).await;
     a_wrong_configuration_leaves_nothing_behind(&stage).await;
     dialogue::interrupted_anywhere(&stage).await;
@@ -35,6 +36,7 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     healthy(&stage);
     editing(&stage).await;
     looking(&stage);
+    doctoring(&stage).await;
     bundling(&stage);
     removing(&stage).await;
     drop(operator);
@@ -51,6 +53,65 @@ fn before_anything_is_there(stage: &Stage) {
     assert_eq!(said.code, 5, "{}", said.all());
     assert!(said.err.contains("VDO is not installed in this cluster"), "{}", said.all());
     assert!(said.err.contains("vdoctl deploy installs it"), "{}", said.all());
+}
+
+/// A fault that every check of nodes sees, and its end.
+async fn hide_disk_ids(stage: &Stage, hidden: bool) {
+    let value = if hidden { "FALSE" } else { "TRUE" };
+    let change = json!({"extraConfig": {"disk.EnableUUID": value}});
+    stage.vcenter.patch_vm("/DC0/vm/node-1", change).await;
+}
+
+/// The flags that lead to the vCenter, without any object in a cluster.
+fn door(stage: &Stage) -> Vec<String> {
+    let address = stage.vcenter.address().to_string();
+    let thumbprint = stage.vcenter.thumbprint_sha256();
+    let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local", "--thumbprint", &thumbprint];
+    let password = ["--password-file", "-"];
+    flags.into_iter().chain(password).map(str::to_owned).collect()
+}
+
+async fn doctoring_before_anything_is_there(stage: &Stage) {
+    let door = door(stage);
+    let door: Vec<&str> = door.iter().map(String::as_str).collect();
+    let doctor = |more: &[&str]| {
+        let arguments: Vec<&str> = [&["doctor"], &door[..], more].concat();
+        stage.vdoctl_reading(&arguments, PASSWORD)
+    };
+    // The vCenter alone, before any cluster exists.
+    let said = doctor(&["--no-cluster", "-o", "json"]);
+    assert!(matches!(said.code, 0 | 3), "{}", said.all());
+    let found: Value = serde_json::from_str(&said.out).unwrap();
+    assert!(found["findings"].is_array(), "{}", said.all());
+    // With the cluster, and no operator in it.
+    hide_disk_ids(stage, true).await;
+    let said = doctor(&["--only", "1203"]);
+    assert_eq!(said.code, 3, "{}", said.all());
+    assert!(said.out.starts_with("▲ 1 error"), "{}", said.all());
+    assert!(said.out.contains("VDO-1203") && said.out.contains("node-1"), "{}", said.all());
+    assert!(said.out.contains("Mend"), "{}", said.all());
+    assert!(!said.all().contains(PASSWORD), "{}", said.all());
+    hide_disk_ids(stage, false).await;
+    let said = doctor(&["--only", "1203"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(said.out.starts_with("● Nothing is wrong"), "{}", said.all());
+}
+
+/// The doctor and the operator say the same.
+async fn doctoring(stage: &Stage) {
+    hide_disk_ids(stage, true).await;
+    let said = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
+    assert_eq!(said.code, 3, "{}", said.all());
+    assert!(said.out.contains("Background"), "what explain says: {}", said.all());
+    let said = eventually("the operator says so too", 60, async || {
+        let said = stage.vdoctl(&["status"]);
+        if said.out.contains("VDO-1203") { Ok(said) } else { Err(said.all()) }
+    })
+    .await;
+    assert_eq!(said.code, 3, "{}", said.all());
+    assert!(said.out.starts_with("▲ Degraded"), "{}", said.all());
+    hide_disk_ids(stage, false).await;
+    stage.works(&["status", "--wait", "--timeout", "120"]);
 }
 
 async fn deploying(stage: &Stage) {

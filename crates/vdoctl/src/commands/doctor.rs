@@ -1,0 +1,151 @@
+//! `vdoctl doctor`: all checks, from where one sits.
+
+use api::{Finding, Severity};
+use clap::Args;
+use health::{Examination, facts::Facts};
+use jiff::Timestamp;
+use kube::Client;
+use operator::{proof, survey};
+use serde_json::json;
+
+use super::configure::Door;
+use crate::{
+    BUILD,
+    arguments::{Form, Global},
+    cluster::Cluster,
+    exit::Exit,
+    failure::{Doing as _, Failure, Outcome},
+    findings,
+    progress::Step,
+    screen::Screen,
+    text::{BAD, CARE, GOOD, count, paint, wrap},
+};
+
+/// Check everything: the cluster, its nodes, its vCenters, the drivers.
+///
+/// It needs no operator, and with --vcenter no cluster either: so one can look before anything is
+/// installed. It only reads. The exit code is 3 if there are errors.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Only these findings: codes (VDO-1203, 1203), or how they begin (VDO-12).
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Say for every finding what `vdoctl explain` says.
+    #[arg(long)]
+    explain: bool,
+    /// Also what is merely good to know.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    door: Door,
+    /// Do not look at the cluster: only at the vCenter.
+    #[arg(long, requires = "vcenter")]
+    no_cluster: bool,
+    /// A form for programs.
+    #[arg(long, short, value_enum)]
+    output: Option<Form>,
+}
+
+impl Doctor {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let facts = look(global, screen, &self.door, self.no_cluster).await?;
+        let examination = Examination::of(facts);
+        let mut found = examination.report().all();
+        found.retain(|finding| self.is_wanted(finding));
+        if let Some(form) = self.output {
+            screen.print(&super::formatted(form, &json!({"findings": found}))?)?;
+        } else {
+            screen.print(&self.shown(&found, screen.width))?;
+        }
+        if found.iter().any(|finding| finding.severity >= Severity::Error) {
+            return Err(Failure::Verdict { exit: Exit::Degraded });
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, finding: &Finding) -> bool {
+        let told = self.all || finding.severity > Severity::Info || !self.only.is_empty();
+        let begins = |wanted: &String| {
+            let wanted = wanted.to_uppercase();
+            let wanted = wanted.strip_prefix("VDO-").unwrap_or(&wanted);
+            finding.code.trim_start_matches("VDO-").starts_with(wanted)
+        };
+        told && (self.only.is_empty() || self.only.iter().any(begins))
+    }
+
+    fn shown(&self, found: &[Finding], width: usize) -> String {
+        let worst = found.iter().map(|finding| finding.severity).max();
+        let checks = count(health::checks::all().len(), "check");
+        let headline = match worst {
+            None => format!("{}  {checks}", paint(GOOD, "● Nothing is wrong")),
+            Some(Severity::Error | Severity::Blocker) => {
+                format!("{}  {checks}", paint(BAD, &format!("▲ {}", findings::summary(found))))
+            }
+            Some(_) => {
+                format!("{}  {checks}", paint(CARE, &format!("● {}", findings::summary(found))))
+            }
+        };
+        let mut text = format!("{headline}\n");
+        if !found.is_empty() {
+            text.push('\n');
+            text.push_str(&findings::render(found, width, Timestamp::now()));
+        }
+        if self.explain {
+            let mut codes: Vec<&str> = found.iter().map(|finding| finding.code.as_str()).collect();
+            codes.sort_unstable();
+            codes.dedup();
+            for code in codes {
+                if let Ok(page) = super::explain::page_of(code, width) {
+                    text.extend(["\n", &page]);
+                }
+            }
+        } else if !found.is_empty() {
+            text.push('\n');
+            text.push_str(&wrap("  ", "vdoctl explain CODE says more.", width));
+        }
+        text
+    }
+}
+
+/// Everything the checks look at.
+pub(crate) async fn look(
+    global: &Global,
+    screen: &Screen,
+    door: &Door,
+    no_cluster: bool,
+) -> Outcome<Facts> {
+    let cluster = if no_cluster { None } else { Some(Cluster::connect(global).await?) };
+    let client = cluster.as_ref().map(|cluster| &cluster.client);
+    if let Some(client) = client {
+        // Without an answer from it, every check would only say that it cannot tell.
+        client.apiserver_version().await.doing("asking the cluster who it is")?;
+    }
+    let step = Step::begin(screen, "Look at the cluster and its vCenters");
+    let targets = match (door.access(&[])?, client) {
+        (Some(access), _) => {
+            let vcenter = access.config(&global.namespace)?;
+            let draft = super::configure::Draft::of(
+                &[access],
+                &super::configure::Drivers::default(),
+                &global.namespace,
+                None,
+            );
+            let wanted = proof::wanted(None, &draft.objects, &vcenter).await;
+            let wanted = wanted.map_err(|text| Failure::Request { text, help: String::new() })?;
+            vec![proof::target("vcenter", &wanted, BUILD).await]
+        }
+        (None, Some(client)) => targets(client).await?,
+        (None, None) => Vec::new(),
+    };
+    let facts = survey::once(client, targets, None).await;
+    step.done("");
+    Ok(facts)
+}
+
+/// The vCenters of the cluster; none where VDO is not installed.
+async fn targets(client: &Client) -> Outcome<Vec<survey::Target>> {
+    match survey::targets(client, BUILD).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        other => other.doing("reading VsphereCloudConfigs"),
+    }
+}
