@@ -20,6 +20,7 @@ use crate::{
     catalogs::Catalogs,
     decide::decide,
     facts::{Facts, Platform, Refusal},
+    mend::Mending,
     names,
     observe::{self, Stores, Surroundings},
     report::{self, Olm, OperatorMetrics},
@@ -60,6 +61,7 @@ pub struct Engine {
     vcenters: Vcenters,
     catalogs: Catalogs,
     survey: Live,
+    mending: Mending,
     /// The list of findings beside the status, as it was last written.
     listed: Option<Paged>,
     applied: Applied,
@@ -102,6 +104,7 @@ impl Engine {
             vcenters: Vcenters::new(build, changed.clone()),
             catalogs: Catalogs::new(changed.clone()),
             survey: Live::default(),
+            mending: Mending::default(),
             listed: None,
             client,
             around,
@@ -166,6 +169,8 @@ impl Engine {
             .await
             .context(ReportSnafu)?;
         let Some(mut facts) = observed.facts else { return Ok(RESYNC) };
+        let repaired = self.mending.set(client, &around.namespace).await.context(ObserveSnafu)?;
+        self.survey.remember(repaired);
         facts.health = self.survey.look(&facts, stores, vcenters);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
@@ -173,6 +178,9 @@ impl Engine {
             .await
             .context(ReportSnafu)?;
         self.olm.tell(client, &around.namespace, &report::status(&facts, &plan)).await;
+        if !plan.paused {
+            self.mending.mend(client, &self.recorder, &facts, vcenters).await;
+        }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
         let refusal =
             |error: &act::Error| Refusal { text: full_text(error), firm: error.is_firm() };

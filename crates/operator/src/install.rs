@@ -106,6 +106,8 @@ fn cluster_role() -> [Value; 2] {
             &["get", "patch"],
         ),
         rule(&[""], &["nodes", "pods"], &READ),
+        // The taint a node lacks, where remediation.nodeTaints is Fix.
+        rule(&[""], &["nodes"], &["patch"]),
         rule(&["apps"], &["daemonsets", "deployments"], &READ),
         rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),
         rule(&["config.openshift.io"], &["infrastructures"], &["get", "list"]),

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
-//! would miss. Beside it, for whoever looks once, as `vdoctl` does:
+//! would miss. `mend` makes the repairs that are allowed. Beside it, for whoever looks once, as `vdoctl` does:
 //!
 //! ```text
 //!   once     the same facts, gathered once       proof   one vCenter tried, before anything is written
@@ -23,6 +23,7 @@ pub mod decide;
 pub mod engine;
 pub mod facts;
 pub mod install;
+pub mod mend;
 pub mod names;
 pub mod observe;
 pub mod once;

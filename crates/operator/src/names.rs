@@ -20,6 +20,8 @@ pub const PAUSED: &str = "vdo.vmware.com/paused";
 pub const CHECK_NOW: &str = "vdo.vmware.com/check-now";
 /// The ConfigMap beside the operator that lists every object of every finding.
 pub const FINDINGS: &str = "vdo-findings";
+/// The ConfigMap beside the operator that says which machines it changed, and when.
+pub const REPAIRS: &str = "vdo-repairs";
 /// On a VDOConfig whose policy is Manual: the release of the cloud provider that may be installed.
 pub const APPROVE_CPI: &str = "vdo.vmware.com/approve-cpi";
 /// The same for the storage driver.

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     facts::{self, VcenterState},
-    names,
+    mend, names,
     observe::Stores,
     vcenters::{Touches, Vcenters},
 };
@@ -88,6 +88,8 @@ pub struct Live {
     due: Timestamp,
     /// Marks of what volumes are made from.
     volumes_mark: (u64, u64),
+    /// Machines whose `disk.EnableUUID` VDO has set, and when.
+    repaired: BTreeMap<String, Timestamp>,
     health: Health,
 }
 
@@ -145,6 +147,15 @@ impl Live {
         health
     }
 
+    /// Takes in when VDO set `disk.EnableUUID` on which machine: until the machine was off since, the
+    /// setting has no effect, and vCenter does not say so.
+    pub fn remember(&mut self, repaired: BTreeMap<String, Timestamp>) {
+        if self.repaired != repaired {
+            self.repaired = repaired;
+            self.due = Timestamp::UNIX_EPOCH;
+        }
+    }
+
     fn parts(&mut self, facts: &facts::Facts, stores: &Stores, vcenters: &Vcenters) -> Parts {
         let csi = stores.csi_nodes.read(Clone::clone);
         let nodes = stores.nodes.state();
@@ -195,8 +206,9 @@ impl Live {
             };
             let tree = known.view();
             let vms = tree.vms().into_iter().filter(|vm| concern.is_of_interest(vm));
-            inventory.vms =
-                vms.map(|vm| (id(&vm.reference), inventory::machine(&tree, &vm))).collect();
+            inventory.vms = vms
+                .map(|vm| (id(&vm.reference), repaired_machine(&self.repaired, name, &tree, &vm)))
+                .collect();
         }
         self.due = due(&whole);
         self.examination = Some(Examination::of(whole));
@@ -220,7 +232,7 @@ impl Live {
             change_nodes(examination, now, parts.nodes, facts, vcenters, &mut machines);
         if !machines.is_empty() {
             changed = true;
-            change_machines(examination, now, &machines, facts, vcenters);
+            change_machines(examination, now, &machines, facts, vcenters, &self.repaired);
         }
         if let Some((volumes, attachments)) = parts.volumes {
             changed |= change_volumes(examination, now, volumes, attachments);
@@ -556,6 +568,24 @@ fn uuids(node: &Node) -> impl Iterator<Item = BiosUuid> {
     own.into_iter().flat_map(|uuid: BiosUuid| [uuid, uuid.swapped()])
 }
 
+/// A machine, with what VDO knows of a setting that waits for a power cycle.
+fn repaired_machine(
+    repaired: &BTreeMap<String, Timestamp>,
+    vcenter: &str,
+    tree: &seen::Tree,
+    vm: &seen::Vm,
+) -> health::facts::Vm {
+    let mut machine = inventory::machine(tree, vm);
+    let set = repaired.get(&mend::key(vcenter, &vm.reference.id));
+    if let (Some(set), Some(booted)) = (set, vm.boot_time)
+        && machine.disk_uuid_set
+        && booted < *set
+    {
+        machine.disk_uuid = false.into();
+    }
+    machine
+}
+
 /// Takes in nodes that changed, and names the machines that may now be of interest.
 fn change_nodes(
     examination: &mut Examination,
@@ -612,6 +642,7 @@ fn change_machines(
     machines: &BTreeSet<VmRef>,
     facts: &facts::Facts,
     vcenters: &Vcenters,
+    repaired: &BTreeMap<String, Timestamp>,
 ) {
     let concern = Concern::of(examination.facts());
     for at in machines {
@@ -621,7 +652,8 @@ fn change_machines(
         let machine = {
             let tree = inventory.view();
             let vm = tree.get(&reference).and_then(|object| object.as_vm());
-            vm.filter(|vm| concern.is_of_interest(vm)).map(|vm| inventory::machine(&tree, vm))
+            vm.filter(|vm| concern.is_of_interest(vm))
+                .map(|vm| repaired_machine(repaired, &at.vcenter, &tree, vm))
         };
         let stored = examination.facts().vcenters.get(&at.vcenter);
         let stored = stored.and_then(|vcenter| vcenter.inventory.get()?.vms.get(&at.vm));

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::parts::{DatastoreHostMount, Device, ExtraConfig, GuestNic, SnapshotInfo};
 use crate::collector::managed::Mask;
 use crate::collector::{Managed, managed};
@@ -72,6 +74,8 @@ managed! {
             power: PowerState = "runtime.powerState",
             /// Whether vCenter has sight of it.
             connection: VmConnection = "runtime.connectionState",
+            /// When it was powered on last; none while it is off.
+            boot_time: Timestamp = "runtime.bootTime",
         }
         /// What it uses.
         PLACEMENT {

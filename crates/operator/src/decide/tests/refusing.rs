@@ -1,7 +1,9 @@
 //! Identity, credentials and machines: what must be known before anything is changed.
 
+use api::finding::codes;
+
 use super::*;
-use crate::facts::ClusterId;
+use crate::{facts::ClusterId, plan::DriverPlan};
 
 #[test]
 fn the_cluster_id_is_unique_where_none_is_in_use() {
@@ -225,4 +227,30 @@ fn new_credentials_do_not_reach_storage_before_every_machine_is_seen_with_them()
         world.settle();
         assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()));
     }
+}
+
+fn storage_plan(world: &World) -> DriverPlan {
+    let plan = decide(&world.facts);
+    plan.drivers.into_iter().find(|plan| plan.driver == Driver::Csi).unwrap()
+}
+
+#[test]
+fn a_blocker_of_the_checks_holds_an_install_and_no_repair() {
+    let blocker = || vec![codes::CLUSTER_ID_SHARED.found().build()];
+    let mut world = World::new();
+    world.facts.health.blockers = blocker();
+    let plan = storage_plan(&world);
+    assert_eq!(plan.next, Next::Blocked);
+    let message = plan.steps.iter().find_map(|step| step.message.as_deref());
+    assert!(message.is_some_and(|message| message.contains("VDO-1512")), "{:?}", plan.steps);
+    let mut world = World::installed();
+    world.facts.health.blockers = blocker();
+    assert_eq!(storage_plan(&world).next, Next::Nothing, "what runs is left alone");
+}
+
+#[test]
+fn nothing_is_installed_before_the_vcenters_were_asked_what_could_stand_in_the_way() {
+    let mut world = World::new();
+    world.facts.health.pending = true;
+    assert_eq!(storage_plan(&world).next, Next::Wait);
 }
