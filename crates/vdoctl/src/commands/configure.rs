@@ -49,7 +49,7 @@ pub(crate) struct Configure {
 enum What {
     /// The same as without a word (as the earlier vdoctl called it).
     #[command(hide = true)]
-    Drivers(Wish),
+    Drivers(Box<Wish>),
     /// Where knowledge about releases comes from: a file or a URL.
     #[command(alias = "cm")]
     CompatibilityMatrix(matrix::Matrix),

@@ -31,12 +31,12 @@ pub(crate) async fn interrupted_anywhere(stage: &Stage) {
     for last in 0..questions.len() {
         let mut terminal = Terminal::run(stage.command(&["configure"]), 80);
         for (question, answer) in &questions[..last] {
-            terminal.expect(question);
+            terminal.expect(question).await;
             terminal.types(answer);
         }
-        terminal.expect(questions[last].0);
+        terminal.expect(questions[last].0).await;
         terminal.types("\x03");
-        let (status, shown) = terminal.ends();
+        let (status, shown) = terminal.ends().await;
         assert_eq!(status.code(), Some(130), "{}: {shown}", questions[last].0);
         assert!(shown.contains("nothing was changed"), "{}: {shown}", questions[last].0);
         assert!(!shown.contains(PASSWORD), "{shown}");
@@ -48,7 +48,7 @@ pub(crate) async fn interrupted_anywhere(stage: &Stage) {
 pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let mut terminal = Terminal::run(stage.command(&["configure"]), 60);
     for (question, answer) in questions(stage) {
-        terminal.expect(question);
+        terminal.expect(question).await;
         if question == "Trust this certificate?" {
             // It was shown before any password was sent.
             assert!(terminal.shown().contains("SHA-256"), "{}", terminal.shown());
@@ -57,25 +57,25 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
         }
         if question == "Password:" {
             terminal.types("not the password\r");
-            terminal.expect("Trust this certificate?");
+            terminal.expect("Trust this certificate?").await;
             terminal.types("y\r");
-            terminal.expect("does not let vdo@vsphere.local log in");
-            terminal.expect("User:");
+            terminal.expect("does not let vdo@vsphere.local log in").await;
+            terminal.expect("User:").await;
             terminal.types("\r");
-            terminal.expect("Password:");
+            terminal.expect("Password:").await;
             terminal.types(&answer);
             // The certificate is trusted already.
-            terminal.expect("another vCenter too?");
+            terminal.expect("another vCenter too?").await;
             terminal.types("\r");
             break;
         }
         terminal.types(&answer);
     }
     for (question, answer) in questions(stage).into_iter().skip(5) {
-        terminal.expect(question);
+        terminal.expect(question).await;
         terminal.types(&answer);
     }
-    let (status, shown) = terminal.ends();
+    let (status, shown) = terminal.ends().await;
     assert!(status.success(), "{shown}");
     assert!(!shown.contains(PASSWORD) && !shown.contains("not the password"), "{shown}");
 

@@ -130,7 +130,7 @@ impl Stage {
         let engine = Engine::start(client, NAMESPACE, patience, build, metrics).await.unwrap();
         let working = Checks::default().register("rounds", "none yet");
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { engine.run(CancellationToken::new(), working).await });
+        tasks.spawn(Box::pin(engine.run(CancellationToken::new(), working)));
         tasks
     }
 }

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -15,9 +15,10 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
 };
+use tokio::time::{Instant, sleep};
 
 /// Far more than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Terminal {
     child: Child,
@@ -67,7 +68,7 @@ impl Terminal {
     }
 
     /// Waits until this is shown, after what was waited for before.
-    pub(crate) fn expect(&mut self, text: &str) {
+    pub(crate) async fn expect(&mut self, text: &str) {
         let end = Instant::now() + PATIENCE;
         loop {
             let shown = self.shown();
@@ -76,7 +77,7 @@ impl Terminal {
                 return;
             }
             assert!(Instant::now() < end, "{text:?} is not shown:\n{shown}");
-            thread::sleep(Duration::from_millis(20));
+            sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -86,14 +87,14 @@ impl Terminal {
     }
 
     /// Waits for the end.
-    pub(crate) fn ends(mut self) -> (ExitStatus, String) {
+    pub(crate) async fn ends(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return (status, self.shown());
             }
             assert!(Instant::now() < end, "it does not end:\n{}", self.shown());
-            thread::sleep(Duration::from_millis(20));
+            sleep(Duration::from_millis(20)).await;
         }
     }
 }
