@@ -7,7 +7,7 @@ mod takeover;
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use catalog::{Driver, manifest::Object};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
@@ -61,6 +61,12 @@ pub(crate) static KINDS: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
             false,
         ),
     ]
+});
+
+/// Kinds that not every cluster has: their objects are applied, and not watched.
+pub(crate) static UNWATCHED: LazyLock<Vec<(ApiResource, bool)>> = LazyLock::new(|| {
+    let gvk = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass");
+    vec![(ApiResource::from_gvk_with_plural(&gvk, "volumesnapshotclasses"), false)]
 });
 
 /// Why a step could not be done. It is tried again.
@@ -196,7 +202,8 @@ async fn finalize(client: &Client, facts: &Facts, what: Finalizer) -> Result<boo
 
 /// The API of an object of a kind we manage.
 pub fn api_of(client: &Client, id: &ObjectId) -> Result<Api<DynamicObject>, Error> {
-    let known = KINDS.iter().find(|(r, _)| r.kind == id.kind && r.api_version == id.api_version);
+    let mut kinds = KINDS.iter().chain(UNWATCHED.iter());
+    let known = kinds.find(|(r, _)| r.kind == id.kind && r.api_version == id.api_version);
     let Some((resource, namespaced)) = known else {
         return UnknownKindSnafu { object: id.clone() }.fail();
     };
@@ -229,13 +236,22 @@ async fn apply(
         if applied.knows(&id) { api.get_metadata_opt(&id.name).await.ok().flatten() } else { None };
     // Forced: what stands in our objects is ours to say, and a human's edit is drift.
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-    let written = api
-        .patch(&id.name, &parameters, &Patch::Apply(&object.0))
-        .await
-        .context(ApplySnafu { object: id.clone() })?;
+    let written = match api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 && is_unwatched(&id) => {
+            tracing::warn!(object = %id, "this cluster has no such kind; it is left out");
+            applied.note(id, object, None, &ObjectMeta::default());
+            return Ok(());
+        }
+        written => written.context(ApplySnafu { object: id.clone() })?,
+    };
     tracing::debug!(object = %id, "applied");
     applied.note(id, object, before.map(|before| before.metadata), &written.metadata);
     Ok(())
+}
+
+/// Whether objects of this kind are applied and not watched.
+pub(crate) fn is_unwatched(id: &ObjectId) -> bool {
+    UNWATCHED.iter().any(|(r, _)| r.kind == id.kind && r.api_version == id.api_version)
 }
 
 async fn delete(client: &Client, id: &ObjectId) -> Result<(), Error> {

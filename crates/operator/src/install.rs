@@ -120,6 +120,12 @@ fn cluster_role() -> [Value; 2] {
         // Their names are the admin's. They are never deleted.
         rule(&["storage.k8s.io"], &["storageclasses"], &["create", "patch"]),
         named(
+            &["snapshot.storage.k8s.io"],
+            &["volumesnapshotclasses"],
+            &["get", "create", "patch"],
+            &BTreeSet::from([names::SNAPSHOT_CLASS.to_owned()]),
+        ),
+        named(
             &["storage.k8s.io"],
             &["csidrivers"],
             &["create", "patch", "delete"],

@@ -43,6 +43,8 @@ pub const CSI_SECRET: &str = "vsphere-config-secret";
 pub const CSI_CLUSTER_ID: &str = "vsphere-csi-cluster-id";
 /// The CSI driver's name in VolumeAttachments and CSINodes.
 pub const CSI_DRIVER: &str = "csi.vsphere.vmware.com";
+/// The VolumeSnapshotClass, where snapshots are asked for.
+pub const SNAPSHOT_CLASS: &str = "vsphere-csi";
 /// The Deployment of the Go VDO.
 pub const PREDECESSOR: &str = "vdo-controller-manager";
 /// The field manager of the Go VDO: its program's name.

@@ -28,6 +28,7 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
             "storageProvider": {
                 "vsphereCloudConfig": "vc",
                 "storageClasses": [{"name": "fast", "storagePolicy": POLICY, "default": true}],
+                "snapshots": {"installController": true},
             },
         }))
         .await;
@@ -54,6 +55,14 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
         "there are zones"
     );
     assert_eq!(class.parameters.unwrap()["storagepolicyname"], POLICY);
+    let class = operator::facts::ObjectId {
+        api_version: "snapshot.storage.k8s.io/v1".into(),
+        kind: "VolumeSnapshotClass".into(),
+        namespace: String::new(),
+        name: "vsphere-csi".into(),
+    };
+    let class = operator::act::api_of(&stage.client(), &class).unwrap().get("vsphere-csi").await;
+    assert_eq!(class.unwrap().data["driver"], "csi.vsphere.vmware.com");
 
     let (driver, socket) = stage.upstream_storage_controller().await;
     let questions = [

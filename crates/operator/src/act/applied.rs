@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::takeover::BYSTANDERS;
 use crate::{
-    facts::{Fight, ObjectId},
+    facts::{Fight, ObjectId, Seen},
     names,
 };
 
@@ -69,6 +69,15 @@ impl Applied {
         }
         left.mark = mark(after);
         left.digest = digest;
+    }
+
+    /// Objects that are not watched, as this process left them.
+    pub(crate) fn unwatched(&self) -> Vec<(ObjectId, Seen)> {
+        let all = self.all();
+        let unwatched = all.iter().filter(|(id, _)| super::is_unwatched(id));
+        let seen =
+            |left: &Left| Seen { digest: left.digest.clone(), settled: true, leaving: false };
+        unwatched.map(|(id, left)| (id.clone(), seen(left))).collect()
     }
 
     /// Objects that somebody else changed within the hour.

@@ -1,4 +1,4 @@
-//! What an admin may want beside the storage driver: StorageClasses.
+//! What an admin may want beside the storage driver: StorageClasses, and a class of snapshots.
 
 use api::vdo_config::{BindingMode, ReclaimPolicy, StorageClassSpec};
 use catalog::Driver;
@@ -11,8 +11,20 @@ use crate::{facts::Facts, names};
 pub(super) fn of(facts: &Facts, wish: &Wish<'_>) -> Vec<Value> {
     let storage =
         facts.config.spec.storage_provider.as_ref().filter(|_| wish.driver == Driver::Csi);
+    let snapshots = storage.is_some_and(|storage| storage.snapshots.is_some());
     let classes = storage.into_iter().flat_map(|storage| &storage.storage_classes);
-    classes.map(|class| storage_class(class, profile::has_topology(facts))).collect()
+    let classes = classes.map(|class| storage_class(class, profile::has_topology(facts)));
+    classes.chain(snapshots.then(snapshot_class)).collect()
+}
+
+/// What a VolumeSnapshot names to be taken by this driver.
+fn snapshot_class() -> Value {
+    json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+        "metadata": {"name": names::SNAPSHOT_CLASS},
+        "driver": names::CSI_DRIVER,
+        "deletionPolicy": "Delete",
+    })
 }
 
 fn storage_class(class: &StorageClassSpec, zones: bool) -> Value {

@@ -47,7 +47,7 @@ pub(super) fn of(facts: &Facts, configuration: &Configuration) -> (Vec<Step>, Ne
 }
 
 fn belongs(object: &Object, title: &str, stages: &[Stage]) -> bool {
-    let class = object.kind() == "StorageClass";
+    let class = matches!(object.kind(), "StorageClass" | "VolumeSnapshotClass");
     class == (title == STORAGE_CLASSES) && (class || stages.contains(&object.stage()))
 }
 

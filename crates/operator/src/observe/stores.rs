@@ -247,7 +247,7 @@ impl Stores {
 
     /// Every object that carries our label.
     pub(super) fn objects(&self, applied: &Applied) -> BTreeMap<ObjectId, Seen> {
-        let mut all = BTreeMap::new();
+        let mut all: BTreeMap<ObjectId, Seen> = applied.unwatched().into_iter().collect();
         for (resource, store) in &self.ours {
             for object in store.state() {
                 let id = ObjectId {

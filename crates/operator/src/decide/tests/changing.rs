@@ -404,3 +404,21 @@ fn storage_classes_come_last_and_stay_when_they_are_no_longer_asked_for() {
     assert!(!world.done.iter().any(|done| done.starts_with("delete")));
     assert!(world.facts.objects.keys().any(|id| id.name == "fast"));
 }
+
+#[test]
+fn whoever_asks_for_snapshots_gets_a_class_for_them_last_and_it_stays() {
+    let mut world = World::new();
+    world.wish(|config| {
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.snapshots = serde_json::from_value(json!({"installController": true})).unwrap();
+    });
+    world.settle();
+    let class = "apply VolumeSnapshotClass vsphere-csi".to_owned();
+    let place = |what: &str| world.done.iter().position(|done| done.starts_with(what)).unwrap();
+    assert!(place(&class) > place("apply DaemonSet vsphere-csi-node"));
+    assert!(place(&class) > place("apply CustomResourceDefinition volumesnapshotclasses"));
+    world.done.clear();
+    world.wish(|config| config.spec.storage_provider = None);
+    world.settle();
+    assert!(!world.done.contains(&"delete VolumeSnapshotClass vsphere-csi".into()));
+}
