@@ -39,6 +39,8 @@ pub struct Facts {
     /// The identity of this cluster in CNS that a driver uses and that is not on record yet; an
     /// error says why it cannot be told.
     pub cluster_id: Result<Option<ClusterId>, String>,
+    /// Claims of another cluster that have volumes under that identity.
+    pub strangers: Vec<String>,
     /// What drivers by other hands are told.
     pub in_use: InUse,
     /// What the Go VDO left.

@@ -5,6 +5,7 @@ mod identity;
 mod make;
 mod nodes;
 mod stores;
+mod strangers;
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
@@ -24,6 +25,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
 pub(crate) use self::identity::usual as cluster_id;
 pub use self::stores::Stores;
+pub(crate) use self::strangers::Asked;
 use crate::{
     act::Applied,
     catalogs::{self, Catalogs},
@@ -88,6 +90,15 @@ pub async fn observe(
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
     let namespace = config.namespace().unwrap_or_default();
+    let strangers = match &cluster_id {
+        Ok(Some(id)) => {
+            let storage = config.spec.storage_provider.iter();
+            let names = storage.flat_map(|storage| storage.vcenters());
+            let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
+            strangers::of(stores, vcenters, &names, &id.id).await
+        }
+        _ => Vec::new(),
+    };
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
     let embedded = source == Some(CatalogSource::Embedded);
@@ -95,6 +106,7 @@ pub async fn observe(
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
         cluster_id,
+        strangers,
         in_use,
         predecessor: Predecessor {
             runs: stores.predecessor(around.pod.as_deref()),

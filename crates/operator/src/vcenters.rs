@@ -88,6 +88,8 @@ pub struct Vcenters {
     connections: BTreeMap<String, Connection>,
     /// Told when anything about any vCenter changed.
     changed: Arc<watch::Sender<()>>,
+    /// Whose volumes are under an identity, as CNS said last.
+    pub(crate) asked: Option<crate::observe::Asked>,
 }
 
 #[derive(Debug)]
@@ -102,7 +104,7 @@ struct Connection {
 impl Vcenters {
     /// None yet.
     pub fn new(build: BuildInfo, changed: Arc<watch::Sender<()>>) -> Self {
-        Self { build, connections: BTreeMap::new(), changed }
+        Self { build, connections: BTreeMap::new(), changed, asked: None }
     }
 
     /// Connects to what is wanted and not connected, and lets go of what is not wanted any more.

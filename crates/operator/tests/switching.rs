@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{NAMESPACE, Stage, upstream_cpi, upstream_csi};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::{
@@ -12,6 +14,10 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
+use vsphere::{
+    Client, Credentials, Trust,
+    cns::{BackingDetails, ContainerCluster, CreateSpec, EntityMetadata, VolumeId, VolumeMetadata},
+};
 
 const CSI: &str = "vmware-system-csi";
 
@@ -118,6 +124,51 @@ async fn go_vdo_wishes(stage: &Stage) {
     configs.patch_status("vdo-config", &by, &Patch::Merge(&status)).await.unwrap();
 }
 
+/// A volume of another cluster to which the Go VDO gave the same identity.
+async fn another_clusters_volume(stage: &Stage, id: &str) -> (Client, VolumeId) {
+    let client = Client::builder(stage.vcenter.address().to_string())
+        .trust(Trust::CaBundle(stage.vcenter.ca_pem()))
+        .credentials(Credentials::new(stage.vcenter.user(), stage.vcenter.password()))
+        .connect()
+        .await
+        .unwrap();
+    let cluster = ContainerCluster {
+        kind: "KUBERNETES".into(),
+        id: id.into(),
+        user: stage.vcenter.user().into(),
+        flavor: Some("VANILLA".into()),
+        distribution: None,
+        delete: None,
+    };
+    let claim = EntityMetadata {
+        name: "orders".into(),
+        labels: Vec::new(),
+        delete: None,
+        cluster: Some(id.into()),
+        kind: Some("PERSISTENT_VOLUME_CLAIM".into()),
+        namespace: Some("shop".into()),
+        refers: Vec::new(),
+    };
+    let spec = CreateSpec {
+        name: "pvc-of-another-cluster".into(),
+        id: None,
+        datastores: Vec::new(),
+        metadata: VolumeMetadata {
+            cluster: Some(cluster),
+            entities: vec![claim],
+            clusters: Vec::new(),
+        },
+        backing: BackingDetails::block(1024),
+        policy: None,
+        permissions: Vec::new(),
+        source: None,
+    };
+    let made = client.create_volumes(vec![spec]).await.unwrap();
+    let made = made.wait(Duration::from_mins(1)).await.unwrap();
+    let volume = made[0].volume.clone().unwrap();
+    (client, volume)
+}
+
 /// The Deployment of the Go VDO itself. Its image cannot be had, and nobody here runs it.
 fn go_vdo_itself() -> Value {
     let labels = json!({"control-plane": "controller-manager"});
@@ -141,6 +192,7 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     go_vdo_objects(&stage, &host).await;
     go_vdo_wishes(&stage).await;
     stage.create("kubectl", [go_vdo_itself()]).await;
+    let (vsphere, theirs) = another_clusters_volume(&stage, &host).await;
     for number in 0..20 {
         stage.attach(&format!("pv-{number}"), "node-1").await;
     }
@@ -157,7 +209,11 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     let operator = stage.operator();
     let finding = stage.finding("VDO-1908", 30).await;
     assert!(finding.remedy[0].contains("delete deployment"), "{finding:?}");
+    let shared = stage.finding("VDO-1512", 60).await;
+    assert!(shared.seen.unwrap().contains("shop/orders"), "another cluster has the same id");
     assert_eq!(stage.writes(), Vec::<String>::new(), "two operators never write in turn");
+    let gone = vsphere.delete_volumes(&[theirs], true).await.unwrap();
+    gone.wait(Duration::from_mins(1)).await.unwrap();
     let deployments = Api::<Deployment>::namespaced(stage.client(), NAMESPACE);
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
 

@@ -5,6 +5,7 @@ use api::{
     vdo_config::{Adoption, Implementation, Mode},
 };
 use catalog::Driver;
+use jiff::SignedDuration;
 
 use super::{
     Notes, adoption,
@@ -54,6 +55,13 @@ pub(super) fn decide(
     };
     match (plan.mode, &wish) {
         (Mode::Observe, _) => {}
+        // An identity that is somebody else's too is not taken.
+        (Mode::Managed, _) if driver == Driver::Csi && !facts.strangers.is_empty() => {
+            notes.findings.push(shared(facts));
+            // Nobody tells when the others are gone.
+            notes.wake_at(facts.now + SignedDuration::from_secs(20));
+            plan.next = Next::Blocked;
+        }
         (Mode::Managed, Some(wish)) => {
             let theirs = adoption::theirs(facts, wish);
             if !theirs.is_empty() {
@@ -131,6 +139,26 @@ impl<'a> Wish<'a> {
         let finding = codes::UPSTREAM_NEEDED.found().with("field", field);
         overruled.then(|| finding.about(super::myself(facts)).build())
     }
+}
+
+/// The identity in CNS is used by another cluster too.
+fn shared(facts: &Facts) -> Finding {
+    let id = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
+    let first: Vec<&str> = facts.strangers.iter().take(3).map(String::as_str).collect();
+    let others = format!(
+        "a cluster with {} claims that are not here: {}",
+        facts.strangers.len(),
+        first.join(", ")
+    );
+    let home = facts.workloads_of(Driver::Csi, Task::Controller);
+    let home = home.first().map_or(crate::names::CSI_NAMESPACE, |(id, _)| id.namespace.as_str());
+    codes::CLUSTER_ID_SHARED
+        .found()
+        .with("id", id.map(|id| id.id.as_str()).unwrap_or_default())
+        .with("others", others)
+        .with("namespace", home)
+        .about(super::myself(facts))
+        .build()
 }
 
 /// A driver by other hands is reported. Where ours does not run yet, it is not doubled.

@@ -56,6 +56,7 @@ impl World {
             objects: BTreeMap::new(),
             workloads: BTreeMap::new(),
             cluster_id: Ok(None),
+            strangers: Vec::new(),
             in_use: InUse::default(),
             predecessor: Predecessor::default(),
             attached: Vec::new(),

@@ -36,6 +36,22 @@ fn a_cluster_id_the_driver_keeps_itself_is_not_written_into_its_configuration() 
 }
 
 #[test]
+fn a_cluster_id_that_another_cluster_uses_too_is_not_taken() {
+    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
+    world.facts.cluster_id = Ok(Some(id));
+    world.facts.strangers = vec!["shop/orders".into()];
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    let plan = world.plan();
+    let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1512").unwrap();
+    assert!(finding.seen.as_deref().unwrap().contains("shop/orders"), "{finding:?}");
+    world.facts.strangers.clear();
+    world.settle();
+    assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("10.10.10.10"));
+}
+
+#[test]
 fn a_cluster_id_once_used_never_changes() {
     let mut world = World::installed();
     world.facts.cluster_id = Ok(Some(ClusterId { id: "another".into(), kept_by_driver: false }));

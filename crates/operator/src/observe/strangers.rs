@@ -1,0 +1,76 @@
+//! Volumes of another cluster under the identity this one is about to take.
+//!
+//! Two clusters with one identity remove each other's volumes from CNS. Before an identity that was
+//! found in use is written down as ours, CNS is asked whose the volumes under it are: one that stands
+//! for a claim, and whose PersistentVolume is not here, is of somebody else.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use health::facts::Known;
+use tokio::time::Instant;
+use vsphere::cns::{QueryFilter, Volume};
+
+use super::Stores;
+use crate::vcenters::Vcenters;
+
+/// How long an answer is taken for granted.
+const AGE: Duration = Duration::from_secs(15);
+/// How long one vCenter may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What was asked last.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    id: String,
+    at: Instant,
+    claims: Vec<String>,
+}
+
+/// Claims of others with volumes under this identity, in the vCenters of these names. What cannot be
+/// asked is not known, and then nobody is named.
+pub(super) async fn of(
+    stores: &Stores,
+    vcenters: &mut Vcenters,
+    names: &[String],
+    id: &str,
+) -> Vec<String> {
+    let before = vcenters.asked.as_ref();
+    if let Some(asked) = before.filter(|asked| asked.id == id && asked.at.elapsed() < AGE) {
+        return asked.claims.clone();
+    }
+    let handles = stores.volumes.read(|volumes| {
+        volumes.values().map(|volume| volume.handle.clone()).collect::<BTreeSet<String>>()
+    });
+    let Known::Known(handles) = handles else { return Vec::new() };
+    let mut claims = Vec::new();
+    for name in names {
+        let Some(client) = vcenters.known(name).and_then(|known| known.client) else {
+            return Vec::new();
+        };
+        let filter = QueryFilter { clusters: vec![id.to_owned()], ..QueryFilter::default() };
+        match tokio::time::timeout(PATIENCE, client.query_volumes(&filter)).await {
+            Ok(Ok(volumes)) => {
+                let others = volumes.iter().filter(|volume| !handles.contains(&volume.id.id));
+                claims.extend(others.filter_map(|volume| claim_of(volume, id)));
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(vcenter = name, error = error.story(), "CNS could not be asked");
+            }
+            Err(_) => tracing::warn!(vcenter = name, "CNS did not answer in time"),
+        }
+    }
+    claims.sort();
+    let (id, at) = (id.to_owned(), Instant::now());
+    vcenters.asked = Some(Asked { id, at, claims: claims.clone() });
+    claims
+}
+
+/// The claim a volume stands for. One without a claim may be left over from this very cluster.
+fn claim_of(volume: &Volume, id: &str) -> Option<String> {
+    let metadata = volume.metadata.as_ref()?;
+    let claim = metadata.entities.iter().find(|entity| {
+        entity.kind.as_deref() == Some("PERSISTENT_VOLUME_CLAIM")
+            && entity.cluster.as_deref().is_none_or(|cluster| cluster == id)
+    })?;
+    Some(format!("{}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name))
+}
