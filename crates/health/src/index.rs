@@ -95,7 +95,13 @@ impl Index {
         };
         let found = uuids(node).into_iter().map(|uuid| self.vms_with_uuid(&uuid));
         let Some(found) = found.into_iter().find(|found| !found.is_empty()) else { return };
-        let found = found.to_vec();
+        let mut found = found.to_vec();
+        // Two objects may lead to one vCenter, each with a user of its own: its VM is one VM.
+        let mut seen = BTreeSet::new();
+        found.retain(|at| {
+            let address = facts.vcenters.get(&at.vcenter).map(|vcenter| vcenter.address.clone());
+            seen.insert((address, at.vm.clone()))
+        });
         if let [only] = found.as_slice()
             && let Some(vm) = stored_vm(facts, only)
         {

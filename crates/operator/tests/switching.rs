@@ -217,11 +217,21 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     let deployments = Api::<Deployment>::namespaced(stage.client(), NAMESPACE);
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
 
-    let config = stage.ready(&operator, 120).await;
-    let status = config.status.unwrap();
+    let status = stage
+        .status("both drivers are ours, up to date and ready", 180, |status| {
+            let ready = |kind| api::condition::is_true(&status.conditions, kind);
+            let csi = status.csi.clone().unwrap_or_default();
+            let new = csi.version.as_deref().is_some_and(|version| !version.starts_with("3.0"));
+            assert!(operator.ended().is_none(), "{}", operator.tail());
+            ready("CloudProviderReady") && ready("StorageReady") && new && csi.target.is_none()
+        })
+        .await;
     assert_eq!(status.cluster_id.as_deref(), Some(host.as_str()), "volumes are known by it");
     let codes: Vec<&str> = status.findings.iter().map(|finding| finding.code.as_str()).collect();
     assert!(codes.contains(&"VDO-1907"), "its danger is said: {codes:?}");
+    let doubled = ["VDO-1202", "VDO-1211", "VDO-1314"];
+    let doubled = doubled.iter().any(|code| codes.contains(code));
+    assert!(!doubled, "one vCenter by two names is one vCenter: {codes:?}");
     assert!(codes.contains(&"VDO-1101"), "an unsigned address is not followed: {codes:?}");
     let version = status.csi.unwrap().version.unwrap();
     assert!(version.starts_with("3.7") || version.starts_with("3.8"), "{version}");

@@ -19,12 +19,17 @@ pub(super) struct Doubts {
 impl Doubts {
     pub(super) fn of(facts: &Facts, wish: &Wish<'_>) -> Self {
         let namespace = facts.config.metadata.namespace.as_deref().unwrap_or_default();
-        let asked: BTreeSet<String> =
-            wish.vcenters.iter().map(|name| format!("{namespace}/{name}")).collect();
+        let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
+        let asked: BTreeSet<&str> = wish.vcenters.iter().filter_map(|name| address(name)).collect();
+        // Two objects may lead to one vCenter, each with a user of its own: either will do.
+        let is_asked = |vcenter: &str| {
+            let name = vcenter.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/'));
+            name.and_then(address).is_some_and(|address| asked.contains(address))
+        };
         let mut doubts = Self::default();
         for node in facts.cluster.nodes.iter().filter(|node| !node.is_foreign()) {
             match &node.machine {
-                Machine::Found(vcenter) if asked.contains(vcenter) => {}
+                Machine::Found(vcenter) if is_asked(vcenter) => {}
                 // The cloud controller will not be told of that vCenter: to it the machine is gone.
                 Machine::Found(_) | Machine::Missing => doubts.missing.push(node.name.clone()),
                 Machine::Unknown(why) => doubts.unknown.push((node.name.clone(), why.clone())),

@@ -15,8 +15,13 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         .storage
         .as_ref()
         .map(|storage| ("the storage driver", "storageProvider", &storage.vcenters));
+    // Two objects may lead to one vCenter, each with a user of its own: either will do.
+    let is_it = |name: &String| {
+        let vcenter = view.facts.vcenters.get(name);
+        vcenter.is_some_and(|vcenter| vcenter.address == found.vcenter.address)
+    };
     for (driver, field, vcenters) in cloud.into_iter().chain(storage) {
-        if !vcenters.contains(&found.vcenter.name) {
+        if !vcenters.contains(&found.vcenter.name) && !vcenters.iter().any(is_it) {
             let place = format!("the vCenter {}", found.vcenter.name);
             let field = format!("{field}.vsphereCloudConfigs of the VDOConfig");
             sink.raise(hit(node, found, &place, driver, vcenters, &field));
@@ -59,6 +64,17 @@ mod tests {
         shows_of_vms(&CHECK, &["VDO-1211"], |facts| {
             facts.wanted.cloud.as_mut().unwrap().vcenters = BTreeSet::from(["other".to_owned()]);
         });
+    }
+
+    #[test]
+    fn one_vcenter_by_two_names_is_looked_into_by_either() {
+        let mut facts = healthy();
+        let mut other = facts.vcenter().clone();
+        other.name = "other".into();
+        other.inventory = Known::unknown("it is the same");
+        facts.vcenters.insert("other".into(), other);
+        facts.wanted.cloud.as_mut().unwrap().vcenters = BTreeSet::from(["other".to_owned()]);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]

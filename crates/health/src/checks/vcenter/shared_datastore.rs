@@ -22,7 +22,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let mut first: BTreeMap<&str, &Vcenter> = BTreeMap::new();
     for (vcenter, _, datastore) in view.datastores() {
         match first.get(datastore.url.as_str()) {
-            Some(other) if other.name != vcenter.name => sink.raise(
+            // Two objects may lead to one vCenter, each with a user of its own.
+            Some(other) if other.address != vcenter.address => sink.raise(
                 Hit::new(codes::DATASTORE_OF_TWO_VCENTERS, datastore_subject(datastore))
                     .with("url", &datastore.url)
                     .with("first", &other.address)
@@ -45,6 +46,15 @@ mod tests {
         other.name = "vcenter-b".into();
         other.address = "vc-b.example.com".into();
         facts.vcenters.insert("vcenter-b".into(), other);
+    }
+
+    #[test]
+    fn one_vcenter_by_two_names_shares_nothing() {
+        let mut facts = crate::testing::healthy();
+        second(&mut facts);
+        let address = facts.vcenter().address.clone();
+        facts.vcenters.get_mut("vcenter-b").unwrap().address = address;
+        assert_eq!(crate::testing::codes_of(&CHECK, &facts), Vec::<&str>::new());
     }
 
     #[test]
