@@ -340,19 +340,22 @@ fn gather_sources(folder: &Path, into: &mut String) {
     }
 }
 
-/// The help of a program and of each of its commands.
+/// The help of a program, of each of its commands and of each command below those.
 fn everything(program: &Path) -> String {
     let mut all = programs::help(program, &[]);
-    let verbs: Vec<String> = all
-        .lines()
-        .skip_while(|line| !line.starts_with("Commands:"))
-        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next().map(str::to_owned))
-        .filter(|verb| {
-            verb.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !verb.starts_with('-')
-        })
-        .collect();
-    for verb in verbs {
-        all.push_str(&programs::help(program, &[&verb]));
+    for verb in verbs(&all) {
+        let text = programs::help(program, &[&verb]);
+        for below in verbs(&text) {
+            all.push_str(&programs::help(program, &[&verb, &below]));
+        }
+        all.push_str(&text);
     }
     all
+}
+
+/// The commands the last help in a text lists.
+fn verbs(text: &str) -> Vec<String> {
+    let listed = text.rsplit_once("Commands:\n").map_or("", |(_, listed)| listed);
+    let words = listed.lines().map_while(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    words.map(str::to_owned).collect()
 }
