@@ -206,6 +206,11 @@ impl Client {
         self.inner.session.expired(Side::Soap, ticket);
     }
 
+    /// The session that is open now, told from those before and after it. Opens none.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.inner.session.generation(Side::Soap)
+    }
+
     /// Whether nobody else holds this client.
     pub(crate) fn is_last(&self) -> bool {
         Arc::strong_count(&self.inner) <= 1
@@ -252,7 +257,14 @@ impl Client {
 
     /// The attempts of one call.
     pub(crate) fn effort(&self, side: Side, nature: Nature) -> Effort<'_> {
-        Effort { client: self, side, nature, attempt: 0, renewed: false }
+        Effort {
+            client: self,
+            side,
+            nature,
+            attempts: self.limits().attempts,
+            attempt: 0,
+            renewed: false,
+        }
     }
 }
 
@@ -262,11 +274,18 @@ pub(crate) struct Effort<'c> {
     client: &'c Client,
     side: Side,
     nature: Nature,
+    /// How often it may be tried in all.
+    attempts: u32,
     attempt: u32,
     renewed: bool,
 }
 
 impl Effort<'_> {
+    /// The same, but whoever makes the call sees to its repetition.
+    pub(crate) fn once(self) -> Self {
+        Self { attempts: 1, ..self }
+    }
+
     /// The session for the next attempt.
     pub(crate) async fn ticket(&mut self) -> Result<Ticket, Error> {
         loop {
@@ -301,7 +320,7 @@ impl Effort<'_> {
 
     async fn wait(&mut self, error: Error) -> Result<(), Error> {
         self.attempt += 1;
-        if self.attempt >= self.client.limits().attempts || !error.is_transient() {
+        if self.attempt >= self.attempts || !error.is_transient() {
             return Err(error);
         }
         debug!(vcenter = self.client.address(), error = %error.story(), attempt = self.attempt, "trying again");

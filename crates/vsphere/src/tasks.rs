@@ -202,10 +202,15 @@ impl Task {
         }
     }
 
-    /// Waits for a change of [`Task::progress`] or the end.
-    pub async fn changed(&mut self) {
-        // An error means that nobody will ever change it again; `wait` then tells why.
-        let _ = self.known.changed().await;
+    /// Waits for a change of [`Task::progress`] or the end. Returns whether the task goes on, as far
+    /// as is known; if not, [`Task::wait`] tells at once how it ended.
+    #[must_use = "without it, a loop would not notice the end"]
+    pub async fn changed(&mut self) -> bool {
+        let goes_on = |known: &Known| matches!(known, Known::Running(_));
+        // An error means that nobody will ever change it again.
+        goes_on(&self.known.borrow())
+            && self.known.changed().await.is_ok()
+            && goes_on(&self.known.borrow())
     }
 
     /// Waits for the end, at most `within`, and returns what the task brought.
@@ -321,7 +326,7 @@ async fn follow_with(
     let view = View::List { objects: Vec::new() };
     collector.look_at(client, properties, Vec::new(), vec![view]).await?;
     let Some(list) = collector.list() else { return Ok(()) };
-    let mut watched = Watched::new();
+    let mut watched = Watched::default();
     loop {
         sync(client, shared, &list, &mut watched).await?;
         if shared.wanted().is_empty() {
@@ -330,8 +335,9 @@ async fn follow_with(
             }
             return Ok(());
         }
+        watched.waits += 1;
         let waited = {
-            let wait = collector.wait::<TaskObject>(client, None);
+            let wait = collector.wait::<TaskObject>(client);
             tokio::pin!(wait);
             loop {
                 tokio::select! {
@@ -346,14 +352,12 @@ async fn follow_with(
                 Change::Enter(task) | Change::Modify(task, _) => {
                     if let Some(info) = task.info {
                         let known = known(info);
-                        if let Some(last) = watched.get_mut(&task.reference) {
-                            *last = Some(known.clone());
-                        }
+                        watched.learn(&task.reference, &known);
                         shared.learn(&task.reference, known);
                     }
                 }
                 Change::Leave(task) => {
-                    if watched.remove(&task).is_some() {
+                    if watched.leave(&task) {
                         shared.learn(&task, Known::Lost);
                     }
                 }
@@ -377,9 +381,45 @@ async fn linger(client: &Client, shared: &Shared) -> bool {
     true
 }
 
-/// The tasks on vCenter's list, with what it last said of each. It does not say it again to
-/// somebody who takes up a task that is still on the list.
-type Watched = HashMap<MoRef, Option<Known>>;
+/// The tasks on vCenter's list.
+#[derive(Debug, Default)]
+struct Watched {
+    tasks: HashMap<MoRef, Listed>,
+    /// Waits for changes that have begun.
+    waits: u64,
+}
+
+/// A task on vCenter's list.
+#[derive(Debug)]
+struct Listed {
+    /// What vCenter last said of it. It does not say it again to somebody who takes up a task that
+    /// is still on the list.
+    last: Option<Known>,
+    /// The waits that had begun when it was put there.
+    since: u64,
+}
+
+impl Watched {
+    fn add(&mut self, task: MoRef) {
+        self.tasks.insert(task, Listed { last: None, since: self.waits });
+    }
+
+    fn learn(&mut self, task: &MoRef, known: &Known) {
+        if let Some(listed) = self.tasks.get_mut(task) {
+            listed.last = Some(known.clone());
+        }
+    }
+
+    /// Takes in that a task left the list, as the wait that ends now tells; returns whether it is
+    /// lost. One that was put there while the wait went on is not: what left is its earlier place.
+    fn leave(&mut self, task: &MoRef) -> bool {
+        let lost = self.tasks.get(task).is_some_and(|listed| listed.since < self.waits);
+        if lost {
+            self.tasks.remove(task);
+        }
+        lost
+    }
+}
 
 /// Makes vCenter's list the tasks that are waited for. Those vCenter does not know are lost.
 async fn sync(
@@ -389,26 +429,28 @@ async fn sync(
     watched: &mut Watched,
 ) -> Result<(), Error> {
     for task in shared.wanted() {
-        if let Some(Some(known)) = watched.get(&task) {
+        if let Some(Listed { last: Some(known), .. }) = watched.tasks.get(&task) {
             shared.learn(&task, known.clone());
         }
     }
     let wanted: HashSet<MoRef> = shared.wanted().into_iter().collect();
     let add: Vec<MoRef> =
-        wanted.iter().filter(|task| !watched.contains_key(task)).cloned().collect();
+        wanted.iter().filter(|task| !watched.tasks.contains_key(task)).cloned().collect();
     let remove: Vec<MoRef> =
-        watched.keys().filter(|task| !wanted.contains(task)).cloned().collect();
+        watched.tasks.keys().filter(|task| !wanted.contains(task)).cloned().collect();
     // Tasks that ended are only taken off the list when there is something to add, or enough of
     // them.
     if add.is_empty() && remove.len() < 32 {
         return Ok(());
     }
     for task in &remove {
-        watched.remove(task);
+        watched.tasks.remove(task);
     }
-    watched.extend(add.iter().map(|task| (task.clone(), None)));
+    for task in &add {
+        watched.add(task.clone());
+    }
     for unknown in list.modify(client, &add, &remove).await? {
-        watched.remove(&unknown);
+        watched.tasks.remove(&unknown);
         shared.learn(&unknown, Known::Lost);
     }
     Ok(())
@@ -418,5 +460,25 @@ fn known(info: TaskInfo) -> Known {
     match info.state {
         TaskState::Success | TaskState::Error => Known::Ended(Box::new(info)),
         _ => Known::Running(info.progress.and_then(|p| u8::try_from(p).ok()).unwrap_or(0).min(100)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_put_back_while_a_wait_goes_on_is_not_lost_by_its_earlier_leave() {
+        let task = MoRef::new("Task", "task-1");
+        let mut watched = Watched::default();
+        watched.add(task.clone());
+        watched.waits += 1;
+        // Taken off and put back before the wait is answered with the leave.
+        watched.tasks.remove(&task);
+        watched.add(task.clone());
+        assert!(!watched.leave(&task), "it is on the list");
+        watched.waits += 1;
+        assert!(watched.leave(&task), "what the next wait tells is true of it");
+        assert!(!watched.leave(&task), "only once");
     }
 }

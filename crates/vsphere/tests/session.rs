@@ -311,16 +311,22 @@ async fn shutting_down_during_a_login_leaves_no_session() {
             });
             arrived(&vcenter, login, 1).await;
             client.shut_down().await;
-            // Whoever ends now leaves nothing behind: the session was opened and left again.
+            // The session was opened and left again: at once, or on a busy machine soon after.
             let logout = if login == "Login" {
                 "Logout".to_owned()
             } else {
                 login.replace("POST", "DELETE")
             };
-            assert_eq!(vcenter.calls().await.of(&logout), 1, "{login}");
-            assert_eq!(open_sessions(&vcenter).await, 0, "{login}: {}", vcenter.sessions().await);
-            let error = caller.join_next().await.unwrap().unwrap().unwrap_err();
-            assert!(matches!(error, Error::ShutDown { .. }), "{login}: {}", error.story());
+            eventually(&format!("{login}: nothing is left behind"), 60, async || {
+                let (open, out) =
+                    (open_sessions(&vcenter).await, vcenter.calls().await.of(&logout));
+                if (open, out) == (0, 1) { Ok(()) } else { Err(format!("{open} open, {out} left")) }
+            })
+            .await;
+            // Only one who was answered before the client was shut down may have succeeded.
+            if let Err(error) = caller.join_next().await.unwrap().unwrap() {
+                assert!(matches!(error, Error::ShutDown { .. }), "{login}: {}", error.story());
+            }
         }
     })
     .await;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::managed::Managed;
 use super::spec::{FilterSpec, ObjectSpec, PropertySpec, RetrieveOptions, Traversal, WaitOptions};
 use super::update::{Change, Found};
-use crate::client::Client;
+use crate::client::{Client, Effort};
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::session::{Side, Ticket};
@@ -24,7 +24,17 @@ pub(crate) async fn retrieve<T: Managed>(
     spec: &FilterSpec,
     page: Option<i32>,
 ) -> Result<Vec<Found<T>>, Error> {
-    let mut effort = client.effort(Side::Soap, Nature::Read);
+    let effort = client.effort(Side::Soap, Nature::Read);
+    retrieve_with(effort, client, spec, page).await
+}
+
+/// The same, tried as often as `effort` allows.
+pub(crate) async fn retrieve_with<T: Managed>(
+    mut effort: Effort<'_>,
+    client: &Client,
+    spec: &FilterSpec,
+    page: Option<i32>,
+) -> Result<Vec<Found<T>>, Error> {
     loop {
         let ticket = effort.ticket().await?;
         let mut all = Vec::new();
@@ -191,17 +201,12 @@ impl Collector {
     /// # Errors
     /// After an error it is not known which changes vCenter considers as told: the collector is of
     /// no more use.
-    pub(crate) async fn wait<T: Managed>(
-        &mut self,
-        client: &Client,
-        most: Option<Duration>,
-    ) -> Result<Waited<T>, Error> {
+    pub(crate) async fn wait<T: Managed>(&mut self, client: &Client) -> Result<Waited<T>, Error> {
         if self.hasty > 0 {
             tokio::time::sleep(breath(self.hasty)).await;
         }
         let asked = Instant::now();
-        let wait = most.unwrap_or(client.limits().wait).min(client.limits().wait);
-        let seconds = i32::try_from(wait.as_secs().max(1)).unwrap_or(i32::MAX);
+        let seconds = i32::try_from(client.limits().wait.as_secs().max(1)).unwrap_or(i32::MAX);
         let options = WaitOptions { max_wait_seconds: Some(seconds), max_object_updates: None };
         let args: &[(&str, &dyn Encode)] = &[("version", &self.version), ("options", &options)];
         let method = Method::wait("WaitForUpdatesEx");

@@ -13,6 +13,6 @@ pub(crate) mod managed;
 pub(crate) mod spec;
 pub(crate) mod update;
 
-pub(crate) use self::calls::{Collector, retrieve};
+pub(crate) use self::calls::{Collector, retrieve, retrieve_with};
 pub(crate) use self::managed::{Managed, managed};
 pub(crate) use self::update::{Change, Found};

@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::StreamExt as _;
 
 use super::model::Object;
-use crate::client::Client;
+use crate::client::{Client, Effort};
 use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
-use crate::collector::{Found, managed, retrieve};
+use crate::collector::{Found, managed, retrieve, retrieve_with};
 use crate::error::Error;
 use crate::moref::MoRef;
+use crate::session::Side;
 use crate::soap::FaultKind;
+use crate::wire::Nature;
 
 /// Questions asked at the same time.
 const AT_ONCE: usize = 4;
@@ -115,12 +117,25 @@ impl Client {
     ///
     /// Never fails: an object that could not be asked for is [`Absence::Unreachable`].
     pub async fn ask_for(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
+        self.ask(objects, || self.effort(Side::Soap, Nature::Read)).await
+    }
+
+    /// The same, each question asked once: for a caller who asks again in time.
+    pub(super) async fn ask_once_for(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
+        self.ask(objects, || self.effort(Side::Soap, Nature::Read).once()).await
+    }
+
+    async fn ask<'c>(
+        &'c self,
+        objects: &[MoRef],
+        effort: impl Fn() -> Effort<'c>,
+    ) -> Vec<(MoRef, Standing)> {
         let mut answers = Vec::with_capacity(objects.len());
         let mut open: Vec<MoRef> = objects.to_vec();
         // Once vCenter does not answer, the remaining questions are not asked.
         let silent = AtomicBool::new(false);
         if open.len() > 1 {
-            match retrieve::<Object>(self, &question(&open, true), None).await {
+            match retrieve_with::<Object>(effort(), self, &question(&open, true), None).await {
                 Ok(all) => {
                     for found in all {
                         open.retain(|object| *object != found.reference);
@@ -133,9 +148,9 @@ impl Client {
             }
         }
         let single = futures::stream::iter(open).map(|object| {
-            let (client, silent) = (self.clone(), &silent);
+            let (effort, silent) = (effort(), &silent);
             async move {
-                let standing = client.ask_for_one(&object, silent).await;
+                let standing = self.ask_for_one(effort, &object, silent).await;
                 (object, standing)
             }
         });
@@ -143,12 +158,17 @@ impl Client {
         answers
     }
 
-    async fn ask_for_one(&self, object: &MoRef, silent: &AtomicBool) -> Standing {
+    async fn ask_for_one(
+        &self,
+        effort: Effort<'_>,
+        object: &MoRef,
+        silent: &AtomicBool,
+    ) -> Standing {
         if silent.load(Ordering::Relaxed) {
             return Standing::Absent(Absence::Unreachable);
         }
         let question = question(std::slice::from_ref(object), false);
-        match retrieve::<Object>(self, &question, None).await {
+        match retrieve_with::<Object>(effort, self, &question, None).await {
             Ok(found) => match found.iter().find(|found| found.reference == *object) {
                 Some(found) => standing(found),
                 // Neither the object nor a refusal: no proof of anything.
@@ -177,6 +197,9 @@ fn standing(found: &Found<Object>) -> Standing {
     });
     match refused {
         Some(privilege) => Standing::Absent(Absence::Invisible { privilege }),
+        // Its name is asked for, which everything has: whatever else keeps it back says nothing of
+        // the object.
+        None if !found.missing.is_empty() => Standing::Absent(Absence::Unreachable),
         None => Standing::Present,
     }
 }
@@ -205,6 +228,29 @@ pub(super) fn gone_for_test(object: &MoRef) -> Absence {
 mod tests {
     use super::*;
     use crate::soap::Fault;
+    use crate::soap::codec::from_xml;
+
+    #[test]
+    fn an_object_whose_name_is_kept_back_is_not_called_present() {
+        let found = |fault: &str| {
+            let missing = if fault.is_empty() {
+                "<propSet><name>name</name><val>a</val></propSet>".to_owned()
+            } else {
+                format!(
+                    "<missingSet><path>name</path><fault><fault xsi:type=\"{fault}\"/>\
+                     <localizedMessage/></fault></missingSet>"
+                )
+            };
+            let text =
+                format!("<objects><obj type=\"VirtualMachine\">vm-1</obj>{missing}</objects>");
+            standing(&from_xml(&text).unwrap())
+        };
+        assert_eq!(found(""), Standing::Present);
+        assert!(matches!(found("NoPermission"), Standing::Absent(Absence::Invisible { .. })));
+        for other in ["SystemError", "HostNotConnected", "ManagedObjectNotFound"] {
+            assert_eq!(found(other), Standing::Absent(Absence::Unreachable), "{other}");
+        }
+    }
 
     #[test]
     fn nothing_but_the_word_of_vcenter_makes_an_object_gone() {

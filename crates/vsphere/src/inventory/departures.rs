@@ -42,6 +42,11 @@ impl Departures {
         self.known.values().map(|departed| &departed.departure)
     }
 
+    /// Tells this departure of an object from another one of the same object.
+    pub(super) fn number(&self, reference: &MoRef) -> Option<u64> {
+        self.known.get(reference).map(|departed| departed.number)
+    }
+
     /// Remembers an object that left, before anybody was told of it.
     pub(super) fn add(&mut self, departure: Departure) {
         self.put(departure, false);

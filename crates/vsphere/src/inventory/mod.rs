@@ -5,6 +5,8 @@
 //!        │                                          ▲ view()
 //!        └──────► Client::watch ──► Watch ──► Inventory ──► Events
 //!                                     │
+//!                                  follower: vCenter's changes, one after the other
+//!                                     │
 //!                                     └── absence: what left is asked for by its reference
 //! ```
 //!
@@ -13,6 +15,7 @@
 mod absence;
 mod apply;
 mod departures;
+mod follower;
 mod model;
 mod parts;
 mod patience;

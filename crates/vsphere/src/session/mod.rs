@@ -319,6 +319,14 @@ impl Session {
         self.lane(side).touch(self.started.elapsed());
     }
 
+    /// Tells the session that is open, if there is one, from all others.
+    pub(crate) fn generation(&self, side: Side) -> Option<u64> {
+        match self.lane(side).state() {
+            State::In(ticket) => Some(ticket.generation),
+            _ => None,
+        }
+    }
+
     /// How long the session, if there is one, has not been used.
     pub(crate) fn idle(&self, side: Side) -> Option<std::time::Duration> {
         let lane = self.lane(side);

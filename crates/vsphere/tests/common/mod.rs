@@ -60,6 +60,15 @@ pub(crate) async fn connected(vcenter: &Vcenter) -> Client {
     client_of(vcenter).connect().await.expect("the simulator lets us in")
 }
 
+/// A connected client with limits so narrow that a busy machine may need more than one attempt.
+pub(crate) async fn connected_within(vcenter: &Vcenter, limits: &Limits) -> Client {
+    let connect = async || {
+        let connected = client_of(vcenter).limits(limits.clone()).connect().await;
+        connected.map_err(|error| error.story())
+    };
+    eventually("the simulator lets us in", 60, connect).await
+}
+
 /// A connected client whose calls are counted.
 pub(crate) async fn counted(vcenter: &Vcenter) -> (Client, Arc<CallCounter>) {
     let counter = Arc::new(CallCounter::default());

@@ -1,0 +1,85 @@
+//! Watches of a vCenter that answers some calls and not others.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{client_of, counted, quick, until, watching};
+use serde_json::json;
+use testkit::{Fault, Inventory, Vcenter};
+use vsphere::inventory::{Absence, Event, PowerState, Presence, Selection, Status, Vm};
+use vsphere::{CallCounter, Limits};
+
+fn vms() -> Selection {
+    Selection::new().vms(&[Vm::IDENTITY, Vm::RUNTIME])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_is_never_answered_holds_no_other_change_up() {
+    let vcenter = Vcenter::start(Inventory::with_vms(3)).await;
+    // No call gives up by itself while this test runs.
+    let limits = Limits { call: Duration::from_hours(1), idle: Duration::from_hours(1), ..quick() };
+    let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
+    let (watch, inventory, mut events) = watching(&client, vms()).await;
+    let vm = inventory.view().vm_by_name("node-1").found().cloned().unwrap();
+
+    vcenter.forget_calls().await;
+    vcenter.fault(Fault::on("RetrievePropertiesEx").hangs()).await;
+    vcenter.destroy_vm("/DC0/vm/node-1").await;
+    testkit::eventually("the question has arrived", 60, async || {
+        let asked = vcenter.calls().await.of("RetrievePropertiesEx");
+        if asked > 0 { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    vcenter.patch_vm("/DC0/vm/node-2", json!({"power": "off"})).await;
+    let event = until(&mut events, |e| matches!(e, Event::Changed { .. })).await;
+    let Event::Changed { after, .. } = event else { panic!("{event:?}") };
+    assert_eq!(after.as_vm().unwrap().power, Some(PowerState::Off));
+    let view = inventory.view();
+    assert!(
+        matches!(view.presence(&vm.reference), Presence::Departed(d) if d.absence == Absence::Unreachable),
+        "nothing is said of the other before vCenter has answered"
+    );
+    assert!(matches!(inventory.status(), Status::Live));
+    drop((view, watch));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_is_stopped_while_it_cannot_follow_leaves_nothing_in_vcenter() {
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let (client, counter) = counted(&vcenter).await;
+    let (watch, _inventory, mut events) = watching(&client, vms()).await;
+    // vCenter loses an answer, and makes no other collector.
+    vcenter.fault(Fault::on("CreatePropertyCollector").status(503)).await;
+    vcenter.fault(Fault::on("WaitForUpdatesEx").dropped()).await;
+    until(&mut events, |e| matches!(e, Event::Unreachable(_))).await;
+    assert_eq!(counter.of("DestroyPropertyCollector"), 0);
+    watch.stop().await;
+    assert_eq!((counter.of("DestroyPropertyCollector"), counter.of("DestroyView")), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vcenter_that_gives_a_first_view_and_then_fails_is_asked_less_and_less_often() {
+    let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
+    let counter = Arc::new(CallCounter::default());
+    let limits = Limits {
+        pause: Duration::from_millis(200),
+        longest_pause: Duration::from_hours(1),
+        ..quick()
+    };
+    let client = client_of(&vcenter).limits(limits).observer(counter.clone());
+    let client = client.connect().await.unwrap();
+    // Every second wait fails: the first of each collector is its view.
+    for nth in 0..60 {
+        let fault = Fault::on("WaitForUpdatesEx").fails("RuntimeFault");
+        vcenter.fault(fault.after(1 + nth).times(1)).await;
+    }
+    let watch = client.watch(vms());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // The pauses are at least 0.1, 0.2, 0.4, … seconds long, whatever else the machine does.
+    let made = counter.of("CreatePropertyCollector");
+    assert!((2..=7).contains(&made), "{made} views in five seconds");
+    drop(watch);
+}
