@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use vsphere::{BiosUuid, InstanceUuid};
 
@@ -28,16 +28,22 @@ pub struct Fleet {
 #[derive(Default)]
 struct State {
     configuration: Option<Arc<Configuration>>,
-    members: BTreeMap<Arc<str>, Arc<Member>>,
-    /// What is configured but not in service yet.
-    coming: Vec<Arc<str>>,
+    members: BTreeMap<Arc<str>, Serving>,
+    /// Whom members give way to once it is followed.
+    coming: BTreeMap<Arc<str>, Serving>,
+}
+
+/// A member and what ends it.
+#[derive(Clone)]
+struct Serving {
+    member: Arc<Member>,
+    stop: CancellationToken,
 }
 
 /// The tasks behind a fleet; all end when this is dropped.
 pub struct Crew {
     fleet: Fleet,
     tasks: JoinSet<()>,
-    stops: BTreeMap<Arc<str>, CancellationToken>,
 }
 
 impl Fleet {
@@ -48,19 +54,20 @@ impl Fleet {
 
     /// The members in service.
     pub fn members(&self) -> Vec<Arc<Member>> {
-        self.read().members.values().cloned().collect()
+        self.read().members.values().map(|serving| serving.member.clone()).collect()
     }
 
     /// The member with this name.
     pub fn member(&self, name: &str) -> Option<Arc<Member>> {
-        self.read().members.get(name).cloned()
+        self.read().members.get(name).map(|serving| serving.member.clone())
     }
 
     /// What keeps the view from being whole: every vCenter that is not followed, with the reason.
     pub fn troubles(&self) -> Vec<(Arc<str>, String)> {
         let state = self.read();
-        let coming = state.coming.iter().map(|name| (name.clone(), "not in service yet".into()));
-        let own = state.members.values().filter_map(|m| Some((m.name().clone(), m.trouble()?)));
+        let coming = state.coming.keys().map(|name| (name.clone(), "not in service yet".into()));
+        let own = state.members.values().map(|serving| &serving.member);
+        let own = own.filter_map(|m| Some((m.name().clone(), m.trouble()?)));
         let mut all: Vec<(Arc<str>, String)> = own.chain(coming).collect();
         if state.members.is_empty() && all.is_empty() {
             all.push(("vCenter".into(), "none is configured".into()));
@@ -71,7 +78,7 @@ impl Fleet {
     /// Whether one is still on its way to be followed for the first time.
     pub fn is_starting(&self) -> bool {
         let state = self.read();
-        state.configuration.is_none() || state.members.values().any(|member| member.is_starting())
+        state.configuration.is_none() || state.members.values().any(|s| s.member.is_starting())
     }
 
     /// Zone and region of a machine; `None` before tags were read.
@@ -123,74 +130,95 @@ impl Directory for Fleet {
 impl Crew {
     /// Nobody yet.
     pub fn new(fleet: Fleet) -> Self {
-        Self { fleet, tasks: JoinSet::new(), stops: BTreeMap::new() }
+        Self { fleet, tasks: JoinSet::new() }
     }
 
     /// Puts a configuration into service. A vCenter whose settings did not change goes on undisturbed;
     /// one whose settings changed is replaced only once the new connection has seen its inventory;
-    /// one that is not configured any more is left.
+    /// one that is not configured any more is left. Whoever was on the way to replace it by an
+    /// earlier configuration, and is not wanted by this one, never does.
     pub fn apply(&mut self, configuration: Configuration, common: &Common) {
-        let before = self.fleet.configuration();
-        let same_zones = before.as_ref().is_some_and(|b| b.categories == configuration.categories);
+        while self.tasks.try_join_next().is_some() {}
         for settings in &configuration.vcenters {
-            let name = settings.name.clone();
-            let present = self.fleet.member(&name);
-            if same_zones && present.as_ref().is_some_and(|member| member.settings == *settings) {
+            let name = &settings.name;
+            let fits = |serving: &Serving| serving.member.is_as(settings, common);
+            let mut state = self.fleet.write();
+            if state.coming.get(name).is_some_and(fits) {
                 continue;
             }
-            self.start(Member::new(settings.clone(), common.clone()), present.is_some());
+            let cancelled = state.coming.remove(name);
+            if let Some(coming) = &cancelled {
+                tracing::info!(vcenter = &**name, "its settings changed before they were in use");
+                coming.stop.cancel();
+            }
+            if let Some(present) = state.members.get(name).filter(|present| fits(present)) {
+                if cancelled.is_some() {
+                    common.metrics.vcenter(name, present.member.trouble().is_none());
+                }
+                continue;
+            }
+            drop(state);
+            self.start(Member::new(settings.clone(), common.clone()));
         }
         let wanted = |name: &Arc<str>| configuration.vcenters.iter().any(|v| v.name == *name);
-        let gone: Vec<Arc<str>> = self.stops.keys().filter(|name| !wanted(name)).cloned().collect();
+        let mut state = self.fleet.write();
+        let gone: Vec<Arc<str>> =
+            state.members.keys().filter(|name| !wanted(name)).cloned().collect();
         for name in gone {
-            self.leave(&name, common);
+            tracing::info!(vcenter = &*name, "not configured any more");
+            let State { members, coming, .. } = &mut *state;
+            for serving in members.remove(&name).into_iter().chain(coming.remove(&name)) {
+                serving.stop.cancel();
+            }
+            common.metrics.forget(&name);
         }
-        self.fleet.write().configuration = Some(Arc::new(configuration));
+        state.configuration = Some(Arc::new(configuration));
     }
 
-    /// Waits until nobody is left; used after the token of each was cancelled.
+    /// Ends all and waits until nobody is left.
     pub async fn stop(&mut self) {
-        for stop in self.stops.values() {
-            stop.cancel();
+        {
+            let state = self.fleet.read();
+            state.members.values().chain(state.coming.values()).for_each(|s| s.stop.cancel());
         }
         while self.tasks.join_next().await.is_some() {}
     }
 
-    fn start(&mut self, member: Arc<Member>, replaces: bool) {
-        let (name, stop) = (member.name().clone(), CancellationToken::new());
-        let old = self.stops.insert(name.clone(), stop.clone());
-        self.tasks.spawn(member.clone().run(stop.clone()));
-        if !replaces {
-            self.fleet.write().members.insert(name, member);
+    fn start(&mut self, member: Arc<Member>) {
+        let serving = Serving { member, stop: CancellationToken::new() };
+        let Serving { member, stop } = serving.clone();
+        let name = member.name().clone();
+        let live = member.liveness();
+        self.tasks.spawn(member.run(stop));
+        let mut state = self.fleet.write();
+        if !state.members.contains_key(&name) {
+            state.members.insert(name, serving);
             return;
         }
         tracing::info!(vcenter = &*name, "its settings changed; connecting anew");
-        self.fleet.write().coming.push(name.clone());
-        let fleet = self.fleet.clone();
-        self.tasks.spawn(async move {
-            let mut live = member.liveness();
-            let taken = stop.run_until_cancelled(live.wait_for(|live| *live)).await;
-            let mut state = fleet.write();
-            if taken.is_some_and(|taken| taken.is_ok()) {
-                tracing::info!(vcenter = &*name, "the new settings are in use");
-                state.members.insert(name.clone(), member);
-            }
-            if let Some(at) = state.coming.iter().position(|coming| *coming == name) {
-                state.coming.remove(at);
-            }
-            drop(state);
-            if let Some(old) = old {
-                old.cancel();
-            }
-        });
+        state.coming.insert(name, serving.clone());
+        drop(state);
+        self.tasks.spawn(take_over(self.fleet.clone(), serving, live));
     }
+}
 
-    fn leave(&mut self, name: &Arc<str>, common: &Common) {
-        tracing::info!(vcenter = &**name, "not configured any more");
-        if let Some(stop) = self.stops.remove(name) {
-            stop.cancel();
-        }
-        self.fleet.write().members.remove(name);
-        common.metrics.forget(name);
+/// Puts a member into the place of the one with its name once it is followed; unless it is not
+/// wanted any more by then.
+async fn take_over(fleet: Fleet, serving: Serving, mut live: watch::Receiver<bool>) {
+    let followed = serving.stop.run_until_cancelled(live.wait_for(|live| *live)).await;
+    if !followed.is_some_and(|followed| followed.is_ok()) {
+        return;
+    }
+    let name = serving.member.name();
+    let mut state = fleet.write();
+    let is_this = |coming: &Serving| Arc::ptr_eq(&coming.member, &serving.member);
+    // Looked at under the lock: it may have been cancelled a moment ago.
+    if !state.coming.get(name).is_some_and(is_this) {
+        return;
+    }
+    state.coming.remove(name);
+    tracing::info!(vcenter = &**name, "the new settings are in use");
+    if let Some(old) = state.members.insert(name.clone(), serving.clone()) {
+        old.stop.cancel();
     }
 }

@@ -130,11 +130,15 @@ const OUT_OF_SERVICE_VALUE: &str = "nodeshutdown";
 pub struct Deletions {
     /// By the uid of the node.
     gone_since: HashMap<Box<str>, Instant>,
-    recent: VecDeque<Instant>,
+    /// What was deleted, or is being deleted at this moment, oldest first.
+    recent: VecDeque<(Box<str>, Instant)>,
 }
 
 impl Deletions {
     /// What to do with a node. `nodes` is the number of nodes that are ours.
+    ///
+    /// [`Action::Delete`] counts as a deletion from here on, so that many who decide at once stay
+    /// within the limits together; who then deletes nothing says so with [`Deletions::not_deleted`].
     pub fn decide(
         &mut self,
         node: &Node,
@@ -162,14 +166,32 @@ impl Deletions {
         if now < due {
             return Action::Wait(due);
         }
-        self.within_limits(nodes, policy, now)
-            .map_or_else(|held| held, |()| Action::Delete(proof.clone()))
+        // A second attempt at one node is one deletion.
+        let mine = self.recent.iter().position(|(deleted, _)| *deleted == node.uid);
+        let mine = mine.and_then(|at| self.recent.remove(at));
+        match self.within_limits(nodes, policy, now) {
+            Ok(()) => {
+                self.recent.push_back((node.uid.clone(), now));
+                Action::Delete(proof.clone())
+            }
+            Err(held) => {
+                if let Some(mine) = mine {
+                    let after = self.recent.partition_point(|(_, at)| *at <= mine.1);
+                    self.recent.insert(after, mine);
+                }
+                held
+            }
+        }
     }
 
     /// Notes that a node was deleted.
-    pub fn deleted(&mut self, uid: &str, now: Instant) {
+    pub fn deleted(&mut self, uid: &str) {
         self.gone_since.remove(uid);
-        self.recent.push_back(now);
+    }
+
+    /// Takes back a decision to delete: the node was certainly not deleted.
+    pub fn not_deleted(&mut self, uid: &str) {
+        self.recent.retain(|(decided, _)| &**decided != uid);
     }
 
     /// Forgets a node that is no more.
@@ -193,11 +215,11 @@ impl Deletions {
             );
             return Err(Action::Hold(why, Some(now + policy.delay.max(Duration::from_secs(5)))));
         }
-        while self.recent.front().is_some_and(|at| now >= *at + policy.window) {
+        while self.recent.front().is_some_and(|(_, at)| now >= *at + policy.window) {
             self.recent.pop_front();
         }
         match self.recent.front() {
-            Some(oldest) if self.recent.len() >= policy.most => {
+            Some((_, oldest)) if self.recent.len() >= policy.most => {
                 let why = format!(
                     "{} nodes were deleted within {:?}, the most allowed; it goes on after that \
                      (--node-deletion-limit)",

@@ -119,6 +119,11 @@ impl Member {
         &self.settings.name
     }
 
+    /// Whether it was made for these settings.
+    pub fn is_as(&self, settings: &Vcenter, common: &Common) -> bool {
+        self.settings == *settings && self.common.categories == common.categories
+    }
+
     /// What is wrong with it at present; `None` while its inventory is as vCenter's.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()

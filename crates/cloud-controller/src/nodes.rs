@@ -213,6 +213,11 @@ impl Nodes {
         self.read().len()
     }
 
+    /// How many of them are so.
+    pub fn count(&self, are: impl Fn(&Node) -> bool) -> usize {
+        self.read().values().filter(|node| are(node)).count()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.read().is_empty()

@@ -110,15 +110,28 @@ async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
     inventory.datacenters.push(second);
     let stage = Stage::with(inventory).await;
     stage.add_nodes(&vms(&["node-1", "node-2"])).await;
-    let ccm = stage.controller("", &[]);
+    let ccm = stage.controller("", &["--node-deletion-delay=1s"]);
     stage.initialised("node-1", &ccm).await;
     stage.event("node-2", "MachineNotFound").await;
     let path = stage.configuration("");
     let good = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, good.replace("datacenters", "datacentres")).unwrap();
     until_logged(&ccm, "did you mean `datacenters`?").await;
-    std::fs::write(&path, good.replace("[DC0]", "[DC0, /DC1]")).unwrap();
+    let both = good.replace("[DC0]", "[DC0, /DC1]");
+    std::fs::write(&path, &both).unwrap();
     stage.initialised("node-2", &ccm).await;
+    // One that can be read but leads nowhere, and back: it is as if it had never been.
+    std::fs::write(&path, both.replace(SECRET, "missing")).unwrap();
+    eventually("it is tried", 60, async || {
+        let tries = ccm.log().matches("its settings changed; connecting anew").count();
+        if tries == 2 { Ok(()) } else { Err(format!("{tries}\n{}", ccm.tail())) }
+    })
+    .await;
+    std::fs::write(&path, &both).unwrap();
+    stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
+    stage.nodes.set_ready("node-1", false).await;
+    stage.until_deleted("node-1").await;
+    assert_eq!(ccm.log().matches("the new settings are in use").count(), 1, "{}", ccm.tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use crate::{
     events::{Source, Weight, story},
     identity::{self, Match},
     initialise::{self, NotYet},
-    lifecycle::{Action, Proof, Standing},
+    lifecycle::{Action, Policy, Proof, Standing},
     model::{Machine, Node, Power},
     nodes::{is_conflict, is_gone},
     record::{ANNOTATION, Record},
@@ -166,7 +166,13 @@ impl Shared {
         }
         if self.options.lifecycle_controller {
             let present = Standing::Present(machine.power);
-            if let Action::SetTaints(taints) = self.decide(node, &present) {
+            // Volumes leave at once for that taint: the word of a vCenter that is out of touch, which
+            // may have started the machine since, is not enough.
+            let member = self.fleet.member(&machine.place.vcenter);
+            let in_touch = member.is_some_and(|member| member.trouble().is_none());
+            let mut policy = self.options.policy;
+            policy.out_of_service &= in_touch;
+            if let Action::SetTaints(taints) = self.decide_by(node, &present, &policy) {
                 patch["spec"]["taints"] = json!(taints);
                 kinds.push("taints");
             }
@@ -286,10 +292,17 @@ impl Shared {
     }
 
     fn decide(&self, node: &Node, standing: &Standing) -> Action {
-        let nodes = self.nodes.len();
+        self.decide_by(node, standing, &self.options.policy)
+    }
+
+    fn decide_by(&self, node: &Node, standing: &Standing, policy: &Policy) -> Action {
+        // Nodes of other providers would make a disaster among ours look small.
+        let ours = match standing {
+            Standing::Gone(_) => self.nodes.count(|n| !identity::is_foreign(&n.provider_id)),
+            Standing::Present(_) | Standing::Uncertain(_) => 0,
+        };
         let mut memory = self.memory();
-        let action =
-            memory.deletions.decide(node, standing, nodes, &self.options.policy, Instant::now());
+        let action = memory.deletions.decide(node, standing, ours, policy, Instant::now());
         self.count(&memory);
         action
     }
@@ -297,17 +310,25 @@ impl Shared {
     /// The last look before a node is deleted is at the API server itself, and the deletion holds
     /// only for what was seen there.
     async fn delete(&self, node: &Node, proof: &Proof) -> Next {
+        let not_deleted = || self.memory().deletions.not_deleted(&node.uid);
         let fresh = match self.nodes.fetch(&node.name).await {
             Ok(Some(fresh)) => fresh,
-            Ok(None) => return Next::OnChange,
-            Err(error) => return write_failed(node, "delete", &error),
+            Ok(None) => {
+                not_deleted();
+                return Next::OnChange;
+            }
+            Err(error) => {
+                not_deleted();
+                return write_failed(node, "delete", &error);
+            }
         };
         if fresh.ready || fresh.uid != node.uid || fresh.provider_id != node.provider_id {
+            not_deleted();
             return Next::Retry;
         }
         match self.nodes.delete(&fresh).await {
             Ok(()) => {
-                self.memory().deletions.deleted(&node.uid, Instant::now());
+                self.memory().deletions.deleted(&node.uid);
                 self.metrics.wrote("delete");
                 tracing::info!(node = &*node.name, evidence = proof.evidence(), "deleted");
                 let text = format!(
@@ -318,8 +339,14 @@ impl Shared {
                 self.say_lifecycle(node, Weight::Normal, "DeletingNode", text);
                 Next::OnChange
             }
-            Err(error) if is_gone(&error) => Next::OnChange,
             Err(error) => {
+                // Without an answer it may have been deleted, and counts.
+                if matches!(error, kube::Error::Api(_)) {
+                    not_deleted();
+                }
+                if is_gone(&error) {
+                    return Next::OnChange;
+                }
                 if !is_conflict(&error) {
                     let text = format!("the node could not be deleted: {error}");
                     self.say_lifecycle(node, Weight::Warning, "DeletingNodeFailed", text);

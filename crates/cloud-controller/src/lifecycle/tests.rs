@@ -138,7 +138,7 @@ async fn no_more_nodes_go_in_a_time_than_allowed() {
     for name in ["a", "b"] {
         let node = not_ready(name);
         assert!(matches!(memory.decide(&node, &gone, 100, &policy, start), Action::Delete(_)));
-        memory.deleted(&node.uid, start);
+        memory.deleted(&node.uid);
     }
     let third = not_ready("c");
     let held = memory.decide(&third, &gone, 100, &policy, start);
@@ -146,6 +146,26 @@ async fn no_more_nodes_go_in_a_time_than_allowed() {
     assert!(matches!(&held, Action::Hold(_, at) if *at == until), "{held:?}");
     let later = start + Duration::from_mins(1);
     assert!(matches!(memory.decide(&third, &gone, 100, &policy, later), Action::Delete(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_who_decide_at_once_stay_within_the_limit_together() {
+    let gone = Standing::Gone(Proof::for_test());
+    let policy = Policy { most: 2, window: Duration::from_mins(1), ..at_once() };
+    let mut memory = Deletions::default();
+    let start = Instant::now();
+    let nodes: Vec<Node> = (0..16).map(|n| not_ready(&n.to_string())).collect();
+    // Nothing is deleted before the last of them has decided.
+    let actions: Vec<Action> =
+        nodes.iter().map(|n| memory.decide(n, &gone, 100, &policy, start)).collect();
+    let deleting = actions.iter().filter(|a| matches!(a, Action::Delete(_))).count();
+    assert_eq!(deleting, 2, "{actions:?}");
+    // The API server refused one: it may try again, and took the place of nobody.
+    memory.not_deleted(&nodes[0].uid);
+    assert!(matches!(memory.decide(&nodes[0], &gone, 100, &policy, start), Action::Delete(_)));
+    // Whether the other was deleted is not known: another attempt at it is no further deletion.
+    assert!(matches!(memory.decide(&nodes[1], &gone, 100, &policy, start), Action::Delete(_)));
+    assert!(matches!(memory.decide(&nodes[2], &gone, 100, &policy, start), Action::Hold(..)));
 }
 
 #[tokio::test]

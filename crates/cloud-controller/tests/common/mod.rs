@@ -140,6 +140,11 @@ impl Stage {
 
     /// Waits for an event about a node.
     pub(crate) async fn event(&self, node: &str, reason: &str) -> String {
+        self.event_saying(node, reason, "").await
+    }
+
+    /// Waits for an event about a node that says something.
+    pub(crate) async fn event_saying(&self, node: &str, reason: &str, text: &str) -> String {
         let api = Api::<Event>::namespaced(self.plane.client(), "default");
         eventually(&format!("the event {reason} about {node}"), 60, async || {
             let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
@@ -147,8 +152,9 @@ impl Stage {
                 all.items.iter().filter(|e| e.involved_object.name.as_deref() == Some(node));
             let mut seen = Vec::new();
             for event in about {
-                if event.reason.as_deref() == Some(reason) {
-                    return Ok(event.message.clone().unwrap_or_default());
+                let message = event.message.clone().unwrap_or_default();
+                if event.reason.as_deref() == Some(reason) && message.contains(text) {
+                    return Ok(message);
                 }
                 seen.push(format!("{:?}: {:?}", event.reason, event.message));
             }
