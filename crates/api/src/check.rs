@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    fn mistakes(spec: Value) -> Vec<Mistake> {
+    fn mistakes(spec: &Value) -> Vec<Mistake> {
         check(&json!({"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "spec": spec}))
     }
 
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_misspelt_field_is_named_with_the_nearest_right_one() {
-        let found = mistakes(json!({"storageProvdier": {}}));
+        let found = mistakes(&json!({"storageProvdier": {}}));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].text, "spec has no field storageProvdier");
         assert_eq!(found[0].help, "did you mean storageProvider?");
@@ -254,14 +254,14 @@ mod tests {
 
     #[test]
     fn a_word_that_does_not_exist_is_answered_with_those_that_do() {
-        let found = mistakes(json!({"upgrades": {"policy": "Stabel"}}));
+        let found = mistakes(&json!({"upgrades": {"policy": "Stabel"}}));
         assert_eq!(found[0].text, "spec.upgrades.policy cannot be \"Stabel\"");
         assert!(found[0].help.starts_with("did you mean Stable?"), "{}", found[0].help);
     }
 
     #[test]
     fn a_wrong_type_and_a_missing_field_are_told() {
-        let found = mistakes(json!({"cloudProvider": {"vsphereCloudConfigs": "vc"}}));
+        let found = mistakes(&json!({"cloudProvider": {"vsphereCloudConfigs": "vc"}}));
         assert_eq!(
             found[0].text,
             "spec.cloudProvider.vsphereCloudConfigs must be a list, not a text"
