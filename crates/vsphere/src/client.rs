@@ -29,10 +29,12 @@ use crate::wire::{Method, Nature, Wire};
 /// - Calls that read are tried again after a failure that may pass; calls that change something
 ///   only when vCenter certainly never saw them.
 /// - A session that vCenter ended is opened again, once for all who wait.
-/// - Credentials that were refused are not tried again.
+/// - Credentials that were refused are not tried again; after a login without an answer, not for a
+///   time that grows.
 ///
-/// [`Client::shut_down`] ends the session in vCenter; dropping the last clone leaves that to
-/// vCenter's timeout.
+/// [`Client::shut_down`] ends the session in vCenter. Dropping the last clone, or giving up
+/// [`ClientBuilder::connect`], does so too as long as the runtime lives, without anybody waiting
+/// for it.
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -45,6 +47,12 @@ struct Inner {
     tasks: Tasks,
     /// What runs beside the callers: keeping the session alive.
     beside: Mutex<JoinSet<()>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.session.abandon();
+    }
 }
 
 /// Collects what is needed to reach a vCenter.

@@ -417,6 +417,7 @@ impl Error {
         match self {
             Self::Timeout { method, .. }
             | Self::Dropped { method, .. }
+            | Self::TooLarge { method, .. }
             | Self::Unreadable { method, .. } => method == "Login" || method.starts_with("POST "),
             _ => false,
         }

@@ -245,20 +245,27 @@ impl Wire {
     }
 
     /// Logs in: the reply's cookie is the session.
+    ///
+    /// # Errors
+    /// With the cookie, which comes before the reply and may be all that arrives.
     pub(crate) async fn once_with_cookie<R: Field>(
         &self,
         method: Method,
         this: &MoRef,
         args: Args<'_>,
-    ) -> Result<(R, SecretString), Error> {
-        let greeting = self.greeting()?;
+    ) -> Result<(R, SecretString), (Error, Option<SecretString>)> {
         let request = Request { method, this, args, cookie: None, size: Size::Small };
-        let mut incoming = self.post(greeting.spoken, &greeting.vsan, request).await?;
+        let sent = async {
+            let greeting = self.greeting()?;
+            self.post(greeting.spoken, &greeting.vsan, request).await
+        };
+        let mut incoming = sent.await.map_err(|error| (error, None))?;
         let cookie = session_cookie(incoming.headers());
-        let reply = self.read_reply(method, &mut incoming).await?;
-        let cookie =
-            cookie.ok_or_else(|| self.not_vcenter("it let us log in but gave no session"))?;
-        Ok((reply, cookie))
+        match (self.read_reply(method, &mut incoming).await, cookie) {
+            (Ok(reply), Some(cookie)) => Ok((reply, cookie)),
+            (Ok(_), None) => Err((self.not_vcenter("it let us log in but gave no session"), None)),
+            (Err(error), cookie) => Err((error, cookie)),
+        }
     }
 
     async fn read_reply<R: Field>(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{client_of, connected, counted, has_api, holds, on_every_release, quick};
+use common::{client_of, connected, has_api, holds, on_every_release, quick};
 use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser, eventually};
 use vsphere::inventory::{Selection, Status, Vm};
 use vsphere::sessions::holders;
@@ -476,25 +476,6 @@ async fn a_wrong_password_is_tried_once_for_soap_and_rest_together() {
         client.set_credentials(credentials(&user, "Changed-2")).await.unwrap();
         client.collect(&vms).await.unwrap();
         tags.categories().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_login_without_an_answer_is_not_repeated_at_once() {
-    on_every_release(async |version| {
-        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
-        let (client, counter) = counted(&vcenter).await;
-        vcenter.fault(Fault::on("Login").dropped()).await;
-        vcenter.expire_sessions("").await;
-        let before = counter.of("Login");
-        let error = client.collect(&vms()).await.unwrap_err();
-        assert!(matches!(&error, Error::Dropped { method, .. } if method == "Login"), "{error}");
-        assert_eq!(counter.of("Login"), before + 1);
-
-        vcenter.clear_faults().await;
-        vcenter.fault(Fault::on("Login").status(503).times(2)).await;
-        client.collect(&vms()).await.expect("what was certainly not counted is tried again");
     })
     .await;
 }

@@ -3,12 +3,15 @@
 //! ```text
 //!   caller ─┐                      ┌─ In(ticket) ──────────────► the call
 //!   caller ─┼─► Session::ticket ───┼─ Out ─► one login for all ─► In | Refused | Out
-//!   caller ─┘                      └─ Refused ─► the same error, without a call
+//!   caller ─┘                      └─ Refused, in doubt ─► the same error, without a call
 //! ```
 //!
 //! SOAP and REST each have a [`Lane`]; they share the credentials, the right to try them and the
-//! refusal. After a refused login neither lane tries again until the credentials change: an account
-//! is never locked by us.
+//! refusal. After a refused login neither lane tries again until the credentials change; after one
+//! that was not answered, for a time that grows ([`Limits::doubt`]): an account is never locked by
+//! us.
+//!
+//! [`Limits::doubt`]: crate::Limits::doubt
 
 mod credentials;
 mod lane;
@@ -133,7 +136,18 @@ impl Session {
                 Some(Ok(ticket))
             }
             State::Closed => Some(Err(self.shut_down())),
-            State::Out => self.refusal().clone().map(Err),
+            State::Out => self.refusal().clone().or_else(|| self.doubt(side)).map(Err),
+        }
+    }
+
+    /// The failure of a login that vCenter may have counted, while it is too early for another. A
+    /// doubt about SOAP is one about the password, so REST waits for it too; the REST service alone
+    /// may be silent for reasons of its own.
+    fn doubt(&self, side: Side) -> Option<Error> {
+        let now = Instant::now();
+        match side {
+            Side::Soap => self.soap.doubt(now),
+            Side::Rest => self.soap.doubt(now).or_else(|| self.rest.doubt(now)),
         }
     }
 
@@ -153,13 +167,14 @@ impl Session {
             return Err(error);
         }
         let outcome = self.log_in(side, &self.credentials()).await;
-        lane.count_attempt(outcome.as_ref().err().cloned());
+        let pause = self.wire.http.limits().doubt;
+        lane.count_attempt(outcome.as_ref().err(), pause, Instant::now());
         match outcome {
             Ok(ticket) => {
                 if lane.enter(ticket.clone()) {
                     Ok(ticket)
                 } else {
-                    self.log_out(side, &ticket).await;
+                    self.log_out(side, &ticket.secret).await;
                     Err(self.shut_down())
                 }
             }
@@ -187,10 +202,15 @@ impl Session {
                 let args: Vec<(&str, &dyn Encode)> =
                     login.args.iter().map(|(name, value)| (*name, value as &dyn Encode)).collect();
                 let method = Method::change(login.method);
-                let session =
-                    self.wire.once_with_cookie::<LoggedIn>(method, &content.session_manager, &args);
-                let (session, secret) =
-                    session.await.map_err(|e| self.login_error(credentials, e))?;
+                let manager = &content.session_manager;
+                let answer = self.wire.once_with_cookie::<LoggedIn>(method, manager, &args).await;
+                let (session, secret) = match answer {
+                    Ok(opened) => opened,
+                    Err((error, secret)) => {
+                        self.forsake(&error, secret).await;
+                        return Err(self.login_error(credentials, error));
+                    }
+                };
                 Ticket {
                     secret: Arc::new(secret),
                     generation,
@@ -211,6 +231,21 @@ impl Session {
         };
         debug!(vcenter = self.wire.name(), user = &*ticket.user, ?side, "logged in");
         Ok(ticket)
+    }
+
+    /// Ends a session that vCenter opened in a reply of which the rest was lost.
+    async fn forsake(&self, error: &Error, secret: Option<SecretString>) {
+        if error.fault().is_none()
+            && let Some(secret) = secret
+        {
+            let left = tokio::time::timeout(FAREWELL, self.log_out(Side::Soap, &secret));
+            if left.await.is_err() {
+                debug!(
+                    vcenter = self.wire.name(),
+                    "a session is left for vCenter to end by itself"
+                );
+            }
+        }
     }
 
     /// Tells a refused login from a failed one.
@@ -260,12 +295,12 @@ impl Session {
         *self.credentials.write().unwrap_or_else(PoisonError::into_inner) = new;
         *self.refusal() = None;
         if !self.soap.enter(ticket.clone()) {
-            self.log_out(Side::Soap, &ticket).await;
+            self.log_out(Side::Soap, &ticket.secret).await;
             return Err(self.shut_down());
         }
         let old_rest = self.rest.reset();
         for side in [Side::Soap, Side::Rest] {
-            self.lane(side).count_attempt(None);
+            self.lane(side).count_attempt(None, Duration::ZERO, Instant::now());
         }
         self.leave(old, old_rest).await;
         Ok(())
@@ -283,11 +318,26 @@ impl Session {
         }
     }
 
+    /// [`Session::close`] without anybody waiting for it, also for a login under way whose caller has
+    /// gone. Outside a runtime that is left to vCenter's timeout.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        let is_out = |lane: &Lane| !matches!(lane.state(), State::In(_));
+        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        while logins.try_join_next().is_some() {}
+        if is_out(&self.soap) && is_out(&self.rest) && logins.is_empty() {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let this = Arc::clone(self);
+            logins.spawn_on(async move { this.close().await }, &runtime);
+        }
+    }
+
     /// Logs out of what were the sessions of the two sides, for no longer than [`FAREWELL`].
     async fn leave(&self, soap: State, rest: State) {
         let leave = async |side, state| {
             if let State::In(ticket) = state {
-                self.log_out(side, &ticket).await;
+                self.log_out(side, &ticket.secret).await;
             }
         };
         let both = async { tokio::join!(leave(Side::Soap, soap), leave(Side::Rest, rest)) };
@@ -296,18 +346,16 @@ impl Session {
         }
     }
 
-    async fn log_out(&self, side: Side, ticket: &Ticket) {
+    async fn log_out(&self, side: Side, secret: &SecretString) {
         let outcome = match side {
             Side::Soap => match self.wire.greeting() {
                 Ok(greeting) => {
                     let manager = &greeting.content.session_manager;
-                    self.wire
-                        .once::<()>(Method::leave("Logout"), manager, &[], Some(&ticket.secret))
-                        .await
+                    self.wire.once::<()>(Method::leave("Logout"), manager, &[], Some(secret)).await
                 }
                 Err(error) => Err(error),
             },
-            Side::Rest => rest::close_session(&self.wire, &ticket.secret).await,
+            Side::Rest => rest::close_session(&self.wire, secret).await,
         };
         if let Err(error) = outcome {
             debug!(vcenter = self.wire.name(), error = %error.story(), ?side, "logout failed; vCenter will end the session by itself");

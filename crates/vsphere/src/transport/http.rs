@@ -42,6 +42,10 @@ pub struct Limits {
     pub pause: Duration,
     /// The longest pause between attempts, also for a watch that tries to come back.
     pub longest_pause: Duration,
+    /// After a login that vCenter did not answer, none is tried for this time: it may have counted a
+    /// wrong password. Four times as long after each further one, up to five minutes; other
+    /// credentials end it.
+    pub doubt: Duration,
     /// A session without calls is touched after this time, so that vCenter does not end it.
     pub keep_alive: Duration,
     /// The same for the REST session, which vCenter ends sooner.
@@ -61,6 +65,7 @@ impl Default for Limits {
             attempts: 5,
             pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(30),
+            doubt: Duration::from_secs(5),
             keep_alive: Duration::from_mins(10),
             rest_keep_alive: Duration::from_mins(4),
         }

@@ -37,6 +37,7 @@ pub(crate) fn quick() -> Limits {
         wait: Duration::from_secs(1),
         pause: Duration::from_millis(20),
         longest_pause: Duration::from_millis(200),
+        doubt: Duration::from_millis(20),
         ..Limits::default()
     }
 }

@@ -1,0 +1,163 @@
+//! Logins that go wrong half-way: no session is left behind, and no password is sent again and
+//! again.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{client_of, connected, has_api, holds, on_every_release, quick, watching};
+use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser, eventually};
+use tokio::task::JoinSet;
+use vsphere::inventory::{Selection, Status, Vm};
+use vsphere::{CallCounter, Credentials, Error, Limits};
+
+fn vms() -> Selection {
+    Selection::new().vms(&[Vm::IDENTITY])
+}
+
+async fn open_sessions(vcenter: &Vcenter) -> usize {
+    vcenter.sessions().await.as_array().map_or(0, Vec::len)
+}
+
+/// Waits until the simulator has seen this many calls of `method`.
+async fn arrived(vcenter: &Vcenter, method: &str, times: u64) {
+    eventually(&format!("{method} has arrived"), 60, async || {
+        let seen = vcenter.calls().await.of(method);
+        if seen >= times { Ok(()) } else { Err(format!("{seen} of {times}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_without_an_answer_is_not_repeated_at_once() {
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        let counter = Arc::new(CallCounter::default());
+        let limits = Limits { doubt: Duration::from_secs(2), ..quick() };
+        let client = client_of(&vcenter).limits(limits).observer(counter.clone());
+        let client = client.connect().await.unwrap();
+        vcenter.fault(Fault::on("Login").dropped()).await;
+        vcenter.expire_sessions("").await;
+        let before = counter.of("Login");
+        let error = client.collect(&vms()).await.unwrap_err();
+        assert!(matches!(&error, Error::Dropped { method, .. } if method == "Login"), "{error}");
+        assert_eq!(counter.of("Login"), before + 1);
+
+        vcenter.clear_faults().await;
+        eventually("it is tried again by itself", 60, async || {
+            client.collect(&vms()).await.map(drop).map_err(|error| error.story())
+        })
+        .await;
+        assert_eq!(counter.of("Login"), before + 2);
+
+        vcenter.expire_sessions("").await;
+        vcenter.fault(Fault::on("Login").status(503).times(2)).await;
+        client.collect(&vms()).await.expect("what was certainly not counted is tried again");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_password_whose_refusal_is_lost_is_tried_once_however_many_call() {
+    on_every_release(async |version| {
+        let user =
+            VcenterUser { lock_after: 3, ..VcenterUser::new("vdo@vsphere.local", "Right-1") };
+        let mut inventory = Inventory::with_vms(1).version(version);
+        inventory.users.push(user.clone());
+        inventory.permissions.push(Permission::new(&user.name, "Admin", "/"));
+        let vcenter = Vcenter::start(inventory).await;
+        let credentials = |password: &str| Credentials::new(user.name.as_str(), password);
+        let counter = Arc::new(CallCounter::default());
+        // However long this test takes, it is not yet time for a second attempt.
+        let limits = Limits { doubt: Duration::from_hours(1), ..quick() };
+        let client = client_of(&vcenter).limits(limits).observer(counter.clone());
+        let client = client.credentials(credentials(&user.password)).connect().await.unwrap();
+        let (watch, inventory, _events) = watching(&client, vms()).await;
+
+        vcenter.set_user(&VcenterUser { password: "Changed-2".to_owned(), ..user.clone() }).await;
+        let open_rest = if has_api(version) {
+            "POST /api/session"
+        } else {
+            "POST /rest/com/vmware/cis/session"
+        };
+        vcenter.fault(Fault::on("Login").truncated()).await;
+        vcenter.fault(Fault::on(open_rest).dropped()).await;
+        vcenter.expire_sessions("").await;
+        let (before, selection, tags) = (counter.of("Login"), vms(), client.tags(Duration::ZERO));
+        for _ in 0..5 {
+            let callers = (0..20).map(|n| {
+                let (client, selection, tags) = (&client, &selection, &tags);
+                async move {
+                    if n % 4 == 0 {
+                        tags.categories().await.map(drop)
+                    } else {
+                        client.collect(selection).await.map(drop)
+                    }
+                }
+            });
+            for outcome in futures::future::join_all(callers).await {
+                let error = outcome.unwrap_err();
+                assert!(error.is_transient(), "{}", error.story());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(counter.of("Login"), before + 1, "{version}: {:?}", counter.all());
+        // REST may have been the first to try; SOAP then tried for itself.
+        assert!(counter.of(open_rest) <= 1, "{version}: {:?}", counter.all());
+
+        vcenter.clear_faults().await;
+        client.set_credentials(credentials("Changed-2")).await.unwrap();
+        client.collect(&vms()).await.unwrap();
+        tags.categories().await.unwrap();
+        holds("the watch goes on", || matches!(inventory.status(), Status::Live)).await;
+        watch.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_opened_in_a_reply_cut_short_is_ended() {
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        vcenter.fault(Fault::on("Login").truncated()).await;
+        let error = client_of(&vcenter).connect().await.unwrap_err();
+        assert!(error.is_transient(), "{}", error.story());
+        assert_eq!(vcenter.calls().await.of("Logout"), 1, "vCenter had let us in");
+        assert_eq!(open_sessions(&vcenter).await, 0, "{}", vcenter.sessions().await);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn giving_up_to_connect_leaves_no_session() {
+    on_every_release(async |version| {
+        let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
+        vcenter.fault(Fault::on("Login").delayed(Duration::from_secs(1))).await;
+        let mut impatient = JoinSet::new();
+        impatient.spawn(client_of(&vcenter).connect());
+        arrived(&vcenter, "Login", 1).await;
+        impatient.shutdown().await;
+        arrived(&vcenter, "Logout", 1).await;
+        assert_eq!(open_sessions(&vcenter).await, 0, "{}", vcenter.sessions().await);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_clone_takes_the_sessions_with_it() {
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    let client = connected(&vcenter).await;
+    client.tags(Duration::ZERO).categories().await.unwrap();
+    let other = client.clone();
+    drop(client);
+    other.collect(&vms()).await.unwrap();
+    assert_eq!(open_sessions(&vcenter).await, 2, "one of each side");
+    drop(other);
+    eventually("both are ended", 60, async || {
+        let open = open_sessions(&vcenter).await;
+        if open == 0 { Ok(()) } else { Err(format!("{open} open")) }
+    })
+    .await;
+}
