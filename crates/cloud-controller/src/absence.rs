@@ -10,14 +10,16 @@
 //!    folder would not see the machine registered there anew;
 //! 4. every vCenter is asked for all its machines, in all datacenters, and none has one of the node's
 //!    uuids;
-//! 5. that folder lists no machine that may not be seen: it could be the one, registered anew and
+//! 5. none has a machine without a uuid, as those are that vCenter itself cannot reach, unless its
+//!    uuid was seen before: it could be the one, registered anew;
+//! 6. that folder lists no machine that may not be seen: it could be the one, registered anew and
 //!    hidden while nobody looked;
-//! 6. every vCenter is still followed.
+//! 7. every vCenter is still followed.
 
 use tokio::time::Instant;
 use vsphere::{
-    InstanceUuid, Kind, MoRef,
-    inventory::{Absence, Gone, Lookup, Standing as Word, Tree},
+    BiosUuid, InstanceUuid, Kind, MoRef,
+    inventory::{Absence, Gone, Lookup, Object, Standing as Word, Tree, Vm},
 };
 
 use crate::{
@@ -58,6 +60,13 @@ async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
         if let Some(other) = known(&everything, node, instance) {
             return Err(format!(
                 "its machine {place} is gone, but {} has one with its uuid: {other}",
+                member.name()
+            ));
+        }
+        if let Some(other) = nameless(&member, &everything, node) {
+            return Err(format!(
+                "its machine {place} is gone, but {} has one without a uuid, which may be it, registered anew: \
+                 {other}; make that one accessible again, or take it out of the inventory",
                 member.name()
             ));
         }
@@ -168,6 +177,21 @@ async fn gone(
     let gone =
         gone.ok_or_else(|| format!("{} could not say whether {place} exists", member.name()));
     Ok((gone?, stands))
+}
+
+/// A machine without a uuid that may be the node's. One that is in view is known by the uuid it had
+/// while vCenter could still read it.
+fn nameless(member: &Member, tree: &Tree, node: &Node) -> Option<String> {
+    let own = identity::uuids(node);
+    let is_own = |uuid: BiosUuid| own.iter().any(|o| *o == uuid || o.swapped() == uuid);
+    let earlier = |vm: &Vm| {
+        let seen = member.look(|c| c.tree.get(&vm.reference)?.as_vm()?.bios_uuid).flatten();
+        seen.filter(|uuid| !uuid.is_nil())
+    };
+    let mut machines = tree.objects().filter_map(Object::as_vm);
+    let vm = machines
+        .find(|vm| vm.bios_uuid.is_none_or(BiosUuid::is_nil) && earlier(vm).is_none_or(is_own))?;
+    Some(tree.path_of(&vm.reference).unwrap_or_else(|| vm.reference.to_string()))
 }
 
 /// A machine with one of the node's uuids.

@@ -7,8 +7,8 @@
 //!                                                                3. neither side found: the first
 //! ```
 //!
-//! Where several candidates fit one rule, the one the kubelet was started with (`--node-ip`) is
-//! taken, else the first.
+//! Where several candidates fit one rule, the first is taken. Only if the addresses so chosen lack the
+//! one the kubelet was started with (`--node-ip`) are they chosen again, and that one comes first.
 
 use std::{
     fmt,

@@ -34,6 +34,9 @@ use crate::{
 /// After trouble a node is looked at again after this long, doubling up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_mins(1);
+/// Where nobody can say whether a machine is gone, every question goes through whole inventories, and
+/// most of what could bring an answer is told by a watch.
+const LONGEST_IN_DOUBT: Duration = Duration::from_mins(5);
 /// Nodes without a machine are looked at again this long after a machine changed.
 const GATHER: Duration = Duration::from_millis(200);
 
@@ -70,6 +73,7 @@ struct Shared {
     options: Options,
     queue: Queue,
     backoff: Backoff<Arc<str>>,
+    doubt: Backoff<Arc<str>>,
     memory: Mutex<Memory>,
 }
 
@@ -96,6 +100,8 @@ enum Next {
     At(Instant),
     /// After a pause that grows.
     Retry,
+    /// After a pause that grows longer.
+    InDoubt,
 }
 
 impl Controller {
@@ -115,6 +121,7 @@ impl Controller {
             options,
             queue: Queue::default(),
             backoff: Backoff::new(FIRST, LONGEST),
+            doubt: Backoff::new(FIRST, LONGEST_IN_DOUBT),
             memory: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -207,8 +214,12 @@ impl Shared {
     async fn look(self: Arc<Self>, name: Arc<str>) {
         let next = self.look_at(&name).await;
         match next {
-            Next::OnChange => self.backoff.succeeded(&name),
+            Next::OnChange => self.calm(&name),
             Next::At(at) => self.queue.add_at(&name, at),
+            Next::InDoubt => {
+                self.metrics.retries.inc();
+                self.queue.add_at(&name, Instant::now() + self.doubt.failed(name.clone()));
+            }
             Next::Retry => {
                 self.metrics.retries.inc();
                 self.queue.add_at(&name, Instant::now() + self.backoff.failed(name.clone()));
@@ -221,8 +232,14 @@ impl Shared {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forget(&self, name: &Arc<str>, uid: &str) {
+    /// Pauses of this node begin short again.
+    fn calm(&self, name: &Arc<str>) {
         self.backoff.succeeded(name);
+        self.doubt.succeeded(name);
+    }
+
+    fn forget(&self, name: &Arc<str>, uid: &str) {
+        self.calm(name);
         let mut memory = self.memory();
         memory.lost.remove(name);
         memory.zoneless.remove(name);

@@ -1,7 +1,7 @@
 //! All vCenters together: looked at as one, each on its own.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     net::IpAddr,
     sync::{Arc, PoisonError, RwLock},
 };
@@ -191,14 +191,17 @@ impl Crew {
         let live = member.liveness();
         self.tasks.spawn(member.run(stop));
         let mut state = self.fleet.write();
-        if !state.members.contains_key(&name) {
-            state.members.insert(name, serving);
-            return;
+        let State { members, coming, .. } = &mut *state;
+        match members.entry(name.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(serving);
+            }
+            Entry::Occupied(_) => {
+                tracing::info!(vcenter = &*name, "its settings changed; connecting anew");
+                coming.insert(name, serving.clone());
+                self.tasks.spawn(take_over(self.fleet.clone(), serving, live));
+            }
         }
-        tracing::info!(vcenter = &*name, "its settings changed; connecting anew");
-        state.coming.insert(name, serving.clone());
-        drop(state);
-        self.tasks.spawn(take_over(self.fleet.clone(), serving, live));
     }
 }
 
@@ -206,7 +209,7 @@ impl Crew {
 /// wanted any more by then.
 async fn take_over(fleet: Fleet, serving: Serving, mut live: watch::Receiver<bool>) {
     let followed = serving.stop.run_until_cancelled(live.wait_for(|live| *live)).await;
-    if !followed.is_some_and(|followed| followed.is_ok()) {
+    if !matches!(followed, Some(Ok(_))) {
         return;
     }
     let name = serving.member.name();

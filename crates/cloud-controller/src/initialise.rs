@@ -46,15 +46,22 @@ pub fn addresses(
 ) -> (Result<Vec<Address>, NotYet>, Selected) {
     let wish = node.provided_ip.as_deref();
     let hint: Vec<IpAddr> = wish.and_then(|text| provided_ip::read(text).ok()).unwrap_or_default();
-    let (selected, failed) = addresses::select(&machine.guest, rules, families, &hint);
-    let machine = || machine.title();
-    let applied = match (failed, wish) {
-        (Some(source), _) => Err(NotYet::NoAddress { machine: machine(), source }),
-        (None, None) => Ok(selected.addresses.clone()),
-        (None, Some(wish)) => provided_ip::apply(wish, selected.addresses.clone())
-            .map_err(|source| NotYet::ProvidedIp { machine: machine(), source }),
+    let choose = |hint: &[IpAddr]| {
+        let (selected, failed) = addresses::select(&machine.guest, rules, families, hint);
+        let machine = || machine.title();
+        let applied = match (failed, wish) {
+            (Some(source), _) => Err(NotYet::NoAddress { machine: machine(), source }),
+            (None, None) => Ok(selected.addresses.clone()),
+            (None, Some(wish)) => provided_ip::apply(wish, selected.addresses.clone())
+                .map_err(|source| NotYet::ProvidedIp { machine: machine(), source }),
+        };
+        (applied.map(grouped), selected)
     };
-    (applied.map(grouped), selected)
+    match choose(&[]) {
+        // The hint is for nodes that the Go controller leaves waiting; the others stay as it left them.
+        (Err(NotYet::ProvidedIp { .. }), _) if !hint.is_empty() => choose(&hint),
+        chosen => chosen,
+    }
 }
 
 /// Addresses of one kind side by side, kinds in the order they first appear: so does the API server

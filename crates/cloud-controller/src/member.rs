@@ -259,13 +259,12 @@ impl Member {
                     }
                 },
             };
-            let changed = credentials.changed();
+            let changed = change(credentials);
             if refused {
-                // The one who tells lives as long as we do.
-                let _ = changed.await;
+                changed.await;
             } else {
                 tokio::select! {
-                    _ = changed => {}
+                    () = changed => {}
                     () = sleep(pause.mul_f64(rand::random_range(0.5..1.0))) => {}
                 }
                 pause = (pause * 2).min(LONGEST);
@@ -317,7 +316,7 @@ impl Member {
                     Some(event) => self.pass_on(event, following.inventory()),
                     None => return self.set_trouble(Some("the watch ended".into())),
                 },
-                _ = credentials.changed() => again = Some(Instant::now()),
+                () = change(credentials) => again = Some(Instant::now()),
                 () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
                     again = None;
                     let known = credentials.borrow_and_update().clone();
@@ -485,5 +484,27 @@ impl Member {
         });
         *self.tags.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table.collect());
         self.tags_known.send_replace(true);
+    }
+}
+
+/// Waits until credentials change; for ever if nobody is left who could tell.
+async fn change(credentials: &mut watch::Receiver<Known>) {
+    if credentials.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_that_nobody_tells_of_any_more_do_not_change() {
+        let (known, mut credentials) = watch::channel(Known::default());
+        known.send_replace(Known::Unusable("no such Secret".into()));
+        let soon = Duration::from_secs(1);
+        assert!(tokio::time::timeout(soon, change(&mut credentials)).await.is_ok());
+        drop(known);
+        assert!(tokio::time::timeout(soon, change(&mut credentials)).await.is_err());
     }
 }

@@ -7,6 +7,7 @@ use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt as _};
@@ -26,6 +27,8 @@ use crate::{
 
 /// The name writes are attributed to.
 pub const FIELD_MANAGER: &str = "vsphere-cloud-controller-manager";
+/// How long the API server may take to answer one read or write.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Nodes per page of the first list.
 const PAGE: u32 = 250;
 /// Sets of labels that are kept before those without a node are looked for.
@@ -225,7 +228,7 @@ impl Nodes {
 
     /// Reads one node afresh.
     pub async fn fetch(&self, name: &str) -> Result<Option<Node>, kube::Error> {
-        Ok(self.api.get_opt(name).await?.map(|object| self.keep(object)))
+        Ok(answer(self.api.get_opt(name)).await?.map(|object| self.keep(object)))
     }
 
     /// Writes to a node, provided it still is what `node` shows; returns it as written.
@@ -233,7 +236,8 @@ impl Nodes {
         let patch = conditional(node, patch);
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        let written = self.api.patch(&node.name, &parameters, &Patch::Merge(patch)).await?;
+        let patch = Patch::Merge(patch);
+        let written = answer(self.api.patch(&node.name, &parameters, &patch)).await?;
         Ok(self.keep(written))
     }
 
@@ -246,7 +250,8 @@ impl Nodes {
         let patch = conditional(node, json!({"status": {"addresses": addresses}}));
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-        let written = self.api.patch_status(&node.name, &parameters, &Patch::Merge(patch)).await?;
+        let patch = Patch::Merge(patch);
+        let written = answer(self.api.patch_status(&node.name, &parameters, &patch)).await?;
         Ok(self.keep(written))
     }
 
@@ -258,7 +263,7 @@ impl Nodes {
         };
         let parameters =
             DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        self.api.delete(&node.name, &parameters).await.map(drop)
+        answer(self.api.delete(&node.name, &parameters)).await.map(drop)
     }
 
     fn keep(&self, object: NodeObject) -> Node {
@@ -302,6 +307,12 @@ impl Nodes {
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
         self.mirror.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An answer, or an error after [`PATIENCE`]: a connection that died unnoticed holds a worker no longer.
+async fn answer<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let late = || kube::Error::Service(format!("no answer within {PATIENCE:?}").into());
+    tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// The patch with the version it was decided on: the API server refuses it if there is a newer one.
@@ -376,5 +387,25 @@ mod tests {
         let object: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         assert!(!keep(object, &Kept::default(), Arc::new).ready);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_never_answers_is_waited_for_half_a_minute() {
+        // Connections are taken by the system, and by nobody else.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", silent.local_addr().unwrap()).parse().unwrap();
+        let client = Client::try_from(kube::Config::new(address)).unwrap();
+        let nodes = Nodes::new(client, Kept::default());
+        let node = Node { name: "n".into(), ..Node::default() };
+        let start = tokio::time::Instant::now();
+        for error in [
+            nodes.fetch("n").await.unwrap_err(),
+            nodes.patch(&node, json!({})).await.unwrap_err(),
+            nodes.set_addresses(&node, &[]).await.unwrap_err(),
+            nodes.delete(&node).await.unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("no answer within 30s"), "{error}");
+        }
+        assert_eq!(start.elapsed().as_secs(), 120);
     }
 }

@@ -210,3 +210,33 @@ async fn labels_follow_a_vmotion_only_where_that_is_asked_for() {
     let _following = stage.controller(ZONES, &["--leader-elect=false", "--refresh-labels"]);
     stage.until("the zone follows", "node-1", |node| label(node, zone) == Some("zone-b")).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_machines_below_the_named_folders_and_on_the_named_clusters_are_nodes() {
+    let vm = |name: &str, folder: &str, cluster: &str| Vm {
+        folder: folder.into(),
+        cluster: cluster.into(),
+        ..Vm::named(name)
+    };
+    let all = vec![
+        vm("both", "k8s", "cluster-a"),
+        vm("below", "k8s/workers", "cluster-a"),
+        vm("elsewhere", "", "cluster-a"),
+        vm("beside", "k8s-old", "cluster-a"),
+        vm("other-cluster", "k8s", "cluster-b"),
+    ];
+    let mut inventory = Inventory::small().vms(all.clone());
+    inventory.datacenters[0].folders =
+        ["k8s", "k8s/workers", "k8s-old"].map(str::to_owned).to_vec();
+    let stage = Stage::with(inventory).await;
+    stage.add_nodes(&all).await;
+    let flags = ["--vm-folders=/DC0/vm/k8s/", "--vm-clusters=cluster-a"];
+    let ccm = stage.controller("", &flags);
+    for name in ["both", "below"] {
+        stage.initialised(name, &ccm).await;
+    }
+    for name in ["elsewhere", "beside", "other-cluster"] {
+        stage.event(name, "MachineNotFound").await;
+        assert!(has_taint(&stage.node(name).await, UNINITIALIZED), "{name}");
+    }
+}

@@ -71,6 +71,15 @@ async fn a_destroyed_machines_node_goes_once_it_is_not_ready() {
     stage.vcenter.destroy_vm("/DC0/vm/ready").await;
     stage.nodes.set_ready("gone", false).await;
     stage.nodes.set_ready("stays", false).await;
+    // Without an address it cannot be initialised, but which machine it is goes on record.
+    let never = Vm { nics: Vec::new(), ..Vm::named("never") };
+    stage.vcenter.add_vms("DC0", [never.clone()]).await;
+    stage.add_nodes(&[never]).await;
+    stage.nodes.set_ready("never", false).await;
+    stage.until("it is on record", "never", |node| record(node).is_some()).await;
+    assert!(has_taint(&stage.node("never").await, UNINITIALIZED));
+    stage.vcenter.destroy_vm("/DC0/vm/never").await;
+    stage.until_deleted("never").await;
     stage.until_deleted("gone").await;
     let text = stage.event("gone", "DeletingNode").await;
     assert!(text.contains("does not exist in the cloud provider"), "{text}");
@@ -205,13 +214,14 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node() {
-    let all = [Vm::named("node-1"), Vm::named("node-2")];
+    let all = vms(&["node-1", "node-2", "node-3"]);
     let stage = Stage::with(Inventory::small().vms(all.clone())).await;
     stage.add_nodes(&all).await;
     let flags = ["--leader-elect=false", "--node-deletion-delay=100ms"];
     let ccm = stage.controller("", &flags);
-    stage.initialised("node-1", &ccm).await;
-    stage.initialised("node-2", &ccm).await;
+    for vm in &all {
+        stage.initialised(&vm.name, &ccm).await;
+    }
     drop(ccm);
     let old = record(&stage.node("node-1").await);
     // Its old reference is gone for good, its new one may not be seen: no uuid says that it exists.
@@ -232,4 +242,20 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
     stage.until_deleted("node-1").await;
     stage.until_deleted("node-2").await;
+    // Registered anew too, and vCenter cannot read it: no uuid says that it exists.
+    drop(ccm);
+    let old = record(&stage.node("node-3").await);
+    let nothing = "00000000-0000-0000-0000-000000000000";
+    stage.vcenter.reregister_vm("/DC0/vm/node-3").await;
+    let unread = json!({"uuid": nothing, "instanceUuid": nothing});
+    stage.vcenter.patch_vm("/DC0/vm/node-3", unread).await;
+    stage.nodes.set_ready("node-3", false).await;
+    let ccm = stage.controller("", &flags);
+    let text = stage.event("node-3", "MachineUncertain").await;
+    assert!(text.contains("one without a uuid"), "{text}");
+    assert!(text.contains("/DC0/vm/node-3"), "{text}");
+    stage.settle(&ccm, "marker-2").await;
+    stage.node("node-3").await;
+    stage.vcenter.patch_vm("/DC0/vm/node-3", json!({"uuid": all[2].uuid})).await;
+    stage.until("it is found again", "node-3", |node| record(node) != old).await;
 }

@@ -78,6 +78,8 @@ impl<'a> Run<'a> {
             "--leader-elect=false",
             "--node-deletion-delay=200ms",
             "--node-deletion-limit=1000",
+            // Of so few nodes most may be gone at once.
+            "--node-deletion-share=100",
             // Most of a run's few machines may really be destroyed at once.
             "--node-deletion-share=100",
             "--vcenter-retry-period=300ms",

@@ -244,6 +244,9 @@ impl Shared {
             // Told as soon as it is followed, or cannot be.
             return Next::OnChange;
         }
+        let was_ours = !node.provider_id.is_empty() || node.record.is_some();
+        let policy = &self.options.policy;
+        let may_go = was_ours && self.options.lifecycle_controller && !policy.skip_deletion;
         if node.is_uninitialized() {
             let why = match self.fleet.troubles().first() {
                 Some((vcenter, trouble)) => format!("{vcenter} is not followed at present: {trouble}"),
@@ -254,9 +257,10 @@ impl Shared {
             if self.options.node_controller {
                 self.say(node, Weight::Warning, "MachineNotFound", why);
             }
-            return Next::Retry;
+            if node.ready || !may_go {
+                return Next::Retry;
+            }
         }
-        let was_ours = !node.provider_id.is_empty() || node.record.is_some();
         if !was_ours || !self.options.lifecycle_controller {
             return Next::OnChange;
         }
@@ -271,7 +275,7 @@ impl Shared {
             }
             return Next::OnChange;
         }
-        if self.options.policy.skip_deletion {
+        if policy.skip_deletion {
             let text = "its machine is not in view; SKIP_NODE_DELETION is set, so it stays";
             self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
             return Next::OnChange;
@@ -287,7 +291,7 @@ impl Shared {
                 self.say_lifecycle(node, Weight::Warning, "DeletionHeld", why);
                 Next::At(at.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
             }
-            Action::Leave | Action::SetTaints(_) => Next::Retry,
+            Action::Leave | Action::SetTaints(_) => Next::InDoubt,
         }
     }
 

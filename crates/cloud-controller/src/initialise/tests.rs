@@ -223,3 +223,27 @@ fn labels_follow_the_machine_only_where_that_is_asked_for() {
         "a lost tag takes nothing away"
     );
 }
+
+#[test]
+fn the_kubelets_address_changes_the_choice_only_where_it_is_missing_from_it() {
+    let mut machine = machine("node-1");
+    let side = |subnets: &[&str]| addresses::Side {
+        subnets: subnets.iter().map(|s| s.parse().unwrap()).collect(),
+        ..addresses::Side::default()
+    };
+    let both = ["10.0.0.1", "10.0.1.2"];
+    machine.guest.interfaces = vec![crate::testing::interface("VM Network", &both)];
+    let chosen = |rules: &Rules| {
+        let node = Node { provided_ip: Some("10.0.1.2".into()), ..node("node-1") };
+        addresses(&node, &machine, rules, &[Family::V4]).0.unwrap()
+    };
+    // The external address is the kubelet's: the internal one is the first that fits, as ever.
+    let rules = Rules { internal: side(&["10.0.0.0/16"]), external: side(&["10.0.1.0/24"]) };
+    assert_eq!(
+        chosen(&rules),
+        list(&["ExternalIP 10.0.1.2", "Hostname node-1", "InternalIP 10.0.0.1"])
+    );
+    // Neither is: then it decides.
+    let rules = Rules { internal: side(&["10.0.0.0/16"]), external: side(&[]) };
+    assert_eq!(chosen(&rules), list(&["InternalIP 10.0.1.2", "Hostname node-1"]));
+}
