@@ -6,6 +6,7 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method as Verb, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::OnceCell;
 use tracing::instrument;
 use zeroize::Zeroizing;
 
@@ -121,8 +122,9 @@ pub(crate) struct Greeting {
     pub(crate) api: ApiVersion,
     /// The version spoken with it.
     spoken: ApiVersion,
-    /// The same for the vSAN service, in that service's own way of counting.
-    vsan: String,
+    /// The same for the vSAN service, in that service's own way of counting; asked for when it is
+    /// first called, so that nobody else depends on it.
+    vsan: OnceCell<String>,
 }
 
 impl Wire {
@@ -150,7 +152,7 @@ impl Wire {
         let spoken = negotiate(&offered);
         let this = MoRef::new("ServiceInstance", "ServiceInstance");
         let method = Method::read("RetrieveServiceContent");
-        let content: ServiceContent = self.once_as(spoken, "", method, &this, &[], None).await?;
+        let content: ServiceContent = self.once_as(spoken, method, &this, &[], None).await?;
         let about = &content.about;
         if about.api_type != "VirtualCenter" {
             return Err(Error::Esxi {
@@ -168,14 +170,7 @@ impl Wire {
             });
         }
         self.recognize(about.instance_uuid.as_deref())?;
-        let vsan = match self.get("/sdk/vsanServiceVersions.xml").await {
-            Ok(document) => {
-                service_versions(&document, "urn:vsan").ok().and_then(|v| v.into_iter().next())
-            }
-            Err(_) => None,
-        };
-        let vsan = vsan.unwrap_or_else(|| "vSAN 6.7U3".to_owned());
-        let greeting = Greeting { content, api, spoken, vsan };
+        let greeting = Greeting { content, api, spoken, vsan: OnceCell::new() };
         *self.greeting.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(greeting));
         Ok(())
     }
@@ -194,8 +189,27 @@ impl Wire {
         })
     }
 
-    /// A document that needs no session.
+    /// The version to speak with the vSAN service: the newest it offers, or the oldest there is when
+    /// it is so old that it has no list.
+    async fn vsan_version(&self) -> Result<String, Error> {
+        let greeting = self.greeting()?;
+        let ask = async || {
+            let offered = self.find("/sdk/vsanServiceVersions.xml").await?;
+            let versions = offered.and_then(|text| service_versions(&text, "urn:vsan").ok());
+            let newest = versions.and_then(|versions| versions.into_iter().next());
+            Ok(newest.unwrap_or_else(|| "vSAN 6.7U3".to_owned()))
+        };
+        greeting.vsan.get_or_try_init(ask).await.cloned()
+    }
+
+    /// A document that needs no session and is always there.
     async fn get(&self, path: &str) -> Result<Zeroizing<String>, Error> {
+        let found = self.find(path).await?;
+        found.ok_or_else(|| self.not_vcenter("it answers with HTTP status 404"))
+    }
+
+    /// A document that needs no session; `None` when there is none of this name.
+    async fn find(&self, path: &str) -> Result<Option<Zeroizing<String>>, Error> {
         let outgoing = Outgoing {
             name: path,
             verb: Verb::GET,
@@ -210,11 +224,12 @@ impl Wire {
         let mut incoming = self.http.send(outgoing).await?;
         if incoming.status() != StatusCode::OK {
             incoming.ended(Outcome::Refused);
-            return Err(self.by_status(&incoming));
+            let missing = incoming.status() == StatusCode::NOT_FOUND;
+            return if missing { Ok(None) } else { Err(self.by_status(&incoming)) };
         }
         let text = incoming.text().await?;
         incoming.ended(Outcome::Done);
-        Ok(text)
+        Ok(Some(text))
     }
 
     /// The call, its whole reply read at once. `cookie` is the session's.
@@ -226,21 +241,20 @@ impl Wire {
         cookie: Option<&SecretString>,
     ) -> Result<R, Error> {
         let greeting = self.greeting()?;
-        self.once_as(greeting.spoken, &greeting.vsan, method, this, args, cookie).await
+        self.once_as(greeting.spoken, method, this, args, cookie).await
     }
 
     #[instrument(level = "debug", name = "call", skip_all, fields(vcenter = self.name(), method = method.name))]
     async fn once_as<R: Field>(
         &self,
         spoken: ApiVersion,
-        vsan: &str,
         method: Method,
         this: &MoRef,
         args: Args<'_>,
         cookie: Option<&SecretString>,
     ) -> Result<R, Error> {
         let request = Request { method, this, args, cookie, size: Size::Whole };
-        let mut incoming = self.post(spoken, vsan, request).await?;
+        let mut incoming = self.post(spoken, request).await?;
         self.read_reply(method, &mut incoming).await
     }
 
@@ -257,7 +271,7 @@ impl Wire {
         let request = Request { method, this, args, cookie: None, size: Size::Small };
         let sent = async {
             let greeting = self.greeting()?;
-            self.post(greeting.spoken, &greeting.vsan, request).await
+            self.post(greeting.spoken, request).await
         };
         let mut incoming = sent.await.map_err(|error| (error, None))?;
         let cookie = session_cookie(incoming.headers());
@@ -303,7 +317,7 @@ impl Wire {
     ) -> Result<ReplyStream, Error> {
         let greeting = self.greeting()?;
         let request = Request { method, this, args, cookie, size: Size::Streamed };
-        let incoming = self.post(greeting.spoken, &greeting.vsan, request).await?;
+        let incoming = self.post(greeting.spoken, request).await?;
         let trail = Trail::of(self.name(), method.name);
         let mut reply = ReplyStream { incoming, stream: Stream::new(), trail };
         match reply.next(open_response).await? {
@@ -315,17 +329,12 @@ impl Wire {
         }
     }
 
-    async fn post(
-        &self,
-        spoken: ApiVersion,
-        vsan: &str,
-        request: Request<'_>,
-    ) -> Result<Incoming, Error> {
+    async fn post(&self, spoken: ApiVersion, request: Request<'_>) -> Result<Incoming, Error> {
         let Request { method, this, args, cookie, size } = request;
         let service = method.service;
         let action = match service {
             Service::Vim => format!("{}/{spoken}", service.namespace()),
-            Service::Vsan => format!("{}/{vsan}", service.namespace()),
+            Service::Vsan => format!("{}/{}", service.namespace(), self.vsan_version().await?),
             Service::Pbm => format!("{}/2.0", service.namespace()),
         };
         let secret = cookie.map(ExposeSecret::expose_secret);

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
-use common::{client_of, everything, watching};
+use common::{client_of, everything, until, watching};
 use testkit::{Fault, Inventory, Vcenter, VcenterUser};
 use tracing_subscriber::fmt::MakeWriter;
+use vsphere::inventory::{Event, Object};
 use vsphere::vm::VmChange;
 use vsphere::{Client, Credentials};
 
@@ -65,7 +66,7 @@ async fn nothing_secret_is_ever_shown() {
     }
     let client = client_of(&vcenter).connect().await.unwrap();
     show(&client);
-    let (watch, inventory, _events) = watching(&client, everything()).await;
+    let (watch, inventory, mut events) = watching(&client, everything()).await;
     show(&watch);
     client.tags(Duration::ZERO).categories().await.unwrap();
     show(&client);
@@ -78,8 +79,26 @@ async fn nothing_secret_is_ever_shown() {
         .collect();
     assert_eq!(session_ids.len(), 2, "one of each side: {open}");
     let vm = inventory.view().vms()[0].reference.clone();
-    let change = VmChange::default().option("guestinfo.userdata", USERDATA);
-    client.reconfigure(&vm, &change).await.unwrap().wait(Duration::from_secs(20)).await.unwrap();
+    for (key, marker) in [("guestinfo.userdata", "first"), ("GuestInfo.VendorData", "second")] {
+        let change = VmChange::default().option(key, USERDATA).option("marker", marker);
+        show(&change);
+        let task = client.reconfigure(&vm, &change).await.unwrap();
+        show(&task);
+        task.wait(Duration::from_mins(1)).await.unwrap();
+        let is_set = |object: &Object| {
+            let options = object.as_vm().and_then(|vm| vm.extra_config.as_ref());
+            let text = |key: &str| options?.get(key)?.to_text();
+            text("marker").as_deref() == Some(marker) && text(key).as_deref() == Some(USERDATA)
+        };
+        let event = until(
+            &mut events,
+            |event| matches!(event, Event::Changed { after, .. } if is_set(after)),
+        )
+        .await;
+        show(&event);
+        show(&*inventory.view());
+        show(&inventory);
+    }
     client.sessions().await.unwrap();
 
     let wrong = client_of(&vcenter).credentials(Credentials::new(vcenter.user(), WRONG));
@@ -111,6 +130,10 @@ async fn nothing_secret_is_ever_shown() {
     assert!(shown.contains("<password>***</password>"), "bodies are logged, redacted");
     assert!(shown.contains("<WaitForUpdatesExResponse"), "also those read as they arrive");
     assert!(shown.contains("traced-category"), "also those of REST");
+    assert!(
+        shown.contains("GuestInfo.VendorData") && shown.contains("second"),
+        "options are shown"
+    );
     let basic = |password: &str| {
         base64::engine::general_purpose::STANDARD.encode(format!("{}:{password}", vcenter.user()))
     };

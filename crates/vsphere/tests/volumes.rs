@@ -222,3 +222,31 @@ async fn a_volume_task_that_fails_says_why_and_a_running_one_is_taken_up_again()
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_version_of_the_volume_service_is_guessed_only_where_it_has_no_list() {
+    let list = "GET /sdk/vsanServiceVersions.xml";
+    let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
+    vcenter.fault(Fault::on(list).status(503)).await;
+    let client = connected(&vcenter).await;
+    client.collect(&Selection::new().vms(&[Vm::IDENTITY])).await.expect("others do not need it");
+    let error = client.query_volumes(&QueryFilter::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{}", error.story());
+    assert_eq!(
+        vcenter.calls().await.of("CnsQueryVolume"),
+        0,
+        "nothing is asked in a wrong version"
+    );
+
+    vcenter.clear_faults().await;
+    client.query_volumes(&QueryFilter::default()).await.expect("it is asked again");
+    let calls = vcenter.calls().await;
+    let asked = calls.of(list);
+    assert!(asked > 1 && calls.of("CnsQueryVolume") == 1, "{asked}");
+    client.query_volumes(&QueryFilter::default()).await.unwrap();
+    assert_eq!(vcenter.calls().await.of(list), asked, "once is enough");
+
+    vcenter.fault(Fault::on(list).status(404)).await;
+    let client = connected(&vcenter).await;
+    client.query_volumes(&QueryFilter::default()).await.expect("the oldest version does");
+}

@@ -1,14 +1,16 @@
 //! What the objects of an inventory are made of.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 
 use super::model::PowerState;
 use crate::moref::MoRef;
-use crate::soap::codec::{Decode, data};
+use crate::soap::codec::{Decode, coded, data};
 use crate::soap::reader::{Reader, Start};
 use crate::soap::{Value, XmlError};
+use crate::transport::redact::is_guest_variable;
 
 /// The advanced options of a machine.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -35,13 +37,29 @@ impl Decode for ExtraConfig {
     }
 }
 
-data! {
-    /// An advanced option.
-    pub struct OptionValue {
-        /// Its name.
-        key: Box<str> = "key",
-        /// Its value.
-        value: Value = "value",
+/// An advanced option. The value of a guest variable (`guestinfo.*`) is not shown by `Debug`:
+/// cloud-init puts passwords there.
+#[derive(Clone, PartialEq)]
+pub struct OptionValue {
+    /// Its name.
+    pub key: Box<str>,
+    /// Its value.
+    pub value: Value,
+}
+
+coded! { OptionValue { key: Box<str> = "key", value: Value = "value", } }
+
+impl fmt::Debug for OptionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value } = self;
+        let mut shown = f.debug_struct("OptionValue");
+        shown.field("key", key);
+        if is_guest_variable(key) {
+            shown.field("value", &format_args!("***"));
+        } else {
+            shown.field("value", value);
+        }
+        shown.finish()
     }
 }
 

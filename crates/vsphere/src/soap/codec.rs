@@ -246,6 +246,14 @@ macro_rules! data {
             $($(#[$field_meta])* pub $field: $type,)*
         }
 
+        $crate::soap::codec::coded! { $name $(xsi $xsi)? { $($field: $type = $wire,)* } }
+    };
+}
+pub(crate) use data;
+
+/// What `data!` does for a type that is declared elsewhere, because it is not shown as others are.
+macro_rules! coded {
+    ($name:ident $(xsi $xsi:literal)? { $($field:ident: $type:ty = $wire:literal,)* }) => {
         impl $crate::soap::codec::Decode for $name {
             fn decode(
                 _: &$crate::soap::reader::Start<'_>,
@@ -274,7 +282,7 @@ macro_rules! data {
         }
     };
 }
-pub(crate) use data;
+pub(crate) use coded;
 
 /// Declares an enumeration of the wire. A value this release does not know is kept in `Other`, so
 /// that a newer vCenter never breaks a reply.

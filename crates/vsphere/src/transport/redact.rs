@@ -21,8 +21,8 @@ pub(crate) fn redacted(body: &str) -> String {
         rest = &rest[close..];
         let end = rest.find('<').unwrap_or(rest.len());
         let text = &rest[..end];
-        if tag == "key" && (text.starts_with("guestinfo.") || is_plain_key(text)) {
-            guest_variable = text.starts_with("guestinfo.");
+        if tag == "key" && (is_guest_variable(text) || is_plain_key(text)) {
+            guest_variable = is_guest_variable(text);
             continue;
         }
         if !text.is_empty() && (SECRET.contains(&tag) || (guest_variable && tag == "value")) {
@@ -40,6 +40,13 @@ pub(crate) fn redacted(body: &str) -> String {
         out.push_str(rest);
     }
     cut(out)
+}
+
+/// Whether an option of a machine is one of its guest variables. Like ESXi, it does not care for the
+/// key's case.
+pub(crate) fn is_guest_variable(key: &str) -> bool {
+    let prefix = "guestinfo.";
+    key.trim_start().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 /// `text`, not longer than a log can take.
@@ -89,6 +96,10 @@ mod tests {
                 && shown.contains("guestinfo.userdata"),
             "{shown}"
         );
+        for key in ["GuestInfo.UserData", "GUESTINFO.x", " guestinfo.x"] {
+            let shown = redacted(&body.replace("guestinfo.userdata", key));
+            assert!(!shown.contains("cGFzc3dvcmQ=") && shown.contains("TRUE"), "{shown}");
+        }
     }
 
     #[test]
