@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_of_the_upstream_controller_is_read() {
+    fn every_form_of_user_and_password_of_the_upstream_controller_is_read() {
         let expected = Credentials::new("u", "p");
         for (what, content) in [
             ("by address", data(&[("vc.test.username", "u"), ("vc.test.password", "p\n")])),

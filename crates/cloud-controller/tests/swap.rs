@@ -4,11 +4,16 @@
 
 mod common;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::*;
-use k8s_openapi::api::core::v1::Node as KubeNode;
+use k8s_openapi::{
+    api::core::v1::Node as KubeNode, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
+};
 use testkit::{CloudController, ControlPlane, Inventory, Nic, Node, Process, Vm};
 
 fn nic(network: &str, addresses: &[&str]) -> Nic {
@@ -121,6 +126,21 @@ fn go(stage: &Stage) -> Process {
 }
 
 const OURS: &str = "vsphere-cloud-controller-manager/0";
+const THEIRS: &str = "vsphere-cloud-controller-manager/v";
+
+/// What a controller wrote to nodes, by its user agent. Its writes to the marker must be among what is
+/// on record, or nobody could tell that there were no others.
+fn writes_beside_the_marker(stage: &Stage, agent: &str) -> Vec<String> {
+    let writes = stage.node_writes(agent).into_iter();
+    let (own, others): (Vec<_>, Vec<_>) = writes.partition(|write| write.contains("/marker"));
+    if own.is_empty() {
+        let audit = stage.plane.audit();
+        let nodes = audit.iter().filter(|r| r["objectRef"]["resource"] == "nodes");
+        let agents: BTreeSet<String> = nodes.map(|r| r["userAgent"].to_string()).collect();
+        panic!("no write by {agent}, but by {agents:?}");
+    }
+    others
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_same() {
@@ -136,8 +156,7 @@ async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_
     stage.vcenter.add_vms("DC0", [marker.clone()]).await;
     stage.add_nodes(&[marker]).await;
     stage.initialised("marker", &ours).await;
-    let writes: Vec<String> =
-        stage.node_writes(OURS).into_iter().filter(|write| !write.contains("marker")).collect();
+    let writes = writes_beside_the_marker(&stage, OURS);
     let mut changed = Vec::new();
     for node in &before {
         let after = stage.node(node.metadata.name.as_deref().unwrap()).await;
@@ -167,6 +186,13 @@ async fn add_again(stage: &Stage, node: Node, name: &str) {
     stage.nodes.add(node).await;
 }
 
+/// What cloud controllers wrote and when: both go by the same name.
+fn managed(node: &KubeNode) -> Vec<ManagedFieldsEntry> {
+    let mut all = node.metadata.managed_fields.clone().unwrap_or_default();
+    all.retain(|e| e.manager.as_deref() == Some("vsphere-cloud-controller-manager"));
+    all
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
     let (stage, all) = stage().await;
@@ -193,5 +219,14 @@ async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
         let after = stage.node(&name).await;
         assert_eq!(shown(&after), shown(&node), "{name}");
         assert_eq!(after.spec, node.spec, "{name}");
+        assert_eq!(after.metadata.annotations, node.metadata.annotations, "{name}");
+        assert!(record(&after).is_some(), "{name}");
+        assert_eq!(managed(&after), managed(&node), "{name}");
+        assert!(!managed(&after).is_empty(), "{name}");
     }
+    // It sends the addresses of a node of two families anew in every round, whoever wrote them: that the
+    // API server found no difference stands in the managed fields.
+    let mut writes = writes_beside_the_marker(&stage, THEIRS);
+    writes.retain(|write| !(write.starts_with("\"patch\"") && write.ends_with("/status\"")));
+    assert_eq!(writes, Vec::<String>::new());
 }
