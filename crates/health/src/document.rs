@@ -67,8 +67,8 @@ pub fn page(definition: &Definition) -> String {
     ];
     if definition.fixable {
         parts.push(
-            "VDO can repair this: `spec.remediation` of the VDOConfig decides whether it does, and\n\
-             `vdoctl fix` does it on request.\n"
+            "`spec.remediation` of the VDOConfig decides whether VDO repairs this by itself, proposes the\n\
+             repair, or leaves it to you.\n"
                 .to_owned(),
         );
     }

@@ -200,7 +200,9 @@ fn steps(code: &str, spelled: &[(String, Vec<String>)], more: usize) -> Vec<Stri
         all.extend(variants.into_iter().map(|step| shortened(step.clone())));
     }
     if more > 0 && repeated {
-        all.push(format!("Likewise for {more} more; vdoctl findings {code}   lists them all"));
+        all.push(format!(
+            "Likewise for {more} more; vdoctl doctor --only {code} --each   names them all"
+        ));
     }
     all.truncate(16);
     all

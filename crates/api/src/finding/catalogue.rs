@@ -236,7 +236,7 @@ catalogue! {
         severity: Error,
         seen: "{driver}: {reason}",
         why: "What runs keeps running, but VDO cannot choose a release by itself, and nobody has tested this combination.",
-        remedy: ["vdoctl releases {driver}   says for each release why not", "Upgrade what stands in the way, or name a release in version to take it anyway"],
+        remedy: ["vdoctl plan --all   says for each release why not", "Upgrade what stands in the way, or name a release in version to take it anyway"],
     }
     KUBERNETES_UNKNOWN = "VDO-1111" {
         title: "Kubernetes is newer than the catalog knows",

@@ -93,7 +93,7 @@ fn one_fault_of_many_nodes_is_one_finding_with_steps_for_the_first() {
     assert!(finding.seen.as_ref().unwrap().ends_with("and 2 more"));
     let off: Vec<_> = finding.remedy.iter().filter(|step| step.contains("vm.power -off")).collect();
     assert_eq!(off.len(), 3, "{:#?}", finding.remedy);
-    assert!(finding.remedy.last().unwrap().contains("vdoctl findings VDO-1203"));
+    assert!(finding.remedy.last().unwrap().contains("vdoctl doctor --only VDO-1203 --each"));
 }
 
 #[test]

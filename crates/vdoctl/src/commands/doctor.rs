@@ -36,6 +36,9 @@ pub(crate) struct Doctor {
     /// Also what is merely good to know.
     #[arg(long)]
     all: bool,
+    /// Name every object of a finding, however many there are.
+    #[arg(long)]
+    each: bool,
     #[command(flatten)]
     door: Door,
     /// Do not look at the cluster: only at the vCenter.
@@ -56,6 +59,9 @@ impl Doctor {
             screen.print(&super::formatted(form, &json!({"findings": found}))?)?;
         } else {
             screen.print(&self.shown(&found, screen.width))?;
+            if self.each {
+                screen.print(&each(&examination, &found, screen.width))?;
+            }
         }
         if found.iter().any(|finding| finding.severity >= Severity::Error) {
             return Err(Failure::Verdict { exit: Exit::Degraded });
@@ -105,6 +111,27 @@ impl Doctor {
         }
         text
     }
+}
+
+/// Every object of every finding, with what was seen of it.
+fn each(examination: &Examination, found: &[Finding], width: usize) -> String {
+    let report = examination.report();
+    let mut codes: Vec<&str> = found.iter().map(|finding| finding.code.as_str()).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    let mut text = String::new();
+    for code in codes {
+        let page = report.page(code, 0, usize::MAX);
+        text.extend(["\n", code, "  ", &count(page.total, "object"), "\n"]);
+        for entry in page.entries {
+            text.push_str(&wrap(
+                "  ",
+                &format!("{} {}: {}", entry.subject.kind, entry.subject.name, entry.seen),
+                width,
+            ));
+        }
+    }
+    text
 }
 
 /// Everything the checks look at.

@@ -13,7 +13,7 @@ catalogue! {
         severity: Info,
         seen: "{count} more, less important than those shown",
         why: "The status of an object has a limited size.",
-        remedy: ["vdoctl findings   lists all of them"],
+        remedy: ["vdoctl doctor --all   lists all of them"],
     }
     RIGHTS_MISSING = "VDO-1803" {
         title: "VDO lacks rights in this cluster",

@@ -217,7 +217,7 @@ catalogue! {
         seen: "{datastore}: {count} disks, for example {names}",
         why: "They take space and count towards the limit of 10,000. They stay when making a volume timed out, and when a PersistentVolume with the policy Retain is deleted: some may hold data you want.",
         remedy: [
-            "govc disk.ls -l -ds {datastore}   shows them; vdoctl findings VDO-1524 lists all",
+            "govc disk.ls -l -ds {datastore}   shows them; vdoctl doctor --only VDO-1524 --each   names all that are known",
             "govc disk.rm -ds {datastore} ID   deletes one, with its data",
         ],
     }
