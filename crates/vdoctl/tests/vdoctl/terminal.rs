@@ -24,6 +24,8 @@ pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
     shown: Arc<Mutex<String>>,
+    /// Who reads the screen; ends once the program is gone and everything it showed is read.
+    reader: thread::JoinHandle<()>,
     /// How much of it was read.
     read: usize,
 }
@@ -52,14 +54,13 @@ impl Terminal {
         let mut screen = keyboard.try_clone().unwrap();
         let shown = Arc::new(Mutex::new(String::new()));
         let writer = Arc::clone(&shown);
-        // Ends when the last one who holds the other side is gone.
-        thread::spawn(move || {
+        let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = screen.read(&mut buffer) {
                 writer.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
-        Self { child, keyboard, shown, read: 0 }
+        Self { child, keyboard, shown, reader, read: 0 }
     }
 
     /// Everything shown so far.
@@ -90,7 +91,10 @@ impl Terminal {
     pub(crate) async fn ends(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + PATIENCE;
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            // What it showed last may still be on its way when it is gone.
+            if let Some(status) = self.child.try_wait().unwrap()
+                && self.reader.is_finished()
+            {
                 return (status, self.shown());
             }
             assert!(Instant::now() < end, "it does not end:\n{}", self.shown());
