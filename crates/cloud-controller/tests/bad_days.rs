@@ -142,7 +142,7 @@ async fn a_configuration_that_cannot_be_used_ends_the_start_with_its_reason() {
         ("lables: {zone: z}", "did you mean `labels`?"),
     ] {
         let ccm = stage.controller(more, &[]);
-        let ended = ccm.wait(Duration::from_secs(30)).await;
+        let ended = ccm.wait(Duration::from_mins(1)).await;
         assert_eq!(ended.and_then(|e| e.code()), Some(1), "{}", ccm.tail());
         assert!(ccm.log().contains(why), "{}", ccm.tail());
     }
@@ -159,7 +159,7 @@ async fn of_two_instances_one_works_and_the_other_takes_over_at_once() {
     let second = stage.controller_named("second", &configuration, &[], &[]);
     until_logged(&second, "starting").await;
     first.signal(rustix::process::Signal::TERM);
-    let ended = first.wait(Duration::from_secs(30)).await.unwrap();
+    let ended = first.wait(Duration::from_mins(1)).await.unwrap();
     assert!(ended.success(), "{}", first.tail());
     stage.add_nodes(&all[1..]).await;
     stage.initialised("node-2", &second).await;

@@ -224,7 +224,7 @@ async fn allow(client: &Client) {
     let rendered = manifest::render(release, &profile).unwrap();
     for object in rendered.objects.iter().filter(|object| object.stage() == When::Access) {
         // Namespaces come a moment after the API server.
-        eventually("an account or a role is created", 30, async || apply(client, object).await)
+        eventually("an account or a role is created", 60, async || apply(client, object).await)
             .await;
     }
 }
