@@ -158,15 +158,3 @@ fn cut(mut text: String) -> String {
     }
     text
 }
-
-/// An error and everything behind it, in one line.
-pub fn story(error: &dyn std::error::Error) -> String {
-    let mut story = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        story.push_str(": ");
-        story.push_str(&source.to_string());
-        next = source.source();
-    }
-    story
-}

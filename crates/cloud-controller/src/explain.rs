@@ -1,9 +1,9 @@
 //! `--explain-node`: what the controller makes of a node, and why, in words.
 
+use runtime::story::story;
 use std::fmt::Write as _;
 
 use crate::{
-    events::story,
     fleet::Fleet,
     identity::{self, Match},
     initialise, instance_type,

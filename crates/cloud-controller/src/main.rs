@@ -4,13 +4,11 @@ mod process;
 
 use std::{io::Write as _, process::ExitCode};
 
-use cloud_controller::{
-    events::story,
-    settings::{Settings, SettingsError},
-};
+use cloud_controller::settings::{Settings, SettingsError};
 use runtime::{
     build::BuildInfo,
     process::exit_on_panic,
+    story::story,
     telemetry::{Format, Logs},
 };
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::Write as _, path::PathBuf, time::Duration};
 use cloud_controller::{
     configuration::{Configuration, ConfigurationError},
     controller::{Controller, Options},
-    events::{Events, story},
+    events::Events,
     explain,
     fleet::{Crew, Fleet},
     member::{Common, Signal},
@@ -21,6 +21,7 @@ use runtime::{
     lease::{self, Contender, Leadership, Terms},
     process::shutdown_on_signal,
     server::{self, Server, Shown},
+    story::story,
     tasks::Tasks,
     telemetry::Logs,
 };

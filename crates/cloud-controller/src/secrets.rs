@@ -1,5 +1,6 @@
 //! Credentials as they change: in a Secret, in files, or in the configuration itself.
 
+use runtime::story::story;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use driver_config::credentials::{Credentials as Read, CredentialsError, SecretData};
@@ -130,10 +131,6 @@ fn from_directory(path: &Path, server: &str) -> Result<Credentials, Unusable> {
         }
     }
     from_data(&data, server)
-}
-
-fn story(error: &dyn std::error::Error) -> String {
-    crate::events::story(error)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 mod kept;
 pub(crate) mod matrix;
 
+use runtime::story::story;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{CompatibilityConfig, CompatibilityConfigStatus};
@@ -397,15 +398,7 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
              ConfigMap and name that in spec.bundle"
         ));
     }
-    let said = |error: reqwest::Error| {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            text.extend([": ", &error.to_string()]);
-            cause = error.source();
-        }
-        text
-    };
+    let said = |error: reqwest::Error| story(&error);
     let mut answer =
         reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(said)?;
     let mut intake = Intake::expecting(answer.content_length()).map_err(|e| e.to_string())?;

@@ -10,7 +10,7 @@ use kube::{
     api::ListParams,
     runtime::events::{Recorder, Reporter},
 };
-use runtime::{backoff::Backoff, build::BuildInfo, checks::Check, tasks::Tasks};
+use runtime::{backoff::Backoff, build::BuildInfo, checks::Check, story::story, tasks::Tasks};
 use snafu::{ResultExt, Snafu};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -132,7 +132,7 @@ impl Engine {
                     pause
                 }
                 Err(error) => {
-                    let text = full_text(&error);
+                    let text = story(&error);
                     tracing::error!(error = text, "a round was not finished");
                     working.fail(text);
                     backoff.failed(())
@@ -182,8 +182,7 @@ impl Engine {
             self.mending.mend(client, &self.recorder, &facts, vcenters).await;
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
-        let refusal =
-            |error: &act::Error| Refusal { text: full_text(error), firm: error.is_firm() };
+        let refusal = |error: &act::Error| Refusal { text: story(error), firm: error.is_firm() };
         self.refused = done.failed.iter().map(|(driver, e)| (*driver, refusal(e))).collect();
         if let Some((driver, error)) = done.failed.into_iter().next() {
             return Err(error).context(ActSnafu { driver });
@@ -210,17 +209,6 @@ fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {
         format!("{name}: {} {next}", driver.driver)
     });
     drivers.collect()
-}
-
-fn full_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// What stays the same while the process runs.

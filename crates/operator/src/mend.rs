@@ -1,6 +1,7 @@
 //! Carries out the repairs that `spec.remediation` allows. None of them can lose data, each is told by
 //! an event, and one that failed is not tried again at once.
 
+use runtime::story::story;
 use std::{collections::BTreeMap, time::Duration};
 
 use health::repair::{Proposal, Repair};
@@ -174,13 +175,7 @@ fn told(proposal: &Proposal, error: Option<&Error>) -> Event {
             format!("{}: {}{}", proposal.code, proposal.says, then.collect::<String>())
         }
         Some(error) => {
-            let mut text = error.to_string();
-            let mut cause = std::error::Error::source(error);
-            while let Some(error) = cause {
-                text = format!("{text}: {error}");
-                cause = error.source();
-            }
-            format!("{}: {}: {text}", proposal.code, proposal.says)
+            format!("{}: {}: {}", proposal.code, proposal.says, story(error))
         }
     };
     Event {

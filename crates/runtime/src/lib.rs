@@ -11,7 +11,8 @@
 //!    │     └── metrics   the registry
 //!    ├── kubernetes  the one way to make a Kubernetes client
 //!    ├── lease       leader election: compare-and-swap, monotonic expiry, a token every writer holds
-//!    └── backoff     per-object delays that grow, with jitter
+//!    ├── backoff     per-object delays that grow, with jitter
+//!    └── story       an error and its causes, in one line
 //! ```
 //!
 //! Nothing here knows vSphere.
@@ -24,5 +25,6 @@ pub mod lease;
 pub mod metrics;
 pub mod process;
 pub mod server;
+pub mod story;
 pub mod tasks;
 pub mod telemetry;

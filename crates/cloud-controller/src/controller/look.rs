@@ -1,5 +1,6 @@
 //! One look at one node.
 
+use runtime::story::story;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 use super::{Next, Shared};
 use crate::{
     absence,
-    events::{Source, Weight, story},
+    events::{Source, Weight},
     identity::{self, Match},
     initialise::{self, NotYet},
     lifecycle::{Action, Policy, Proof, Standing},

@@ -1,5 +1,6 @@
 //! What a vCenter shows whoever knocks: its certificate and its clock. No login, no password.
 
+use runtime::story::story;
 use std::time::Duration;
 
 use health::facts::{Known, Tls};
@@ -30,7 +31,7 @@ pub async fn look(address: &str) -> Doorstep {
     match knock(address).await {
         Ok(seen) => seen,
         Err(error) => {
-            let reason = full_text(&error);
+            let reason = story(&error);
             Doorstep { tls: Known::unknown(&reason), clock_ahead: Known::unknown(&reason) }
         }
     }
@@ -75,15 +76,4 @@ fn read(der: &[u8]) -> Option<Tls> {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
     let bytes: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
     Some(Tls { distrusted: None, expires, outdated, thumbprint: bytes.join(":") })
-}
-
-fn full_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
