@@ -1,7 +1,10 @@
 //! The facts as the operator keeps them: gathered whole at first, then changed where something changed.
 
+mod changes;
+mod now;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -9,32 +12,27 @@ use api::{
     Finding, Severity,
     finding::{NAMED_OBJECTS, codes},
 };
-use catalog::Driver as Which;
 use health::{
     Examination, Report, Touched, VmRef,
-    facts::{
-        Claim, ClusterId, Drivers, Facts, Known, Network, Node, Storage, StorageClass, Vcenter,
-        Volume,
-    },
+    facts::{Claim, Drivers, Facts, Known, Node, Volume},
     repair::{self, Proposal},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use vsphere::{BiosUuid, inventory as seen};
 
+pub(super) use self::changes::Concern;
+use self::{
+    changes::{change_machines, change_nodes, change_volumes, repaired_machine},
+    now::{drivers, frame, pending_claims, same_releases, volumes_now},
+};
 use super::{
     audit::{Audit, Question},
-    cluster,
-    inventory::{self, id},
+    inventory::id,
     nodes, once,
-    vcenter::Described,
-    volumes::{self, Attachments},
-    wanted::{acknowledged, wanted},
-    workloads::{self, Around, Part},
 };
 use crate::{
     facts::{self, VcenterState},
-    mend, names,
+    names,
     observe::Stores,
     vcenters::{Touches, Vcenters},
 };
@@ -365,356 +363,6 @@ fn is_pending(facts: &facts::Facts, vcenters: &Vcenters) -> bool {
         let verified = matches!(vcenter.state, VcenterState::Verified { .. });
         verified && vcenters.known(&key(facts, name)).is_some_and(|known| known.audit.is_none())
     })
-}
-
-/// Everything that does not change one by one.
-fn frame(
-    facts: &facts::Facts,
-    stores: &Stores,
-    vcenters: &Vcenters,
-    audits: &BTreeMap<String, Arc<Audit>>,
-) -> Facts {
-    let platform = facts.cluster.platform;
-    let mut frame =
-        Facts { wanted: wanted(&facts.config.spec, platform.kubelet_path()), ..Facts::default() };
-    frame.cluster.platform = cluster::platform(platform);
-    frame.cluster.version = cluster::version(&facts.cluster.version_text);
-    frame.cluster.kubelet_path = platform.kubelet_path().to_owned().into();
-    frame.cluster.webhooks = Vec::new().into();
-    frame.cluster.access = stores.rights();
-    frame.cluster.network = Network::default().into();
-    frame.operator.acknowledged = acknowledged(&facts.config.spec);
-    frame.storage = Storage {
-        classes: stores.classes.read(|all| all.values().cloned().collect::<Vec<StorageClass>>()),
-        cluster_id: ClusterId {
-            configured: facts
-                .records
-                .csi
-                .cluster_id
-                .clone()
-                .filter(|_| !facts.records.csi.cluster_id_kept_by_driver),
-            generated: facts
-                .records
-                .csi
-                .cluster_id
-                .clone()
-                .filter(|_| facts.records.csi.cluster_id_kept_by_driver),
-            ..ClusterId::default()
-        },
-        list_threshold: list_threshold(facts),
-        ..Storage::default()
-    };
-    once::compare_volumes(&mut frame.storage, &plain(audits));
-    for (name, vcenter) in &facts.vcenters {
-        let seen = vcenter_now(facts, name, vcenter, vcenters, audits.get(name));
-        frame.vcenters.insert(name.clone(), seen);
-    }
-    frame
-}
-
-fn list_threshold(facts: &facts::Facts) -> u32 {
-    let tuning = facts.config.spec.storage_provider.as_ref().and_then(|s| s.tuning.as_ref());
-    let wished = tuning.and_then(|tuning| tuning.list_volume_threshold);
-    wished.and_then(|number| u32::try_from(number).ok()).unwrap_or(LIST_THRESHOLD)
-}
-
-/// A vCenter without its machines.
-fn vcenter_now(
-    facts: &facts::Facts,
-    name: &str,
-    vcenter: &facts::Vcenter,
-    vcenters: &Vcenters,
-    audit: Option<&Arc<Audit>>,
-) -> Vcenter {
-    let known = vcenters.known(&key(facts, name));
-    let wanted = vcenters.wanted(&key(facts, name));
-    let listed = vcenter.spec.datacenter_names();
-    let mut described = Described {
-        name: name.to_owned(),
-        address: vcenter.spec.vc_ip.0.clone(),
-        secret: format!("{}/{}", names::KUBE_SYSTEM, vcenter.spec.credentials.0),
-        user: wanted.map(|wanted| wanted.credential.username.clone()).unwrap_or_default(),
-        datacenters: listed.iter().map(|name| (*name).to_owned()).collect(),
-        since: vcenter.since,
-    };
-    if let Some(error) = known.as_ref().and_then(|known| known.error.as_ref()) {
-        return described.failed(error);
-    }
-    let connected = known.and_then(|known| known.client.zip(known.inventory));
-    let Some((client, inventory)) = connected else {
-        let reason = match &vcenter.state {
-            VcenterState::Failed { message, .. } => message.clone(),
-            _ => "it is being connected to".to_owned(),
-        };
-        return described.untried(&reason);
-    };
-    let tree = inventory.view();
-    described.datacenters = inventory::datacenter_names(&tree, &listed);
-    described.since = Timestamp::UNIX_EPOCH;
-    let inventory = inventory::inventory(&tree, |_| false);
-    described.connected(&client, inventory.into(), audit.map(AsRef::as_ref))
-}
-
-fn drivers(facts: &facts::Facts, stores: &Stores) -> Drivers {
-    let mut parts: Vec<Part> =
-        stores.daemon_sets.state().iter().filter_map(|set| Part::of_daemon_set(set)).collect();
-    parts.extend(stores.deployments.state().iter().filter_map(|one| Part::of_deployment(one)));
-    parts.sort_by(|a, b| a.id.cmp(&b.id));
-    let pods = stores.pods.state();
-    let warnings = stores.warnings.read(|all| all.values().cloned().collect::<Vec<_>>());
-    let warnings = warnings.get().cloned().unwrap_or_default();
-    let changing = |which: Which| {
-        let record = facts.record(which);
-        let since = record.since.map(|since| facts.now.duration_since(since));
-        record.version.is_some() && !record.healthy && since.is_some_and(|age| age < facts.patience)
-    };
-    let around = Around { now: facts.now, pods: &pods, warnings: &warnings, changing: &changing };
-    Drivers {
-        cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),
-        storage: Known::Known(workloads::driver(Which::Csi, &parts, &around)),
-        // Whose drivers there are beside VDO's is decided, and said, elsewhere.
-        others: Vec::new(),
-    }
-}
-
-fn same_releases(before: &Drivers, after: &Drivers) -> bool {
-    let releases = |drivers: &Drivers| {
-        [&drivers.cloud, &drivers.storage].map(|known| {
-            let driver = known.get().and_then(Option::as_ref);
-            driver.map(|driver| (driver.version, driver.namespace.clone(), driver.upstream))
-        })
-    };
-    releases(before) == releases(after)
-}
-
-fn pending_claims(stores: &Stores) -> Vec<Claim> {
-    let classes = stores.classes.read(|all| all.keys().cloned().collect::<BTreeSet<String>>());
-    let ours = classes.get().cloned().unwrap_or_default();
-    let claims = stores.claims.read(|claims| {
-        let waiting = claims.values().filter(|claim| ours.contains(&claim.class));
-        waiting.cloned().collect::<Vec<_>>()
-    });
-    let mut claims = claims.get().cloned().unwrap_or_default();
-    for claim in &mut claims {
-        claim.message = stores
-            .claim_warnings
-            .read(|warnings| {
-                let mut own = warnings.values().filter(|warning| warning.object == claim.name);
-                own.next_back().map(|warning| warning.event.message.clone()).unwrap_or_default()
-            })
-            .get()
-            .cloned()
-            .unwrap_or_default();
-    }
-    claims
-}
-
-fn volumes_now(stores: &Stores) -> VolumesNow {
-    let attachments = stores.attachments.state();
-    let attachments = Attachments::of(attachments.iter().map(AsRef::as_ref));
-    match stores.volumes.read(|all| volumes::joined(all, attachments)) {
-        Known::Known((volumes, attachments)) => (volumes.into(), attachments.into()),
-        Known::Unknown { reason } => (Known::unknown(&reason), Known::unknown(&reason)),
-    }
-}
-
-/// Which machines of a vCenter are of interest: those of nodes, those that look like one, those that
-/// hold volumes of this cluster.
-pub(super) struct Concern {
-    uuids: HashSet<BiosUuid>,
-    names: HashSet<String>,
-    handles: HashSet<String>,
-}
-
-impl Concern {
-    pub(super) fn of(facts: &Facts) -> Self {
-        let nodes = facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values);
-        let mut concern =
-            Self { uuids: HashSet::new(), names: HashSet::new(), handles: HashSet::new() };
-        for node in nodes {
-            concern.names.insert(node.name.to_ascii_lowercase());
-            concern.uuids.extend(uuids(node));
-        }
-        let volumes = facts.storage.volumes.get().into_iter().flat_map(BTreeMap::keys);
-        concern.handles.extend(volumes.cloned());
-        concern
-    }
-
-    pub(super) fn is_node(&self, vm: &seen::Vm) -> bool {
-        vm.bios_uuid.is_some_and(|uuid| self.uuids.contains(&uuid))
-    }
-
-    pub(super) fn is_of_interest(&self, vm: &seen::Vm) -> bool {
-        let named = || {
-            let name = vm.host_name.as_deref().unwrap_or_default().to_ascii_lowercase();
-            self.names.contains(&name)
-        };
-        let holds = || {
-            let disks = vm.devices.iter().flatten().filter_map(|device| match &device.detail {
-                seen::DeviceDetail::Disk(disk) => disk.volume_id.as_deref(),
-                _ => None,
-            });
-            disks.into_iter().any(|volume| self.handles.contains(volume))
-        };
-        self.is_node(vm) || named() || holds()
-    }
-}
-
-/// The uuids the machine of a node may have, in either byte order.
-fn uuids(node: &Node) -> impl Iterator<Item = BiosUuid> {
-    let provided = node.provider_id.as_deref().and_then(|id| id.strip_prefix("vsphere://"));
-    let own = [provided, Some(node.system_uuid.as_str())].into_iter().flatten();
-    let own: Vec<BiosUuid> = own.filter_map(|text| text.parse().ok()).collect();
-    own.into_iter().flat_map(|uuid: BiosUuid| [uuid, uuid.swapped()])
-}
-
-/// A machine, with what VDO knows of a setting that waits for a power cycle.
-fn repaired_machine(
-    repaired: &BTreeMap<String, Timestamp>,
-    vcenter: &str,
-    tree: &seen::Tree,
-    vm: &seen::Vm,
-) -> health::facts::Vm {
-    let mut machine = inventory::machine(tree, vm);
-    let set = repaired.get(&mend::key(vcenter, &vm.reference.id));
-    if let (Some(set), Some(booted)) = (set, vm.boot_time)
-        && machine.disk_uuid_set
-        && booted < *set
-    {
-        machine.disk_uuid = false.into();
-    }
-    machine
-}
-
-/// Takes in nodes that changed, and names the machines that may now be of interest.
-fn change_nodes(
-    examination: &mut Examination,
-    now: Timestamp,
-    mut nodes: BTreeMap<String, Node>,
-    facts: &facts::Facts,
-    vcenters: &Vcenters,
-    machines: &mut BTreeSet<VmRef>,
-) -> bool {
-    let empty = BTreeMap::new();
-    let before = examination.facts().cluster.nodes.get().unwrap_or(&empty);
-    let gone = before.keys().filter(|name| !nodes.contains_key(*name));
-    let other = nodes.iter().filter(|(name, node)| before.get(*name) != Some(*node));
-    let touched: Vec<String> = gone.chain(other.map(|(name, _)| name)).cloned().collect();
-    for name in &touched {
-        let node = nodes.remove(name);
-        let old = examination.facts().cluster.nodes.get().and_then(|nodes| nodes.get(name));
-        for node in node.iter().chain(old) {
-            machines.extend(machines_of(node, facts, vcenters));
-        }
-        examination.change(&Touched::Node(name.clone()), |facts| {
-            facts.now = now;
-            let Some(nodes) = facts.cluster.nodes.get_mut() else { return };
-            match node {
-                Some(node) => nodes.insert(name.clone(), node),
-                None => nodes.remove(name),
-            };
-        });
-    }
-    !touched.is_empty()
-}
-
-fn machines_of(node: &Node, facts: &facts::Facts, vcenters: &Vcenters) -> Vec<VmRef> {
-    let mut found = Vec::new();
-    for name in facts.vcenters.keys() {
-        let known = vcenters.known(&key(facts, name)).and_then(|known| known.inventory);
-        let Some(inventory) = known else { continue };
-        let tree = inventory.view();
-        let mut vms: Vec<_> = uuids(node).flat_map(|uuid| tree.vms_by_bios_uuid(uuid)).collect();
-        match tree.vm_by_dns_name(&node.name) {
-            seen::Lookup::Found(vm) => vms.push(vm),
-            seen::Lookup::Several(several) => vms.extend(several),
-            seen::Lookup::Departed(_) | seen::Lookup::Unseen => {}
-        }
-        let reference = |vm: &Arc<seen::Vm>| VmRef { vcenter: name.clone(), vm: id(&vm.reference) };
-        found.extend(vms.iter().map(reference));
-    }
-    found
-}
-
-fn change_machines(
-    examination: &mut Examination,
-    now: Timestamp,
-    machines: &BTreeSet<VmRef>,
-    facts: &facts::Facts,
-    vcenters: &Vcenters,
-    repaired: &BTreeMap<String, Timestamp>,
-) {
-    let concern = Concern::of(examination.facts());
-    for at in machines {
-        let known = vcenters.known(&key(facts, &at.vcenter)).and_then(|known| known.inventory);
-        let Some(inventory) = known else { continue };
-        let reference = vsphere::MoRef::new("VirtualMachine", at.vm.as_str());
-        let machine = {
-            let tree = inventory.view();
-            let vm = tree.get(&reference).and_then(|object| object.as_vm());
-            vm.filter(|vm| concern.is_of_interest(vm))
-                .map(|vm| repaired_machine(repaired, &at.vcenter, &tree, vm))
-        };
-        let stored = examination.facts().vcenters.get(&at.vcenter);
-        let stored = stored.and_then(|vcenter| vcenter.inventory.get()?.vms.get(&at.vm));
-        if stored == machine.as_ref() {
-            continue;
-        }
-        examination.change(&Touched::Vm(at.clone()), |facts| {
-            facts.now = now;
-            let vcenter = facts.vcenters.get_mut(&at.vcenter);
-            let Some(inventory) = vcenter.and_then(|v| v.inventory.get_mut()) else { return };
-            match machine {
-                Some(machine) => inventory.vms.insert(at.vm.clone(), machine),
-                None => inventory.vms.remove(&at.vm),
-            };
-        });
-    }
-}
-
-fn change_volumes(
-    examination: &mut Examination,
-    now: Timestamp,
-    volumes: Known<BTreeMap<String, Volume>>,
-    attachments: Known<Vec<health::facts::Attachment>>,
-) -> bool {
-    let storage = &examination.facts().storage;
-    if storage.volumes == volumes && storage.attachments == attachments {
-        return false;
-    }
-    let (Some(before), Some(after)) = (storage.volumes.get(), volumes.get()) else {
-        examination.change(&Touched::Everything, |facts| {
-            facts.storage.volumes = volumes;
-            facts.storage.attachments = attachments;
-        });
-        return true;
-    };
-    let gone = before.keys().filter(|handle| !after.contains_key(*handle));
-    let other = after.iter().filter(|(handle, volume)| before.get(*handle) != Some(*volume));
-    let touched: Vec<String> = gone.chain(other.map(|(handle, _)| handle)).cloned().collect();
-    if touched.len() > FEW {
-        examination.change(&Touched::Everything, |facts| {
-            facts.storage.volumes = volumes;
-            facts.storage.attachments = attachments;
-        });
-        return true;
-    }
-    for handle in touched {
-        let volume = after.get(&handle).cloned();
-        examination.change(&Touched::Volume(handle.clone()), |facts| {
-            facts.now = now;
-            let Some(volumes) = facts.storage.volumes.get_mut() else { return };
-            match volume {
-                Some(volume) => volumes.insert(handle, volume),
-                None => volumes.remove(&handle),
-            };
-        });
-    }
-    examination.change(&Touched::Waiting, |facts| {
-        facts.now = now;
-        facts.storage.attachments = attachments;
-    });
-    true
 }
 
 /// The next moment at which time alone may change an answer.
