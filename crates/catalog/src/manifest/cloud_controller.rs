@@ -9,12 +9,8 @@ use serde_json::{Value, json};
 
 use super::{
     RenderError, Rendered,
-    common::{
-        CPI_NAME, config_digest, confined, confined_pod, control_plane_nodes, env, metadata,
-        namespace, pod_metadata, pull_secrets, requests, tolerations,
-    },
-    cpi::{self, EARLY_TAINTS},
-    image,
+    common::{CPI_NAME, confined, env, metadata, namespace, requests},
+    cpi, image,
     profile::Profile,
     rbac::{Subject, account, named, rule},
 };
@@ -40,7 +36,10 @@ pub(super) fn render(release: &Release, profile: &Profile) -> Result<Rendered, R
     }
     objects.push(account(ACCOUNT, home, version));
     objects.extend(access(release, profile));
-    objects.push(daemon_set(release, profile, &selector)?);
+    let container = container(release, profile)?;
+    objects.push(cpi::one_on_each_control_plane_node(
+        release, profile, &selector, ACCOUNT, USER, &container,
+    ));
     if profile.placement.nodes > 1 {
         objects.push(disruption_budget(release, profile, &selector));
     }
@@ -116,48 +115,6 @@ fn container(release: &Release, profile: &Profile) -> Result<Value, RenderError>
         "resources": requests("20m", "64Mi"),
         "securityContext": confined(Some(USER), profile),
         "volumeMounts": [{ "name": "vsphere-config-volume", "mountPath": "/etc/cloud", "readOnly": true }],
-    }))
-}
-
-fn daemon_set(
-    release: &Release,
-    profile: &Profile,
-    selector: &Value,
-) -> Result<Value, RenderError> {
-    let cpi = &profile.cpi;
-    let mut pod_context = confined_pod(Some(USER), profile);
-    if let Some(context) = pod_context.as_object_mut() {
-        context.remove("fsGroup");
-    }
-    let mut spec = json!({
-        "serviceAccountName": ACCOUNT,
-        "priorityClassName": "system-node-critical",
-        "hostNetwork": true,
-        "dnsPolicy": "Default",
-        "nodeSelector": { "kubernetes.io/os": "linux" },
-        "tolerations": tolerations(&EARLY_TAINTS, profile),
-        "securityContext": pod_context,
-        "containers": [container(release, profile)?],
-        "volumes": [{ "name": "vsphere-config-volume", "configMap": { "name": cpi.config_map } }],
-    });
-    if !profile.placement.labels.is_empty() {
-        spec["affinity"] = json!({ "nodeAffinity": control_plane_nodes(profile) });
-    }
-    pull_secrets(&mut spec, profile);
-    let role = "cloud-controller-manager";
-    let mut pod = pod_metadata(selector, role, &release.version, profile, "hostnetwork-v2");
-    config_digest(&mut pod, profile);
-    pod["labels"]["component"] = json!(role);
-    pod["labels"]["tier"] = json!("control-plane");
-    Ok(json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata(CPI_NAME, &cpi.namespace, &release.version),
-        "spec": {
-            "selector": { "matchLabels": selector },
-            "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
-            "template": { "metadata": pod, "spec": spec },
-        },
     }))
 }
 

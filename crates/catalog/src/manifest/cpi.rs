@@ -21,7 +21,7 @@ use crate::model::{CpiTemplate, Release};
 const USER: i64 = 1001;
 
 /// The taints a node bears before its cloud controller and its CNI have seen it.
-pub(super) const EARLY_TAINTS: [(&str, &str); 5] = [
+const EARLY_TAINTS: [(&str, &str); 5] = [
     ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
     ("node.kubernetes.io/not-ready", "NoSchedule"),
     ("node.kubernetes.io/network-unavailable", "NoSchedule"),
@@ -147,12 +147,25 @@ fn daemon_set(
         // Its presence is what counts, whatever its value.
         container["env"] = json!([env("SKIP_NODE_DELETION", "true")]);
     }
-    let mut pod_context = confined_pod(Some(USER), profile);
+    Ok(one_on_each_control_plane_node(release, profile, &selector, CPI_ACCOUNT, USER, &container))
+}
+
+/// The DaemonSet either cloud controller runs in.
+pub(super) fn one_on_each_control_plane_node(
+    release: &Release,
+    profile: &Profile,
+    selector: &Value,
+    account: &str,
+    user: i64,
+    container: &Value,
+) -> Value {
+    let cpi = &profile.cpi;
+    let mut pod_context = confined_pod(Some(user), profile);
     if let Some(context) = pod_context.as_object_mut() {
         context.remove("fsGroup");
     }
     let mut spec = json!({
-        "serviceAccountName": CPI_ACCOUNT,
+        "serviceAccountName": account,
         "priorityClassName": "system-node-critical",
         "hostNetwork": true,
         "dnsPolicy": "Default",
@@ -166,17 +179,12 @@ fn daemon_set(
         spec["affinity"] = json!({ "nodeAffinity": control_plane_nodes(profile) });
     }
     pull_secrets(&mut spec, profile);
-    let mut pod = pod_metadata(
-        &selector,
-        "cloud-controller-manager",
-        &release.version,
-        profile,
-        "hostnetwork-v2",
-    );
+    let role = "cloud-controller-manager";
+    let mut pod = pod_metadata(selector, role, &release.version, profile, "hostnetwork-v2");
     config_digest(&mut pod, profile);
-    pod["labels"]["component"] = json!("cloud-controller-manager");
+    pod["labels"]["component"] = json!(role);
     pod["labels"]["tier"] = json!("control-plane");
-    Ok(json!({
+    json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": metadata(CPI_NAME, &cpi.namespace, &release.version),
@@ -185,5 +193,5 @@ fn daemon_set(
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1 } },
             "template": { "metadata": pod, "spec": spec },
         },
-    }))
+    })
 }
