@@ -7,9 +7,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{client_of, on_every_release, quick, watching};
+use common::{client_of, failed_logins, lockable, on_every_release, quick, watching};
 use futures::future::join_all;
-use testkit::{Inventory, Permission, Vcenter, VcenterUser};
+use testkit::{Vcenter, VcenterUser};
 use tokio::time::{Instant, sleep};
 use vsphere::inventory::{Selection, Status, Vm};
 use vsphere::{Client, Credentials, Error, Limits, LoginRefusal};
@@ -18,21 +18,6 @@ const CALLERS: u32 = 1_000;
 
 fn vms() -> Selection {
     Selection::new().vms(&[Vm::IDENTITY])
-}
-
-/// A user whose account is locked after three wrong passwords.
-fn lockable() -> (VcenterUser, Inventory) {
-    let user = VcenterUser { lock_after: 3, ..VcenterUser::new("vdo@vsphere.local", "Right-1") };
-    let mut inventory = Inventory::with_vms(2);
-    inventory.users.push(user.clone());
-    inventory.permissions.push(Permission::new(&user.name, "Admin", "/"));
-    (user, inventory)
-}
-
-async fn failed_logins(vcenter: &Vcenter, user: &str) -> u64 {
-    let users = vcenter.users().await;
-    let found = users.as_array().unwrap().iter().find(|u| u["name"] == user).unwrap();
-    found["failed"].as_u64().unwrap()
 }
 
 #[allow(clippy::print_stdout, reason = "shown only when the test fails")]

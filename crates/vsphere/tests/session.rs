@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{client_of, connected, has_api, holds, on_every_release, quick};
-use testkit::{Fault, Inventory, Permission, Vcenter, VcenterUser, eventually};
+use common::{
+    client_of, connected, failed_logins, has_api, holds, lockable, on_every_release, quick,
+};
+use testkit::{Fault, Inventory, Vcenter, VcenterUser, eventually};
 use vsphere::inventory::{Selection, Status, Vm};
 use vsphere::sessions::holders;
 use vsphere::{Call, CallObserver, Client, Credentials, Error, Limits, LoginRefusal, Outcome};
@@ -22,21 +24,6 @@ async fn read_at_once(client: &Client, times: usize) -> usize {
     let vms = vms();
     let outcomes = futures::future::join_all((0..times).map(|_| client.collect(&vms))).await;
     outcomes.iter().filter(|outcome| outcome.is_ok()).count()
-}
-
-/// A user whose account is locked after three wrong passwords.
-fn lockable() -> (VcenterUser, Inventory) {
-    let user = VcenterUser { lock_after: 3, ..VcenterUser::new("vdo@vsphere.local", "Right-1") };
-    let mut inventory = Inventory::with_vms(2);
-    inventory.users.push(user.clone());
-    inventory.permissions.push(Permission::new(&user.name, "Admin", "/"));
-    (user, inventory)
-}
-
-async fn failed_logins(vcenter: &Vcenter, user: &str) -> u64 {
-    let users = vcenter.users().await;
-    let found = users.as_array().unwrap().iter().find(|u| u["name"] == user).unwrap();
-    found["failed"].as_u64().unwrap()
 }
 
 fn credentials(user: &VcenterUser, password: &str) -> Credentials {

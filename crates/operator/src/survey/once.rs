@@ -8,7 +8,7 @@ use std::{
 use api::{VDOConfig, VsphereCloudConfig};
 use catalog::Driver as Which;
 use driver_config::credentials::Credentials;
-use health::facts::{Cluster, CsiEntry, Drivers, Facts, Known, Network, Storage, Vcenter, Wanted};
+use health::facts::{Cluster, CsiEntry, Drivers, Facts, Known, Storage, Vcenter, Wanted};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -144,8 +144,7 @@ fn leave_out_cluster(facts: &mut Facts) {
         Drivers { cloud: Known::Known(None), storage: Known::Known(None), others: Vec::new() };
     facts.cluster.access = Vec::new().into();
     facts.cluster.leases = Vec::new().into();
-    facts.cluster.webhooks = Vec::new().into();
-    facts.cluster.network = Network::default().into();
+    cluster::leave_out_what_is_not_read_yet(&mut facts.cluster);
     facts.storage.classes = Vec::new().into();
     facts.storage.volumes = BTreeMap::new().into();
     facts.storage.attachments = Vec::new().into();
@@ -209,11 +208,10 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
         leases: map(all(Api::<Lease>::all(client.clone())).await, |leases| {
             leases.iter().filter_map(cluster::lease).collect()
         }),
-        webhooks: Vec::new().into(),
         access: cluster::access(client).await,
-        network: Network::default().into(),
-        openshift: None,
+        ..Cluster::default()
     };
+    cluster::leave_out_what_is_not_read_yet(&mut facts.cluster);
     facts.storage = look_at_storage(client).await;
     let classes = facts.storage.classes.get().into_iter().flatten();
     let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));

@@ -6,7 +6,7 @@ pub(crate) mod web;
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::{Vcenter, eventually};
+use testkit::{Permission, Vcenter, VcenterUser, eventually};
 use vsphere::inventory::{Event, Events, Inventory, Selection, Vm, Watch};
 use vsphere::{CallCounter, Client, ClientBuilder, Credentials, Limits, Trust};
 
@@ -133,4 +133,20 @@ pub(crate) async fn until(events: &mut Events, mut fits: impl FnMut(&Event) -> b
 /// Waits until `check` holds.
 pub(crate) async fn holds(what: &str, mut check: impl FnMut() -> bool) {
     eventually(what, 60, async || if check() { Ok(()) } else { Err("not yet") }).await;
+}
+
+/// A user whose account is locked after three wrong passwords.
+pub(crate) fn lockable() -> (VcenterUser, testkit::Inventory) {
+    let user = VcenterUser { lock_after: 3, ..VcenterUser::new("vdo@vsphere.local", "Right-1") };
+    let mut inventory = testkit::Inventory::with_vms(2);
+    inventory.users.push(user.clone());
+    inventory.permissions.push(Permission::new(&user.name, "Admin", "/"));
+    (user, inventory)
+}
+
+/// How often in a row the user was refused.
+pub(crate) async fn failed_logins(vcenter: &Vcenter, user: &str) -> u64 {
+    let users = vcenter.users().await;
+    let found = users.as_array().unwrap().iter().find(|u| u["name"] == user).unwrap();
+    found["failed"].as_u64().unwrap()
 }

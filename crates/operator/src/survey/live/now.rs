@@ -6,9 +6,7 @@ use std::{
 };
 
 use catalog::Driver as Which;
-use health::facts::{
-    Claim, ClusterId, Drivers, Facts, Known, Network, Storage, StorageClass, Vcenter,
-};
+use health::facts::{Claim, ClusterId, Drivers, Facts, Known, Storage, StorageClass, Vcenter};
 use jiff::Timestamp;
 
 use super::{
@@ -42,9 +40,8 @@ pub(super) fn frame(
     frame.cluster.platform = cluster::platform(platform);
     frame.cluster.version = cluster::version(&facts.cluster.version_text);
     frame.cluster.kubelet_path = platform.kubelet_path().to_owned().into();
-    frame.cluster.webhooks = Vec::new().into();
     frame.cluster.access = stores.rights();
-    frame.cluster.network = Network::default().into();
+    cluster::leave_out_what_is_not_read_yet(&mut frame.cluster);
     frame.operator.acknowledged = acknowledged(&facts.config.spec);
     frame.storage = Storage {
         classes: stores.classes.read(|all| all.values().cloned().collect::<Vec<StorageClass>>()),
