@@ -34,4 +34,5 @@ pub mod report;
 pub mod support;
 pub mod survey;
 pub mod vcenters;
+pub mod webhook_certificates;
 pub mod writing;
