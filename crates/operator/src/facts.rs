@@ -39,8 +39,9 @@ pub struct Facts {
     /// The identity of this cluster in CNS that a driver uses and that is not on record yet; an
     /// error says why it cannot be told.
     pub cluster_id: Result<Option<ClusterId>, String>,
-    /// Claims of another cluster that have volumes under that identity.
-    pub strangers: Vec<String>,
+    /// Claims of another cluster that have volumes under that identity; an error says why it is not
+    /// known whether there are any.
+    pub strangers: Result<Vec<String>, String>,
     /// What drivers by other hands are told.
     pub in_use: InUse,
     /// What the Go VDO left.
@@ -277,8 +278,8 @@ impl Node {
 /// Where the virtual machine of a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// In the vCenter of this VsphereCloudConfig.
-    Found(String),
+    /// Seen through these VsphereCloudConfigs, each with the user and the datacenters it names.
+    Found(Vec<String>),
     /// In none of those that were asked, and all answered.
     Missing,
     /// Not known, for this reason.
@@ -430,9 +431,18 @@ pub struct Make {
 #[derive(Clone, Debug, Default)]
 pub struct InUse {
     /// The cloud controller's.
-    pub cpi: Option<Result<CpiConfig, String>>,
+    pub cpi: Option<Result<Told<CpiConfig>, String>>,
     /// The storage driver's.
-    pub csi: Option<Result<CsiConfig, String>>,
+    pub csi: Option<Result<Told<CsiConfig>, String>>,
+}
+
+/// What a driver by other hands is told.
+#[derive(Clone, Debug, Default)]
+pub struct Told<T> {
+    /// As far as it is understood.
+    pub config: T,
+    /// Keys that no driver is known to read, each with where it stands.
+    pub unknown: Vec<String>,
 }
 
 /// What the Go VDO left in the cluster.

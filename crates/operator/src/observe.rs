@@ -97,7 +97,7 @@ pub async fn observe(
             let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
             strangers::of(stores, vcenters, &names, &id.id).await
         }
-        _ => Vec::new(),
+        _ => Ok(Vec::new()),
     };
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);

@@ -175,7 +175,7 @@ impl Vcenters {
         let Ok(uuid) = system_uuid.parse() else {
             return Machine::Unknown("the node does not say its system uuid".into());
         };
-        let mut doubt = None;
+        let (mut seen, mut doubt) = (Vec::new(), None);
         for (name, connection) in &self.connections {
             let known = connection.known.borrow();
             let Some(inventory) = &known.inventory else {
@@ -183,7 +183,7 @@ impl Vcenters {
                 continue;
             };
             match inventory.view().vm_by_bios_uuid(uuid) {
-                Lookup::Found(_) | Lookup::Several(_) => return Machine::Found(name.clone()),
+                Lookup::Found(_) | Lookup::Several(_) => seen.push(name.clone()),
                 Lookup::Departed(_) => doubt = Some(format!("it left the view of {name}")),
                 Lookup::Unseen => {}
             }
@@ -191,7 +191,11 @@ impl Vcenters {
                 doubt = Some(format!("{name} is away"));
             }
         }
-        doubt.map_or(Machine::Missing, Machine::Unknown)
+        match doubt {
+            _ if !seen.is_empty() => Machine::Found(seen),
+            Some(doubt) => Machine::Unknown(doubt),
+            None => Machine::Missing,
+        }
     }
 
     /// Whether each has been tried.

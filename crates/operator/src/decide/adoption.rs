@@ -71,6 +71,7 @@ pub(super) fn adopted(
     record: &Record,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<Adopted, String> {
+    settings_are_known(facts, wish)?;
     let build = release(facts, wish, theirs)?;
     let Build { implementation, version } = &build;
     let kept = kept(wish.driver, theirs)?;
@@ -92,6 +93,28 @@ pub(super) fn adopted(
     }
     let changes = differences::of(facts, wish, &configuration, theirs);
     Ok(Adopted { record, changes })
+}
+
+/// What a driver is told has to be known before anything of it is written: its identity in CNS, its
+/// zones and its choice of addresses would change unseen.
+fn settings_are_known(facts: &Facts, wish: &Wish<'_>) -> Result<(), String> {
+    let (unreadable, found) = match wish.driver {
+        Driver::Cpi => (
+            facts.in_use.cpi.as_ref().map(Result::as_ref).and_then(Result::err),
+            facts.in_use.cpi.is_some(),
+        ),
+        Driver::Csi => (
+            facts.in_use.csi.as_ref().map(Result::as_ref).and_then(Result::err),
+            facts.in_use.csi.is_some(),
+        ),
+    };
+    match unreadable {
+        Some(why) => Err(format!("what it is told is not understood: {why}")),
+        None if !found => Err("its settings are not found: no Secret or ConfigMap that it mounts \
+                               at /etc/cloud has them"
+            .into()),
+        None => Ok(()),
+    }
 }
 
 /// Which release of the catalog it is, by whoever made it: a change to another maker's comes

@@ -31,6 +31,9 @@ pub(super) fn of(
     if let Some((before, after)) = texts {
         lines(&before, &after, &mut changes);
     }
+    for key in unknown(facts, wish.driver) {
+        changes.push(format!("{key}: goes, no release is known to read it"));
+    }
     for (id, workload) in theirs {
         let own = configuration.objects.iter().find(|object| ObjectId::of(object) == **id);
         if let Some(own) = own {
@@ -38,6 +41,20 @@ pub(super) fn of(
         }
     }
     changes
+}
+
+/// Keys of the settings that are not understood, and therefore not written again.
+fn unknown(facts: &Facts, driver: Driver) -> &[String] {
+    match driver {
+        Driver::Cpi => match &facts.in_use.cpi {
+            Some(Ok(told)) => &told.unknown,
+            _ => &[],
+        },
+        Driver::Csi => match &facts.in_use.csi {
+            Some(Ok(told)) => &told.unknown,
+            _ => &[],
+        },
+    }
 }
 
 /// Images and arguments.
@@ -81,7 +98,7 @@ fn without_digest(image: &str) -> &str {
 type Texts = Option<(SecretText, SecretText)>;
 
 fn cpi(facts: &Facts, configuration: &Configuration) -> Texts {
-    let before = facts.in_use.cpi.as_ref()?.as_ref().ok()?;
+    let before = &facts.in_use.cpi.as_ref()?.as_ref().ok()?.config;
     let after = configuration.objects.iter().find_map(|object| {
         let text = object.0["data"]["vsphere.conf"].as_str()?;
         (object.kind() == "ConfigMap").then(|| CpiConfig::read(text).ok())?
@@ -90,7 +107,7 @@ fn cpi(facts: &Facts, configuration: &Configuration) -> Texts {
 }
 
 fn csi(facts: &Facts, configuration: &Configuration) -> Texts {
-    let before = facts.in_use.csi.as_ref()?.as_ref().ok()?;
+    let before = &facts.in_use.csi.as_ref()?.as_ref().ok()?.config;
     let after = configuration.objects.iter().find_map(|object| {
         if object.kind() != "Secret" {
             return None;
@@ -111,11 +128,18 @@ fn both(before: Result<SecretText, WriteError>, after: Result<SecretText, WriteE
     Some((before.ok()?, after.ok()?))
 }
 
+/// Keys whose values are nobody's to read, in whatever spelling.
+const SECRET_KEYS: [&str; 2] = ["password", "token"];
+
 /// The keys of one file and of the other, each with its section.
 fn lines(before: &SecretText, after: &SecretText, changes: &mut Vec<String>) {
     let (before, after) = (keys(before.expose()), keys(after.expose()));
     let all: BTreeSet<_> = before.keys().chain(after.keys()).collect();
-    for key in all {
+    let is_secret = |key: &str| {
+        let key = key.to_ascii_lowercase();
+        SECRET_KEYS.iter().any(|secret| key.contains(secret))
+    };
+    for key in all.into_iter().filter(|key| !is_secret(key.1)) {
         let what = format!("{} {}", key.0, key.1);
         match (before.get(key), after.get(key)) {
             (Some(was), Some(is)) if was != is => {

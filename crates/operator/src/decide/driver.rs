@@ -55,13 +55,7 @@ pub(super) fn decide(
     };
     match (plan.mode, &wish) {
         (Mode::Observe, _) => {}
-        // An identity that is somebody else's too is not taken.
-        (Mode::Managed, _) if driver == Driver::Csi && !facts.strangers.is_empty() => {
-            notes.findings.push(shared(facts));
-            // Nobody tells when the others are gone.
-            notes.wake_at(facts.now + SignedDuration::from_secs(20));
-            plan.next = Next::Blocked;
-        }
+        (Mode::Managed, Some(wish)) if !identity_is_free(facts, wish, &mut plan, notes) => {}
         (Mode::Managed, Some(wish)) => {
             let theirs = adoption::theirs(facts, wish);
             if !theirs.is_empty() {
@@ -141,13 +135,41 @@ impl<'a> Wish<'a> {
     }
 }
 
+/// Whether the identity in CNS that is about to be taken is nobody else's. One that is shared, or of
+/// which that is not known, is not taken.
+fn identity_is_free(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) -> bool {
+    match &facts.strangers {
+        _ if wish.driver == Driver::Cpi => return true,
+        Ok(strangers) if strangers.is_empty() => return true,
+        // Nothing is taken before they are verified, and what keeps them from it is said then.
+        Err(_) if !wish.vcenters.iter().all(|name| is_verified(facts, name)) => return true,
+        Ok(strangers) => {
+            notes.findings.push(shared(facts, strangers));
+            plan.next = Next::Blocked;
+        }
+        Err(why) => {
+            let title = "Ask CNS whether another cluster uses this cluster-id";
+            plan.steps.push(waiting(title, Some(why.clone())));
+            plan.next = Next::Wait;
+        }
+    }
+    // Nobody tells when the others are gone, or when CNS answers again.
+    notes.wake_at(facts.now + SignedDuration::from_secs(20));
+    false
+}
+
 /// The identity in CNS is used by another cluster too.
-fn shared(facts: &Facts) -> Finding {
+fn shared(facts: &Facts, strangers: &[String]) -> Finding {
     let id = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
-    let first: Vec<&str> = facts.strangers.iter().take(3).map(String::as_str).collect();
+    let first: Vec<&str> = strangers.iter().take(3).map(String::as_str).collect();
     let others = format!(
         "a cluster with {} claims that are not here: {}",
-        facts.strangers.len(),
+        strangers.len(),
         first.join(", ")
     );
     let home = facts.workloads_of(Driver::Csi, Task::Controller);
@@ -269,7 +291,8 @@ fn manage(
     {
         return;
     }
-    if wish.driver == Driver::Csi && !machines_are_seen(facts, record, &configuration, plan, notes)
+    if wish.driver == Driver::Csi
+        && !machines_are_seen(facts, wish, record, &configuration, plan, notes)
     {
         return;
     }
@@ -332,12 +355,13 @@ fn machines_are_found(
 /// same, and so may anything when the settings stay.
 fn machines_are_seen(
     facts: &Facts,
+    wish: &Wish<'_>,
     record: &Record,
     configuration: &Configuration,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let doubts = Doubts::anywhere(facts);
+    let doubts = Doubts::at_home(facts, wish);
     if record.version.is_none() || doubts.is_empty() || !configuration.changes_settings(facts) {
         return true;
     }
@@ -358,11 +382,8 @@ fn vcenters_are_verified(
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let is_verified = |name: &&str| {
-        let state = facts.vcenters.get(*name).map(|vcenter| &vcenter.state);
-        matches!(state, Some(VcenterState::Verified { .. }))
-    };
-    let away: Vec<&str> = wish.vcenters.iter().copied().filter(|name| !is_verified(name)).collect();
+    let away = wish.vcenters.iter().copied().filter(|name| !is_verified(facts, name));
+    let away: Vec<&str> = away.collect();
     if away.is_empty() && !wish.vcenters.is_empty() {
         return true;
     }
@@ -378,6 +399,12 @@ fn vcenters_are_verified(
     plan.steps.push(waiting("Verify the vCenters", Some(format!("waiting for {names}"))));
     plan.next = if may_pass { Next::Wait } else { Next::Blocked };
     false
+}
+
+/// Whether the vCenter of this VsphereCloudConfig answers as it should.
+pub(super) fn is_verified(facts: &Facts, name: &str) -> bool {
+    let state = facts.vcenters.get(name).map(|vcenter| &vcenter.state);
+    matches!(state, Some(VcenterState::Verified { .. }))
 }
 
 fn missing(facts: &Facts, driver: Driver, name: &str) -> Finding {

@@ -4,48 +4,51 @@ use std::collections::BTreeSet;
 
 use api::finding::{Finding, Subject, codes};
 
-use super::driver::Wish;
+use super::driver::{Wish, is_verified};
 use crate::facts::{Facts, Machine};
 
-/// The nodes whose machine is not proven to be where the cloud controller will look.
+/// The nodes whose machine is not proven to be where a driver will look, seen by its user.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// In none of the vCenters the cloud controller is told of.
+    /// In none of the vCenters the driver is told of.
     missing: Vec<String>,
     /// Not known, and why.
     unknown: Vec<(String, String)>,
 }
 
 impl Doubts {
+    /// The nodes whose machine the users of the wished vCenters do not see. Another user's view of
+    /// the same vCenter proves nothing: the driver does not log in with it.
     pub(super) fn of(facts: &Facts, wish: &Wish<'_>) -> Self {
-        let namespace = facts.config.metadata.namespace.as_deref().unwrap_or_default();
-        let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
-        let asked: BTreeSet<&str> = wish.vcenters.iter().filter_map(|name| address(name)).collect();
-        // Two objects may lead to one vCenter, each with a user of its own: either will do.
-        let is_asked = |vcenter: &str| {
-            let name = vcenter.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/'));
-            name.and_then(address).is_some_and(|address| asked.contains(address))
-        };
-        let mut doubts = Self::default();
-        for node in facts.cluster.nodes.iter().filter(|node| !node.is_foreign()) {
-            match &node.machine {
-                Machine::Found(vcenter) if is_asked(vcenter) => {}
-                // The cloud controller will not be told of that vCenter: to it the machine is gone.
-                Machine::Found(_) | Machine::Missing => doubts.missing.push(node.name.clone()),
-                Machine::Unknown(why) => doubts.unknown.push((node.name.clone(), why.clone())),
-            }
-        }
-        doubts
+        Self::among(facts, wish, |_| true)
     }
 
-    /// The nodes whose machine no vCenter shows.
-    pub(super) fn anywhere(facts: &Facts) -> Self {
+    /// The same, without the nodes that live in vCenters the wish does not name.
+    pub(super) fn at_home(facts: &Facts, wish: &Wish<'_>) -> Self {
+        let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
+        let asked: BTreeSet<&str> = wish.vcenters.iter().filter_map(|name| address(name)).collect();
+        Self::among(facts, wish, |seen_by| {
+            let mut addresses = seen_by.iter().filter_map(|name| address(local(facts, name)?));
+            addresses.any(|address| asked.contains(address))
+        })
+    }
+
+    /// `matters` tells of a machine that others see whether it is to be seen by the wished ones too.
+    fn among(facts: &Facts, wish: &Wish<'_>, matters: impl Fn(&[String]) -> bool) -> Self {
+        let is_wished =
+            |name: &String| local(facts, name).is_some_and(|name| wish.vcenters.contains(&name));
+        let unverified = wish.vcenters.iter().find(|name| !is_verified(facts, name));
         let mut doubts = Self::default();
         for node in facts.cluster.nodes.iter().filter(|node| !node.is_foreign()) {
-            match &node.machine {
-                Machine::Found(_) => {}
-                Machine::Missing => doubts.missing.push(node.name.clone()),
-                Machine::Unknown(why) => doubts.unknown.push((node.name.clone(), why.clone())),
+            match (&node.machine, unverified) {
+                (Machine::Found(seen_by), _) if seen_by.iter().any(is_wished) => {}
+                (Machine::Found(seen_by), _) if !matters(seen_by) => {}
+                (Machine::Unknown(why), _) => doubts.unknown.push((node.name.clone(), why.clone())),
+                (_, Some(vcenter)) => {
+                    doubts.unknown.push((node.name.clone(), format!("{vcenter} is not verified")));
+                }
+                // The driver will not see it: to it the machine is gone.
+                (_, None) => doubts.missing.push(node.name.clone()),
             }
         }
         doubts
@@ -81,4 +84,10 @@ impl Doubts {
             .about_all(nodes);
         Some(finding.build())
     }
+}
+
+/// The name of a VsphereCloudConfig beside the VDOConfig; none for one in another namespace.
+fn local<'a>(facts: &Facts, name: &'a str) -> Option<&'a str> {
+    let namespace = facts.config.metadata.namespace.as_deref().unwrap_or_default();
+    name.strip_prefix(namespace)?.strip_prefix('/')
 }

@@ -56,7 +56,7 @@ impl World {
             objects: BTreeMap::new(),
             workloads: BTreeMap::new(),
             cluster_id: Ok(None),
-            strangers: Vec::new(),
+            strangers: Ok(Vec::new()),
             in_use: InUse::default(),
             predecessor: Predecessor::default(),
             attached: Vec::new(),
@@ -242,7 +242,7 @@ fn cluster() -> Cluster {
         taints: Vec::new(),
         windows: false,
         provider_id: "vsphere://4210".into(),
-        machine: Machine::Found("vmware-system-vdo/vc".into()),
+        machine: found_by("vmware-system-vdo/vc"),
     };
     Cluster {
         version: "v1.34.2".parse().unwrap(),
@@ -251,6 +251,10 @@ fn cluster() -> Cluster {
         uid: "0c9c1f5e".into(),
         nodes: vec![node("node-1"), node("node-2"), node("node-3")],
     }
+}
+
+fn found_by(name: &str) -> Machine {
+    Machine::Found(vec![name.into()])
 }
 
 fn vcenter(address: &str, password: &str) -> Vcenter {

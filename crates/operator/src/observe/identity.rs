@@ -4,14 +4,18 @@
 use std::collections::BTreeMap;
 
 use catalog::Driver;
-use driver_config::{cpi::CpiConfig, csi::CsiConfig};
+use driver_config::{SecretText, cpi::CpiConfig, csi::CsiConfig};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 
 use crate::{
-    facts::{ClusterId, InUse, ObjectId, Task, Workload},
+    facts::{ClusterId, InUse, ObjectId, Task, Told, Workload},
     names,
 };
+
+/// The keys under which the drivers look for their configuration.
+const CPI_KEY: &str = "vsphere.conf";
+const CSI_KEY: &str = "csi-vsphere.conf";
 
 /// Where drivers by other hands have their configuration: namespace and name. Only places VDO may
 /// look into.
@@ -40,25 +44,31 @@ pub(super) fn places(
     all
 }
 
-/// The cloud controller's configuration, without passwords.
+/// The cloud controller's configuration, without passwords, in a ConfigMap or in a Secret.
 pub(super) async fn cpi(
     client: &Client,
     places: &[(String, String)],
-) -> Result<Option<Result<CpiConfig, String>>, kube::Error> {
+) -> Result<Option<Result<Told<CpiConfig>, String>>, kube::Error> {
     for (home, name) in places {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
-        let Some(map) = maps.get_opt(name).await? else { continue };
-        let text = map.data.and_then(|mut data| data.remove("vsphere.conf"));
+        let text = maps.get_opt(name).await?.and_then(|map| map.data?.remove(CPI_KEY));
+        let (kind, text) = match text {
+            Some(text) => ("ConfigMap", Some(Ok(SecretText::from(text)))),
+            None => ("Secret", secret_text(client, home, name, CPI_KEY).await?),
+        };
         let Some(text) = text else { continue };
-        let read = CpiConfig::read(&text).map(|read| {
+        let read = text.and_then(|text| CpiConfig::read(text.expose()).map_err(|e| e.to_string()));
+        let read = read.map(|read| {
             let mut config = read.config;
-            config.global.password = String::new().into();
+            config.global.password = SecretText::default();
+            config.nsxt.password = SecretText::default();
+            config.nsxt.vmc_access_token = SecretText::default();
             for vcenter in config.vcenters.values_mut() {
-                vcenter.password = String::new().into();
+                vcenter.password = SecretText::default();
             }
-            config
+            Told { config, unknown: read.unknown.iter().map(ToString::to_string).collect() }
         });
-        let place = |error| format!("ConfigMap {home}/{name} cannot be read: {error}");
+        let place = |error| format!("{kind} {home}/{name} cannot be read: {error}");
         return Ok(Some(read.map_err(place)));
     }
     Ok(None)
@@ -68,27 +78,36 @@ pub(super) async fn cpi(
 pub(super) async fn csi(
     client: &Client,
     places: &[(String, String)],
-) -> Result<Option<Result<CsiConfig, String>>, kube::Error> {
+) -> Result<Option<Result<Told<CsiConfig>, String>>, kube::Error> {
     for (home, name) in places {
-        let secrets = Api::<Secret>::namespaced(client.clone(), home);
-        let Some(secret) = secrets.get_opt(name).await? else { continue };
-        let text = secret.data.and_then(|mut data| data.remove("csi-vsphere.conf"));
-        let Some(text) = text else { continue };
-        let read = readable(&text.0);
+        let Some(text) = secret_text(client, home, name, CSI_KEY).await? else { continue };
+        let read = text.and_then(|text| CsiConfig::read(text.expose()).map_err(|e| e.to_string()));
+        let read = read.map(|read| {
+            let mut config = read.config;
+            config.global.password = SecretText::default();
+            for vcenter in config.vcenters.values_mut() {
+                vcenter.password = SecretText::default();
+            }
+            Told { config, unknown: read.unknown.iter().map(ToString::to_string).collect() }
+        });
         let place = |error| format!("Secret {home}/{name} is in use and cannot be read: {error}");
         return Ok(Some(read.map_err(place)));
     }
     Ok(None)
 }
 
-fn readable(text: &[u8]) -> Result<CsiConfig, String> {
-    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
-    let mut config = CsiConfig::read(text).map_err(|error| error.to_string())?.config;
-    config.global.password = String::new().into();
-    for vcenter in config.vcenters.values_mut() {
-        vcenter.password = String::new().into();
-    }
-    Ok(config)
+async fn secret_text(
+    client: &Client,
+    home: &str,
+    name: &str,
+    key: &str,
+) -> Result<Option<Result<SecretText, String>>, kube::Error> {
+    let secret = Api::<Secret>::namespaced(client.clone(), home).get_opt(name).await?;
+    let text = secret.and_then(|secret| secret.data?.remove(key));
+    Ok(text.map(|text| match String::from_utf8(text.0) {
+        Ok(text) => Ok(SecretText::from(text)),
+        Err(_) => Err(format!("its key {key} is not text")),
+    }))
 }
 
 /// The identity in use: from the driver's configuration, else the one it made itself. A
@@ -100,7 +119,7 @@ pub(super) async fn cluster_id(
 ) -> Result<Result<Option<ClusterId>, String>, kube::Error> {
     match &in_use.csi {
         Some(Err(why)) => return Ok(Err(why.clone())),
-        Some(Ok(config)) if !config.global.cluster_id.is_empty() => {
+        Some(Ok(Told { config, .. })) if !config.global.cluster_id.is_empty() => {
             let id = config.global.cluster_id.clone();
             return Ok(Ok(Some(ClusterId { id, kept_by_driver: false })));
         }

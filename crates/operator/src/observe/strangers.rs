@@ -18,51 +18,62 @@ const AGE: Duration = Duration::from_secs(15);
 /// How long one vCenter may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was asked last.
+/// What was answered last.
 #[derive(Debug)]
 pub(crate) struct Asked {
     id: String,
     at: Instant,
-    claims: Vec<String>,
+    claims: Result<Vec<String>, String>,
 }
 
-/// Claims of others with volumes under this identity, in the vCenters of these names. What cannot be
-/// asked is not known, and then nobody is named.
+/// Claims of others with volumes under this identity, in the vCenters of these names; an error says
+/// why it is not known.
 pub(super) async fn of(
     stores: &Stores,
     vcenters: &mut Vcenters,
     names: &[String],
     id: &str,
-) -> Vec<String> {
+) -> Result<Vec<String>, String> {
     let before = vcenters.asked.as_ref();
     if let Some(asked) = before.filter(|asked| asked.id == id && asked.at.elapsed() < AGE) {
         return asked.claims.clone();
     }
+    let claims = ask(stores, vcenters, names, id).await;
+    if let Err(why) = &claims {
+        tracing::warn!(why, "CNS could not be asked who uses this cluster-id");
+    }
+    vcenters.asked = Some(Asked { id: id.to_owned(), at: Instant::now(), claims: claims.clone() });
+    claims
+}
+
+async fn ask(
+    stores: &Stores,
+    vcenters: &Vcenters,
+    names: &[String],
+    id: &str,
+) -> Result<Vec<String>, String> {
     let handles = stores.volumes.read(|volumes| {
         volumes.values().map(|volume| volume.handle.clone()).collect::<BTreeSet<String>>()
     });
-    let Known::Known(handles) = handles else { return Vec::new() };
+    let handles = match handles {
+        Known::Known(handles) => handles,
+        Known::Unknown { reason } => {
+            return Err(format!("the PersistentVolumes are not known: {reason}"));
+        }
+    };
     let mut claims = Vec::new();
     for name in names {
-        let Some(client) = vcenters.known(name).and_then(|known| known.client) else {
-            return Vec::new();
-        };
+        let client = vcenters.known(name).and_then(|known| known.client);
+        let client = client.ok_or_else(|| format!("{name} is not connected"))?;
         let filter = QueryFilter { clusters: vec![id.to_owned()], ..QueryFilter::default() };
-        match tokio::time::timeout(PATIENCE, client.query_volumes(&filter)).await {
-            Ok(Ok(volumes)) => {
-                let others = volumes.iter().filter(|volume| !handles.contains(&volume.id.id));
-                claims.extend(others.filter_map(|volume| claim_of(volume, id)));
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(vcenter = name, error = error.story(), "CNS could not be asked");
-            }
-            Err(_) => tracing::warn!(vcenter = name, "CNS did not answer in time"),
-        }
+        let volumes = tokio::time::timeout(PATIENCE, client.query_volumes(&filter)).await;
+        let volumes = volumes.map_err(|_| format!("CNS of {name} did not answer in time"))?;
+        let volumes = volumes.map_err(|error| format!("CNS of {name}: {}", error.story()))?;
+        let others = volumes.iter().filter(|volume| !handles.contains(&volume.id.id));
+        claims.extend(others.filter_map(|volume| claim_of(volume, id)));
     }
     claims.sort();
-    let (id, at) = (id.to_owned(), Instant::now());
-    vcenters.asked = Some(Asked { id, at, claims: claims.clone() });
-    claims
+    Ok(claims)
 }
 
 /// The claim a volume stands for. One without a claim may be left over from this very cluster.

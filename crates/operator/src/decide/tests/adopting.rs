@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::facts::ClusterId;
+use crate::facts::{ClusterId, Told};
 
 /// A cluster in which the storage driver was installed from upstream's manifest, with a vCenter's
 /// address as its identity, as the predecessor did.
@@ -23,7 +23,13 @@ fn upstream() -> World {
     }
     let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
     world.facts.cluster_id = Ok(Some(id));
+    settings_are_read(&mut world);
     world
+}
+
+/// What both drivers are told is found and understood.
+fn settings_are_read(world: &mut World) {
+    world.facts.in_use = InUse { cpi: Some(Ok(Told::default())), csi: Some(Ok(Told::default())) };
 }
 
 fn adopt(world: &mut World, adoption: &str) {
@@ -90,13 +96,54 @@ fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_machine
         workload.version = Some("1.34.0".into());
         workload.selector = BTreeMap::from([("name".to_owned(), name.to_owned())]);
     }
+    settings_are_read(&mut world);
     world.facts.cluster.nodes[0].machine = Machine::Missing;
     world.settle();
     assert!(!world.done.iter().any(|done| done.starts_with("apply")), "{:?}", world.done);
-    world.facts.cluster.nodes[0].machine = Machine::Found("vmware-system-vdo/vc".into());
+    world.facts.cluster.nodes[0].machine = found_by("vmware-system-vdo/vc");
     world.settle();
     assert!(world.record(Driver::Cpi).healthy);
     assert!(world.done.iter().any(|done| done.starts_with("apply DaemonSet")));
+}
+
+#[test]
+fn a_driver_whose_settings_are_not_found_or_not_understood_is_never_overwritten() {
+    let ways: [fn(&mut World); 2] = [
+        |world| world.facts.in_use = InUse::default(),
+        |world| {
+            let why = "ConfigMap kube-system/x cannot be read: line 3";
+            world.facts.in_use = InUse { cpi: Some(Err(why.into())), csi: Some(Err(why.into())) };
+        },
+    ];
+    for spoil in ways {
+        for shape in SHAPES {
+            let mut world = shape.world();
+            adopt(&mut world, "Automatic");
+            spoil(&mut world);
+            world.settle();
+            assert_eq!(world.done, Vec::<String>::new(), "{}", shape.what);
+            let plan = world.driver(shape.driver);
+            let text = plan.steps[0].message.clone().unwrap();
+            assert!(text.contains("settings") || text.contains("line 3"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn no_secret_of_the_cloud_controllers_settings_is_in_the_proposal() {
+    let shape = &SHAPES[0];
+    let mut world = shape.world();
+    let theirs = "[Global]\nport = \"443\"\n[VirtualCenter \"vc.example.com\"]\n\
+                  user = \"u\"\npassword = \"pw-of-vcenter\"\ndatacenters = \"DC0\"\n\
+                  [NSXT]\nuser = \"admin\"\npassword = \"pw-of-nsx\"\nhost = \"nsx.example.com\"\n\
+                  vmcAccessToken = \"a-token\"\n";
+    let config = driver_config::cpi::CpiConfig::read(theirs).unwrap().config;
+    world.facts.in_use.cpi = Some(Ok(Told { config, unknown: Vec::new() }));
+    let proposal = world.driver(Driver::Cpi).steps[0].message.clone().unwrap();
+    assert!(proposal.contains("nsx.example.com"), "{proposal}");
+    for secret in ["pw-of-vcenter", "pw-of-nsx", "a-token"] {
+        assert!(!proposal.contains(secret), "{proposal}");
+    }
 }
 
 /// A driver as some installer leaves it.
@@ -184,6 +231,7 @@ impl Shape {
             Driver::Csi => json!({"storageProvider": {"vsphereCloudConfig": "vc"}}),
         };
         let mut world = World::wishing(&spec);
+        settings_are_read(&mut world);
         for (kind, name, (key, value)) in self.parts {
             let node = self.driver == Driver::Csi && *kind == "DaemonSet";
             let task = if node { Task::Node } else { Task::Controller };
@@ -299,6 +347,7 @@ fn go_vdo() -> World {
         workload.make.hands = BTreeSet::from([names::PREDECESSOR_MANAGER.to_owned()]);
     }
     world.facts.predecessor.cloud_secret = true;
+    settings_are_read(&mut world);
     let id = ClusterId { id: "vc.example.com".into(), kept_by_driver: false };
     world.facts.cluster_id = Ok(Some(id));
     world
@@ -361,8 +410,9 @@ fn what_adoption_would_change_is_said_before_it_happens_and_no_password_with_it(
     }
     let theirs = "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"vc.example.com\"]\n\
                   insecure-flag = \"true\"\nuser = \"them@vsphere.local\"\ndatacenters = \"DC0\"\n";
-    let theirs = driver_config::csi::CsiConfig::read(theirs).unwrap().config;
-    world.facts.in_use.csi = Some(Ok(theirs));
+    let config = driver_config::csi::CsiConfig::read(theirs).unwrap().config;
+    let unknown = vec!["`[Global] old-switch`".to_owned()];
+    world.facts.in_use.csi = Some(Ok(Told { config, unknown }));
     let proposal = world.driver(Driver::Csi).steps[0].message.clone().unwrap();
     let expected = [
         "loses --timeout=1s",
@@ -370,6 +420,7 @@ fn what_adoption_would_change_is_said_before_it_happens_and_no_password_with_it(
         "the container vsphere-syncer comes",
         "insecure-flag",
         "them@vsphere.local",
+        "old-switch",
     ];
     for text in expected {
         assert!(proposal.contains(text), "{text} is missing: {proposal}");

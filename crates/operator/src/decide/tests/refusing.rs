@@ -40,15 +40,29 @@ fn a_cluster_id_that_another_cluster_uses_too_is_not_taken() {
     let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
     world.facts.cluster_id = Ok(Some(id));
-    world.facts.strangers = vec!["shop/orders".into()];
+    world.facts.strangers = Ok(vec!["shop/orders".into()]);
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
     let plan = world.plan();
     let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1512").unwrap();
     assert!(finding.seen.as_deref().unwrap().contains("shop/orders"), "{finding:?}");
-    world.facts.strangers.clear();
+    world.facts.strangers = Ok(Vec::new());
     world.settle();
     assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("10.10.10.10"));
+}
+
+#[test]
+fn a_cluster_id_is_not_taken_while_it_is_not_known_whether_another_cluster_uses_it() {
+    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
+    world.facts.cluster_id = Ok(Some(id));
+    world.facts.strangers = Err("CNS of vc: no permission".into());
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    let plan = world.driver(Driver::Csi);
+    assert_eq!(plan.next, Next::Wait);
+    assert!(plan.steps[0].message.as_deref().unwrap().contains("no permission"), "{plan:?}");
+    assert!(world.plan().wake.is_some(), "it is asked again");
 }
 
 #[test]
@@ -179,18 +193,20 @@ fn the_cloud_controller_is_not_rolled_while_the_machine_of_a_node_is_missing_or_
     let machines = [
         Machine::Missing,
         Machine::Unknown("vc is away".into()),
-        // Found, but in a vCenter the cloud controller is not told of.
-        Machine::Found("vmware-system-vdo/other".into()),
+        // Found, but by a user the cloud controller does not log in as.
+        found_by("vmware-system-vdo/other"),
+        found_by("elsewhere/vc"),
     ];
     for machine in machines {
         let mut world = World::installed();
+        world.facts.vcenters.insert("other".into(), vcenter("vc.example.com", "theirs"));
         world.facts.cluster.nodes[1].machine = machine.clone();
         roll(&mut world);
         assert!(!rolled(&world), "{machine:?}");
         let plan = world.driver(Driver::Cpi);
         assert_eq!(plan.next, Next::Blocked);
         assert!(plan.steps[0].message.as_deref().unwrap().contains("node-2"));
-        world.facts.cluster.nodes[1].machine = Machine::Found("vmware-system-vdo/vc".into());
+        world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/vc");
         world.settle();
         assert!(rolled(&world), "once it is found");
     }
@@ -228,8 +244,15 @@ fn drift_is_repaired() {
 
 #[test]
 fn new_credentials_do_not_reach_storage_before_every_machine_is_seen_with_them() {
-    for hidden in [Machine::Missing, Machine::Unknown("vc is not connected".into())] {
+    let hidden = [
+        Machine::Missing,
+        Machine::Unknown("vc is not connected".into()),
+        // Seen by another user of the same vCenter.
+        found_by("vmware-system-vdo/other"),
+    ];
+    for hidden in hidden {
         let mut world = World::installed();
+        world.facts.vcenters.insert("other".into(), vcenter("vc.example.com", "theirs"));
         world.facts.cluster.nodes[1].machine = hidden;
         assert_eq!(world.driver(Driver::Csi).next, Next::Nothing, "what runs is not touched");
         let vcenter = world.vcenter();
@@ -239,10 +262,22 @@ fn new_credentials_do_not_reach_storage_before_every_machine_is_seen_with_them()
         assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
         assert!(!world.done.iter().any(|done| done.contains("Secret")), "{:?}", world.done);
 
-        world.facts.cluster.nodes[1].machine = Machine::Found("vmware-system-vdo/vc".into());
+        world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/vc");
         world.settle();
         assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()));
     }
+}
+
+#[test]
+fn a_machine_in_a_vcenter_that_storage_is_not_told_of_holds_no_credentials_up() {
+    let mut world = World::installed();
+    world.facts.vcenters.insert("far".into(), vcenter("far.example.com", "theirs"));
+    world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/far");
+    let vcenter = world.vcenter();
+    vcenter.credentials = Some(credential("second password"));
+    vcenter.credentials_version = "stands for the second".into();
+    world.settle();
+    assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()));
 }
 
 fn storage_plan(world: &World) -> DriverPlan {
