@@ -24,8 +24,8 @@ pub use operation::{
     Remedy, Repair, UpgradePolicy, UpgradeWindow, Upgrades, Weekday,
 };
 pub use status::{
-    DriverStatus, Health, HealthSummary, NodeState, Phase, Plan, PlanState, PlanStep, StepState,
-    VDOConfigStatus, VcenterVersion, Versions,
+    DriverStatus, Health, HealthSummary, NodeState, Phase, Plan, PlanState, PlanStep,
+    RepairSummary, StepState, VDOConfigStatus, VcenterVersion, Versions,
 };
 pub use storage_provider::{
     BindingMode, FileVolumes, FsType, NetPermission, ReclaimPolicy, Snapshots, StorageClassSpec,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::{
     finding::codes,
-    vdo_config::{Remediation, Remedy},
+    vdo_config::{Remediation, Remedy, Repair as Kind},
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,12 @@ use crate::{
     check::{Anchor, Hit},
     checks::successor_image,
     examination::Examination,
-    facts::Node,
     privileges,
+    report::acknowledgement,
     view::View,
 };
+
+mod words;
 
 /// One thing VDO could do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,23 +40,24 @@ pub enum Repair {
         /// The node.
         node: String,
     },
-    /// Remove the vSphere driver's entry from a CSINode; the driver registers anew.
+    /// Remove the vSphere driver's entry from a CSINode and restart the driver's pod on that node, which
+    /// registers anew. An entry cannot be changed, only removed.
     RemoveCsiEntry {
         /// The node.
         node: String,
+        /// The id the entry has; another one is left alone.
+        id: String,
+        /// Namespace of the driver.
+        namespace: String,
     },
-    /// Take a container's image from its new home.
-    ReplaceImage {
+    /// Take a workload's images from their new home.
+    ReplaceImages {
         /// Namespace of the workload.
         namespace: String,
         /// Kind and name of the workload, as `deployment/vsphere-csi-controller`.
         workload: String,
-        /// The container.
-        container: String,
-        /// The image it has.
-        from: String,
-        /// The same image at its new home.
-        to: String,
+        /// By container.
+        images: BTreeMap<String, Moved>,
     },
     /// Renew the certificate of a webhook.
     RenewWebhookCertificate {
@@ -87,6 +90,44 @@ pub enum Repair {
     },
 }
 
+/// An image that was moved.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Moved {
+    /// The image a container has.
+    pub from: String,
+    /// The same image at its new home.
+    pub to: String,
+}
+
+impl Repair {
+    /// Which rule of `spec.remediation` decides about it.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::SetDiskUuid { .. } => Kind::DiskUuid,
+            Self::TaintNode { .. } => Kind::NodeTaints,
+            Self::RemoveCsiEntry { .. } => Kind::CsiNodes,
+            Self::ReplaceImages { .. } => Kind::ImageRegistry,
+            Self::RenewWebhookCertificate { .. } => Kind::WebhookCertificates,
+            Self::SetFeatures { .. } => Kind::FeatureStates,
+            Self::Grant { .. } => Kind::Privileges,
+        }
+    }
+
+    /// What it changes, as a name.
+    fn object(&self) -> String {
+        match self {
+            Self::SetDiskUuid { vcenter, vm, .. } => format!("{vcenter}.{vm}"),
+            Self::TaintNode { node } | Self::RemoveCsiEntry { node, .. } => node.clone(),
+            Self::ReplaceImages { namespace, workload, .. } => {
+                format!("{namespace}.{}", workload.replace('/', "."))
+            }
+            Self::RenewWebhookCertificate { webhook, .. } => webhook.clone(),
+            Self::SetFeatures { namespace, .. } => namespace.clone(),
+            Self::Grant { vcenter, path, role, .. } => format!("{vcenter}.{path}.{role}"),
+        }
+    }
+}
+
 /// A repair, and whether to make it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -103,6 +144,17 @@ pub struct Proposal {
     pub then: Option<String>,
     /// How it is taken back; `None` if there is nothing to take back.
     pub undo: Option<String>,
+    /// Why VDO does not make it, whatever the rules say.
+    #[serde(default)]
+    pub refused: Option<String>,
+}
+
+impl Proposal {
+    /// What this repair is called: the code and the object, as `VDO-1217.worker-3`. The same fault of the
+    /// same object has the same name whenever it comes.
+    pub fn id(&self) -> String {
+        format!("{}.{}", self.code, self.repair.object())
+    }
 }
 
 /// The repairs the findings allow under these rules, without doubles, in a stable order.
@@ -111,45 +163,53 @@ pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> 
     let mut proposals: Vec<Proposal> =
         examination.hits().filter_map(|hit| of_hit(&view, hit, rules)).collect();
     proposals.sort_by(|a, b| (&a.code, &a.repair).cmp(&(&b.code, &b.repair)));
-    proposals.dedup_by(|a, b| a.repair == b.repair);
+    proposals.dedup_by(|later, first| {
+        later.repair == first.repair || is_joined(&mut first.repair, &later.repair)
+    });
+    let platform = view.facts.cluster.openshift.as_ref();
+    for proposal in &mut proposals {
+        let (repair, fix) = (proposal.repair.clone(), proposal.automatic);
+        let owned = platform.is_some_and(|p| p.runs_storage || p.runs_cloud);
+        *proposal = words::describe(&proposal.code, repair, owned);
+        proposal.automatic = fix && proposal.refused.is_none();
+    }
     proposals
 }
 
-/// The rule of a kind of repair; `Propose` where nothing is said.
-fn rule(rules: &Remediation, kind: Option<Remedy>) -> Remedy {
-    kind.or(rules.default).unwrap_or_default()
+/// Two images of one workload are one repair: it is rolled out once.
+fn is_joined(first: &mut Repair, later: &Repair) -> bool {
+    let Repair::ReplaceImages { namespace, workload, images } = first else { return false };
+    match later {
+        Repair::ReplaceImages { namespace: n, workload: w, images: more }
+            if n == namespace && w == workload =>
+        {
+            images.extend(more.clone());
+            true
+        }
+        _ => false,
+    }
 }
 
 fn of_hit(view: &View<'_>, hit: &Hit, rules: &Remediation) -> Option<Proposal> {
     let code = hit.definition.code;
-    let kind = match code {
-        c if c == codes::DISK_UUID_OFF.code => rules.disk_uuid,
-        c if c == codes::KUBELET_NOT_EXTERNAL.code => rules.node_taints,
-        c if c == codes::CSI_NODE_STALE.code => rules.csi_nodes,
-        c if c == codes::IMAGE_MOVED.code => rules.image_registry,
-        c if c == codes::WEBHOOK_CERTIFICATE.code => rules.webhook_certificates,
-        c if c == codes::FEATURES_STALE.code => rules.feature_states,
-        c if is_privilege(c) => rules.privileges,
-        _ => return None,
-    };
-    let rule = rule(rules, kind);
-    if rule == Remedy::Off {
-        return None;
-    }
     let repair = match code {
         c if c == codes::DISK_UUID_OFF.code => disk_uuid(view, hit)?,
         c if c == codes::KUBELET_NOT_EXTERNAL.code => Repair::TaintNode { node: node(hit)?.into() },
         c if c == codes::CSI_NODE_STALE.code => csi_entry(view, hit)?,
-        c if c == codes::IMAGE_MOVED.code => image(hit)?,
+        c if c == codes::IMAGE_MOVED.code => images(hit)?,
         c if c == codes::WEBHOOK_CERTIFICATE.code => Repair::RenewWebhookCertificate {
             webhook: value(hit, "webhook")?.into(),
             namespace: value(hit, "namespace")?.into(),
             secret: value(hit, "secret")?.into(),
         },
         c if c == codes::FEATURES_STALE.code => features(view)?,
-        _ => grant(hit)?,
+        c if is_privilege(c) => grant(hit)?,
+        _ => return None,
     };
-    Some(describe(code, repair, rule == Remedy::Fix))
+    let rule = rules.of(repair.kind());
+    // What somebody lives with for now stays as it is.
+    let automatic = rule == Remedy::Fix && acknowledgement(hit, view.facts).is_none();
+    (rule != Remedy::Off).then(|| Proposal { automatic, ..words::describe(code, repair, false) })
 }
 
 fn is_privilege(code: &str) -> bool {
@@ -180,33 +240,35 @@ fn disk_uuid(view: &View<'_>, hit: &Hit) -> Option<Repair> {
 fn csi_entry(view: &View<'_>, hit: &Hit) -> Option<Repair> {
     let name = node(hit)?;
     let volumes = view.facts.storage.volumes.get()?;
-    let holds = volumes.values().any(|volume| volume.node.as_deref() == Some(name));
-    (!holds).then(|| Repair::RemoveCsiEntry { node: name.to_owned() })
-}
-
-fn image(hit: &Hit) -> Option<Repair> {
-    let from = value(hit, "image")?;
-    Some(Repair::ReplaceImage {
-        namespace: value(hit, "namespace")?.into(),
-        workload: value(hit, "workload")?.into(),
-        container: value(hit, "container")?.into(),
-        from: from.to_owned(),
-        to: successor_image(from)?,
+    let attachments = view.facts.storage.attachments.get()?;
+    let holds = volumes.values().any(|volume| volume.node.as_deref() == Some(name))
+        || attachments.iter().any(|attachment| attachment.node == name);
+    (!holds).then(|| Repair::RemoveCsiEntry {
+        node: name.to_owned(),
+        id: value(hit, "id").unwrap_or_default().to_owned(),
+        namespace: view.storage_driver().map(|driver| driver.namespace.clone()).unwrap_or_default(),
     })
 }
 
+fn images(hit: &Hit) -> Option<Repair> {
+    let from = value(hit, "image")?.to_owned();
+    let to = successor_image(&from)?;
+    Some(Repair::ReplaceImages {
+        namespace: value(hit, "namespace")?.into(),
+        workload: value(hit, "workload")?.into(),
+        images: [(value(hit, "container")?.to_owned(), Moved { from, to })].into(),
+    })
+}
+
+/// The switches that are missing. One that somebody set is theirs, whatever it says.
 fn features(view: &View<'_>) -> Option<Repair> {
     let driver = view.storage_driver()?;
     let actual = driver.features.get()?;
-    let lacking = |(name, value): &(&String, &String)| match actual.get(*name) {
-        None => true,
-        Some(actual) => *value == "true" && actual != "true",
-    };
-    let features = driver.release_features.iter().filter(lacking);
-    Some(Repair::SetFeatures {
-        namespace: driver.namespace.clone(),
-        features: features.map(|(name, value)| (name.clone(), value.clone())).collect(),
-    })
+    let missing = driver.release_features.iter().filter(|(name, _)| !actual.contains_key(*name));
+    let features: BTreeMap<String, String> =
+        missing.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let namespace = driver.namespace.clone();
+    (!features.is_empty()).then_some(Repair::SetFeatures { namespace, features })
 }
 
 fn grant(hit: &Hit) -> Option<Repair> {
@@ -220,60 +282,6 @@ fn grant(hit: &Hit) -> Option<Repair> {
         role: value(hit, "role")?.into(),
         privileges: names,
     })
-}
-
-fn describe(code: &str, repair: Repair, automatic: bool) -> Proposal {
-    let (says, then, undo) = match &repair {
-        Repair::SetDiskUuid { node, .. } => (
-            format!("Sets disk.EnableUUID on the VM of {node}"),
-            Some(format!("One power cycle of the VM of {node}, which VDO leaves to you")),
-            Some(format!("Removes disk.EnableUUID from the VM of {node} again")),
-        ),
-        Repair::TaintNode { node } => (
-            format!(
-                "Taints {node} with {}, so that the cloud provider looks at it",
-                Node::UNINITIALIZED
-            ),
-            Some(format!("--cloud-provider=external in kubelet's arguments on {node}")),
-            Some(format!("Removes the taint from {node}")),
-        ),
-        Repair::RemoveCsiEntry { node } => (
-            format!(
-                "Removes the entry of csi.vsphere.vmware.com from CSINode {node}; the driver registers anew"
-            ),
-            None,
-            None,
-        ),
-        Repair::ReplaceImage { workload, to, from, .. } => (
-            format!("Lets {workload} pull {to}"),
-            None,
-            Some(format!("Lets {workload} pull {from} again")),
-        ),
-        Repair::RenewWebhookCertificate { webhook, namespace, secret } => (
-            format!(
-                "Writes a new certificate to Secret {namespace}/{secret} and its authority to {webhook}"
-            ),
-            None,
-            None,
-        ),
-        Repair::SetFeatures { features, .. } => {
-            let names: Vec<&str> = features.keys().map(String::as_str).collect();
-            (
-                format!("Sets the feature switches {} as the release has them", names.join(", ")),
-                None,
-                Some("Removes them again".to_owned()),
-            )
-        }
-        Repair::Grant { user, path, role, privileges, .. } => {
-            let names: Vec<&str> = privileges.iter().map(String::as_str).collect();
-            (
-                format!("Grants {user} the role {role} ({}) on {path}", names.join(", ")),
-                None,
-                Some(format!("Takes the role {role} from {user} on {path}")),
-            )
-        }
-    };
-    Proposal { code: code.to_owned(), repair, automatic, says, then, undo }
 }
 
 #[cfg(test)]
@@ -310,6 +318,14 @@ mod tests {
         assert_eq!(proposals(without_disk_uuid(), &rules(Remedy::Off)), []);
         let off = Remediation { default: Some(Remedy::Off), ..Remediation::default() };
         assert_eq!(proposals(without_disk_uuid(), &off), [], "the default counts for all kinds");
+        let mut accepted = without_disk_uuid();
+        accepted.operator.acknowledged.push(crate::facts::Acknowledged {
+            code: "VDO-1203".into(),
+            reason: "next week".into(),
+            ..Default::default()
+        });
+        let accepted = proposals(accepted, &rules(Remedy::Fix));
+        assert!(!accepted[0].automatic, "what somebody lives with is left alone");
     }
 
     #[test]
@@ -324,7 +340,7 @@ mod tests {
             .unwrap()
             .retain(|_, v| v.node.as_deref() != Some("worker-1"));
         let repairs = proposals(facts.clone(), &Remediation::default());
-        assert_eq!(repairs[0].repair, Repair::RemoveCsiEntry { node: "worker-1".into() });
+        assert_eq!(repairs[0].id(), "VDO-1222.worker-1");
         facts.storage.volumes = Known::unknown("VDO may not list PersistentVolumes");
         assert_eq!(
             proposals(facts, &Remediation::default()),
@@ -341,7 +357,61 @@ mod tests {
         assert_eq!(proposals(facts.clone(), &Remediation::default()), []);
         let container = &mut facts.storage_driver().workloads[0].pods[0].containers[0];
         container.image = "gcr.io/cloud-provider-vsphere/csi/release/driver:v3.3.1".into();
-        assert_eq!(proposals(facts, &Remediation::default()).len(), 1);
+        let proposed = proposals(facts.clone(), &Remediation::default());
+        assert_eq!(proposed.len(), 1);
+        let workload = &mut facts.storage_driver().workloads[0];
+        let mut second = workload.pods[0].containers[0].clone();
+        second.name = "vsphere-syncer".into();
+        second.image = "gcr.io/cloud-provider-vsphere/csi/release/syncer:v3.3.1".into();
+        workload.pods[0].containers.push(second);
+        let both = proposals(facts, &Remediation::default());
+        let Repair::ReplaceImages { images, .. } = &both[0].repair else { unreachable!() };
+        assert_eq!((both.len(), images.len()), (1, 2), "one workload is rolled out once");
+        assert_eq!(both[0].id(), proposed[0].id());
+    }
+
+    #[test]
+    fn a_switch_somebody_set_is_theirs_and_the_missing_ones_are_added() {
+        let mut facts = healthy();
+        let driver = facts.storage_driver();
+        let release: Vec<String> = driver.release_features.keys().cloned().collect();
+        for name in &release {
+            driver.release_features.insert(name.clone(), "true".into());
+        }
+        let features = driver.features.get_mut().unwrap();
+        features.clear();
+        features.insert(release[0].clone(), "false".into());
+        let repairs = proposals(facts.clone(), &Remediation::default());
+        let Repair::SetFeatures { features, .. } = &repairs[0].repair else { unreachable!() };
+        assert!(!features.contains_key(&release[0]) && features.len() == release.len() - 1);
+        let driver = facts.storage_driver();
+        let off = release.iter().map(|name| (name.clone(), "false".to_owned()));
+        driver.features = off.collect::<BTreeMap<_, _>>().into();
+        assert_eq!(proposals(facts, &Remediation::default()), [], "nothing is missing");
+    }
+
+    #[test]
+    fn privileges_are_proposed_and_never_granted() {
+        let mut facts = healthy();
+        let entities = &mut facts.vcenter().grants.get_mut().unwrap().entities;
+        let vm = entities.iter_mut().find(|entity| entity.name == "worker-1").unwrap();
+        vm.privileges.get_mut().unwrap().remove("VirtualMachine.Config.AddRemoveDevice");
+        let rules = Remediation { default: Some(Remedy::Fix), ..Remediation::default() };
+        let proposed = proposals(facts, &rules);
+        assert!(!proposed[0].automatic && proposed[0].refused.is_some(), "{proposed:#?}");
+    }
+
+    #[test]
+    fn what_the_platform_owns_is_not_repaired() {
+        let mut facts = without_disk_uuid();
+        facts.storage_driver().features.get_mut().unwrap().clear();
+        facts.cluster.openshift =
+            Some(crate::facts::OpenShift { runs_storage: true, ..Default::default() });
+        let rules = Remediation { default: Some(Remedy::Fix), ..Remediation::default() };
+        let made: BTreeMap<String, bool> =
+            proposals(facts, &rules).into_iter().map(|p| (p.code, p.automatic)).collect();
+        assert_eq!(made["VDO-1609"], false, "its ConfigMap is the platform's");
+        assert_eq!(made["VDO-1203"], true, "the machine is not");
     }
 
     #[test]

@@ -220,7 +220,7 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-fn acknowledgement<'a>(hit: &Hit, facts: &'a Facts) -> Option<&'a Acknowledged> {
+pub(crate) fn acknowledgement<'a>(hit: &Hit, facts: &'a Facts) -> Option<&'a Acknowledged> {
     facts.operator.acknowledged.iter().find(|accepted| {
         accepted.code == hit.definition.code
             && accepted.object.as_ref().is_none_or(|name| *name == hit.subject.name)

@@ -169,7 +169,9 @@ impl Engine {
             .await
             .context(ReportSnafu)?;
         let Some(mut facts) = observed.facts else { return Ok(RESYNC) };
-        let repaired = self.mending.set(client, &around.namespace).await.context(ObserveSnafu)?;
+        let version = stores.map_version(names::REPAIRS, &around.namespace);
+        let repaired = self.mending.set(client, &around.namespace, version).await;
+        let repaired = repaired.context(ObserveSnafu)?;
         self.survey.remember(repaired);
         facts.health = self.survey.look(&facts, stores, vcenters);
         let plan = decide(&facts);

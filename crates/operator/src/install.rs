@@ -110,6 +110,8 @@ fn cluster_role() -> [Value; 2] {
         rule(&[""], &["nodes"], &["patch"]),
         rule(&["apps"], &["daemonsets", "deployments"], &READ),
         rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),
+        // An entry that names a machine which is gone, where remediation.csiNodes is Fix.
+        rule(&["storage.k8s.io"], &["csinodes"], &["patch"]),
         rule(&["config.openshift.io"], &["infrastructures"], &["get", "list"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
         // What the checks look at.
@@ -183,6 +185,8 @@ fn home_rules() -> Vec<Value> {
         rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &KEEP),
         rule(&["apps"], &["deployments", "daemonsets"], &["create", "patch", "delete"]),
         rule(&["policy"], &["poddisruptionbudgets"], &KEEP),
+        // A driver's pod that has to register anew, where remediation.csiNodes is Fix.
+        rule(&[""], &["pods/eviction"], &["create"]),
         // Who leads.
         rule(&["coordination.k8s.io"], &["leases"], &READ),
         rule(rbac, &["roles", "rolebindings"], &KEEP),

@@ -1,34 +1,49 @@
-//! Carries out the repairs that `spec.remediation` allows. None of them can lose data, each is told by
-//! an event, and one that failed is not tried again at once.
+//! Carries out repairs: those `spec.remediation` allows by itself, others when somebody asks.
+//!
+//! ```text
+//!   findings ─► health::repair ─► proposals ─► carry_out ─► node, workload, features, webhook, machine
+//!                                    │             │
+//!                           Mending: which,        └─► ledger: what was before ─► undo
+//!                           when, how many
+//! ```
+//!
+//! None of them can lose data: what a repair rests upon is looked at again right before it is made, and
+//! a change that somebody else makes at the same moment wins. What was there before is kept in a
+//! ConfigMap first, each repair is told by an event, and one that failed is not tried again at once.
 
-use runtime::story::story;
-use std::{collections::BTreeMap, time::Duration};
+mod features;
+mod ledger;
+mod machine;
+mod mending;
+mod node;
+mod patch;
+mod webhook;
+mod workload;
 
-use health::repair::{Proposal, Repair};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::{
-    Api, Client, Resource,
-    api::{Patch, PatchParams},
-    runtime::events::{Event, EventType, Recorder},
+use std::collections::BTreeMap;
+
+use api::vdo_config::Remediation;
+use health::{
+    Examination,
+    facts::Facts,
+    repair::{Proposal, Repair},
 };
-use serde_json::json;
-use snafu::{ResultExt, Snafu};
-use tokio::time::Instant;
-use vsphere::{MoRef, vm::VmChange};
+use kube::Client;
+use serde_json::Value;
+use snafu::{OptionExt, ResultExt, Snafu};
 
-use crate::{facts::Facts, names, vcenters::Vcenters};
+pub(crate) use self::mending::key;
+pub use self::{
+    ledger::{Entry, Ledger},
+    mending::Mending,
+};
+use crate::webhook_certificates;
 
-/// A repair that did not help, or could not be made, is tried again after this time.
-const AGAIN: Duration = Duration::from_mins(10);
-/// How long vCenter may take to change a machine.
-const WITHIN: Duration = Duration::from_secs(30);
-/// Repairs in one round: a change that goes wrong shall not go wrong everywhere at once.
-const AT_ONCE: usize = 5;
-
-/// Why a repair could not be made.
+/// Why a repair could not be made or taken back.
 #[derive(Debug, Snafu)]
-enum Error {
+#[snafu(visibility(pub(crate)))]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum Error {
     #[snafu(display("the API server did not take it"))]
     Kubernetes {
         #[snafu(source(from(kube::Error, Box::new)))]
@@ -39,150 +54,132 @@ enum Error {
         #[snafu(source(from(vsphere::Error, Box::new)))]
         source: Box<vsphere::Error>,
     },
-    #[snafu(display("the vCenter is not connected"))]
-    Away,
+    #[snafu(display("the vCenter {vcenter} is not connected"))]
+    Away { vcenter: String },
+    #[snafu(display("{object} is not as it was any more: {what}. Look again"))]
+    Changed { object: String, what: String },
+    #[snafu(display(
+        "{volume} is attached to {node}, and would be detached under the entry: move its pods away first"
+    ))]
+    Attached { node: String, volume: String },
+    #[snafu(display("{reason}"))]
+    Refused { reason: String },
+    #[snafu(display(
+        "{object} is VDO's own and kept as its release has it: `vdoctl plan` shows whether another fits"
+    ))]
+    Ours { object: String },
+    #[snafu(display("what was before could not be kept, so nothing was changed"))]
+    Keep {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display(
+        "there is no record of a repair {id}: `kubectl get configmap {map} -o yaml` lists them"
+    ))]
+    NoRecord { id: String, map: &'static str },
+    #[snafu(display("{id} leaves nothing that could be taken back"))]
+    NothingToUndo { id: String },
+    #[snafu(display("no new certificate could be made"))]
+    Certificate { source: webhook_certificates::Error },
 }
 
-/// What was repaired, and when.
-#[derive(Debug, Default)]
-pub struct Mending {
-    tried: BTreeMap<Repair, Instant>,
-    /// When `disk.EnableUUID` was set, by vCenter and machine: until the machine was off since, the
-    /// setting waits. Also kept in a ConfigMap, for whoever runs next. None before that was read.
-    set: Option<BTreeMap<String, Timestamp>>,
+/// With what repairs are made.
+pub struct Hands {
+    /// The cluster.
+    pub cluster: Client,
+    /// The operator's namespace, where what was before is kept. Without one nothing is kept, and nothing
+    /// can be taken back.
+    pub home: Option<String>,
+    /// Sessions with vCenters, by the name of their VsphereCloudConfig.
+    pub vcenters: BTreeMap<String, vsphere::Client>,
 }
 
-impl Mending {
-    /// The machines whose `disk.EnableUUID` VDO has set, as `vcenter.machine`, and when.
-    pub async fn set(
-        &mut self,
-        client: &Client,
-        home: &str,
-    ) -> Result<BTreeMap<String, Timestamp>, kube::Error> {
-        if self.set.is_none() {
-            let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
-            let map = maps.get_opt(names::REPAIRS).await?;
-            let data = map.and_then(|map| map.data).unwrap_or_default();
-            let read = data.into_iter().filter_map(|(key, time)| Some((key, time.parse().ok()?)));
-            self.set = Some(read.collect());
-        }
-        Ok(self.set.clone().unwrap_or_default())
-    }
+/// What could be repaired, of one code or of all. Touches nothing.
+pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
+    let examination = Examination::of(facts);
+    let mut proposals = health::repair::propose(&examination, &Remediation::default());
+    proposals.retain(|proposal| code.is_none_or(|code| proposal.code == code));
+    proposals
+}
 
-    /// Makes the repairs that are allowed and due.
-    pub async fn mend(
-        &mut self,
-        client: &Client,
-        recorder: &Recorder,
-        facts: &Facts,
-        vcenters: &Vcenters,
-    ) {
-        self.tried.retain(|_, when| when.elapsed() < AGAIN);
-        let due = facts.health.repairs.iter().filter(|proposal| {
-            proposal.automatic
-                && is_known(&proposal.repair)
-                && !self.tried.contains_key(&proposal.repair)
-        });
-        let due: Vec<Proposal> = due.take(AT_ONCE).cloned().collect();
-        for proposal in due {
-            self.tried.insert(proposal.repair.clone(), Instant::now());
-            let made = self.make(client, facts, vcenters, &proposal.repair).await;
-            let event = told(&proposal, made.as_ref().err());
-            tracing::info!(code = proposal.code, note = ?event.note, "a repair");
-            // That it was made does not depend on whether it can be told.
-            let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
-        }
+/// Makes one repair. Made twice, it changes nothing the second time.
+///
+/// # Errors
+/// If it is not for VDO to make, if what it rests upon has changed, or if somebody refuses it. Nothing is
+/// changed then, except that a webhook may already trust a certificate that does not exist yet.
+pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> {
+    if let Some(reason) = &proposal.refused {
+        return RefusedSnafu { reason }.fail();
     }
-
-    async fn make(
-        &mut self,
-        client: &Client,
-        facts: &Facts,
-        vcenters: &Vcenters,
-        repair: &Repair,
-    ) -> Result<(), Error> {
-        match repair {
-            Repair::SetDiskUuid { vcenter, vm, .. } => {
-                let home = facts.config.metadata.namespace.as_deref().unwrap_or_default();
-                let known = vcenters.known(&format!("{home}/{vcenter}"));
-                let session = known.and_then(|known| known.client).ok_or(Error::Away)?;
-                // First what will be needed to tell that a power cycle is due, then the change.
-                self.remember(client, &facts.home, &key(vcenter, vm)).await?;
-                let machine = MoRef::new("VirtualMachine", vm.as_str());
-                let change = VmChange::default().show_disk_uuids(true);
-                let task = session.reconfigure(&machine, &change).await.context(VcenterSnafu)?;
-                task.wait(WITHIN).await.context(VcenterSnafu)?;
-                Ok(())
-            }
-            Repair::TaintNode { node } => {
-                let nodes = Api::<Node>::all(client.clone());
-                let taint = json!([{
-                    "op": "add", "path": "/spec/taints/-",
-                    "value": {"key": names::UNINITIALIZED, "value": "true", "effect": "NoSchedule"},
-                }]);
-                let first = json!([{
-                    "op": "add", "path": "/spec/taints",
-                    "value": [{"key": names::UNINITIALIZED, "value": "true", "effect": "NoSchedule"}],
-                }]);
-                let seen = nodes.get(node).await.context(KubernetesSnafu)?;
-                let none =
-                    seen.spec.and_then(|spec| spec.taints).is_none_or(|taints| taints.is_empty());
-                let patch = serde_json::from_value(if none { first } else { taint });
-                let patch = patch.map_err(kube::Error::SerdeError).context(KubernetesSnafu)?;
-                let parameters = PatchParams::default();
-                nodes
-                    .patch(node, &parameters, &Patch::Json::<()>(patch))
-                    .await
-                    .context(KubernetesSnafu)?;
-                Ok(())
-            }
-            _ => Ok(()),
+    let ledger = Ledger::of(hands);
+    let keep = async |before: Value| ledger.keep(proposal, before).await;
+    match &proposal.repair {
+        Repair::SetDiskUuid { vcenter, vm, .. } => {
+            keep(Value::Null).await?;
+            machine::show_disk_uuids(hands, vcenter, vm, true).await
         }
-    }
-
-    async fn remember(&mut self, client: &Client, home: &str, key: &str) -> Result<(), Error> {
-        self.set(client, home).await.context(KubernetesSnafu)?;
-        let set = self.set.get_or_insert_default();
-        set.insert(key.to_owned(), Timestamp::now());
-        let data: BTreeMap<&String, String> =
-            set.iter().map(|(key, time)| (key, time.to_string())).collect();
-        let body = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": names::REPAIRS}, "data": data,
-        });
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
-        let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-        let written = maps.patch(names::REPAIRS, &parameters, &Patch::Apply(body)).await;
-        written.map(drop).context(KubernetesSnafu)
+        Repair::TaintNode { node } => {
+            keep(Value::Null).await?;
+            node::taint(&hands.cluster, node).await
+        }
+        Repair::RemoveCsiEntry { node, id, namespace } => {
+            let entry = node::stale_entry(&hands.cluster, node, id).await?;
+            keep(entry).await?;
+            node::remove_entry(&hands.cluster, node, id).await?;
+            node::restart_driver(&hands.cluster, node, namespace).await
+        }
+        Repair::ReplaceImages { namespace, workload, images } => {
+            keep(Value::Null).await?;
+            workload::replace(&hands.cluster, namespace, workload, images).await
+        }
+        Repair::RenewWebhookCertificate { webhook, namespace, secret } => {
+            keep(Value::Null).await?;
+            webhook::renew(&hands.cluster, webhook, namespace, secret).await
+        }
+        Repair::SetFeatures { namespace, features } => {
+            keep(Value::Null).await?;
+            features::add(&hands.cluster, namespace, features).await
+        }
+        // Never proposed without a refusal.
+        Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no rights" }.fail(),
     }
 }
 
-/// The key of a machine in the list of those that were changed.
-pub(crate) fn key(vcenter: &str, vm: &str) -> String {
-    format!("{vcenter}.{vm}")
+/// What was repaired, by the id of the proposal.
+///
+/// # Errors
+/// If the record cannot be read.
+pub async fn made(hands: &Hands) -> Result<BTreeMap<String, Entry>, Error> {
+    Ledger::of(hands).read().await.context(KubernetesSnafu)
 }
 
-/// Whether a repair is made here. What belongs to the drivers VDO installs is put right when they are
-/// applied, and the drivers of others are not touched.
-fn is_known(repair: &Repair) -> bool {
-    matches!(repair, Repair::SetDiskUuid { .. } | Repair::TaintNode { .. })
-}
-
-fn told(proposal: &Proposal, error: Option<&Error>) -> Event {
-    let note = match error {
-        None => {
-            let then = proposal.then.iter().map(|then| format!(". Left to do: {then}"));
-            format!("{}: {}{}", proposal.code, proposal.says, then.collect::<String>())
+/// Takes a repair back that is on record. What changed since by other hands stays as it is.
+///
+/// # Errors
+/// If there is no such record, if there is nothing to take back, or if somebody refuses.
+pub async fn undo(hands: &Hands, id: &str) -> Result<(), Error> {
+    let ledger = Ledger::of(hands);
+    let entries = ledger.read().await.context(KubernetesSnafu)?;
+    let entry = entries.get(id).context(NoRecordSnafu { id, map: crate::names::REPAIRS })?.clone();
+    let cluster = &hands.cluster;
+    match &entry.repair {
+        Repair::SetDiskUuid { vcenter, vm, .. } => {
+            machine::show_disk_uuids(hands, vcenter, vm, false).await?;
         }
-        Some(error) => {
-            format!("{}: {}: {}", proposal.code, proposal.says, story(error))
+        Repair::TaintNode { node } => node::untaint(cluster, node).await?,
+        Repair::ReplaceImages { namespace, workload, images } => {
+            let back = images.iter().map(|(container, image)| {
+                let (from, to) = (image.to.clone(), image.from.clone());
+                (container.clone(), health::repair::Moved { from, to })
+            });
+            workload::replace(cluster, namespace, workload, &back.collect()).await?;
         }
-    };
-    Event {
-        type_: if error.is_none() { EventType::Normal } else { EventType::Warning },
-        reason: if error.is_none() { "Repaired".into() } else { "RepairFailed".into() },
-        note: Some(note.chars().take(1000).collect()),
-        action: "Repair".into(),
-        secondary: None,
+        Repair::SetFeatures { namespace, features } => {
+            features::remove(cluster, namespace, features).await?;
+        }
+        Repair::RemoveCsiEntry { .. }
+        | Repair::RenewWebhookCertificate { .. }
+        | Repair::Grant { .. } => return NothingToUndoSnafu { id }.fail(),
     }
+    ledger.undone(id, entry).await
 }

@@ -20,7 +20,9 @@ pub const PAUSED: &str = "vdo.vmware.com/paused";
 pub const CHECK_NOW: &str = "vdo.vmware.com/check-now";
 /// The ConfigMap beside the operator that lists every object of every finding.
 pub const FINDINGS: &str = "vdo-findings";
-/// The ConfigMap beside the operator that says which machines it changed, and when.
+/// On a VDOConfig: repairs to take back, and not to make while they are named here; codes or ids.
+pub const UNDO: &str = "vdo.vmware.com/undo";
+/// The ConfigMap beside the operator that says what it repaired, when, and what was before.
 pub const REPAIRS: &str = "vdo-repairs";
 /// On a VDOConfig whose policy is Manual: the release of the cloud provider that may be installed.
 pub const APPROVE_CPI: &str = "vdo.vmware.com/approve-cpi";
@@ -41,6 +43,8 @@ pub const CPI_SECRET: &str = "cpi-global-secret";
 pub const CSI_SECRET: &str = "vsphere-config-secret";
 /// The ConfigMap in which the storage driver keeps an identity it made itself.
 pub const CSI_CLUSTER_ID: &str = "vsphere-csi-cluster-id";
+/// The ConfigMap with the storage driver's feature switches.
+pub const CSI_FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
 /// The CSI driver's name in VolumeAttachments and CSINodes.
 pub const CSI_DRIVER: &str = "csi.vsphere.vmware.com";
 /// The VolumeSnapshotClass, where snapshots are asked for.

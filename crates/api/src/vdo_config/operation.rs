@@ -156,23 +156,28 @@ pub struct Remediation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_taints: Option<Remedy>,
 
-    /// Remove entries of drivers that are gone from CSINode objects.
+    /// Remove entries from CSINode objects that name a machine which is gone, and let the driver register
+    /// anew. Never while a volume is attached to the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csi_nodes: Option<Remedy>,
 
-    /// Replace image registries that have been shut down by their successors.
+    /// Let drivers that others installed pull from the successor of a registry that has been shut down.
+    /// What VDO installs pulls from there anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_registry: Option<Remedy>,
 
-    /// Renew webhook certificates before they expire.
+    /// Renew certificates of webhooks that others installed before they expire. VDO's own it renews
+    /// anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_certificates: Option<Remedy>,
 
-    /// Bring the storage driver's feature switches in line with its release.
+    /// Add feature switches the storage driver's release has and its ConfigMap lacks. Switches that are
+    /// there stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature_states: Option<Remedy>,
 
-    /// Grant the vCenter user privileges it lacks, with an account that may do so.
+    /// Privileges the vCenter user lacks. VDO proposes the roles and never grants them by itself: `Fix`
+    /// does what `Propose` does, and says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileges: Option<Remedy>,
 }

@@ -82,6 +82,31 @@ pub struct HealthSummary {
     /// name more objects than are shown here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
+    /// What VDO could repair, by code; nothing of what `remediation` turns off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub repairs: Vec<RepairSummary>,
+}
+
+/// Repairs VDO could make about one kind of finding.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RepairSummary {
+    /// Code of the finding.
+    pub code: String,
+    /// What the first of them does.
+    pub does: String,
+    /// How many there are.
+    pub count: i32,
+    /// Whether VDO makes them by itself.
+    #[serde(default)]
+    pub automatic: bool,
+    /// What then remains to be done by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<String>,
+    /// Why VDO does not make them, whatever `remediation` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// How things are, in one word.

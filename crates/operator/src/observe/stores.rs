@@ -177,7 +177,7 @@ impl Stores {
     }
 
     /// The version of a ConfigMap beside the operator, if it exists.
-    pub(super) fn map_version(&self, name: &str, namespace: &str) -> Option<String> {
+    pub(crate) fn map_version(&self, name: &str, namespace: &str) -> Option<String> {
         self.maps.get(&ObjectRef::new(name).within(namespace))?.metadata.resource_version.clone()
     }
 

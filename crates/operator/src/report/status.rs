@@ -8,10 +8,11 @@ use api::{
     finding::Severity,
     vdo_config::{
         DriverStatus, HealthSummary, Mode, NodeState, Phase, Plan as PlanStatus, PlanState,
-        PlanStep, StepState, VcenterVersion, Versions,
+        PlanStep, RepairSummary, StepState, VcenterVersion, Versions,
     },
 };
 use catalog::{Driver, Implementation};
+use health::repair::Proposal;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
@@ -25,6 +26,8 @@ use crate::{
 const SHOWN: usize = 120;
 /// Nodes that are listed by name; beyond that only the numbers are given.
 const NODES_LISTED: usize = 500;
+/// Kinds of repairs that are shown.
+const REPAIRS_SHOWN: usize = 16;
 
 /// The status that says what facts and plan say.
 pub fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
@@ -215,7 +218,25 @@ fn summary(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> HealthSummar
         audited: health.audited.map(Time).or_else(|| before.and_then(|b| b.audited.clone())),
         checked: health.checked.clone().or_else(|| before.and_then(|b| b.checked.clone())),
         list: health.paged.as_ref().map(|_| names::FINDINGS.to_owned()),
+        repairs: repairs(&health.repairs),
     }
+}
+
+/// The repairs in numbers: the proposals come in the order of their codes.
+fn repairs(proposals: &[Proposal]) -> Vec<RepairSummary> {
+    let kinds = proposals.chunk_by(|a, b| a.code == b.code).take(REPAIRS_SHOWN);
+    let summary = |kind: &[Proposal]| {
+        let first = kind.first()?;
+        Some(RepairSummary {
+            code: first.code.clone(),
+            does: first.says.clone(),
+            count: i32::try_from(kind.len()).unwrap_or(i32::MAX),
+            automatic: first.automatic,
+            then: first.then.clone(),
+            refused: first.refused.clone(),
+        })
+    };
+    kinds.filter_map(summary).collect()
 }
 
 fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {

@@ -1,0 +1,25 @@
+//! Repairs of machines.
+
+use std::time::Duration;
+
+use snafu::{OptionExt, ResultExt};
+use vsphere::{MoRef, vm::VmChange};
+
+use super::{AwaySnafu, Error, Hands, VcenterSnafu};
+
+/// How long vCenter may take to change a machine.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Sets `disk.EnableUUID`. It counts from the machine's next power cycle on.
+pub(super) async fn show_disk_uuids(
+    hands: &Hands,
+    vcenter: &str,
+    vm: &str,
+    show: bool,
+) -> Result<(), Error> {
+    let session = hands.vcenters.get(vcenter).context(AwaySnafu { vcenter })?;
+    let machine = MoRef::new("VirtualMachine", vm);
+    let change = VmChange::default().show_disk_uuids(show);
+    let task = session.reconfigure(&machine, &change).await.context(VcenterSnafu)?;
+    task.wait(WITHIN).await.map(drop).context(VcenterSnafu)
+}

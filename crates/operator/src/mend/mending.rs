@@ -1,0 +1,214 @@
+//! The repairs the operator makes by itself: which, when, and how many at a time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use api::vdo_config::Remedy;
+use health::repair::{Proposal, Repair};
+use jiff::Timestamp;
+use kube::{
+    Client, Resource, ResourceExt,
+    runtime::events::{Event, EventType, Recorder},
+};
+use runtime::story::story;
+use tokio::time::Instant;
+
+use super::{Entry, Error, Hands, Ledger, carry_out, undo};
+use crate::{
+    facts::{Facts, Platform},
+    names,
+    vcenters::Vcenters,
+};
+
+/// A repair that did not help, or could not be made, is tried again after this time.
+const AGAIN: Duration = Duration::from_mins(10);
+/// Repairs in one round: a change that goes wrong shall not go wrong everywhere at once.
+const AT_ONCE: usize = 5;
+
+/// What was repaired, and when.
+#[derive(Debug, Default)]
+pub struct Mending {
+    /// What was tried, by id.
+    tried: BTreeMap<String, Instant>,
+    /// Codes of which it was said that VDO does not repair them.
+    told: BTreeSet<String>,
+    /// What is on record, and the version of the record it was read from.
+    made: BTreeMap<String, Entry>,
+    version: Option<String>,
+}
+
+impl Mending {
+    /// The machines whose `disk.EnableUUID` VDO has set, as `vcenter.machine`, and when: until the
+    /// machine was off since, the setting waits. `version`: of the ConfigMap, none if there is none.
+    pub async fn set(
+        &mut self,
+        client: &Client,
+        home: &str,
+        version: Option<String>,
+    ) -> Result<BTreeMap<String, Timestamp>, kube::Error> {
+        if self.version != version {
+            self.made = Ledger::in_namespace(client, home).read().await?;
+            self.version = version;
+        }
+        let set = self.made.values().filter(|entry| entry.undone.is_none());
+        let set = set.filter_map(|entry| match &entry.repair {
+            Repair::SetDiskUuid { vcenter, vm, .. } => Some((key(vcenter, vm), entry.at)),
+            _ => None,
+        });
+        Ok(set.collect())
+    }
+
+    /// Takes back what shall be taken back, then makes the repairs that are allowed and due.
+    pub async fn mend(
+        &mut self,
+        client: &Client,
+        recorder: &Recorder,
+        facts: &Facts,
+        vcenters: &Vcenters,
+    ) {
+        self.tried.retain(|_, when| when.elapsed() < AGAIN);
+        let wish = Wish::of(facts);
+        let hands = hands(client, facts, vcenters);
+        let mut told = self.take_back(&hands, &wish).await;
+        told.extend(self.refuse(facts));
+        for proposal in self.due(facts, &wish) {
+            self.tried.insert(proposal.id(), Instant::now());
+            let made = carry_out(&hands, &proposal).await;
+            told.push(tell(&proposal, made.as_ref().err()));
+        }
+        for event in told {
+            tracing::info!(reason = event.reason, note = ?event.note, "a repair");
+            // That it was made does not depend on whether it can be told.
+            let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
+        }
+    }
+
+    fn due(&self, facts: &Facts, wish: &Wish) -> Vec<Proposal> {
+        let due = facts.health.repairs.iter().filter(|proposal| {
+            let id = proposal.id();
+            proposal.automatic
+                && !is_of_platform(facts, &proposal.repair)
+                && !wish.names(&id)
+                && !self.tried.contains_key(&id)
+        });
+        due.take(AT_ONCE).cloned().collect()
+    }
+
+    async fn take_back(&mut self, hands: &Hands, wish: &Wish) -> Vec<Event> {
+        let made = self.made.iter().filter(|(id, entry)| entry.undone.is_none() && wish.names(id));
+        let ids: Vec<String> = made.map(|(id, _)| id.clone()).take(AT_ONCE).collect();
+        let mut told = Vec::new();
+        for id in ids {
+            if self.tried.contains_key(&undoing(&id)) {
+                continue;
+            }
+            let result = undo(hands, &id).await;
+            self.tried.insert(undoing(&id), Instant::now());
+            match result {
+                Ok(()) => {
+                    self.tried.remove(&id);
+                    told.push(event(
+                        "RepairUndone",
+                        EventType::Normal,
+                        format!("{id} was taken back"),
+                    ));
+                }
+                Err(error) => {
+                    let note = format!("{id} could not be taken back: {}", story(&error));
+                    told.push(event("UndoFailed", EventType::Warning, note));
+                }
+            }
+        }
+        // What is asked for again later is done again.
+        self.tried.retain(|id, _| !id.starts_with(UNDOING) || wish.names(&id[UNDOING.len()..]));
+        told
+    }
+
+    /// Whoever asks for a repair that VDO does not make is told so, once.
+    fn refuse(&mut self, facts: &Facts) -> Vec<Event> {
+        let mut told = Vec::new();
+        for proposal in &facts.health.repairs {
+            let Some(reason) = &proposal.refused else { continue };
+            let asked = facts.config.spec.remedy(proposal.repair.kind()) == Remedy::Fix;
+            if asked && self.told.insert(proposal.code.clone()) {
+                let note = format!("{}: not repaired: {reason}", proposal.code);
+                told.push(event("RepairNotPossible", EventType::Warning, note));
+            }
+        }
+        let open: BTreeSet<&str> = facts.health.repairs.iter().map(|p| p.code.as_str()).collect();
+        self.told.retain(|code| open.contains(code.as_str()));
+        told
+    }
+}
+
+const UNDOING: &str = "undo ";
+
+fn undoing(id: &str) -> String {
+    format!("{UNDOING}{id}")
+}
+
+/// The key of a machine in the list of those that were changed.
+pub(crate) fn key(vcenter: &str, vm: &str) -> String {
+    format!("{vcenter}.{vm}")
+}
+
+/// Which repairs shall be taken back, and not be made while that is wished.
+struct Wish(BTreeSet<String>);
+
+impl Wish {
+    fn of(facts: &Facts) -> Self {
+        let text = facts.config.annotations().get(names::UNDO).cloned().unwrap_or_default();
+        let names = text.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty());
+        Self(names.map(str::to_owned).collect())
+    }
+
+    /// An id names one repair, a code all of its kind.
+    fn names(&self, id: &str) -> bool {
+        self.0.contains(id) || id.split_once('.').is_some_and(|(code, _)| self.0.contains(code))
+    }
+}
+
+fn hands(client: &Client, facts: &Facts, vcenters: &Vcenters) -> Hands {
+    let home = facts.config.namespace().unwrap_or_default();
+    let sessions = facts.vcenters.keys().filter_map(|name| {
+        Some((name.clone(), vcenters.known(&format!("{home}/{name}"))?.client?))
+    });
+    Hands { cluster: client.clone(), home: Some(facts.home.clone()), vcenters: sessions.collect() }
+}
+
+/// Whether it is about a driver the platform keeps: it would take the change back.
+fn is_of_platform(facts: &Facts, repair: &Repair) -> bool {
+    let driver = matches!(
+        repair,
+        Repair::ReplaceImages { .. }
+            | Repair::RenewWebhookCertificate { .. }
+            | Repair::SetFeatures { .. }
+    );
+    driver && facts.cluster.platform == Platform::OpenShift { owns_drivers: true }
+}
+
+fn tell(proposal: &Proposal, error: Option<&Error>) -> Event {
+    let Proposal { code, says, then, .. } = proposal;
+    match error {
+        None => {
+            let then = then.iter().map(|then| format!(". Left to do: {then}"));
+            let note = format!("{code}: {says}{}", then.collect::<String>());
+            event("Repaired", EventType::Normal, note)
+        }
+        Some(error) => {
+            event("RepairFailed", EventType::Warning, format!("{code}: {says}: {}", story(error)))
+        }
+    }
+}
+
+fn event(reason: &str, type_: EventType, note: String) -> Event {
+    Event {
+        type_,
+        reason: reason.into(),
+        note: Some(note.chars().take(1000).collect()),
+        action: "Repair".into(),
+        secondary: None,
+    }
+}

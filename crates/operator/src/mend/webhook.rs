@@ -1,0 +1,146 @@
+//! The certificate of an admission webhook that others installed, renewed.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration, apps::v1::Deployment,
+    core::v1::Secret,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use snafu::{OptionExt, ResultExt};
+
+use super::{CertificateSnafu, ChangedSnafu, Error, KubernetesSnafu, OursSnafu, patch};
+use crate::{names, webhook_certificates::Pair};
+
+/// The annotation that `kubectl rollout restart` sets.
+const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
+
+/// What the API server has of a webhook.
+struct Seen {
+    /// The name it is called by.
+    host: String,
+    /// Whom the API server trusts, PEM; empty if nobody.
+    authority: String,
+}
+
+/// Gives a webhook a new certificate. The API server trusts the new one beside the old one first; then
+/// the Secret is written, and the webhook's pods are replaced one after the other. So there is no
+/// moment in which the API server does not trust what the webhook shows.
+pub(super) async fn renew(
+    client: &Client,
+    webhook: &str,
+    namespace: &str,
+    secret: &str,
+) -> Result<(), Error> {
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    let configuration = configurations.get(webhook).await.context(KubernetesSnafu)?;
+    if configuration.labels().get(names::MANAGED_BY_LABEL).is_some_and(|by| by == names::MANAGED_BY)
+    {
+        return OursSnafu { object: webhook }.fail();
+    }
+    let seen = seen(&configuration, namespace)?;
+    let before = Pair {
+        authority: seen.authority.clone(),
+        certificate: String::new(),
+        key: String::new().into(),
+        expires: Timestamp::now(),
+    };
+    let before = Some(&before).filter(|pair| !pair.authority.is_empty());
+    let pair = Pair::make(&seen.host, before, Timestamp::now()).context(CertificateSnafu)?;
+    let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+    // Whether the Secret may be written is known before anything is changed.
+    write(&secrets, secret, &pair, true).await?;
+    trust(&configurations, webhook, namespace, &pair.authority).await?;
+    if let Err(error) = write(&secrets, secret, &pair, false).await {
+        trust(&configurations, webhook, namespace, &seen.authority).await?;
+        return Err(error);
+    }
+    restart(client, namespace, secret).await
+}
+
+fn seen(configuration: &ValidatingWebhookConfiguration, namespace: &str) -> Result<Seen, Error> {
+    let hooks = configuration.webhooks.iter().flatten();
+    let mut own = hooks.filter_map(|hook| {
+        let service = hook.client_config.service.as_ref()?;
+        (service.namespace == namespace).then(|| (service.name.clone(), &hook.client_config))
+    });
+    let what = || ChangedSnafu {
+        object: configuration.name_any(),
+        what: format!("it calls no Service of {namespace}"),
+    };
+    let (service, client) = own.next().with_context(what)?;
+    let bundle = client.ca_bundle.as_ref().map(|bundle| bundle.0.clone()).unwrap_or_default();
+    Ok(Seen {
+        host: format!("{service}.{namespace}.svc"),
+        authority: String::from_utf8(bundle).unwrap_or_default(),
+    })
+}
+
+/// Lets the API server trust these for every hook of the configuration that calls into the namespace.
+async fn trust(
+    configurations: &Api<ValidatingWebhookConfiguration>,
+    webhook: &str,
+    namespace: &str,
+    authority: &str,
+) -> Result<(), Error> {
+    patch::change(configurations, webhook, |configuration| {
+        let hooks = configuration.webhooks.iter().flatten().enumerate();
+        let own = hooks.filter(|(_, hook)| {
+            let service = hook.client_config.service.as_ref();
+            service.is_some_and(|service| service.namespace == namespace)
+        });
+        let value = BASE64_STANDARD.encode(authority);
+        let operation = |(at, _)| {
+            let path = format!("/webhooks/{at}/clientConfig/caBundle");
+            json!({"op": "add", "path": path, "value": value})
+        };
+        Ok(own.map(operation).collect())
+    })
+    .await
+}
+
+/// Writes certificate and key beside whatever else the Secret holds.
+async fn write(secrets: &Api<Secret>, name: &str, pair: &Pair, dry_run: bool) -> Result<(), Error> {
+    let mut data = pair.data();
+    // Its settings are whoever's made it.
+    data.remove("webhook.config");
+    let data: BTreeMap<String, Value> =
+        data.into_iter().map(|(key, value)| (key, json!(value))).collect();
+    let parameters = PatchParams {
+        field_manager: Some(names::FIELD_MANAGER.into()),
+        dry_run,
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(json!({"data": data}));
+    secrets.patch(name, &parameters, &patch).await.map(drop).context(KubernetesSnafu)
+}
+
+/// Replaces the pods of every Deployment that mounts the Secret, as `kubectl rollout restart` does.
+async fn restart(client: &Client, namespace: &str, secret: &str) -> Result<(), Error> {
+    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+    let all = deployments.list(&ListParams::default()).await.context(KubernetesSnafu)?;
+    for deployment in all.items.iter().filter(|deployment| mounts(deployment, secret)) {
+        let now = Timestamp::now().to_string();
+        let patch = json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED: now}}}}});
+        let parameters = PatchParams::default();
+        let name = deployment.name_any();
+        deployments
+            .patch(&name, &parameters, &Patch::Merge(patch))
+            .await
+            .context(KubernetesSnafu)?;
+    }
+    Ok(())
+}
+
+fn mounts(deployment: &Deployment, secret: &str) -> bool {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let volumes = pod.iter().flat_map(|pod| pod.volumes.iter().flatten());
+    let mut secrets = volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_deref());
+    secrets.any(|name| name == secret)
+}
