@@ -16,6 +16,7 @@ use serde_json::json;
 use snafu::{ResultExt, Snafu};
 
 pub use self::applied::Applied;
+pub(crate) use self::applied::mark;
 use crate::{
     decide::is_kept,
     facts::{Facts, ObjectId},

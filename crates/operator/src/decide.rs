@@ -30,6 +30,7 @@ mod nsx;
 mod profile;
 mod release;
 mod removal;
+mod rollout;
 mod settings;
 mod steps;
 #[cfg(test)]

@@ -382,6 +382,8 @@ pub struct Seen {
     pub settled: bool,
     /// Whether it is being deleted already.
     pub leaving: bool,
+    /// Which object, and which version of what is asked of it: see [`Workload::mark`].
+    pub mark: String,
 }
 
 /// A Deployment or DaemonSet of a driver.
@@ -399,8 +401,14 @@ pub struct Workload {
     pub version: Option<String>,
     /// Whose driver its image is; none if it has no image of a driver.
     pub implementation: Option<Implementation>,
+    /// Which object, and which version of what is asked of it. It and [`Seen`] come from two watches:
+    /// what is judged must be what was applied, not what stood there before.
+    pub mark: String,
     /// Pods it wants.
     pub wanted: i32,
+    /// Of these, pods that cannot run because their node does not: no fault of the driver, and none of
+    /// the others waits for them.
+    pub unreachable: i32,
     /// Pods that are up to date and available.
     pub available: i32,
     /// Whether its controller has seen its latest change.
@@ -466,9 +474,10 @@ pub enum Task {
 }
 
 impl Workload {
-    /// Whether all of it runs as it should.
+    /// Whether all of it runs as it should. A controller of which nobody wants a pod does not.
     pub fn is_healthy(&self) -> bool {
-        self.current && self.available >= self.wanted
+        let least = i32::from(self.wanted > 0 || self.task == Task::Controller);
+        self.current && self.available >= (self.wanted - self.unreachable).max(least)
     }
 }
 

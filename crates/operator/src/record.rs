@@ -37,6 +37,9 @@ pub struct Record {
     pub since: Option<Timestamp>,
     /// The generation of the VDOConfig that asked for it.
     pub generation: i64,
+    /// How far its pods were when last looked at with patience over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
     /// The digest of its configuration as it was last rolled out, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
@@ -87,6 +90,16 @@ pub struct Named {
     pub name: String,
     /// The labels it selects its pods by.
     pub selector: BTreeMap<String, String>,
+}
+
+/// How far a release had come at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Pods of it that ran.
+    pub pods: i32,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// A release that was tried and did not become healthy.

@@ -336,6 +336,26 @@ catalogue! {
         why: "A quota, an admission webhook or a namespace that is being deleted stands in the way. What runs stays as it is; VDO tries again by itself with growing pauses.",
         remedy: ["Mend what the answer names: raise the quota, let the webhook pass the objects of VDO, or let the namespace finish"],
     }
+    DRIVER_UNASKED = "VDO-1910" {
+        title: "A driver runs that the VDOConfig does not ask for",
+        severity: Warning,
+        seen: "{driver} was installed by VDO; VDOConfig {config} has no {section}, or one without a vCenter",
+        why: "A missing section is no request to remove a driver that nodes or volumes need. It is left as it is: watched, and neither repaired nor upgraded.",
+        remedy: [
+            "To keep it, write spec.{section} into VDOConfig {config} again",
+            "To remove it: kubectl patch vdoconfig --namespace {namespace} {config} --type merge --patch '{patch}'",
+        ],
+    }
+    RECORD_DOUBTFUL = "VDO-1911" {
+        title: "What VDO wrote down about a driver is missing or unreadable",
+        severity: Blocker,
+        seen: "{driver}: {reason}",
+        why: "The record says what is VDO's own, which release was healthy and by which names and identity the driver runs. Without it VDO would have to guess, so it changes nothing; the driver goes on.",
+        remedy: [
+            "kubectl get configmap --namespace {namespace} {record} -o yaml   shows what is there; put back a copy of it if there is one",
+            "If it cannot be mended: kubectl delete configmap --namespace {namespace} {record}   and VDO writes it anew from the driver that runs",
+        ],
+    }
     UPSTREAM_NEEDED = "VDO-1920" {
         title: "NSX needs the upstream cloud controller, so that one is taken",
         severity: Info,

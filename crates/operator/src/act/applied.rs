@@ -75,8 +75,12 @@ impl Applied {
     pub(crate) fn unwatched(&self) -> Vec<(ObjectId, Seen)> {
         let all = self.all();
         let unwatched = all.iter().filter(|(id, _)| super::is_unwatched(id));
-        let seen =
-            |left: &Left| Seen { digest: left.digest.clone(), settled: true, leaving: false };
+        let seen = |left: &Left| Seen {
+            digest: left.digest.clone(),
+            settled: true,
+            leaving: false,
+            mark: left.mark.clone(),
+        };
         unwatched.map(|(id, left)| (id.clone(), seen(left))).collect()
     }
 
@@ -106,7 +110,8 @@ fn rival_of(metadata: &ObjectMeta) -> Option<String> {
     others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.clone()
 }
 
-fn mark(metadata: &ObjectMeta) -> String {
+/// Stands for an object and for what is asked of it; another one after every change of that.
+pub(crate) fn mark(metadata: &ObjectMeta) -> String {
     let uid = metadata.uid.as_deref().unwrap_or_default();
     match metadata.generation {
         Some(generation) if generation > 0 => format!("{uid} generation {generation}"),

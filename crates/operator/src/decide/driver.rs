@@ -13,7 +13,7 @@ use super::{
     gate::gate,
     leaving::{Farewell, farewell},
     machines::Doubts,
-    may_pass, mode, release, removal, steps,
+    may_pass, mode, release, removal, rollout, steps,
 };
 use crate::{
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
@@ -35,7 +35,11 @@ pub(super) fn decide(
     if bye == Farewell::Retain || wish.is_none() && record.objects.is_empty() {
         return None;
     }
-    let wished = wish.as_ref().map_or(Mode::Removed, |wish| wish.mode);
+    // Whoever does not mention a driver has not asked for its removal: it is watched, and left as it is.
+    let wished = wish.as_ref().map_or(Mode::Observe, |wish| wish.mode);
+    if wish.is_none() && bye == Farewell::None {
+        notes.findings.push(unasked(facts, driver));
+    }
     if let Some(wish) = &wish {
         notes.findings.extend(wish.overruled(facts));
     }
@@ -183,6 +187,24 @@ fn shared(facts: &Facts, strangers: &[String]) -> Finding {
         .build()
 }
 
+/// A driver of ours that the VDOConfig says nothing about.
+fn unasked(facts: &Facts, driver: Driver) -> Finding {
+    let section = match driver {
+        Driver::Cpi => "cloudProvider",
+        Driver::Csi => "storageProvider",
+    };
+    let metadata = &facts.config.metadata;
+    codes::DRIVER_UNASKED
+        .found()
+        .with("driver", driver.to_string())
+        .with("section", section)
+        .with("patch", format!(r#"{{"spec":{{"{section}":{{"mode":"Removed"}}}}}}"#))
+        .with("namespace", metadata.namespace.as_deref().unwrap_or_default())
+        .with("config", metadata.name.as_deref().unwrap_or_default())
+        .about(super::myself(facts))
+        .build()
+}
+
 /// A driver by other hands is reported. Where ours does not run yet, it is not doubled.
 fn foreign(record: &Record, driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Finding {
     let first = theirs[0].0;
@@ -287,7 +309,7 @@ fn manage(
         }
     };
     if wish.driver == Driver::Cpi
-        && !machines_are_found(facts, wish, record, &configuration, plan, notes)
+        && !machines_are_found(facts, wish, record, &target, &configuration, plan, notes)
     {
         return;
     }
@@ -312,7 +334,10 @@ fn manage(
     plan.next = match recorded(facts, record, &target, &configuration) {
         Some(record) => Next::Record(Box::new(record)),
         None if next == Next::Nothing => finish(facts, record, &configuration),
-        None => next,
+        None => match rollout::extended(facts, wish, record, notes) {
+            Some(record) => Next::Record(Box::new(record)),
+            None => next,
+        },
     };
 }
 
@@ -328,11 +353,13 @@ fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
 }
 
 /// The cloud controller is not given another configuration or release before the machine of every
-/// node is found with it. What was rolled out before may be repaired all the same.
+/// node is found with it. What was rolled out before may be repaired all the same, and a release that
+/// does not run may be taken back.
 fn machines_are_found(
     facts: &Facts,
     wish: &Wish<'_>,
     record: &Record,
+    target: &Build,
     configuration: &Configuration,
     plan: &mut DriverPlan,
     notes: &mut Notes,
@@ -341,7 +368,8 @@ fn machines_are_found(
     notes.findings.extend(doubts.finding());
     let first = record.version.is_none();
     let same = record.configuration.as_deref() == Some(configuration.digest.as_str());
-    if first || same || doubts.is_empty() {
+    let goes_back = record.before().as_ref() == Some(target);
+    if first || same || goes_back || doubts.is_empty() {
         return true;
     }
     let title = "Find the virtual machine of every node with the new configuration";
@@ -459,8 +487,12 @@ fn recorded(
         next.version = Some(target.version.to_string());
         next.implementation = target.implementation;
         next.since = Some(facts.now);
+        next.progress = None;
         next.generation = facts.generation();
         next.healthy = false;
+    } else if !record.healthy {
+        // The wish changed in something else: this release is still what it asks for.
+        next.generation = facts.generation();
     }
     (next != *record).then_some(next)
 }
@@ -480,6 +512,7 @@ fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next
             healthy: true,
             previous: None,
             previous_implementation: catalog::Implementation::default(),
+            progress: None,
             ..record.clone()
         };
         return Next::Record(Box::new(healthy));

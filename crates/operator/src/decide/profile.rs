@@ -6,7 +6,7 @@ use catalog::{
 };
 
 use crate::{
-    facts::{Facts, Platform},
+    facts::{Facts, Node, Platform},
     names,
 };
 
@@ -69,7 +69,7 @@ fn placement(facts: &Facts) -> profile::Placement {
     let mut taints: Vec<profile::Taint> = control
         .iter()
         .flat_map(|node| &node.taints)
-        .filter(|(key, _)| key != names::UNINITIALIZED && !key.starts_with("node.kubernetes.io/"))
+        .filter(|taint| is_role(&taint.0) || is_lasting(taint, &control))
         .map(|(key, effect)| profile::Taint { key: key.clone(), effect: effect.clone() })
         .collect();
     taints.sort();
@@ -80,4 +80,27 @@ fn placement(facts: &Facts) -> profile::Placement {
         control.len()
     };
     profile::Placement { nodes: u32::try_from(count).unwrap_or(u32::MAX), labels, taints }
+}
+
+/// Whether a taint says what a node is for.
+fn is_role(key: &str) -> bool {
+    key.starts_with("node-role.kubernetes.io/") || key == "CriticalAddonsOnly"
+}
+
+/// Whether a taint is there to stay: every node of the control plane has it, and nobody puts it there
+/// for a while only. One that comes and goes would restart the controllers each time.
+fn is_lasting(taint: &(String, String), control: &[&Node]) -> bool {
+    const PASSING: [&str; 7] = [
+        "node.kubernetes.io/",
+        "node.cloudprovider.kubernetes.io/",
+        "node.cilium.io/",
+        "node.cluster.x-k8s.io/",
+        "ToBeDeletedBy",
+        "DeletionCandidateOf",
+        "drain",
+    ];
+    let key = taint.0.as_str();
+    let passes = PASSING.iter().any(|start| key.starts_with(start))
+        || ["not-ready", "unreachable", "startup", "uninitialized"].iter().any(|t| key.contains(t));
+    !passes && control.iter().all(|node| node.taints.contains(taint))
 }

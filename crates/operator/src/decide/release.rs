@@ -14,7 +14,7 @@ use semver::Version;
 use super::{
     Notes,
     driver::Wish,
-    profile,
+    profile, rollout,
     window::{self, Stands},
 };
 use crate::{
@@ -78,7 +78,7 @@ pub(super) fn of(
         target.clone_from(&running);
         goal.clone_from(&running);
     }
-    if let Some(stay) = unfinished(facts, record, notes) {
+    if let Some(stay) = rollout::unfinished(facts, wish, record, notes) {
         target = Some(stay);
         held = None;
     }
@@ -87,24 +87,6 @@ pub(super) fn of(
 
 fn parsed(text: Option<&str>) -> Option<Version> {
     text.and_then(|text| Version::parse(text.trim_start_matches('v')).ok())
-}
-
-/// A hop is finished, or taken back when it takes too long, before another begins; unless somebody
-/// changed the wish meanwhile.
-fn unfinished(facts: &Facts, record: &Record, notes: &mut Notes) -> Option<Build> {
-    if record.healthy || record.generation != facts.generation() {
-        return None;
-    }
-    let running = record.running()?;
-    let (Some(previous), Some(since)) = (record.before(), record.since) else {
-        return Some(running);
-    };
-    let over = since + facts.patience;
-    if facts.now >= over {
-        return Some(previous);
-    }
-    notes.wake_at(over);
-    Some(running)
 }
 
 /// What a change has to wait for before it may begin.

@@ -4,7 +4,7 @@ use catalog::manifest::{Object, Stage};
 
 use super::configuration::Configuration;
 use crate::{
-    facts::{Facts, ObjectId, Workload},
+    facts::{Facts, ObjectId},
     names,
     plan::{Next, Step, StepState},
 };
@@ -66,7 +66,7 @@ fn look(facts: &Facts, objects: &[&Object]) -> (StepState, Option<String>, Optio
     let waits: Vec<String> = objects
         .iter()
         .filter(|object| matches!(object.kind(), "Deployment" | "DaemonSet"))
-        .filter_map(|object| waits_for(object, facts.workloads.get(&ObjectId::of(object))))
+        .filter_map(|object| waits_for(facts, object))
         .collect();
     if waits.is_empty() {
         return (StepState::Done, None, None);
@@ -75,8 +75,11 @@ fn look(facts: &Facts, objects: &[&Object]) -> (StepState, Option<String>, Optio
 }
 
 /// What a workload waits for, in words; none if it runs as it should.
-fn waits_for(object: &Object, workload: Option<&Workload>) -> Option<String> {
-    let name = object.name();
+fn waits_for(facts: &Facts, object: &Object) -> Option<String> {
+    let (id, name) = (ObjectId::of(object), object.name());
+    // Health comes by another watch than what was applied, and may be that of the release before.
+    let applied = facts.objects.get(&id).map(|seen| seen.mark.as_str());
+    let workload = facts.workloads.get(&id).filter(|w| applied == Some(w.mark.as_str()));
     let Some(workload) = workload else { return Some(format!("{name}: starting")) };
     if workload.is_healthy() {
         return None;

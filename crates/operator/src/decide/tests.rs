@@ -2,9 +2,11 @@
 
 mod adopting;
 mod changing;
+mod patience;
 mod refusing;
 mod safety;
 mod switching;
+mod unasked;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -163,7 +165,9 @@ impl World {
         let id = ObjectId::of(object);
         self.done.push(format!("apply {} {}", id.kind, id.name));
         let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned);
-        self.facts.objects.insert(id.clone(), Seen { digest, settled: true, leaving: false });
+        let mark = self.done.len().to_string();
+        let seen = Seen { digest, settled: true, leaving: false, mark: mark.clone() };
+        self.facts.objects.insert(id.clone(), seen);
         if matches!(id.kind.as_str(), "DaemonSet" | "Deployment") {
             let version = object.0["metadata"]["labels"][names::VERSION_LABEL].as_str();
             let broken = self.broken.iter().any(|broken| version == Some(broken.as_str()));
@@ -174,7 +178,9 @@ impl World {
                 selector: BTreeMap::new(),
                 version: version.map(str::to_owned),
                 implementation: Some(made_by(object)),
+                mark,
                 wanted: 1,
+                unreachable: 0,
                 available: i32::from(!broken),
                 current: true,
                 trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
@@ -315,13 +321,43 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
         selector: BTreeMap::new(),
         version: Some("2.7.0".into()),
         implementation: Some(Implementation::Upstream),
+        mark: String::new(),
         wanted: 1,
+        unreachable: 0,
         available: 1,
         current: true,
         trouble: None,
         make: Make::default(),
     };
     world.facts.workloads.insert(id, workload);
+}
+
+fn pin(world: &mut World, version: &str) {
+    let version = api::text::ReleaseVersion(version.into());
+    world.wish(|config| {
+        config.spec.storage_provider.as_mut().unwrap().version = Some(version);
+    });
+}
+
+fn running(world: &World) -> Option<&str> {
+    world.record(Driver::Csi).version.as_deref()
+}
+
+/// An older release runs.
+fn older(version: &str) -> World {
+    let mut world = World::new();
+    pin(&mut world, version);
+    world.settle();
+    assert_eq!(running(&world), Some(version), "{:#?}", world.plan());
+    assert!(world.record(Driver::Csi).healthy);
+    world.done.clear();
+    world
+}
+
+/// Asks for the removal of the storage driver.
+fn remove_storage(world: &mut World) {
+    let removed = json!({"mode": "Removed"});
+    world.wish(|config| config.spec.storage_provider = serde_json::from_value(removed).unwrap());
 }
 
 fn deleted(world: &mut World) {

@@ -18,9 +18,9 @@ pub(super) enum Stands {
 pub(super) fn of(window: &UpgradeWindow, now: Timestamp) -> Stands {
     let Some((start, length, zone)) = parts(window) else { return Stands::Unreadable };
     let today = now.to_zoned(zone);
-    // A window of yesterday may still be open; the next one opens within a week.
+    // A window of up to a week ago may still be open; the next one opens within a week.
     let mut next = None;
-    for offset in -1..=7 {
+    for offset in -7..=7 {
         let Some(opens) = opening(window, &today, offset, start) else { continue };
         if opens <= now && now.duration_since(opens) < length {
             return Stands::Open;
@@ -90,6 +90,14 @@ mod tests {
             window(serde_json::json!({"days": ["Saturday"], "start": "23:00", "duration": "3h"}));
         assert_eq!(of(&late, at("2026-11-15T01:30:00Z")), Stands::Open, "Sunday, half past one");
         assert_ne!(of(&late, at("2026-11-15T02:00:00Z")), Stands::Open);
+    }
+
+    #[test]
+    fn a_window_may_last_for_days() {
+        let weekend = serde_json::json!({"days": ["Friday"], "start": "20:00", "duration": "60h"});
+        let weekend = window(weekend);
+        assert_eq!(of(&weekend, at("2026-11-15T21:30:00Z")), Stands::Open, "Sunday evening");
+        assert_ne!(of(&weekend, at("2026-11-16T08:00:00Z")), Stands::Open, "Monday morning");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! The drivers' workloads and volumes.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use catalog::{Driver, Implementation};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Pod, PodTemplateSpec},
+        core::v1::{Node, Pod, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -18,13 +21,20 @@ use crate::{
     names,
 };
 
+/// The label by which a DaemonSet tells its old pods from its new ones.
+pub(super) const REVISION: &str = "controller-revision-hash";
+
 /// The workloads of both drivers, whoever installed them.
 pub(super) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
     let pods = stores.pods.state();
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
-    let sets =
-        sets.iter().filter_map(|set| Some((id("DaemonSet", &**set), of_daemon_set(&pods, set)?)));
+    let nodes = stores.nodes.state();
+    let down: BTreeSet<String> =
+        nodes.iter().filter(|node| !is_ready(node)).map(|node| node.name_any()).collect();
+    let sets = sets
+        .iter()
+        .filter_map(|set| Some((id("DaemonSet", &**set), of_daemon_set(&pods, &down, set)?)));
     let deployments = deployments
         .iter()
         .filter_map(|one| Some((id("Deployment", &**one), of_deployment(&pods, one)?)));
@@ -105,11 +115,58 @@ pub(crate) fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::MANAGED_BY_LABEL).is_some_and(|value| value == names::MANAGED_BY)
 }
 
-fn of_daemon_set(pods: &[std::sync::Arc<Pod>], set: &DaemonSet) -> Option<Workload> {
+/// Whether a node's kubelet says that all is well.
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// The pods of a DaemonSet on nodes that are down.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Unreachable {
+    /// All of them.
+    all: i32,
+    /// Those that are of its newest revision.
+    updated: i32,
+}
+
+impl Unreachable {
+    fn of(pods: &[Arc<Pod>], down: &BTreeSet<String>, set: &DaemonSet) -> Self {
+        let (name, home) = (set.name_any(), set.namespace());
+        let mut own: Vec<&Arc<Pod>> = pods
+            .iter()
+            .filter(|pod| pod.namespace() == home && belongs_to(pod, "DaemonSet", &name))
+            .collect();
+        own.sort_by_key(|pod| pod.creation_timestamp());
+        // Only a pod that was made after a change is of the newest revision.
+        let newest = own.last().and_then(|pod| pod.labels().get(REVISION));
+        // Two pods of one node: the one that goes and the one that comes.
+        let mut lost: BTreeMap<&str, bool> = BTreeMap::new();
+        for pod in &own {
+            let node = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref());
+            let Some(node) = node.filter(|node| down.contains(*node)) else { continue };
+            if !is_pod_ready(pod) {
+                *lost.entry(node).or_default() |= pod.metadata.deletion_timestamp.is_none()
+                    && pod.labels().get(REVISION) == newest;
+            }
+        }
+        let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+        let updated = lost.values().filter(|updated| **updated).count();
+        Self { all: count(lost.len()), updated: count(updated) }
+    }
+}
+
+fn is_pod_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+fn of_daemon_set(pods: &[Arc<Pod>], down: &BTreeSet<String>, set: &DaemonSet) -> Option<Workload> {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     let (driver, task) = part("DaemonSet", set, template)?;
     let status = set.status.clone().unwrap_or_default();
-    let updated = status.updated_number_scheduled.unwrap_or(0);
+    let unreachable = Unreachable::of(pods, down, set);
+    let updated = status.updated_number_scheduled.unwrap_or(0) - unreachable.updated;
     Some(Workload {
         driver,
         task,
@@ -117,7 +174,9 @@ fn of_daemon_set(pods: &[std::sync::Arc<Pod>], set: &DaemonSet) -> Option<Worklo
         selector: selector(set.spec.as_ref().map(|spec| &spec.selector)),
         version: version(set.labels(), template),
         implementation: implementation(template),
+        mark: crate::act::mark(&set.metadata),
         wanted: status.desired_number_scheduled,
+        unreachable: unreachable.all,
         available: status.number_available.unwrap_or(0).min(updated),
         current: status.observed_generation >= set.metadata.generation
             && status.observed_generation > Some(0),
@@ -126,7 +185,7 @@ fn of_daemon_set(pods: &[std::sync::Arc<Pod>], set: &DaemonSet) -> Option<Worklo
     })
 }
 
-fn of_deployment(pods: &[std::sync::Arc<Pod>], deployment: &Deployment) -> Option<Workload> {
+fn of_deployment(pods: &[Arc<Pod>], deployment: &Deployment) -> Option<Workload> {
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
     let (driver, task) = part("Deployment", deployment, template)?;
     let status = deployment.status.clone().unwrap_or_default();
@@ -139,7 +198,9 @@ fn of_deployment(pods: &[std::sync::Arc<Pod>], deployment: &Deployment) -> Optio
         selector: selector(deployment.spec.as_ref().map(|spec| &spec.selector)),
         version: version(deployment.labels(), template),
         implementation: implementation(template),
+        mark: crate::act::mark(&deployment.metadata),
         wanted,
+        unreachable: 0,
         available: status.available_replicas.unwrap_or(0).min(updated),
         current: status.observed_generation >= deployment.metadata.generation
             && status.observed_generation > Some(0),
@@ -178,11 +239,7 @@ fn implementation(template: Option<&PodTemplateSpec>) -> Option<Implementation> 
 }
 
 /// What keeps a pod of a workload from running.
-fn trouble(
-    pods: &[std::sync::Arc<Pod>],
-    kind: &str,
-    workload: &impl ResourceExt,
-) -> Option<String> {
+fn trouble(pods: &[Arc<Pod>], kind: &str, workload: &impl ResourceExt) -> Option<String> {
     let name = workload.name_any();
     let mut troubles: Vec<String> = pods
         .iter()
@@ -291,6 +348,64 @@ mod tests {
         ]}}))
         .unwrap();
         assert_eq!(version(&BTreeMap::new(), Some(&template)).as_deref(), Some("3.7.0"));
+    }
+
+    /// A pod of the DaemonSet `vsphere-csi-node`, made at that minute.
+    fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> Arc<Pod> {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("{node}-{minute}"),
+                "namespace": names::CSI_NAMESPACE,
+                "creationTimestamp": format!("2026-11-14T12:{minute:02}:00Z"),
+                "labels": {REVISION: revision, "app": "vsphere-csi-node"},
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "vsphere-csi-node", "uid": "u",
+                }],
+            },
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"conditions": [
+                {"type": "Ready", "status": if ready { "True" } else { "False" }},
+            ]},
+        }))
+        .unwrap();
+        super::super::stores::slim_pod(&mut pod);
+        Arc::new(pod)
+    }
+
+    fn node_driver(updated: i32, available: i32) -> DaemonSet {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": "vsphere-csi-node", "namespace": names::CSI_NAMESPACE, "generation": 2,
+            },
+            "spec": {"selector": {}, "template": {"spec": {"containers": []}}},
+            "status": {
+                "currentNumberScheduled": 3, "desiredNumberScheduled": 3, "numberMisscheduled": 0,
+                "numberReady": available, "numberAvailable": available,
+                "updatedNumberScheduled": updated, "observedGeneration": 2,
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn pods_on_nodes_that_are_down_are_not_waited_for_and_all_others_are() {
+        let down = BTreeSet::from(["c".to_owned()]);
+        let healthy = |pods: &[Arc<Pod>], updated, available| {
+            of_daemon_set(pods, &down, &node_driver(updated, available)).unwrap().is_healthy()
+        };
+        let lost = pod("c", "old", 1, false);
+        let all_new = [pod("a", "new", 5, true), pod("b", "new", 6, true), lost.clone()];
+        assert!(healthy(&all_new, 2, 2), "the pod of the dead node is the old one");
+        let all_new = [all_new[0].clone(), all_new[1].clone(), pod("c", "new", 7, false)];
+        assert!(healthy(&all_new, 3, 2), "it was replaced and cannot start");
+        let one_old =
+            [pod("a", "new", 5, true), pod("b", "old", 1, true), pod("c", "new", 4, false)];
+        assert!(!healthy(&one_old, 2, 2), "b still has the old one");
+        let one_broken = [pod("a", "new", 5, true), pod("b", "new", 6, false), lost];
+        assert!(!healthy(&one_broken, 2, 1), "b is up, and its pod is not");
+        let nobody_down = BTreeSet::new();
+        let workload = of_daemon_set(&all_new, &nobody_down, &node_driver(3, 2)).unwrap();
+        assert!(!workload.is_healthy(), "no node is down, and one pod does not run");
     }
 
     #[test]

@@ -259,7 +259,8 @@ impl Stores {
                 let digest = object.annotations().get(names::DIGEST).cloned();
                 let settled = applied.is_settled(&id, &object.metadata);
                 let leaving = object.metadata.deletion_timestamp.is_some();
-                all.insert(id, Seen { digest, settled, leaving });
+                let mark = crate::act::mark(&object.metadata);
+                all.insert(id, Seen { digest, settled, leaving, mark });
             }
         }
         all
@@ -483,10 +484,12 @@ fn slim_node(node: &mut Node) {
 }
 
 /// Of pods, what says whose they are and why they do not run.
-fn slim_pod(pod: &mut Pod) {
+pub(super) fn slim_pod(pod: &mut Pod) {
     plain(pod);
     pod.metadata.annotations = None;
-    pod.metadata.labels = None;
+    if let Some(labels) = &mut pod.metadata.labels {
+        labels.retain(|key, _| key == super::drivers::REVISION);
+    }
     // The node moves to a field that is small; the rest of the specification is large.
     let node = pod.spec.take().and_then(|spec| spec.node_name);
     if let Some(status) = &mut pod.status {

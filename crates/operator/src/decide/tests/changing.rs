@@ -3,28 +3,6 @@
 use super::*;
 use crate::facts::{Fight, PullSecret, Refusal};
 
-fn pin(world: &mut World, version: &str) {
-    let version = api::text::ReleaseVersion(version.into());
-    world.wish(|config| {
-        config.spec.storage_provider.as_mut().unwrap().version = Some(version);
-    });
-}
-
-fn running(world: &World) -> Option<&str> {
-    world.record(Driver::Csi).version.as_deref()
-}
-
-/// An older release runs.
-fn older(version: &str) -> World {
-    let mut world = World::new();
-    pin(&mut world, version);
-    world.settle();
-    assert_eq!(running(&world), Some(version), "{:#?}", world.plan());
-    assert!(world.record(Driver::Csi).healthy);
-    world.done.clear();
-    world
-}
-
 #[test]
 fn what_is_applied_is_recorded_before_it_is_applied() {
     let mut world = World::new();
@@ -171,7 +149,7 @@ fn what_the_successor_lacks_is_pruned_only_from_the_record_and_only_after_it_is_
         namespace: names::CSI_NAMESPACE.into(),
         name: name.into(),
     };
-    let seen = || Seen { digest: None, settled: true, leaving: false };
+    let seen = || Seen { digest: None, settled: true, leaving: false, mark: String::new() };
     world.facts.records.csi.objects.insert(extra("of-the-old-release"));
     world.facts.objects.insert(extra("of-the-old-release"), seen());
     world.facts.objects.insert(extra("not-on-record"), seen());
@@ -418,7 +396,7 @@ fn whoever_asks_for_snapshots_gets_a_class_for_them_last_and_it_stays() {
     assert!(place(&class) > place("apply DaemonSet vsphere-csi-node"));
     assert!(place(&class) > place("apply CustomResourceDefinition volumesnapshotclasses"));
     world.done.clear();
-    world.wish(|config| config.spec.storage_provider = None);
+    remove_storage(&mut world);
     world.settle();
     assert!(!world.done.contains(&"delete VolumeSnapshotClass vsphere-csi".into()));
 }

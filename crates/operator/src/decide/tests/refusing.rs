@@ -75,7 +75,7 @@ fn a_cluster_id_once_used_never_changes() {
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
     // Not even over a removal: volumes that stay are known by it.
-    world.wish(|config| config.spec.storage_provider = None);
+    remove_storage(&mut world);
     world.settle();
     assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("vdo-0c9c1f5e"));
 }

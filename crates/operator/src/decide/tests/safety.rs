@@ -110,11 +110,14 @@ fn no_object_that_holds_what_is_not_ours_is_ever_deleted() {
             name: "precious".into(),
         };
         world.facts.records.csi.objects.insert(id.clone());
-        world.facts.objects.insert(id, Seen { digest: None, settled: true, leaving: false });
+        world
+            .facts
+            .objects
+            .insert(id, Seen { digest: None, settled: true, leaving: false, mark: String::new() });
     }
     world.settle();
     assert_eq!(world.done.iter().filter(|done| done.starts_with("delete")).count(), 0);
-    world.wish(|config| config.spec.storage_provider = None);
+    remove_storage(&mut world);
     world.settle();
     let deleted: Vec<_> = world.done.iter().filter(|done| done.starts_with("delete")).collect();
     assert!(!deleted.is_empty());
@@ -132,8 +135,11 @@ fn removal_takes_what_is_on_record_and_nothing_else() {
         namespace: names::CSI_NAMESPACE.into(),
         name: "somebody-elses".into(),
     };
-    world.facts.objects.insert(other.clone(), Seen { digest: None, settled: true, leaving: false });
-    world.wish(|config| config.spec.storage_provider = None);
+    world.facts.objects.insert(
+        other.clone(),
+        Seen { digest: None, settled: true, leaving: false, mark: String::new() },
+    );
+    remove_storage(&mut world);
     world.settle();
     assert!(world.facts.objects.contains_key(&other));
     assert!(world.facts.workloads.keys().all(|id| id.name == "vsphere-cloud-controller-manager"));
@@ -250,7 +256,7 @@ fn what_is_being_deleted_already_is_waited_for_and_not_deleted_again() {
     for seen in world.facts.objects.values_mut() {
         seen.leaving = true;
     }
-    world.wish(|config| config.spec.storage_provider = None);
+    remove_storage(&mut world);
     assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
     assert!(!world.record(Driver::Csi).objects.is_empty(), "it is not forgotten before it is gone");
 }

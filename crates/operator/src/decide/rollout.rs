@@ -1,0 +1,111 @@
+//! A release on its way: how far it is, and when it is given up.
+//!
+//! Time alone condemns nothing. A release is taken back when a pod of it does not run, or the API
+//! server does not take it, and for as long as patience lasts nothing became better. An operator that
+//! was away, a vCenter that was, and a large cluster with slow registries are no fault of a release.
+
+use catalog::Driver;
+use jiff::Timestamp;
+
+use super::{Notes, driver::Wish};
+use crate::{
+    facts::{Facts, Workload},
+    record::{Build, Progress, Record},
+};
+
+/// What is to run while the last hop is not healthy yet: itself, or the release before it once it is
+/// given up. None if no hop is under way, or if somebody changed the wish meanwhile.
+pub(super) fn unfinished(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+    notes: &mut Notes,
+) -> Option<Build> {
+    if record.healthy || record.generation != facts.generation() {
+        return None;
+    }
+    let running = record.running()?;
+    let (Some(previous), Some(over)) = (record.before(), over(facts, wish, record)) else {
+        return Some(running);
+    };
+    if facts.now < over {
+        notes.wake_at(over);
+        return Some(running);
+    }
+    let stuck = is_stuck(facts, wish.driver, record) && !has_risen(facts, wish.driver, record);
+    Some(if stuck { previous } else { running })
+}
+
+/// The record of a hop that comes on, or that nothing but time is in the way of: patience begins anew.
+/// It is not written for every pod.
+pub(super) fn extended(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+    notes: &mut Notes,
+) -> Option<Record> {
+    let over = over(facts, wish, record)?;
+    if record.healthy || record.before().is_none() {
+        return None;
+    }
+    let due = seen_at(record)? + facts.patience / MARKS;
+    let risen = has_risen(facts, wish.driver, record);
+    if risen && facts.now < due {
+        notes.wake_at(due);
+        return None;
+    }
+    let idle = facts.now >= over && !is_stuck(facts, wish.driver, record);
+    let pods = pods(facts, wish.driver, record).max(known(record));
+    let progress = Some(Progress { pods, at: facts.now });
+    (risen || idle).then(|| Record { progress, ..record.clone() })
+}
+
+/// So often within the time of patience progress is written down.
+const MARKS: i32 = 4;
+
+/// When patience is over. It is counted from the last progress, and an operator or a vCenter that has
+/// just come back gives the pods time to notice.
+fn over(facts: &Facts, wish: &Wish<'_>, record: &Record) -> Option<Timestamp> {
+    let vcenters = wish.vcenters.iter().filter_map(|name| facts.vcenters.get(*name));
+    let back = vcenters.map(|vcenter| vcenter.since).fold(facts.started, Timestamp::max);
+    Some((seen_at(record)? + facts.patience).max(back + facts.patience / 2))
+}
+
+/// When it was last seen to come on.
+fn seen_at(record: &Record) -> Option<Timestamp> {
+    record.progress.map(|progress| progress.at).or(record.since)
+}
+
+/// Whether something of the release stands in its way: a pod of it that does not run, or an object
+/// that is refused. What is not applied yet is no failure.
+fn is_stuck(facts: &Facts, driver: Driver, record: &Record) -> bool {
+    let refused = facts.refused.get(&driver).is_some_and(|refusal| refusal.firm);
+    refused || applied(facts, driver, record).any(|workload| !workload.is_healthy())
+}
+
+/// Whether more of its pods run than ever before.
+fn has_risen(facts: &Facts, driver: Driver, record: &Record) -> bool {
+    pods(facts, driver, record) > known(record)
+}
+
+fn known(record: &Record) -> i32 {
+    record.progress.map_or(0, |progress| progress.pods)
+}
+
+/// Pods of it that run.
+fn pods(facts: &Facts, driver: Driver, record: &Record) -> i32 {
+    let current = applied(facts, driver, record).filter(|workload| workload.current);
+    current.map(|workload| workload.available).sum()
+}
+
+/// The workloads of ours that are of the release on record.
+fn applied<'a>(
+    facts: &'a Facts,
+    driver: Driver,
+    record: &'a Record,
+) -> impl Iterator<Item = &'a Workload> {
+    let ours = facts.workloads.iter().filter(|(id, _)| facts.is_ours(id));
+    let of_it =
+        move |workload: &&Workload| workload.driver == driver && workload.version == record.version;
+    ours.map(|(_, workload)| workload).filter(of_it)
+}

@@ -1,0 +1,210 @@
+//! How long a release is given, and what is held against it.
+
+use super::*;
+
+const BEFORE: &str = "3.6.3";
+
+/// An upgrade of storage begins, and is done step by step until `stop` says so.
+fn upgrading(broken: bool, stop: impl Fn(&World) -> bool) -> World {
+    let mut world = older(BEFORE);
+    if broken {
+        world.broken.push(NEWEST_CSI.into());
+    }
+    pin(&mut world, NEWEST_CSI);
+    while !stop(&world) {
+        assert!(world.step(), "it never comes so far: {:#?}", world.plan());
+    }
+    world
+}
+
+fn has_done(what: &'static str) -> impl Fn(&World) -> bool {
+    move |world| world.done.iter().any(|done| done == what)
+}
+
+fn storage<'a>(world: &'a mut World, name: &str) -> &'a mut Workload {
+    let mut all = world.facts.workloads.iter_mut();
+    all.find(|(id, _)| id.name == name).map(|(_, workload)| workload).unwrap()
+}
+
+#[test]
+fn a_release_that_became_healthy_while_nobody_looked_stays() {
+    let stops = [
+        "record CSI",
+        "apply Deployment vsphere-csi-controller",
+        "apply DaemonSet vsphere-csi-node",
+    ];
+    for stop in stops {
+        let mut world = upgrading(false, has_done(stop));
+        assert!(!world.record(Driver::Csi).healthy);
+        world.pass(SignedDuration::from_hours(1));
+        world.settle();
+        assert_eq!(running(&world), Some(NEWEST_CSI), "after {stop}");
+        let record = world.record(Driver::Csi);
+        assert!(record.healthy && record.rejected.is_none(), "after {stop}: {record:?}");
+    }
+}
+
+#[test]
+fn a_pause_between_two_steps_is_not_held_against_a_release() {
+    let mut world = upgrading(false, has_done("apply Deployment vsphere-csi-controller"));
+    world.pass(SignedDuration::from_mins(5));
+    world.step();
+    world.annotate(names::PAUSED, "true");
+    world.pass(SignedDuration::from_hours(1));
+    world.settle();
+    world.annotate(names::PAUSED, "false");
+    while !has_done("apply DaemonSet vsphere-csi-node")(&world) {
+        assert!(world.step());
+    }
+    // It has been applied this very moment: of course it does not run yet.
+    storage(&mut world, "vsphere-csi-node").available = 0;
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI));
+}
+
+#[test]
+fn another_wish_in_between_does_not_switch_the_way_back_off() {
+    let mut world = upgrading(true, has_done("apply Deployment vsphere-csi-controller"));
+    world.pass(SignedDuration::from_mins(5));
+    world.wish(|config| {
+        let classes = json!([{"name": "fast", "storagePolicy": "Gold"}]);
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.storage_classes = serde_json::from_value(classes).unwrap();
+    });
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI), "patience is not over");
+    world.facts.now = world.plan().wake.expect("it looks again");
+    world.settle();
+    assert_eq!(running(&world), Some(BEFORE));
+}
+
+#[test]
+fn a_release_that_comes_on_slowly_is_not_given_up_and_one_that_stops_is() {
+    let mut world = upgrading(false, has_done("apply DaemonSet vsphere-csi-node"));
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available) = (100, 0);
+    for available in 1..60 {
+        world.pass(SignedDuration::from_mins(10));
+        storage(&mut world, "vsphere-csi-node").available = available;
+        world.settle();
+        assert_eq!(running(&world), Some(NEWEST_CSI), "{available} of 100");
+    }
+    let writes = world.done.iter().filter(|done| *done == "record CSI").count();
+    assert!(writes < 70, "it is written down now and then: {writes}");
+    // Now one that comes and goes is no progress.
+    storage(&mut world, "vsphere-csi-node").available = 58;
+    world.pass(SignedDuration::from_mins(10));
+    storage(&mut world, "vsphere-csi-node").available = 59;
+    world.pass(SignedDuration::from_mins(10));
+    world.settle();
+    assert_eq!(running(&world), Some(BEFORE));
+}
+
+#[test]
+fn a_vcenter_that_has_just_come_back_gives_the_pods_time_to_notice() {
+    let mut world = upgrading(true, has_done("apply Deployment vsphere-csi-controller"));
+    world.vcenter().state = away(false);
+    world.pass(SignedDuration::from_hours(1));
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI), "nothing is judged meanwhile");
+    let now = world.facts.now;
+    (world.vcenter().state, world.vcenter().since) = (verified(), now);
+    world.pass(SignedDuration::from_mins(1));
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI), "its pods wait before they start again");
+    world.pass(SignedDuration::from_mins(10));
+    world.settle();
+    assert_eq!(running(&world), Some(BEFORE), "and do not start");
+}
+
+#[test]
+fn a_node_that_is_down_holds_up_neither_an_install_nor_an_upgrade() {
+    let mut world = upgrading(false, has_done("apply DaemonSet vsphere-csi-node"));
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available) = (3, 2);
+    assert_eq!(world.driver(Driver::Csi).next, Next::Wait, "one of three does not run");
+    storage(&mut world, "vsphere-csi-node").unreachable = 1;
+    world.settle();
+    assert!(world.record(Driver::Csi).healthy);
+    // None at all is another matter.
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.unreachable, node.available) = (3, 0);
+    assert!(!node.is_healthy());
+}
+
+#[test]
+fn health_of_what_stood_there_before_is_not_that_of_what_was_applied() {
+    let mut world = upgrading(false, has_done("record CSI"));
+    let before = world.facts.workloads.clone();
+    while !has_done("apply Deployment vsphere-csi-controller")(&world) {
+        assert!(world.step());
+    }
+    // One watch has told of the change, the other has not.
+    world.facts.workloads = before;
+    world.settle();
+    assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
+    assert!(!has_done("apply DaemonSet vsphere-csi-node")(&world), "{:?}", world.done);
+    assert!(!world.record(Driver::Csi).healthy);
+}
+
+#[test]
+fn a_controller_of_which_nobody_wants_a_pod_is_not_healthy() {
+    let mut world = World::installed();
+    let controller = storage(&mut world, "vsphere-csi-controller");
+    (controller.wanted, controller.available) = (0, 0);
+    assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
+    let status = crate::report::status(&world.facts, &world.plan());
+    assert!(!api::condition::is_true(&status.conditions, "Ready"));
+    assert!(!api::condition::is_true(&status.conditions, "StorageReady"));
+}
+
+#[test]
+fn a_cloud_controller_that_crashes_is_taken_back_even_while_a_machine_is_missing() {
+    let pinned = |version: &str| {
+        let version = api::text::ReleaseVersion(version.into());
+        move |config: &mut VDOConfig| {
+            config.spec.cloud_provider.as_mut().unwrap().version = Some(version);
+        }
+    };
+    let mut world = World::new();
+    world.wish(pinned("1.33.0"));
+    world.settle();
+    world.broken.push("1.34.0".into());
+    world.wish(pinned("1.34.0"));
+    world.settle();
+    assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.34.0"));
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.pass(SignedDuration::from_mins(16));
+    world.settle();
+    assert_eq!(world.record(Driver::Cpi).version.as_deref(), Some("1.33.0"));
+    assert!(world.record(Driver::Cpi).healthy);
+}
+
+#[test]
+fn a_taint_that_comes_and_goes_restarts_nothing() {
+    let mut world = World::new();
+    let role = ("node-role.kubernetes.io/control-plane".to_owned(), "NoSchedule".to_owned());
+    let own = ("dedicated".to_owned(), "NoSchedule".to_owned());
+    for node in &mut world.facts.cluster.nodes {
+        node.control_plane = Some(role.0.clone());
+        node.taints = vec![role.clone(), own.clone()];
+    }
+    let mut rendered = String::new();
+    while world.step() {
+        rendered += &world.rendered();
+    }
+    assert!(rendered.contains("dedicated"), "what all of them have is tolerated");
+    world.done.clear();
+    let passing = [
+        ("node.cloudprovider.kubernetes.io/shutdown", "NoSchedule"),
+        ("node.cilium.io/agent-not-ready", "NoExecute"),
+        ("ToBeDeletedByClusterAutoscaler", "NoSchedule"),
+        ("node.kubernetes.io/unreachable", "NoExecute"),
+        ("somebody/debugs", "NoSchedule"),
+    ];
+    for (key, effect) in passing {
+        world.facts.cluster.nodes[0].taints.push((key.into(), effect.into()));
+        world.settle();
+        assert_eq!(world.done, Vec::<String>::new(), "{key}");
+    }
+}
