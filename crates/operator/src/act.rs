@@ -2,15 +2,23 @@
 //! same, and what was begun stands in the record.
 
 mod applied;
+mod shared;
 mod takeover;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
+use api::vdo_config::Mode;
 use catalog::{Driver, manifest::Object};
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{core::v1::ConfigMap, storage::v1::VolumeAttachment},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        Preconditions,
+    },
 };
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
@@ -21,7 +29,7 @@ use crate::{
     decide::is_kept,
     facts::{Facts, ObjectId},
     names,
-    observe::record_name,
+    observe::{is_labelled, record_name},
     plan::{DriverPlan, Finalizer, Next, Plan},
     record::Record,
 };
@@ -84,6 +92,17 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    #[snafu(display("{object} is there and was not made by VDO: {remedy}"))]
+    Theirs { object: ObjectId, remedy: &'static str },
+    #[snafu(display("volume {volume} was attached to {node} just now, so nothing is removed"))]
+    Attached { volume: String, node: String },
+    #[snafu(display(
+        "the API server did not say which volumes are attached, so nothing is removed"
+    ))]
+    Attachments {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
     #[snafu(display("{object} is of a kind that is never deleted"))]
     Forbidden { object: ObjectId },
     #[snafu(display("the finalizer of the VDOConfig could not be changed"))]
@@ -108,7 +127,10 @@ pub enum Error {
 impl Error {
     /// Whether the API server understood what was asked and said no.
     pub fn is_firm(&self) -> bool {
-        let Self::Apply { source, .. } = self else { return false };
+        let source = match self {
+            Self::Apply { source, .. } => source,
+            other => return matches!(other, Self::Theirs { .. }),
+        };
         // Of the codes for "not like this", those that pass by themselves are left out.
         matches!(&**source, kube::Error::Api(status)
             if (400..500).contains(&status.code) && ![401, 404, 408, 409, 429].contains(&status.code))
@@ -167,6 +189,9 @@ async fn step(
             }
         }
         Next::Delete(objects) => {
+            if driver.driver == Driver::Csi && driver.mode == Mode::Removed {
+                nothing_is_attached(client).await?;
+            }
             for object in objects {
                 delete(client, object).await?;
             }
@@ -229,6 +254,11 @@ async fn apply(
     let id = ObjectId::of(object);
     let api = api_of(client, &id)?;
     if !known {
+        let theirs = shared::theirs(&api, object).await;
+        let theirs = theirs.context(ApplySnafu { object: id.clone() })?;
+        if let Some(remedy) = theirs {
+            return TheirsSnafu { object: id, remedy }.fail();
+        }
         let taken = takeover::take_over(&api, &id.name).await;
         taken.context(ApplySnafu { object: id.clone() })?;
     }
@@ -258,13 +288,32 @@ pub(crate) fn is_unwatched(id: &ObjectId) -> bool {
 async fn delete(client: &Client, id: &ObjectId) -> Result<(), Error> {
     // No plan deletes such a thing; should one ever try, this is where it ends.
     snafu::ensure!(!is_kept(&id.kind), ForbiddenSnafu { object: id.clone() });
-    let deleted = api_of(client, id)?.delete(&id.name, &DeleteParams::background()).await;
-    match deleted {
+    let api = api_of(client, id)?;
+    let there = api.get_metadata_opt(&id.name).await.context(DeleteSnafu { object: id.clone() })?;
+    let Some(there) = there else { return Ok(()) };
+    // What somebody put in its place meanwhile is theirs.
+    if !there.metadata.labels.as_ref().is_some_and(is_labelled) {
+        tracing::warn!(object = %id, "is not deleted: it is not VDO's any more");
+        return Ok(());
+    }
+    let this = Preconditions { uid: there.metadata.uid, ..Preconditions::default() };
+    let parameters = DeleteParams::background().preconditions(this);
+    match api.delete(&id.name, &parameters).await {
         Ok(_) => tracing::info!(object = %id, "deleted"),
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => return Err(error).context(DeleteSnafu { object: id.clone() }),
     }
     Ok(())
+}
+
+/// Asks once more, and the API server itself: a watch may lag behind an attachment.
+async fn nothing_is_attached(client: &Client) -> Result<(), Error> {
+    let attachments = Api::<VolumeAttachment>::all(client.clone());
+    let all = attachments.list(&ListParams::default()).await.context(AttachmentsSnafu)?;
+    let ours = all.items.into_iter().find(|one| one.spec.attacher == names::CSI_DRIVER);
+    let Some(VolumeAttachment { spec, .. }) = ours else { return Ok(()) };
+    let volume = spec.source.persistent_volume_name.unwrap_or_default();
+    AttachedSnafu { volume, node: spec.node_name }.fail()
 }
 
 async fn write_record(

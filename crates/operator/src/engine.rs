@@ -23,7 +23,7 @@ use crate::{
     mend::Mending,
     names,
     observe::{self, Stores, Surroundings},
-    report::{self, Olm, OperatorMetrics},
+    report::{self, Followed, Olm, OperatorMetrics},
     survey::{Live, Paged},
     vcenters::Vcenters,
 };
@@ -70,6 +70,8 @@ pub struct Engine {
     metrics: OperatorMetrics,
     /// What the API server refused in the last round; it is tried again, and shown meanwhile.
     refused: BTreeMap<Driver, Refusal>,
+    /// The VDOConfig of the last round, and what runs because of it.
+    followed: Option<Followed>,
     /// When the API server's version was last asked for.
     asked: Instant,
     changed: Arc<watch::Sender<()>>,
@@ -101,7 +103,7 @@ impl Engine {
         Ok(Self {
             recorder: Recorder::new(client.clone(), reporter),
             olm: Olm::from_environment(),
-            vcenters: Vcenters::new(build, changed.clone()),
+            vcenters: Vcenters::new(build, changed.clone(), Arc::new(metrics.clone())),
             catalogs: Catalogs::new(changed.clone()),
             survey: Live::default(),
             mending: Mending::default(),
@@ -112,6 +114,7 @@ impl Engine {
             applied: Applied::default(),
             metrics,
             refused: BTreeMap::new(),
+            followed: None,
             asked: Instant::now(),
             changed,
             _watches: watches,
@@ -168,12 +171,19 @@ impl Engine {
         report::catalog(client, catalogs, observed.compatibility.as_ref())
             .await
             .context(ReportSnafu)?;
-        let Some(mut facts) = observed.facts else { return Ok(RESYNC) };
+        let Some(mut facts) = observed.facts else {
+            self.metrics.clear();
+            if let Some(last) = self.followed.take_if(|_| self.stores.has_no_config()) {
+                report::farewell(&self.recorder, &last).await.context(ReportSnafu)?;
+            }
+            return Ok(RESYNC);
+        };
         let version = stores.map_version(names::REPAIRS, &around.namespace);
         let repaired = self.mending.set(client, &around.namespace, version).await;
         let repaired = repaired.context(ObserveSnafu)?;
         self.survey.remember(repaired);
         facts.health = self.survey.look(&facts, stores, vcenters);
+        self.followed = Some(Followed::of(&facts));
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
         report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)

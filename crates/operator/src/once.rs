@@ -73,8 +73,10 @@ pub async fn look(
         watches.spawn("watch", filler);
     }
     tokio::time::timeout_at(end, stores.ready()).await.context(SlowSnafu { within })?;
-    let (mut vcenters, mut catalogs) =
-        (Vcenters::new(build, changed.clone()), Catalogs::new(changed.clone()));
+    let (mut vcenters, mut catalogs) = (
+        Vcenters::new(build, changed.clone(), Arc::new(vsphere::CallCounter::default())),
+        Catalogs::new(changed.clone()),
+    );
     let (applied, refused) = (Applied::default(), BTreeMap::new());
     let mut news = changed.subscribe();
     loop {

@@ -1,6 +1,7 @@
 //! Says what is: status, events and metrics, all from the same plan and findings.
 
 mod compatibility;
+mod farewell;
 mod list;
 mod metrics;
 mod olm;
@@ -16,7 +17,11 @@ use kube::{
 use serde_json::json;
 
 pub use self::{
-    compatibility::report as catalog, metrics::OperatorMetrics, olm::Olm, status::of as status,
+    compatibility::report as catalog,
+    farewell::{Followed, farewell},
+    metrics::OperatorMetrics,
+    olm::Olm,
+    status::of as status,
     vcenter::report as vcenters,
 };
 use crate::{facts::Facts, names, plan::Plan, survey::Paged};

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
-    Client, Credentials, MoRef, Trust,
+    CallObserver, Client, ClientBuilder, Credentials, MoRef, Trust,
     inventory::{Datastore, Event, Inventory, Lookup, Object, Status},
 };
 
@@ -85,6 +85,7 @@ pub struct Touches {
 #[derive(Debug)]
 pub struct Vcenters {
     build: BuildInfo,
+    calls: Arc<dyn CallObserver>,
     connections: BTreeMap<String, Connection>,
     /// Told when anything about any vCenter changed.
     changed: Arc<watch::Sender<()>>,
@@ -102,9 +103,13 @@ struct Connection {
 }
 
 impl Vcenters {
-    /// None yet.
-    pub fn new(build: BuildInfo, changed: Arc<watch::Sender<()>>) -> Self {
-        Self { build, connections: BTreeMap::new(), changed, asked: None }
+    /// None yet. `calls` is told of every call to any of them.
+    pub fn new(
+        build: BuildInfo,
+        changed: Arc<watch::Sender<()>>,
+        calls: Arc<dyn CallObserver>,
+    ) -> Self {
+        Self { build, calls, connections: BTreeMap::new(), changed, asked: None }
     }
 
     /// Connects to what is wanted and not connected, and lets go of what is not wanted any more.
@@ -138,7 +143,7 @@ impl Vcenters {
                 changed: self.changed.clone(),
             };
             let mut task = JoinSet::new();
-            task.spawn(keep(told, self.build));
+            task.spawn(keep(told, self.build, self.calls.clone()));
             let connection = Connection { wanted, known, touches, question, _task: task };
             self.connections.insert(name, connection);
         }
@@ -266,14 +271,15 @@ fn lock(touches: &Mutex<Touches>) -> std::sync::MutexGuard<'_, Touches> {
 }
 
 /// Connects and stays connected until dropped.
-async fn keep(told: Told, build: BuildInfo) {
+async fn keep(told: Told, build: BuildInfo, calls: Arc<dyn CallObserver>) {
     let backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(2));
     let wanted = &told.wanted;
     loop {
         let bundle = wanted.ca_bundle.as_ref();
-        let failed = match connect(&wanted.spec, bundle, &wanted.credential, build).await {
+        let client = builder(&wanted.spec, bundle, &wanted.credential, build);
+        let failed = match client.observer(calls.clone()).connect().await {
             Ok(client) => stay(&client, &told, &backoff).await,
-            Err(error) => error,
+            Err(error) => Arc::new(error),
         };
         told.failed(&failed, None);
         tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.story(), "vCenter not verified");
@@ -317,6 +323,15 @@ pub(crate) async fn connect(
     credential: &Credential,
     build: BuildInfo,
 ) -> Result<Client, Arc<vsphere::Error>> {
+    builder(spec, ca_bundle, credential, build).connect().await.map_err(Arc::new)
+}
+
+fn builder(
+    spec: &VsphereCloudConfigSpec,
+    ca_bundle: Option<&String>,
+    credential: &Credential,
+    build: BuildInfo,
+) -> ClientBuilder {
     let trust = match (&spec.thumbprint, ca_bundle) {
         _ if spec.insecure => Trust::Insecure,
         (Some(thumbprint), _) => match thumbprint.0.parse() {
@@ -332,9 +347,6 @@ pub(crate) async fn connect(
         .trust(trust)
         .credentials(credentials)
         .user_agent(build.user_agent())
-        .connect()
-        .await
-        .map_err(Arc::new)
 }
 
 /// Watches the inventory and tells what becomes of it; asks beside that what cannot be watched.

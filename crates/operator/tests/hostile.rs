@@ -6,10 +6,10 @@ mod common;
 
 use std::time::Duration;
 
-use common::Stage;
+use common::{NAMESPACE, Stage};
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ResourceQuota, Service},
+    core::v1::{ResourceQuota, Secret, Service},
 };
 use kube::{
     Api,
@@ -25,11 +25,42 @@ const CONTROLLER: &str = "vsphere-csi-controller";
 #[tokio::test]
 async fn what_is_refused_and_what_is_fought_over_is_said_and_put_right_when_it_can_be() {
     let (stage, operator) = Stage::with_storage(&[]).await;
+    a_secret_of_theirs_has_the_name_of_ours(&stage).await;
+    stage.ready(&operator, 90).await;
     a_quota_refuses(&stage).await;
     stage.ready(&operator, 90).await;
     somebody_keeps_changing_it(&stage).await;
     stage.ready(&operator, 90).await;
     assert_eq!(stage.deletions(), Vec::<String>::new());
+}
+
+/// The admin keeps a Secret to pull images with beside the driver, under the name of the one that VDO
+/// is told to bring.
+async fn a_secret_of_theirs_has_the_name_of_ours(stage: &Stage) {
+    let secret = |password: &str| -> Secret {
+        let auths = json!({"auths": {"registry.example.com": {"password": password}}}).to_string();
+        let secret = json!({
+            "metadata": {"name": "registry"}, "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": auths},
+        });
+        serde_json::from_value(secret).unwrap()
+    };
+    let theirs = Api::<Secret>::namespaced(stage.client(), CSI);
+    let ours = Api::<Secret>::namespaced(stage.client(), NAMESPACE);
+    let before = theirs.create(&PostParams::default(), &secret("theirs")).await.unwrap();
+    ours.create(&PostParams::default(), &secret("ours")).await.unwrap();
+    stage.change(json!({"spec": {"images": {"pullSecrets": ["registry"]}}})).await;
+    let seen = stage.finding("VDO-1909", 60).await.seen.unwrap();
+    assert!(seen.contains("registry") && seen.contains("not made by VDO"), "{seen}");
+    assert_eq!(theirs.get("registry").await.unwrap().data, before.data, "it is as it was");
+
+    theirs.delete("registry", &DeleteParams::default()).await.unwrap();
+    let wanted = ours.get("registry").await.unwrap().data;
+    eventually("VDO brings its own", 90, async || match theirs.get("registry").await {
+        Ok(made) if made.data == wanted => Ok(()),
+        other => Err(format!("{:?}", other.map(|secret| secret.metadata))),
+    })
+    .await;
 }
 
 /// A Service that somebody deleted cannot be made again while a quota allows none.

@@ -6,12 +6,12 @@ mod common;
 use api::{VDOConfig, VsphereCloudConfig};
 use common::{NAMESPACE, Stage};
 use k8s_openapi::{
-    api::apps::v1::Deployment,
+    api::{apps::v1::Deployment, events::v1::Event},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
 };
 use serde_json::json;
 use testkit::eventually;
@@ -109,8 +109,35 @@ async fn drivers_outlive_their_config_unless_it_says_otherwise() {
         .await;
     };
     let before = stage.controller().await.metadata;
+    let shown = stage.metrics(&operator).await;
+    for line in [
+        "vdo_driver_ready{driver=\"CSI\"} 1",
+        "vdo_driver_version{driver=\"CSI\",version=\"",
+        "vdo_driver_target{driver=\"CSI\",version=\"",
+        "vdo_step{driver=\"CSI\",step=\"Controllers\",state=\"Done\"} 1",
+        "vdo_vcenter_verified{vcenter=\"vc\"} 1",
+        "method=\"Login\",outcome=\"Done\"} 1",
+    ] {
+        assert!(shown.contains(line), "{line}\n{shown}");
+    }
     configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
     gone().await;
+    let events = Api::<Event>::namespaced(stage.client(), NAMESPACE);
+    let said = async || -> Vec<String> {
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let said = all.items.into_iter().filter(|e| e.reason.as_deref() == Some("DriversRetained"));
+        said.filter_map(|event| event.note).collect()
+    };
+    let note = eventually("it is said how they are removed", 30, async || {
+        said().await.pop().ok_or("not yet")
+    })
+    .await;
+    assert!(note.contains("CSI") && note.contains("deletionPolicy: Remove"), "{note}");
+    eventually("nothing is shown of what is not followed", 30, async || {
+        let shown = stage.metrics(&operator).await;
+        if shown.contains("vdo_driver_ready{") { Err(shown) } else { Ok(()) }
+    })
+    .await;
 
     // The same wish again, now with the drivers to go with it: what runs is taken up as it is.
     let mut spec = storage();
@@ -121,6 +148,7 @@ async fn drivers_outlive_their_config_unless_it_says_otherwise() {
     stage.ready(&operator, 30).await;
     let after = stage.controller().await.metadata;
     assert_eq!((after.uid, after.generation), (before.uid, before.generation));
+    assert_eq!(said().await.len(), 1, "once, and not in every round");
     let has_finalizer = |config: &VDOConfig| config.metadata.finalizers.is_some();
     eventually("it has a finalizer", 20, async || {
         if has_finalizer(&stage.config().await) { Ok(()) } else { Err("not yet") }

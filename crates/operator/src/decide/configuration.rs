@@ -75,6 +75,12 @@ impl Configuration {
             let digest = digest(&value);
             stamped(value, &digest)
         });
+        if let Some(taken) = credentials_among(facts, &real) {
+            return Err(refused(format!(
+                "Secret {taken} holds the credentials of a VsphereCloudConfig and would be \
+                 overwritten; keep them under another name"
+            )));
+        }
         let settings =
             real.into_iter().zip(&masked).map(|(value, masked)| stamped(value, &digest(masked)));
         let objects: Vec<Object> = rendered.chain(settings).collect();
@@ -95,6 +101,17 @@ impl Configuration {
     pub(super) fn identities(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.objects.iter().map(ObjectId::of)
     }
+}
+
+/// A Secret with credentials of the admin's that these settings would overwrite.
+fn credentials_among(facts: &Facts, settings: &[Value]) -> Option<String> {
+    let theirs = |metadata: &Value| {
+        metadata["namespace"] == names::KUBE_SYSTEM
+            && facts.vcenters.values().any(|v| metadata["name"] == v.spec.credentials.0.as_str())
+    };
+    let secrets = settings.iter().filter(|value| value["kind"] == "Secret");
+    let taken = secrets.map(|value| &value["metadata"]).find(|metadata| theirs(metadata))?;
+    Some(format!("{}/{}", names::KUBE_SYSTEM, taken["name"].as_str().unwrap_or_default()))
 }
 
 fn refusal(facts: &Facts, wish: &Wish<'_>, problem: String) -> Finding {

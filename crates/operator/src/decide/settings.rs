@@ -59,6 +59,9 @@ pub(super) fn of(
 /// Copies of the Secrets to pull images with, where the driver's pods look for them. Those that are
 /// not beside the operator are taken to be there already.
 pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Value> {
+    if namespace == facts.home {
+        return Vec::new();
+    }
     let copies = facts.pull_secrets.iter().map(|(name, secret)| {
         let data = match look {
             Look::Real => json!(secret.data),

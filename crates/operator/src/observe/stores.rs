@@ -245,6 +245,11 @@ impl Stores {
         Known::Known(reviews)
     }
 
+    /// Whether there is no VDOConfig, not even one that cannot be read.
+    pub(crate) fn has_no_config(&self) -> bool {
+        self.configs.state().is_empty()
+    }
+
     /// Every object that carries our label.
     pub(super) fn objects(&self, applied: &Applied) -> BTreeMap<ObjectId, Seen> {
         let mut all: BTreeMap<ObjectId, Seen> = applied.unwatched().into_iter().collect();

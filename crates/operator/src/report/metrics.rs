@@ -1,16 +1,18 @@
 //! What a scraper sees.
 
-use std::sync::atomic::AtomicU64;
+use std::{sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 use runtime::metrics::Metrics;
+use vsphere::{Call, CallObserver, Outcome};
 
+use super::status::driver_is_healthy;
 use crate::{
     facts::{Facts, VcenterState},
-    plan::{Next, Plan},
+    plan::Plan,
 };
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -22,6 +24,20 @@ struct DriverLabel {
 struct VersionLabel {
     driver: String,
     version: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StepLabel {
+    driver: String,
+    step: String,
+    state: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CallLabel {
+    vcenter: String,
+    method: String,
+    outcome: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -42,6 +58,9 @@ pub struct OperatorMetrics {
     seconds: Counter<f64, AtomicU64>,
     ready: Family<DriverLabel, Gauge>,
     installed: Family<VersionLabel, Gauge>,
+    wanted: Family<VersionLabel, Gauge>,
+    steps: Family<StepLabel, Gauge>,
+    calls: Family<CallLabel, Counter>,
     findings: Family<FindingLabel, Gauge>,
     reachable: Family<VcenterLabel, Gauge>,
     nodes: Gauge,
@@ -63,6 +82,9 @@ impl OperatorMetrics {
                 self.ready.clone(),
             );
             registry.register("driver_version", "The version that runs", self.installed.clone());
+            registry.register("driver_target", "The version that is wanted", self.wanted.clone());
+            registry.register("step", "The steps of the plan, by state", self.steps.clone());
+            registry.register("vcenter_calls", "Calls to vCenter", self.calls.clone());
             registry.register("findings", "Objects a finding is about", self.findings.clone());
             registry.register(
                 "vcenter_verified",
@@ -81,29 +103,57 @@ impl OperatorMetrics {
 
     /// Shows what is; what is no more disappears.
     pub(super) fn show(&self, facts: &Facts, plan: &Plan) {
-        self.ready.clear();
-        self.installed.clear();
-        for driver in &plan.drivers {
-            let label = DriverLabel { driver: driver.driver.to_string() };
-            self.ready.get_or_create(&label).set(i64::from(driver.next == Next::Nothing));
-            if let Some(version) = &driver.installed {
-                let label =
-                    VersionLabel { driver: driver.driver.to_string(), version: version.clone() };
-                self.installed.get_or_create(&label).set(1);
+        self.clear();
+        for plan in &plan.drivers {
+            let driver = plan.driver.to_string();
+            let healthy = driver_is_healthy(facts, plan);
+            let label = DriverLabel { driver: driver.clone() };
+            self.ready.get_or_create(&label).set(i64::from(healthy));
+            let versions =
+                [(&self.installed, &plan.installed), (&self.wanted, &plan.target)].into_iter();
+            for (family, version) in versions {
+                let Some(version) = version.clone() else { continue };
+                family.get_or_create(&VersionLabel { driver: driver.clone(), version }).set(1);
+            }
+            for step in &plan.steps {
+                let (driver, step, state) =
+                    (driver.clone(), step.title.clone(), format!("{:?}", step.state));
+                self.steps.get_or_create(&StepLabel { driver, step, state }).set(1);
             }
         }
-        self.findings.clear();
         for finding in &plan.findings {
             let severity = format!("{:?}", finding.severity);
             let label = FindingLabel { code: finding.code.clone(), severity };
             self.findings.get_or_create(&label).inc_by(finding.count.max(1).into());
         }
-        self.reachable.clear();
         for (name, vcenter) in &facts.vcenters {
             let verified = matches!(vcenter.state, VcenterState::Verified { .. });
             let label = VcenterLabel { vcenter: name.clone() };
             self.reachable.get_or_create(&label).set(i64::from(verified));
         }
         self.nodes.set(i64::try_from(facts.cluster.nodes.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Forgets what was shown: nothing is followed, or it is shown anew.
+    pub fn clear(&self) {
+        self.ready.clear();
+        self.installed.clear();
+        self.wanted.clear();
+        self.steps.clear();
+        self.findings.clear();
+        self.reachable.clear();
+    }
+}
+
+impl CallObserver for OperatorMetrics {
+    fn started(&self, _: Call<'_>) {}
+
+    fn finished(&self, call: Call<'_>, outcome: Outcome, _: Duration) {
+        let label = CallLabel {
+            vcenter: call.vcenter.to_owned(),
+            method: call.method.to_owned(),
+            outcome: format!("{outcome:?}"),
+        };
+        self.calls.get_or_create(&label).inc();
     }
 }

@@ -290,7 +290,7 @@ fn healthy(facts: &Facts, plan: &Plan) -> bool {
 }
 
 /// Whether a driver runs as it should: ours where we run it, whoever's where we observe.
-fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
+pub(super) fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
     let tasks: &[Task] = match driver.driver {
         Driver::Cpi => &[Task::Controller],
         Driver::Csi => &[Task::Controller, Task::Node],

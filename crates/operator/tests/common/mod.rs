@@ -262,6 +262,15 @@ impl Stage {
         (process, socket)
     }
 
+    /// What a scraper gets from an operator.
+    pub async fn metrics(&self, operator: &Process) -> String {
+        let log = operator.log();
+        let address = log.split("listen\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        let address = address.unwrap_or_else(|| panic!("it does not say where it listens: {log}"));
+        let answer = reqwest::get(format!("http://{address}/metrics")).await.unwrap();
+        answer.text().await.unwrap()
+    }
+
     /// Changes the VDOConfig as `kubectl patch --type merge` does.
     pub async fn change(&self, patch: Value) {
         let configs = Api::<VDOConfig>::namespaced(self.plane.client(), NAMESPACE);

@@ -52,6 +52,18 @@ fn a_cluster_id_that_another_cluster_uses_too_is_not_taken() {
 }
 
 #[test]
+fn the_secret_with_an_admins_credentials_is_not_overwritten_by_a_drivers_own() {
+    let mut world = World::new();
+    let name = serde_json::from_value(json!(names::CPI_SECRET)).unwrap();
+    world.vcenter().spec.credentials = name;
+    world.settle();
+    assert!(!world.done.iter().any(|done| done.contains(names::CPI_SECRET)), "{:?}", world.done);
+    let plan = world.plan();
+    let refused = plan.findings.iter().filter_map(|finding| finding.seen.as_deref());
+    assert!(refused.clone().any(|text| text.contains("another name")), "{:?}", plan.findings);
+}
+
+#[test]
 fn a_cluster_id_is_not_taken_while_it_is_not_known_whether_another_cluster_uses_it() {
     let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
