@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static test test-fast lint generate generate-check bench health-seconds soak fuzz sandbox peers peers-status prerequisites clean
+.PHONY: help build static test test-fast lint generate generate-check bench health-seconds soak fuzz sandbox screens peers peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,9 +48,13 @@ soak: prerequisites peers ## Run the long seeded campaigns
 fuzz: ## Fuzz the decoder of what vCenter sends (needs nightly Rust and cargo-fuzz)
 	@scripts/fuzz $(ARGS)
 
-sandbox: prerequisites peers ## Bring up a cluster and a vCenter to play with; Ctrl-C ends it
-	@$(CARGO) build --quiet --package operator --package cloud-controller --package sandbox
-	@$(CARGO) run --quiet --package sandbox -- $(ARGS)
+# The programs are built with the features the tests have, so that neither builds what the other has.
+sandbox: prerequisites peers ## The product on one machine, live; ARGS="break disk-uuid", ARGS=upgrade, ARGS=--help
+	@$(CARGO) build --workspace --features catalog/cli --bins
+	@$${CARGO_TARGET_DIR:-target}/debug/sandbox $(ARGS)
+
+screens: prerequisites peers ## Write the screens of the README anew, from real runs
+	UPDATE_DOCS=1 $(CARGO) test --features catalog/cli --workspace --test sandbox
 
 peers: prerequisites ## Build the real programs the tests run on, once
 	@peers/build

@@ -1,23 +1,69 @@
 //! What the sandbox is told.
 
-use std::io::IsTerminal;
+use std::io::IsTerminal as _;
 
-use api::vdo_config::Implementation;
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
+use testkit::Breakage;
 
-/// The arguments.
+/// A cluster and a vCenter on this machine, and VDO at work on them.
+///
+/// Without a command it installs VDO as a user would, and stays until Ctrl-C.
+#[derive(Debug, Parser)]
+#[command(name = "sandbox", bin_name = "make sandbox ARGS=", max_term_width = 100)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Arguments {
-    /// End once everything is up: on by default where there is no terminal to press Ctrl-C on.
-    pub(crate) once: bool,
-    /// Only the stage: no operator, no drivers.
+    #[command(subcommand)]
+    pub(crate) task: Option<Task>,
+    #[command(flatten)]
+    pub(crate) manner: Manner,
+}
+
+/// What to do once the drivers run.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Break something for real, show the finding that names it, mend it, see the finding go.
+    Break(Break),
+    /// Begin with older drivers and upgrade them live.
+    Upgrade,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Break {
+    /// What to break, or `all`.
+    #[arg(value_parser = PossibleValuesParser::new(names()), hide_possible_values = true)]
+    #[arg(required_unless_present = "list", value_name = "NAME")]
+    names: Vec<String>,
+    /// List what can be broken, and the finding that names it.
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// How it is done.
+#[derive(Args, Debug)]
+pub(crate) struct Manner {
+    /// End by itself, with 0 only if the drivers became Ready. So it is where there is no terminal.
+    #[arg(long, global = true, conflicts_with = "stay")]
+    once: bool,
+    /// Stay until Ctrl-C, also where there is no terminal.
+    #[arg(long, global = true)]
+    stay: bool,
+    /// Only the cluster and the vCenter: neither operator nor drivers.
+    #[arg(long)]
     pub(crate) bare: bool,
-    /// How many nodes.
-    pub(crate) nodes: usize,
-    /// Whose cloud controller runs.
-    pub(crate) cpi: Cpi,
+    /// Whose cloud controller runs [default: rust; upstream for upgrade].
+    #[arg(long, global = true, value_enum)]
+    pub(crate) cpi: Option<Cpi>,
+    /// Something that is broken from the start: any name `break --list` knows.
+    #[arg(long, value_name = "NAME", hide_possible_values = true)]
+    #[arg(value_parser = PossibleValuesParser::new(Breakage::ALL.iter().map(|b| b.name)))]
+    with: Option<String>,
+    /// How long the drivers may take to become Ready, in seconds [default: 600].
+    #[arg(long, global = true, value_name = "SECONDS")]
+    pub(crate) timeout: Option<u64>,
 }
 
 /// Whose cloud controller runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cpi {
     /// This project's.
     Rust,
@@ -27,43 +73,74 @@ pub(crate) enum Cpi {
 
 impl Cpi {
     /// As the VDOConfig calls it.
-    pub(crate) fn implementation(self) -> Implementation {
+    pub(crate) fn implementation(self) -> &'static str {
         match self {
-            Self::Rust => Implementation::Rust,
-            Self::Upstream => Implementation::Upstream,
+            Self::Rust => "Rust",
+            Self::Upstream => "Upstream",
         }
     }
 }
 
 impl Arguments {
-    pub(crate) fn parse(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
-        let once = !std::io::stdout().is_terminal();
-        let mut parsed = Self { once, bare: false, nodes: 5, cpi: Cpi::Rust };
-        while let Some(argument) = given.next() {
-            match argument.as_str() {
-                "--once" => parsed.once = true,
-                "--stay" => parsed.once = false,
-                "--bare" => parsed.bare = true,
-                "--nodes" => {
-                    let number = given.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
-                    parsed.nodes = number.ok_or("--nodes wants a number, as in `--nodes 5`")?;
-                }
-                "--cpi" => {
-                    parsed.cpi = match given.next().as_deref() {
-                        Some("rust") => Cpi::Rust,
-                        Some("upstream") => Cpi::Upstream,
-                        _ => return Err("--cpi wants `rust` or `upstream`".into()),
-                    };
-                }
-                other => {
-                    return Err(format!(
-                        "`{other}` is unknown here: there are --once (end when all is up), --stay \
-                         (until Ctrl-C), --bare (no operator), --nodes N and --cpi rust|upstream \
-                         (whose cloud controller runs)"
-                    ));
-                }
-            }
+    pub(crate) fn cpi(&self) -> Cpi {
+        let usual = if self.upgrades() { Cpi::Upstream } else { Cpi::Rust };
+        self.manner.cpi.unwrap_or(usual)
+    }
+
+    pub(crate) fn upgrades(&self) -> bool {
+        matches!(self.task, Some(Task::Upgrade))
+    }
+}
+
+impl Manner {
+    /// Whether it stays until Ctrl-C.
+    pub(crate) fn stays(&self) -> bool {
+        self.stay || !self.once && std::io::stdout().is_terminal()
+    }
+
+    /// What is broken from the start.
+    pub(crate) fn broken(&self) -> Option<&'static Breakage> {
+        self.with.as_deref().and_then(Breakage::named)
+    }
+}
+
+impl Break {
+    /// What is to be broken, one after the other.
+    pub(crate) fn chosen(&self) -> Vec<&'static Breakage> {
+        if self.names.iter().any(|name| name == "all") {
+            return Breakage::ALL.iter().collect();
         }
-        Ok(parsed)
+        self.names.iter().filter_map(|name| Breakage::named(name)).collect()
+    }
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    Breakage::ALL.iter().map(|breakage| breakage.name).chain(["all"])
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_name_nobody_knows_is_answered_with_the_nearest_that_is_known() {
+        let given = ["sandbox", "break", "disk-uid"];
+        let error = Arguments::try_parse_from(given).unwrap_err().to_string();
+        assert!(error.contains("'disk-uuid'"), "{error}");
+    }
+
+    #[test]
+    fn all_stands_for_everything() {
+        let arguments = Arguments::try_parse_from(["sandbox", "break", "all"]).unwrap();
+        let Some(Task::Break(wanted)) = arguments.task else { unreachable!() };
+        assert_eq!(wanted.chosen().len(), Breakage::ALL.len());
     }
 }

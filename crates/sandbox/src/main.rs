@@ -1,66 +1,122 @@
-//! The product's main job on one machine: a cluster, a vCenter, one object, running drivers.
+//! The product's main job on one machine: a cluster, a vCenter, three commands, running drivers.
 //!
 //! ```text
-//!   stage    control plane, vCenter simulator, fresh nodes
-//!   user     what a user does: install the operator, write three objects
-//!   screen   what is shown while it goes on, and at the end
+//!   arguments   what is asked for
+//!   stage       control plane, vCenter simulator, fresh nodes          (real programs, from testkit)
+//!   kubelet     runs the programs whose pods are simulated
+//!   user        types vdoctl
+//!   play        what a user does: install; break and mend; upgrade
+//!   screen      what is shown while it goes on
 //! ```
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it talks to a person")]
+//!
+//! Whatever ends it (the end of the play, Ctrl-C, a failure, `kill -9`), every program it started ends
+//! with it and its folder goes.
 
 mod arguments;
+mod failure;
+mod kubelet;
+mod play;
 mod screen;
 mod stage;
 mod user;
 
-use std::process::ExitCode;
+use std::{
+    os::unix::process::CommandExt as _,
+    process::{Command, ExitCode},
+};
 
-use arguments::Arguments;
+use arguments::{Arguments, Task};
+use clap::Parser as _;
+use failure::Failure;
 use screen::Screen;
 use stage::Stage;
-use tokio::signal;
+use tokio::signal::unix::{SignalKind, signal};
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(text) => {
-            eprintln!("sandbox: {text}");
-            return ExitCode::from(2);
-        }
-    };
-    let outcome = tokio::select! {
-        outcome = run(&arguments) => outcome,
-        _ = signal::ctrl_c() => Ok(()),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            eprintln!("sandbox: {text}");
+/// The variable that says which Kubernetes the stage has.
+const KUBERNETES: &str = "VDO_KUBERNETES";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let screen = Screen::new();
+    if let Some(Task::Break(what)) = &arguments.task
+        && what.list
+    {
+        play::list(&screen);
+        return ExitCode::SUCCESS;
+    }
+    if arguments.upgrades() && std::env::var_os(KUBERNETES).is_none() {
+        // The same program again, on a stage where older drivers fit.
+        let again = std::env::current_exe().map(|program| {
+            let given = std::env::args_os().skip(1);
+            Command::new(program).args(given).env(KUBERNETES, play::OLDER_KUBERNETES).exec()
+        });
+        anstream::eprintln!("sandbox: it cannot be started again: {:?}", again.err());
+        return ExitCode::FAILURE;
+    }
+    match perform(&arguments, &screen) {
+        Ok(end) => end.into(),
+        Err(failure) => {
+            anstream::eprintln!("\nsandbox: {failure}");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn run(arguments: &Arguments) -> Result<(), String> {
-    let screen = Screen::new();
-    let stage = Stage::set(arguments.nodes, &screen).await.map_err(|e| e.full_text())?;
-    screen.reach(&stage);
-    if arguments.bare {
-        return stay(arguments).await;
-    }
-    let operator = user::install(&stage, &screen).await?;
-    user::configure(&stage, arguments.cpi, &screen).await?;
-    let _cloud_controller = user::run_cloud_controller(&stage, arguments.cpi, &screen).await?;
-    let config = user::wait_until_ready(&stage, &screen, &operator).await?;
-    screen.status(&config);
-    screen.next_steps();
-    stay(arguments).await
+/// How it ended, where nothing failed.
+enum End {
+    /// What was asked for was shown.
+    Shown,
+    /// Somebody had enough before that.
+    Interrupted,
 }
 
-async fn stay(arguments: &Arguments) -> Result<(), String> {
-    if arguments.once {
+impl From<End> for ExitCode {
+    fn from(end: End) -> Self {
+        match end {
+            End::Shown => Self::SUCCESS,
+            End::Interrupted => Self::from(130),
+        }
+    }
+}
+
+#[tokio::main]
+async fn perform(arguments: &Arguments, screen: &Screen) -> Result<End, Failure> {
+    let mut shown = false;
+    tokio::select! {
+        ended = whole(arguments, screen, &mut shown) => ended.map(|()| End::Shown),
+        () = told_to_end() => Ok(End::Interrupted),
+    }
+    .map(|end| if shown { End::Shown } else { end })
+}
+
+async fn whole(arguments: &Arguments, screen: &Screen, shown: &mut bool) -> Result<(), Failure> {
+    let stage = Stage::set(screen).await?;
+    play::introduce(&stage, screen);
+    let mut hand = std::pin::pin!(kubelet::serve(&stage));
+    if arguments.manner.bare {
+        play::next(&stage, screen)?;
+    } else {
+        tokio::select! {
+            played = play::run(arguments, &stage, screen) => played?,
+            Err(failure) = &mut hand => return Err(failure),
+        }
+    }
+    *shown = true;
+    if !arguments.manner.stays() {
         return Ok(());
     }
-    println!("Ctrl-C ends the sandbox and removes all of it.");
-    std::future::pending().await
+    screen.say("\nCtrl-C ends the sandbox and removes all of it.");
+    hand.await.map(|never| match never {})
+}
+
+/// Ctrl-C, a terminal that is closed, or a polite `kill`.
+async fn told_to_end() {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let signals: Vec<_> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();
+    let waiting = signals.into_iter().map(|mut signal| {
+        Box::pin(async move {
+            signal.recv().await;
+        })
+    });
+    futures::future::select_all(waiting).await;
 }

@@ -1,113 +1,125 @@
-//! What is shown.
+//! What is shown: steps that fill in, commands as they are typed, and plain text.
+//!
+//! On a terminal the step under way moves; elsewhere each step is one line once it is done. Colours
+//! stay away from pipes and from those who set `NO_COLOR`.
 
-use std::collections::BTreeMap;
-
-use api::{
-    VDOConfig, VDOConfigStatus, condition,
-    vdo_config::{DriverStatus, StepState},
+use std::{
+    io::{IsTerminal as _, Write as _},
+    time::Duration,
 };
-use tokio::time::Instant;
 
-use crate::stage::Stage;
+use anstyle::{AnsiColor, Style};
+use tokio::time::{Instant, interval};
 
-/// Lines with the time since the start.
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+const BUSY: Style = AnsiColor::Cyan.on_default();
+const DIM: Style = Style::new().dimmed();
+const STRONG: Style = Style::new().bold();
+
+const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+const PACE: Duration = Duration::from_millis(100);
+
+/// Where all of it goes.
+#[derive(Debug)]
 pub(crate) struct Screen {
-    began: Instant,
+    /// Whether what moves may move.
+    animated: bool,
+}
+
+/// Something that is counted while one waits for it.
+pub(crate) struct Gauge {
+    title: String,
+    shown: Option<(i32, i32)>,
 }
 
 impl Screen {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now() }
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { animated: std::io::stdout().is_terminal() && !dumb }
     }
 
-    /// Something begins.
-    pub(crate) fn step(&self, text: &str) {
-        println!("{:>6.1} s  {text}", self.began.elapsed().as_secs_f32());
-    }
-
-    /// Steps of the operator's plan that ended since the last look.
-    pub(crate) fn plan(&self, status: &VDOConfigStatus, shown: &mut BTreeMap<String, StepState>) {
-        for step in status.plan.iter().flat_map(|plan| &plan.steps) {
-            if shown.insert(step.title.clone(), step.state) != Some(step.state)
-                && step.state == StepState::Done
-            {
-                self.step(&format!("  done: {}", step.title));
-            }
-        }
-    }
-
-    /// How to reach what runs.
-    pub(crate) fn reach(&self, stage: &Stage) {
-        let Stage { plane, vcenter, .. } = stage;
-        self.step("the stage is set");
-        println!(
-            "
-  The cluster (real control plane; nodes and pods are simulated):
-    export KUBECONFIG={}
-    kubectl get nodes
-
-  The vCenter (simulated, version 8.0.3):
-    address     {}
-    user        {}
-    password    {}
-    thumbprint  {}
-    levers      {}  (see peers/vcsim/README.md)
-",
-            plane.kubeconfig().display(),
-            vcenter.address(),
-            vcenter.user(),
-            vcenter.password(),
-            vcenter.thumbprint_sha1(),
-            vcenter.control_url(),
-        );
-    }
-
-    /// The state of the drivers.
-    pub(crate) fn status(&self, config: &VDOConfig) {
-        let status = config.status.clone().unwrap_or_default();
-        let ready = condition::get(&status.conditions, condition::READY);
-        let (word, text) = ready.map_or(("Unknown", ""), |c| {
-            (if c.status == "True" { "Ready" } else { "Not ready" }, c.message.as_str())
-        });
-        self.step(&format!("{word}: {text}"));
-        println!();
-        let driver = |name: &str, driver: &Option<DriverStatus>| {
-            let Some(driver) = driver else { return };
-            let version = driver.version.as_deref().unwrap_or("not installed");
-            let nodes = match (driver.nodes_ready, driver.nodes) {
-                (Some(ready), Some(all)) if all > 0 => {
-                    format!(", {ready} of {all} nodes initialised")
-                }
-                _ => String::new(),
-            };
-            println!("  {name:<18} {version}{nodes}");
-        };
-        driver("cloud provider", &status.cpi);
-        driver("storage", &status.csi);
-        for vcenter in status.versions.iter().flat_map(|versions| &versions.vcenters) {
-            let version = vcenter.version.as_deref().unwrap_or("not verified");
-            println!("  {:<18} vCenter {version}", vcenter.name);
-        }
-        for finding in &status.findings {
-            println!("\n  {} {}", finding.code, finding.title);
-            println!("    {}", finding.seen.as_deref().unwrap_or_default());
-            for step in &finding.remedy {
-                println!("    - {step}");
-            }
-        }
-        println!();
-    }
-
-    /// What to try now.
+    /// A line or several.
     #[expect(clippy::unused_self, reason = "everything shown goes through the screen")]
-    pub(crate) fn next_steps(&self) {
-        println!(
-            "  What to try, in another terminal with the KUBECONFIG above:
-    kubectl get vdo,vcc --all-namespaces
-    kubectl describe vdo --namespace {}
-    kubectl --namespace vmware-system-csi delete deployment vsphere-csi-controller   (it comes back)
-",
-            api::NAMESPACE
-        );
+    pub(crate) fn say(&self, text: &str) {
+        anstream::println!("{text}");
+    }
+
+    /// A line that begins a part.
+    pub(crate) fn heading(&self, text: &str) {
+        self.say(&format!("\n{STRONG}{text}{STRONG:#}"));
+    }
+
+    /// A command, as somebody types it.
+    pub(crate) fn prompt(&self, command: &str) {
+        self.say(&format!("\n{BUSY}${BUSY:#} {STRONG}{command}{STRONG:#}"));
+    }
+
+    /// Does something while saying so, and says how it went and how long it took.
+    pub(crate) async fn step<T, E>(
+        &self,
+        title: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let began = Instant::now();
+        let mut work = std::pin::pin!(work);
+        let mut ticks = interval(PACE);
+        let mut frames = FRAMES.iter().cycle();
+        let result = loop {
+            tokio::select! {
+                result = &mut work => break result,
+                _ = ticks.tick() => {
+                    let frame = frames.next().copied().unwrap_or_default();
+                    self.draw(&format!("{BUSY}{frame}{BUSY:#} {title}"));
+                }
+            }
+        };
+        self.draw("");
+        let took = began.elapsed().as_secs_f32();
+        let (style, mark) = if result.is_ok() { (GOOD, "✔") } else { (BAD, "✖") };
+        self.say(&format!("{style}{mark}{style:#} {title}  {DIM}{took:.1} s{DIM:#}"));
+        result
+    }
+
+    /// Something is done.
+    pub(crate) fn done(&self, title: &str) {
+        self.draw("");
+        self.say(&format!("{GOOD}✔{GOOD:#} {title}"));
+    }
+
+    /// The line that moves, where lines move.
+    fn draw(&self, line: &str) {
+        if self.animated {
+            anstream::print!("\r\x1b[K{line}");
+            // Whoever does not read on needs no line that moves.
+            let _ = anstream::stdout().flush();
+        }
+    }
+}
+
+impl Gauge {
+    pub(crate) fn new(title: &str) -> Self {
+        Self { title: title.to_owned(), shown: None }
+    }
+
+    /// Shows how many of how many there are: a bar that fills on a terminal, a line for each change
+    /// elsewhere.
+    pub(crate) fn show(&mut self, screen: &Screen, there: i32, all: i32) {
+        if self.shown == Some((there, all)) || all < 1 {
+            return;
+        }
+        let waits = self.shown.is_some() || there < all;
+        self.shown = Some((there, all));
+        if !waits {
+            return;
+        }
+        let bar: String = (0..all).map(|n| if n < there { '▰' } else { '▱' }).collect();
+        let line = format!("{BUSY}{bar}{BUSY:#} {}: {there} of {all}", self.title);
+        if screen.animated && there < all {
+            screen.draw(&line);
+        } else {
+            screen.draw("");
+            screen.say(&line);
+        }
     }
 }

@@ -1,44 +1,149 @@
 //! The stage: a real control plane, a simulated vCenter, nodes as a fresh cluster has them.
 
-use testkit::{ControlPlane, Error, Inventory, Node, Nodes, Vcenter, Vm, Workdir};
+use std::path::PathBuf;
 
-use crate::screen::Screen;
+use snafu::ResultExt as _;
+use testkit::{
+    ControlPlane, Datastore, FaultProxy, Inventory, Node, Nodes, Permission, Role, Site, Vcenter,
+    VcenterUser, Vm, Workdir,
+};
 
-/// Everything that runs before the product does.
+use crate::{
+    failure::{Failure, NotBuiltSnafu, PeerSnafu},
+    screen::Screen,
+};
+
+/// What the VsphereCloudConfig and the Secret are called.
+pub(crate) const VCENTER: &str = "vcenter";
+pub(crate) const SECRET: &str = "vcenter-credentials";
+/// The account VDO is given, with the rights the documentation asks for and no more.
+const ACCOUNT: (&str, &str) = ("vdo@vsphere.local", "sandbox-Passw0rd!");
+/// The machine that suffers when something is broken.
+const VICTIM: &str = "worker-2";
+/// The folder of the cluster's machines.
+const FOLDER: &str = "k8s";
+
+/// Everything that runs before the product does. All of its files are in one folder of this process.
 pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
     pub(crate) vcenter: Vcenter,
+    /// What VDO reaches the vCenter through, so that the way can be cut.
+    pub(crate) proxy: FaultProxy,
+    pub(crate) nodes: Nodes,
     pub(crate) workdir: Workdir,
-    _nodes: Nodes,
+    machines: Vec<Vm>,
 }
 
 impl Stage {
-    pub(crate) async fn set(nodes: usize, screen: &Screen) -> Result<Self, Error> {
-        screen.step("starting the control plane: etcd, API server, controller-manager, scheduler");
-        let plane = ControlPlane::builder().with_controllers().launch().await?;
-        screen.step("starting the vCenter simulator: 2 clusters, 6 hosts, zones tagged");
-        let inventory = inventory(nodes);
-        let vms = inventory.datacenters[0].vms.clone();
-        let vcenter = Vcenter::builder(inventory).launch().await?;
-        screen.step(&format!("adding {nodes} nodes as fresh kubelets would: tainted, waiting"));
-        let simulated = Nodes::launch(&plane).await?;
-        for (number, vm) in vms.iter().enumerate() {
-            let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
-            simulated.add(if number == 0 { node.control_plane() } else { node }).await;
+    pub(crate) async fn set(screen: &Screen) -> Result<Self, Failure> {
+        let plane = ControlPlane::builder().with_controllers();
+        let title = "Control plane: etcd, API server, controller-manager, scheduler";
+        let plane = screen.step(title, plane.launch()).await.context(PeerSnafu)?;
+        let inventory = inventory();
+        let machines = inventory.datacenters[0].vms.clone();
+        let title = "vCenter 8.0.3: 2 clusters of 3 hosts, a zone each; shared and local datastores; \
+                     1 control-plane and 4 worker VMs";
+        let vcenter = Vcenter::builder(inventory).launch();
+        let vcenter = screen.step(title, vcenter).await.context(PeerSnafu)?;
+        let proxy = FaultProxy::before(vcenter.address()).await;
+        let title = "5 nodes, each tainted `uninitialized` as a fresh kubelet does";
+        let nodes = screen.step(title, join(&plane, &machines)).await.context(PeerSnafu)?;
+        let workdir = Workdir::new("sandbox").context(PeerSnafu)?;
+        Ok(Self { plane, vcenter, proxy, nodes, workdir, machines })
+    }
+
+    /// Where things are broken.
+    pub(crate) fn site(&self) -> Site<'_> {
+        let victim = self.machines.iter().find(|machine| machine.name == VICTIM);
+        Site {
+            client: self.plane.client(),
+            vcenter: &self.vcenter,
+            proxy: &self.proxy,
+            nodes: &self.nodes,
+            machine: victim.cloned().unwrap_or_else(|| Vm::named(VICTIM)),
+            permission: searching(),
+            vcenter_config: VCENTER,
+            secret: SECRET,
         }
-        Ok(Self { plane, vcenter, workdir: Workdir::new("sandbox")?, _nodes: simulated })
+    }
+
+    /// The folder that holds every file of the sandbox.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.workdir.path().parent().unwrap_or(self.workdir.path()).to_owned()
     }
 }
 
-/// A vCenter with two tagged clusters and one virtual machine for each node.
-fn inventory(nodes: usize) -> Inventory {
-    let vms = (0..nodes).map(|number| {
-        let mut vm = Vm::numbered("node", number + 1);
-        vm.cluster = if number % 2 == 0 { "cluster-a" } else { "cluster-b" }.into();
-        vm
+async fn join(plane: &ControlPlane, machines: &[Vm]) -> Result<Nodes, testkit::Error> {
+    let nodes = Nodes::launch(plane).await?;
+    for (number, machine) in machines.iter().enumerate() {
+        let node = Node::named(&machine.name).system_uuid(&machine.uuid).uninitialized();
+        nodes.add(if number == 0 { node.control_plane() } else { node }).await;
+    }
+    Ok(nodes)
+}
+
+/// A vCenter with two tagged clusters, an account of few rights, and a machine for each node.
+fn inventory() -> Inventory {
+    let names = ["control-plane-1", "worker-1", "worker-2", "worker-3", "worker-4"];
+    let machines = names.iter().enumerate().map(|(number, name)| Vm {
+        name: (*name).into(),
+        host_name: (*name).into(),
+        folder: FOLDER.into(),
+        cluster: if number % 2 == 0 { "cluster-a" } else { "cluster-b" }.into(),
+        ..Vm::numbered("sandbox", number + 1)
     });
-    Inventory::small().vms(vms).category("k8s-region", &[("region-1", &["/DC0"])]).category(
-        "k8s-zone",
-        &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
-    )
+    let mut inventory = Inventory::small()
+        .vms(machines)
+        .category("k8s-region", &[("region-1", &["/DC0"])])
+        .category(
+            "k8s-zone",
+            &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
+        );
+    let datacenter = &mut inventory.datacenters[0];
+    datacenter.folders.push(FOLDER.into());
+    let hosts = datacenter.clusters.iter().flat_map(|cluster| &cluster.hosts);
+    let local = hosts.map(|host| Datastore {
+        name: format!("local-{}", host.name),
+        kind: "VMFS".into(),
+        url: format!("ds:///vmfs/volumes/local-{}/", host.name),
+        hosts: vec![host.name.clone()],
+    });
+    let local: Vec<Datastore> = local.collect();
+    datacenter.datastores.extend(local);
+    account(&mut inventory);
+    inventory
+}
+
+/// VDO's account comes first: it is the one the simulator names.
+fn account(inventory: &mut Inventory) {
+    let (name, password) = ACCOUNT;
+    inventory.users.insert(0, VcenterUser::new(name, password));
+    inventory.roles.extend([
+        Role::new("CNS-SEARCH-AND-SPBM", &["Cns.Searchable", "StorageProfile.View"]),
+        Role::new("CNS-DATASTORE", &["Datastore.FileManagement"]),
+        Role::new(
+            "CNS-VM",
+            &["VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice"],
+        ),
+    ]);
+    let folder = format!("/DC0/vm/{FOLDER}");
+    inventory.permissions.extend([
+        searching(),
+        Permission::new(name, "ReadOnly", "/DC0"),
+        Permission::new(name, "CNS-DATASTORE", "/DC0/datastore"),
+        Permission::new(name, "CNS-VM", &folder),
+    ]);
+}
+
+/// The right of VDO's account to search volumes and policies, on the vCenter itself.
+fn searching() -> Permission {
+    let root = Permission::new(ACCOUNT.0, "CNS-SEARCH-AND-SPBM", "/");
+    Permission { propagate: false, ..root }
+}
+
+/// A program of this workspace: it stands beside this one.
+pub(crate) fn built(name: &str) -> Result<PathBuf, Failure> {
+    let here = std::env::current_exe().unwrap_or_default();
+    let path = here.with_file_name(name);
+    if path.exists() { Ok(path) } else { NotBuiltSnafu { name, path }.fail() }
 }

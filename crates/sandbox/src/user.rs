@@ -1,165 +1,182 @@
-//! What a user does: installs the operator, writes three objects, waits.
+//! What a user does: types `vdoctl`, reads what it says.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
 
-use api::{VDOConfig, VsphereCloudConfig, condition};
-use k8s_openapi::api::core::v1::Secret;
+use api::{VDOConfig, VDOConfigStatus};
 use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use operator::facts::ObjectId;
-use serde_json::json;
-use testkit::{CloudController, Process, User};
+use serde_json::{Value, json};
+use snafu::ResultExt as _;
 use tokio::time::{Instant, sleep};
 
-use crate::{arguments::Cpi, screen::Screen, stage::Stage};
+use crate::{
+    failure::{ClusterSnafu, CommandSnafu, Failure, PeerSnafu, RunSnafu, TooLateSnafu},
+    screen::Screen,
+    stage::{SECRET, Stage, VCENTER, built},
+};
 
-/// Longer than any of it takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// The file the user writes.
+pub(crate) const FILE: &str = "vdo.yaml";
+const CONFIG: &str = "vdo";
+const LOOK: Duration = Duration::from_millis(50);
 
-/// Applies the operator's manifest and starts it.
-///
-/// Pods are simulated here, so the operator runs as a process of this machine instead of in its pod,
-/// under the identity and the rights of its service account.
-pub(crate) async fn install(stage: &Stage, screen: &Screen) -> Result<Process, String> {
-    screen.step("applying deploy/install.yaml: definitions, RBAC, the operator");
-    let client = stage.plane.client();
-    let apply = PatchParams::apply("sandbox").force();
-    for object in operator::install::objects() {
-        let id = ObjectId::of(&object);
-        if id.kind == "Deployment" {
-            continue;
-        }
-        let api = operator::act::api_of(&client, &id).map_err(|e| e.to_string())?;
-        let applied = api.patch(&id.name, &apply, &Patch::Apply(&object.0)).await;
-        applied.map_err(|error| format!("{id} was refused: {error}"))?;
-    }
-    let identity = User::service_account(api::NAMESPACE, "vdo");
-    let kubeconfig = stage.plane.kubeconfig_as(&identity);
-    let program = built("vdo", "operator")?;
-    let arguments =
-        [format!("--kubeconfig={}", kubeconfig.display()), "--listen=127.0.0.1:0".into()];
-    screen.step("starting the operator (as a process; pods are simulated here)");
-    Process::spawn(&program, "vdo", arguments, &[], &stage.workdir).map_err(|e| e.full_text())
+/// Somebody with a terminal.
+pub(crate) struct User<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) screen: &'a Screen,
+    vdoctl: PathBuf,
+    kubeconfig: PathBuf,
 }
 
-/// Writes the Secret, the VsphereCloudConfig and the VDOConfig.
-pub(crate) async fn configure(stage: &Stage, cpi: Cpi, screen: &Screen) -> Result<(), String> {
-    screen.step("writing one Secret, one VsphereCloudConfig and one VDOConfig");
-    let client = stage.plane.client();
-    let apply = PatchParams::apply("kubectl").force();
-    let failed = |error: kube::Error| format!("an object was refused: {error}");
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
-        "metadata": {"name": "vcenter-credentials", "namespace": api::CREDENTIALS_NAMESPACE},
-        "stringData": {"username": stage.vcenter.user(), "password": stage.vcenter.password()},
-    });
-    Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE)
-        .patch("vcenter-credentials", &apply, &Patch::Apply(secret))
-        .await
-        .map_err(failed)?;
-    let vcenter = json!({
-        "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
-        "metadata": {"name": "vcenter", "namespace": api::NAMESPACE},
-        "spec": {
-            "vcIp": stage.vcenter.address().to_string(),
-            "thumbprint": stage.vcenter.thumbprint_sha1(),
-            "credentials": "vcenter-credentials",
-            "datacenters": ["DC0"],
-        },
-    });
-    Api::<VsphereCloudConfig>::namespaced(client.clone(), api::NAMESPACE)
-        .patch("vcenter", &apply, &Patch::Apply(vcenter))
-        .await
-        .map_err(failed)?;
-    let config = json!({
-        "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
-        "metadata": {"name": "vdo-config", "namespace": api::NAMESPACE},
-        "spec": {
-            "cloudProvider": {
-                "vsphereCloudConfigs": ["vcenter"],
-                "implementation": cpi.implementation(),
-                "topology": {"zone": "k8s-zone", "region": "k8s-region"},
+impl<'a> User<'a> {
+    pub(crate) fn new(stage: &'a Stage, screen: &'a Screen) -> Result<Self, Failure> {
+        let kubeconfig = stage.plane.kubeconfig();
+        Ok(Self { stage, screen, vdoctl: built("vdoctl")?, kubeconfig })
+    }
+
+    /// Types a command, lets it speak for itself, and returns its exit code.
+    pub(crate) async fn types(&self, words: &[&str]) -> Result<i32, Failure> {
+        let typed = format!("vdoctl {}", words.join(" "));
+        self.screen.prompt(&typed);
+        let mut command = self.command(words);
+        command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+        let running = || RunSnafu { command: &typed };
+        let child = testkit::spawn_tied_to_us(command).with_context(|_| running())?;
+        let mut child = Typed(child);
+        loop {
+            if let Some(status) = child.0.try_wait().with_context(|_| running())? {
+                return Ok(status.code().unwrap_or(1));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Types a command that has to work.
+    pub(crate) async fn does(&self, words: &[&str]) -> Result<(), Failure> {
+        match self.types(words).await? {
+            0 => Ok(()),
+            code => CommandSnafu { command: format!("vdoctl {}", words.join(" ")), code }.fail(),
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.vdoctl);
+        command
+            .args(words)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .current_dir(self.stage.workdir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Writes the file with the three objects: what a user has to know, and no more.
+    pub(crate) fn writes(&self, drivers: &Value) -> Result<(), Failure> {
+        let Stage { vcenter, proxy, workdir, .. } = self.stage;
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
+            "metadata": {"name": SECRET, "namespace": api::CREDENTIALS_NAMESPACE},
+            "stringData": {"username": vcenter.user(), "password": vcenter.password()},
+        });
+        let config = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
+            "metadata": {"name": VCENTER, "namespace": api::NAMESPACE},
+            "spec": {
+                "vcIp": proxy.address().to_string(),
+                "thumbprint": vcenter.thumbprint_sha1(),
+                "credentials": SECRET,
+                "datacenters": ["DC0"],
             },
-            "storageProvider": {"vsphereCloudConfig": "vcenter"},
-        },
-    });
-    Api::<VDOConfig>::namespaced(client, api::NAMESPACE)
-        .patch("vdo-config", &apply, &Patch::Apply(config))
-        .await
-        .map_err(failed)?;
-    Ok(())
-}
-
-/// Runs the real cloud controller with the arguments, the configuration and the rights the operator
-/// rendered, so that nodes really become initialised: the simulated kubelet only says that its pods run.
-pub(crate) async fn run_cloud_controller(
-    stage: &Stage,
-    cpi: Cpi,
-    screen: &Screen,
-) -> Result<Process, String> {
-    let Stage { plane, workdir, .. } = stage;
-    let end = Instant::now() + PATIENCE;
-    let rendered = loop {
-        let rendered = CloudController::rendered(plane, workdir).await;
-        if let Some(rendered) = rendered.map_err(|e| e.full_text())? {
-            break rendered;
-        }
-        if Instant::now() > end {
-            return Err("the operator rendered no cloud controller".into());
-        }
-        sleep(Duration::from_millis(50)).await;
-    };
-    let running = match cpi {
-        Cpi::Upstream => {
-            screen.step("running the upstream cloud controller on what the operator rendered");
-            rendered.upstream("cloud-controller", plane, workdir)
-        }
-        Cpi::Rust => {
-            screen.step("running VDO's cloud controller on what the operator rendered");
-            let program = built("vsphere-cloud-controller-manager", "cloud-controller")?;
-            rendered.run(&program, "cloud-controller", plane, workdir)
-        }
-    };
-    running.map_err(|e| e.full_text())
-}
-
-/// A program of this workspace.
-fn built(name: &str, package: &str) -> Result<PathBuf, String> {
-    let program = std::env::current_exe().map_err(|e| e.to_string())?.with_file_name(name);
-    if program.exists() {
-        return Ok(program);
+        });
+        let drivers = json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+            "metadata": {"name": CONFIG, "namespace": api::NAMESPACE},
+            "spec": drivers,
+        });
+        let text = [secret, config, drivers].map(|object| format!("{object:#}\n")).join("---\n");
+        workdir.write(FILE, text).map(drop).context(PeerSnafu)
     }
-    Err(format!(
-        "{name} is not built: run `make sandbox`, or `cargo build -p {package}` ({} is missing)",
-        program.display()
-    ))
+
+    /// What VDO says.
+    pub(crate) async fn status(&self) -> Result<VDOConfigStatus, Failure> {
+        let config = self.configs().get(CONFIG).await;
+        let config = config.context(ClusterSnafu { what: "reading the VDOConfig" })?;
+        Ok(config.status.unwrap_or_default())
+    }
+
+    /// Waits until VDO says this.
+    pub(crate) async fn sees(
+        &self,
+        what: &str,
+        seconds: u64,
+        is: impl Fn(&VDOConfigStatus) -> bool,
+    ) -> Result<VDOConfigStatus, Failure> {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let status = self.status().await?;
+            if is(&status) {
+                return Ok(status);
+            }
+            if Instant::now() > end {
+                return TooLateSnafu { what, seconds }.fail();
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Asks VDO to look at everything now: of some things vCenter does not tell.
+    pub(crate) async fn asks(&self, question: &str, seconds: u64) -> Result<(), Failure> {
+        let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": question}}});
+        let (configs, parameters) = (self.configs(), PatchParams::default());
+        let asked = configs.patch(CONFIG, &parameters, &Patch::Merge(patch)).await;
+        asked.context(ClusterSnafu { what: "asking for a check" })?;
+        let answered = |status: &VDOConfigStatus| {
+            status.health.as_ref().and_then(|health| health.checked.as_deref()) == Some(question)
+        };
+        self.sees("everything was checked", seconds, answered).await.map(drop)
+    }
+
+    /// The releases that run, and what kept others away.
+    pub(crate) fn explains_versions(&self) -> Result<(), Failure> {
+        let command = self.command(&["plan", "--all", "--quiet", "--output", "json"]).output();
+        let told = command.context(RunSnafu { command: "vdoctl plan" })?;
+        let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+        self.screen.heading("Versions, and why these (vdoctl plan --all tells all of it)");
+        for driver in told["drivers"].as_array().into_iter().flatten() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let rejected = driver["rejected"].as_array().cloned().unwrap_or_default();
+            let (name, runs) = (text(&driver["driver"]), text(&driver["installed"]));
+            let name = if name == "cpi" { "Cloud provider" } else { "Storage" };
+            let fits = match rejected.len() {
+                0 => "there is no other of its kind".to_owned(),
+                others => format!("the newest that fits; {others} others were looked at"),
+            };
+            self.screen.say(&format!("  {name:<15} {runs}  {fits}"));
+            for other in rejected.iter().take(2) {
+                let (version, why) = (text(&other["version"]), text(&other["why"]));
+                self.screen.say(&format!("                  not {version}: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn configs(&self) -> Api<VDOConfig> {
+        Api::namespaced(self.stage.plane.client(), api::NAMESPACE)
+    }
 }
 
-/// Waits for `Ready`, showing each step of the operator's plan as it ends.
-pub(crate) async fn wait_until_ready(
-    stage: &Stage,
-    screen: &Screen,
-    operator: &Process,
-) -> Result<VDOConfig, String> {
-    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), api::NAMESPACE);
-    let end = Instant::now() + PATIENCE;
-    let mut shown = BTreeMap::new();
-    loop {
-        if operator.ended().is_some() {
-            return Err(format!("the operator ended:\n{}", operator.tail()));
-        }
-        let config = configs.get("vdo-config").await.map_err(|e| e.to_string())?;
-        let status = config.status.clone().unwrap_or_default();
-        screen.plan(&status, &mut shown);
-        if condition::is_true(&status.conditions, condition::READY) {
-            return Ok(config);
-        }
-        if Instant::now() > end {
-            screen.status(&config);
-            return Err(format!("the drivers did not become Ready:\n{}", operator.tail()));
-        }
-        sleep(Duration::from_millis(100)).await;
+/// A command that goes when nobody waits for it any more.
+struct Typed(Child);
+
+impl Drop for Typed {
+    fn drop(&mut self) {
+        // Ended already, most of the time.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

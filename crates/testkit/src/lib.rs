@@ -8,7 +8,8 @@
 //!  (KWOK,   (etcd, API      (our simulator,  (TCP, in
 //!  kubelet   server,         inventory and    front of
 //!  hand)     kcm, scheduler) levers)          any peer)
-//!    └──────────┴───────┬──────┘
+//!    └──────────┴───────┼──────┴───────────────┘
+//!                       │  Site: all of them, to make a Breakage on and to mend it
 //!                       ▼
 //!      Process  (own log, dies with the test run)
 //!       ├── CloudController  upstream's or ours, as rendered in the cluster
@@ -35,6 +36,7 @@
 )]
 
 mod authority;
+mod breakage;
 mod cloud_controller;
 mod control_plane;
 mod error;
@@ -48,14 +50,15 @@ mod vcenter;
 mod workdir;
 
 pub use authority::{Authority, Identity};
+pub use breakage::{Breakage, Site};
 pub use cloud_controller::CloudController;
 pub use control_plane::{ControlPlane, ControlPlaneBuilder, User};
 pub use error::Error;
 pub use eventually::{Deadline, eventually};
 pub use fault_proxy::FaultProxy;
 pub use nodes::{Fate, Node, Nodes};
-pub use peers::{cache, peer, repository};
-pub use process::{Process, processes_started_by};
+pub use peers::{cache, peer, programs, repository};
+pub use process::{Process, processes_started_by, spawn_tied_to_us};
 pub use vcenter::{
     Calls, Category, Cluster, Datacenter, Datastore, Fault, Host, Inventory, Nic, Permission, Role,
     SessionCalls, Tag, Vcenter, VcenterBuilder, VcenterUser, Vm,

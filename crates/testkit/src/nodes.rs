@@ -193,7 +193,7 @@ impl Node {
 }
 
 /// That of the control plane the tests run on.
-fn kubelet_version() -> &'static str {
+pub(crate) fn kubelet_version() -> &'static str {
     match std::env::var("VDO_KUBERNETES").as_deref() {
         Ok("1.33") => "v1.33.3",
         _ => "v1.36.4",

@@ -22,6 +22,27 @@ pub fn repository() -> &'static Path {
     &ROOT
 }
 
+/// The folder of our own programs. Builds them first, with the features the tests are built with, so
+/// that after `make test` has compiled everything there is nothing left to do.
+///
+/// # Panics
+/// If they cannot be built, with what the compiler says.
+pub fn programs() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--locked", "--quiet", "--workspace"])
+            .args(["--features", "catalog/cli", "--bins", "--examples"])
+            .current_dir(repository())
+            .output()
+            .expect("cargo, which built this, runs");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        // A program of tests stands in a folder of its own, beside them.
+        let test = std::env::current_exe().expect("a program knows where it is");
+        test.ancestors().nth(2).expect("target/<profile>/deps").to_owned()
+    });
+    &FOLDER
+}
+
 /// The path of a real program, built into the cache first if it is not there yet.
 ///
 /// # Panics

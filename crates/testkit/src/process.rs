@@ -313,7 +313,9 @@ fn watch_over_peers() {
     peers.retain(|peer| peer.upgrade().inspect(|inner| inner.report_death()).is_some());
 }
 
-pub(crate) fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
+/// Starts a command that dies with this process, however it ends; its output goes where the command
+/// says.
+pub fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
     let (answer, answered) = mpsc::sync_channel(1);
     SPAWNER
         .lock()

@@ -94,7 +94,7 @@ impl Known {
         for folder in ["crates", "scripts", "peers"] {
             gather_sources(&root.join(folder), &mut sources);
         }
-        let own = ["vdo", "vdoctl", "vsphere-cloud-controller-manager"];
+        let own = ["vdo", "vdoctl", "vsphere-cloud-controller-manager", "sandbox"];
         let help = own.iter().filter_map(|name| programs::path(name));
         let help = help.map(|program| everything(&program)).collect();
         let targets = targets.map(str::to_owned).collect();

@@ -4,32 +4,15 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
-    sync::{Mutex, OnceLock},
+    sync::Mutex,
 };
-
-/// The folder of our programs. Builds them first, with the features the tests are built with, so that
-/// after `make test` has compiled everything there is nothing left to do.
-pub(crate) fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "--quiet", "--workspace"])
-            .args(["--features", "catalog/cli", "--bins", "--examples"])
-            .current_dir(testkit::repository())
-            .output()
-            .unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let test = std::env::current_exe().unwrap();
-        test.ancestors().nth(2).unwrap().to_owned()
-    })
-}
 
 /// Where a program is that the book may name; none if it is neither ours nor kubectl.
 pub(crate) fn path(name: &str) -> Option<PathBuf> {
     if name == "kubectl" {
         return Some(testkit::peer("kubectl"));
     }
-    let own = folder().join(name);
+    let own = testkit::programs().join(name);
     let is_program = !name.contains(['/', '.']) && own.is_file();
     is_program.then_some(own)
 }

@@ -105,7 +105,7 @@ impl Reader {
     async fn types(&self, script: &str) -> Output {
         let script = format!("set -euo pipefail\n{}", self.own_names(script));
         let kubectl = testkit::peer("kubectl");
-        let folders = [kubectl.parent().unwrap().to_owned(), programs::folder().to_owned()];
+        let folders = [kubectl.parent().unwrap().to_owned(), testkit::programs().to_owned()];
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = folders.into_iter().chain(std::env::split_paths(&path));
         // Into files: whoever does not come to an end has told something all the same.

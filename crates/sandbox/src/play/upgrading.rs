@@ -1,0 +1,99 @@
+//! Older drivers, upgraded while one looks on.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api::{VDOConfigStatus, condition, vdo_config::StepState};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::Api;
+use serde_json::{Value, json};
+use snafu::ResultExt as _;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    arguments::{Arguments, Cpi},
+    failure::{ClusterSnafu, Failure, TooLateSnafu},
+    play::{drivers, wait},
+    screen::Gauge,
+    user::{FILE, User},
+};
+
+/// The Kubernetes this is played on: older drivers fit an older cluster, in the catalog as it is.
+pub(crate) const KUBERNETES: &str = "1.33";
+/// What is there before.
+const OLDER: (&str, &str) = ("1.33.0", "3.6.3");
+/// How long an upgrade may take, in seconds.
+const PATIENCE: u64 = 600;
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A wish for older drivers.
+pub(super) fn older(cpi: Cpi) -> Value {
+    let mut spec = drivers(cpi);
+    if cpi == Cpi::Upstream {
+        spec["cloudProvider"]["version"] = OLDER.0.into();
+    }
+    spec["storageProvider"]["version"] = OLDER.1.into();
+    spec
+}
+
+/// Frees the drivers from their versions, asks what would come, approves it and looks on.
+pub(super) async fn play(user: &User<'_>, arguments: &Arguments) -> Result<(), Failure> {
+    let mut spec = drivers(arguments.cpi());
+    spec["upgrades"] = json!({"policy": "Manual"});
+    user.screen.heading("The versions are set free; VDO is to ask before it upgrades");
+    user.writes(&spec)?;
+    user.does(&["configure", "-f", FILE]).await?;
+    user.does(&["plan"]).await?;
+    let before = versions(&user.status().await?);
+    user.does(&["upgrade", "--yes", "--no-wait"]).await?;
+    user.screen.heading("The upgrade, step by step");
+    let seconds = arguments.manner.timeout.unwrap_or(PATIENCE);
+    follow(user, &before, arguments.cpi(), seconds).await?;
+    wait(user, arguments).await?;
+    user.does(&["versions"]).await
+}
+
+type Versions = (Option<String>, Option<String>);
+
+fn versions(status: &VDOConfigStatus) -> Versions {
+    let of = |driver: &Option<api::vdo_config::DriverStatus>| driver.as_ref()?.version.clone();
+    (of(&status.cpi), of(&status.csi))
+}
+
+/// Shows each step as it ends and how far the node drivers are, until all is Ready with other versions.
+async fn follow(user: &User<'_>, before: &Versions, cpi: Cpi, seconds: u64) -> Result<(), Failure> {
+    let sets = Api::<DaemonSet>::namespaced(user.stage.plane.client(), "vmware-system-csi");
+    let mut gauge = Gauge::new("storage on nodes, new release");
+    let mut shown = BTreeMap::new();
+    let end = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        let status = user.status().await?;
+        let set = sets.get_opt("vsphere-csi-node").await;
+        let set = set.context(ClusterSnafu { what: "reading the node drivers" })?;
+        for step in status.plan.iter().flat_map(|plan| &plan.steps) {
+            let known = shown.insert(step.title.clone(), step.state);
+            if step.state == StepState::Done && known.is_some_and(|state| state != StepState::Done)
+            {
+                user.screen.done(&step.title);
+            }
+        }
+        if let Some(state) = set.and_then(|set| set.status) {
+            let updated = state.updated_number_scheduled.unwrap_or(0);
+            gauge.show(user.screen, updated, state.desired_number_scheduled);
+        }
+        let now = versions(&status);
+        let changed = now.1 != before.1 && (cpi == Cpi::Rust || now.0 != before.0);
+        if changed && condition::is_true(&status.conditions, condition::READY) {
+            let text = |version: &Option<String>| version.clone().unwrap_or_default();
+            if cpi == Cpi::Upstream {
+                let (from, to) = (text(&before.0), text(&now.0));
+                user.screen.done(&format!("cloud provider {from} → {to}"));
+            }
+            user.screen.done(&format!("storage {} → {}", text(&before.1), text(&now.1)));
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return TooLateSnafu { what: "the upgrade is done", seconds }.fail();
+        }
+        sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,118 @@
+//! The sandbox as somebody runs it: what it shows, how it ends, and that nothing is left of it.
+//!
+//! ```text
+//!   run       a sandbox as a process, what it says, and what is left when it is gone
+//!   screens   what README shows is what is shown
+//! ```
+#![allow(
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a failed unwrap fails the test"
+)]
+
+mod run;
+mod screens;
+
+use run::Run;
+use rustix::process::Signal;
+use testkit::Breakage;
+
+#[tokio::test]
+async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing() {
+    let (ours, upstream) = (Run::of(&["--once"]), Run::of(&["--once", "--cpi", "upstream"]));
+    let (ours, upstream) = (ours.ends().await, upstream.ends().await);
+    for ended in [&ours, &upstream] {
+        assert_eq!(ended.code, 0, "{}", ended.said);
+        for typed in ["$ vdoctl deploy\n", "$ vdoctl configure -f vdo.yaml\n", "$ vdoctl status"] {
+            assert!(ended.said.contains(typed), "{typed}: {}", ended.said);
+        }
+        assert!(ended.said.contains("● Healthy"), "{}", ended.said);
+        assert!(ended.said.contains("5/5"), "every node is initialised: {}", ended.said);
+        assert!(ended.said.contains("What is real and what is simulated"), "{}", ended.said);
+        assert!(ended.said.contains("Versions, and why these"), "{}", ended.said);
+        assert!(!ended.said.contains("\x1b["), "no colours in a pipe: {}", ended.said);
+    }
+    assert_ne!(ours.folder(), upstream.folder());
+    assert!(upstream.said.contains("implementation: Upstream"), "{}", upstream.said);
+    ours.leaves_nothing().await;
+    upstream.leaves_nothing().await;
+    screens::hold("healthy", &ours.after("$ vdoctl status --wait", "● "));
+}
+
+#[tokio::test]
+async fn each_fault_is_named_with_its_remedy_and_gone_once_it_is_mended() {
+    let ended = Run::of(&["break", "all"]).ends().await;
+    assert_eq!(ended.code, 0, "{}", ended.said);
+    let mut rest = ended.said.as_str();
+    for Breakage { name, code, how, .. } in Breakage::ALL {
+        let part = format!("\n{name}: {how}\n");
+        let at = rest.find(&part).unwrap_or_else(|| panic!("{name} comes next: {rest}"));
+        rest = &rest[at..];
+        let end = rest.find("✔ mended: ").unwrap_or_else(|| panic!("{name} is mended: {rest}"));
+        let (shown, after) = rest.split_at(end);
+        assert!(shown.contains(&format!("✔ {code} is there: ")), "{shown}");
+        assert!(shown.contains("$ vdoctl status\n"), "{shown}");
+        assert!(shown.contains(&format!("  {code}  ")), "the screen names it: {shown}");
+        assert!(shown.contains(" Mend "), "and says what to do: {shown}");
+        assert!(after.starts_with(&format!("✔ mended: {code} is gone")), "{after}");
+    }
+    ended.leaves_nothing().await;
+    screens::hold("degraded", &ended.after("disk-uuid: ", "▲ "));
+}
+
+#[tokio::test]
+async fn an_upgrade_is_approved_and_goes_through_node_by_node() {
+    let ended = Run::of(&["upgrade"]).ends().await;
+    assert_eq!(ended.code, 0, "{}", ended.said);
+    for shown in [
+        "$ vdoctl plan\n",
+        "$ vdoctl upgrade --yes --no-wait\n",
+        "✔ CPI: Controllers\n",
+        "✔ CSI: Controllers\n",
+        "storage on nodes, new release: 5 of 5",
+        "✔ cloud provider 1.33.0 → 1.33.1\n",
+        "✔ storage 3.6.3 → 3.7.3\n",
+        "● Healthy",
+    ] {
+        assert!(ended.said.contains(shown), "{shown}: {}", ended.said);
+    }
+    ended.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
+    // However quick the machine is: a controller that crashes is never ready.
+    let ended = Run::of(&["--once", "--with", "crash", "--timeout", "1"]).ends().await;
+    assert_eq!(ended.code, 1, "{}", ended.said);
+    assert!(ended.said.contains("✖ "), "{}", ended.said);
+    assert!(ended.said.contains("sandbox: `vdoctl status --wait --timeout 1` ended with"));
+    ended.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_it_and_leaves_nothing() {
+    let early = Run::of(&["--stay"]);
+    early.says("✔ Control plane").await;
+    early.signal(Signal::INT);
+    let late = Run::of(&["--stay", "--bare"]);
+    late.says("Ctrl-C ends the sandbox").await;
+    late.signal(Signal::INT);
+    let (early, late) = (early.ends().await, late.ends().await);
+    assert_eq!(early.code, 130, "nothing was shown yet: {}", early.said);
+    assert_eq!(late.code, 0, "{}", late.said);
+    late.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_answered_with_what_would() {
+    let ended = Run::of(&["break", "disk-uid"]).ends().await;
+    assert_eq!(ended.code, 2, "{}", ended.said);
+    assert!(ended.said.contains("a similar value exists: 'disk-uuid'"), "{}", ended.said);
+    let ended = Run::of(&["break"]).ends().await;
+    assert_eq!(ended.code, 2, "{}", ended.said);
+    let ended = Run::of(&["break", "--list"]).ends().await;
+    assert_eq!(ended.code, 0, "{}", ended.said);
+    let listed = |b: &Breakage| ended.said.contains(b.name) && ended.said.contains(b.code);
+    assert!(Breakage::ALL.len() >= 15 && Breakage::ALL.iter().all(listed), "{}", ended.said);
+}

@@ -1,0 +1,121 @@
+//! A sandbox as a process.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Workdir, eventually};
+use tokio::time::sleep;
+
+/// One that runs.
+pub(crate) struct Run {
+    child: Child,
+    said: PathBuf,
+    _desk: Workdir,
+}
+
+/// One that ended.
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    /// Both its streams, in the order in which somebody reads them.
+    pub(crate) said: String,
+}
+
+impl Run {
+    /// Started with these arguments, its output going to a file.
+    pub(crate) fn of(arguments: &[&str]) -> Self {
+        let desk = Workdir::new("sandbox-test").unwrap();
+        let said = desk.path().join("said");
+        let file = File::create(&said).unwrap();
+        let mut command = Command::new(testkit::programs().join("sandbox"));
+        command
+            .args(arguments)
+            .env("COLUMNS", "100")
+            .env_remove("VDO_KEEP")
+            .env_remove("VDO_KUBERNETES")
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file);
+        let child = testkit::spawn_tied_to_us(command).unwrap();
+        Self { child, said, _desk: desk }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap()
+    }
+
+    /// Waits until it says this.
+    pub(crate) async fn says(&self, text: &str) {
+        eventually(&format!("it says {text}"), 60, async || {
+            let said = self.said();
+            if said.contains(text) { Ok(()) } else { Err(said) }
+        })
+        .await;
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ends(mut self) -> Ended {
+        for _ in 0..6000 {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Ended { code: status.code().unwrap_or(-1), said: self.said() };
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        panic!("it does not end:\n{}", self.said());
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// The folder it said all of its files are in.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let line = self.said.lines().find_map(|line| line.trim().strip_prefix("files "));
+        PathBuf::from(line.unwrap_or_else(|| panic!("it names its folder: {}", self.said)).trim())
+    }
+
+    /// No file of it is left, and no process that knows of one.
+    pub(crate) async fn leaves_nothing(&self) {
+        let folder = self.folder();
+        let name = folder.display().to_string();
+        eventually("nothing is left", 30, async || {
+            let left = processes_that_name(&name);
+            match (folder.exists(), left.is_empty()) {
+                (false, true) => Ok(()),
+                (files, _) => Err(format!("files: {files}, processes: {left:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// From the first line that begins so after this text, up to the next command or part.
+    pub(crate) fn after(&self, text: &str, begins: &str) -> String {
+        let at = self.said.find(text).unwrap_or_else(|| panic!("{text}: {}", self.said));
+        let lines = self.said[at..].lines().skip_while(|line| !line.starts_with(begins));
+        let lines = lines.take_while(|line| line.is_empty() || line.starts_with([' ', '●', '▲']));
+        lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+    }
+}
+
+/// The command lines of living processes that name a folder; the janitor's own does not count: it
+/// ends once it has removed it.
+fn processes_that_name(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(folder)).collect()
+}

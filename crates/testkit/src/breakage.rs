@@ -1,0 +1,318 @@
+//! What breaks in the field, made for real and mended again: one list for tests and for the sandbox.
+
+mod site;
+
+pub use self::site::Site;
+
+/// Something that breaks, and the finding that has to name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Breakage {
+    /// One word to call it by.
+    pub name: &'static str,
+    /// What is wrong.
+    pub what: &'static str,
+    /// The code of the finding that names it.
+    pub code: &'static str,
+    /// What is done to make it.
+    pub how: &'static str,
+    /// Whether it is noticed at once only when VDO is asked to look: vCenter does not tell of it.
+    pub asks: bool,
+    kind: Kind,
+}
+
+/// How it is made and mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    DiskUuid,
+    Hardware,
+    Snapshot,
+    Tools,
+    Maintenance,
+    OldHost,
+    PowerOff,
+    NoMachine,
+    Copy,
+    OtherAddress,
+    NoAddress,
+    OldKubelet,
+    Registration,
+    VcenterAway,
+    Certificate,
+    Password,
+    Datacenter,
+    VolumeService,
+    Privileges,
+    NoDatastore,
+    NoPolicy,
+    Parameter,
+    DatastoreAway,
+    DatastoreFull,
+    FileService,
+    LostVolume,
+    ImagePull,
+    Crash,
+    NoTag,
+    TagOnMachine,
+    Moved,
+    Labels,
+}
+
+impl Breakage {
+    /// Everything that can be broken.
+    pub const ALL: &'static [Self] = ALL;
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|breakage| breakage.name == name)
+    }
+
+    const fn asking(mut self) -> Self {
+        self.asks = true;
+        self
+    }
+}
+
+const fn of(
+    name: &'static str,
+    code: &'static str,
+    what: &'static str,
+    how: &'static str,
+    kind: Kind,
+) -> Breakage {
+    Breakage { name, what, code, how, asks: false, kind }
+}
+
+const ALL: &[Breakage] = &[
+    of(
+        "disk-uuid",
+        "VDO-1203",
+        "disk ids hidden",
+        "disk.EnableUUID is switched off on the VM of a node",
+        Kind::DiskUuid,
+    ),
+    of(
+        "hardware",
+        "VDO-1204",
+        "old hardware",
+        "the VM of a node is of hardware version 11",
+        Kind::Hardware,
+    ),
+    of(
+        "snapshot",
+        "VDO-1207",
+        "machine snapshot",
+        "a backup tool leaves a snapshot on the VM of a node",
+        Kind::Snapshot,
+    ),
+    of(
+        "tools",
+        "VDO-1208",
+        "tools not running",
+        "VMware Tools stop in the VM of a node",
+        Kind::Tools,
+    ),
+    of(
+        "maintenance",
+        "VDO-1213",
+        "host in maintenance",
+        "the ESXi host of a node enters maintenance mode",
+        Kind::Maintenance,
+    ),
+    of(
+        "old-host",
+        "VDO-1212",
+        "old host",
+        "the ESXi host of a node is a 6.5 that was never upgraded",
+        Kind::OldHost,
+    ),
+    of(
+        "power-off",
+        "VDO-1230",
+        "machine off",
+        "the VM of a node is powered off in vCenter",
+        Kind::PowerOff,
+    ),
+    of(
+        "no-machine",
+        "VDO-1201",
+        "machine not found",
+        "the VM of a node gets another BIOS uuid",
+        Kind::NoMachine,
+    ),
+    of(
+        "copy",
+        "VDO-1202",
+        "machine copied",
+        "the VM of a node is copied, uuid and all",
+        Kind::Copy,
+    ),
+    of(
+        "other-address",
+        "VDO-1218",
+        "other address",
+        "a kubelet is started with a --node-ip its VM does not have",
+        Kind::OtherAddress,
+    ),
+    of(
+        "no-address",
+        "VDO-1219",
+        "no address",
+        "the VM of a node loses its network cards",
+        Kind::NoAddress,
+    ),
+    of("kubelet", "VDO-1220", "old kubelet", "a node runs kubelet 1.20", Kind::OldKubelet),
+    of(
+        "registration",
+        "VDO-1222",
+        "stale registration",
+        "the storage driver of a node is registered under the uuid of another VM",
+        Kind::Registration,
+    ),
+    of(
+        "vcenter-away",
+        "VDO-1301",
+        "vcenter away",
+        "a firewall cuts every connection to vCenter",
+        Kind::VcenterAway,
+    ),
+    of(
+        "certificate",
+        "VDO-1302",
+        "other certificate",
+        "the thumbprint in the VsphereCloudConfig is not that of vCenter",
+        Kind::Certificate,
+    ),
+    of(
+        "password",
+        "VDO-1305",
+        "wrong password",
+        "the Secret holds a password that vCenter refuses",
+        Kind::Password,
+    ),
+    of(
+        "datacenter",
+        "VDO-1315",
+        "no such datacenter",
+        "the VsphereCloudConfig names a datacenter that is not there",
+        Kind::Datacenter,
+    ),
+    of(
+        "volume-service",
+        "VDO-1313",
+        "volume service down",
+        "vCenter's volume service (CNS) fails every query",
+        Kind::VolumeService,
+    )
+    .asking(),
+    of(
+        "privileges",
+        "VDO-1401",
+        "privileges taken away",
+        "somebody gives VDO's account a role that can only look",
+        Kind::Privileges,
+    )
+    .asking(),
+    of(
+        "no-datastore",
+        "VDO-1503",
+        "class names no datastore",
+        "a StorageClass names a datastore that is not there",
+        Kind::NoDatastore,
+    ),
+    of(
+        "no-policy",
+        "VDO-1505",
+        "class names no policy",
+        "a StorageClass names a storage policy that is not there",
+        Kind::NoPolicy,
+    ),
+    of(
+        "parameter",
+        "VDO-1507",
+        "class with odd parameter",
+        "a StorageClass has a parameter the driver does not know",
+        Kind::Parameter,
+    ),
+    of(
+        "datastore-away",
+        "VDO-1508",
+        "datastore away",
+        "a datastore is no longer accessible",
+        Kind::DatastoreAway,
+    ),
+    of(
+        "datastore-full",
+        "VDO-1509",
+        "datastore full",
+        "a datastore has 1 GiB left",
+        Kind::DatastoreFull,
+    ),
+    of(
+        "file-service",
+        "VDO-1511",
+        "no file service",
+        "a claim wants ReadWriteMany, and no vSAN file service is there",
+        Kind::FileService,
+    ),
+    of(
+        "lost-volume",
+        "VDO-1515",
+        "volume unknown to vcenter",
+        "a PersistentVolume stands for a disk vCenter does not know",
+        Kind::LostVolume,
+    ),
+    of(
+        "image-pull",
+        "VDO-1603",
+        "image not pulled",
+        "the image of the storage controller cannot be pulled",
+        Kind::ImagePull,
+    ),
+    of("crash", "VDO-1604", "driver crashes", "the storage controller crashes", Kind::Crash),
+    of(
+        "no-tag",
+        "VDO-1702",
+        "tag missing",
+        "the zone tag is taken off a cluster of hosts",
+        Kind::NoTag,
+    )
+    .asking(),
+    of(
+        "tag-on-machine",
+        "VDO-1704",
+        "tag on a machine",
+        "a zone tag is put on the VM of a node",
+        Kind::TagOnMachine,
+    )
+    .asking(),
+    of(
+        "moved",
+        "VDO-1705",
+        "machine moved to another zone",
+        "a node carries the label of another zone than its VM is in",
+        Kind::Moved,
+    ),
+    of(
+        "labels",
+        "VDO-1706",
+        "labels contradict",
+        "the old and the new region label of a node differ",
+        Kind::Labels,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_breakage_has_a_name_and_a_way_of_its_own() {
+        let names: BTreeSet<&str> = ALL.iter().map(|breakage| breakage.name).collect();
+        let kinds: BTreeSet<String> = ALL.iter().map(|b| format!("{:?}", b.kind)).collect();
+        assert_eq!((names.len(), kinds.len()), (ALL.len(), ALL.len()));
+        assert!(ALL.len() >= 25);
+        assert!(Breakage::named("disk-uuid").is_some() && Breakage::named("disk").is_none());
+    }
+}

@@ -1,0 +1,359 @@
+//! Where things are broken, and how.
+
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
+    storage::v1::{CSINode, StorageClass},
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use snafu::ResultExt;
+
+use super::{Breakage, Kind};
+use crate::{
+    Error, Fate, Fault, FaultProxy, Nodes, Permission, Role, Vcenter, Vm, error::KubernetesSnafu,
+    nodes::kubelet_version,
+};
+
+/// Where VDO's objects are.
+const NAMESPACE: &str = "vmware-system-vdo";
+const DRIVER: &str = "csi.vsphere.vmware.com";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const REGION: &str = "topology.kubernetes.io/region";
+const OLD_REGION: &str = "failure-domain.beta.kubernetes.io/region";
+/// Where a node keeps what a label was before it was changed.
+const BEFORE: &str = "before.testkit.vdo";
+
+/// A cluster and a vCenter that VDO is at work on, where one node and its machine suffer.
+///
+/// It remembers nothing: a breakage made on one value can be mended on another.
+pub struct Site<'a> {
+    /// Somebody who may do everything.
+    pub client: Client,
+    /// The vCenter.
+    pub vcenter: &'a Vcenter,
+    /// What VDO reaches the vCenter through.
+    pub proxy: &'a FaultProxy,
+    /// Those who care for nodes and pods.
+    pub nodes: &'a Nodes,
+    /// The machine that suffers, as it is when all is well; its node has the same name.
+    pub machine: Vm,
+    /// The permission of VDO's account that is taken away.
+    pub permission: Permission,
+    /// The name of the VsphereCloudConfig.
+    pub vcenter_config: &'a str,
+    /// The name of the Secret in `kube-system` with the vCenter's user and password.
+    pub secret: &'a str,
+}
+
+impl Site<'_> {
+    /// Breaks it.
+    ///
+    /// # Errors
+    /// If the API server refuses a change.
+    ///
+    /// # Panics
+    /// If the simulator refuses one.
+    pub async fn make(&self, breakage: &Breakage) -> Result<(), Error> {
+        self.change(breakage.kind, true).await
+    }
+
+    /// Mends it.
+    ///
+    /// # Errors
+    /// If the API server refuses a change.
+    ///
+    /// # Panics
+    /// If the simulator refuses one.
+    pub async fn mend(&self, breakage: &Breakage) -> Result<(), Error> {
+        self.change(breakage.kind, false).await
+    }
+
+    async fn change(&self, kind: Kind, broken: bool) -> Result<(), Error> {
+        match kind {
+            Kind::DiskUuid
+            | Kind::Hardware
+            | Kind::Snapshot
+            | Kind::Tools
+            | Kind::Maintenance
+            | Kind::OldHost
+            | Kind::PowerOff
+            | Kind::NoMachine
+            | Kind::Copy
+            | Kind::NoAddress => self.machine(kind, broken).await,
+            Kind::OtherAddress
+            | Kind::OldKubelet
+            | Kind::Registration
+            | Kind::Moved
+            | Kind::Labels => self.node(kind, broken).await?,
+            Kind::VcenterAway
+            | Kind::Certificate
+            | Kind::Password
+            | Kind::Datacenter
+            | Kind::VolumeService
+            | Kind::Privileges => self.way_to_vcenter(kind, broken).await?,
+            Kind::NoDatastore
+            | Kind::NoPolicy
+            | Kind::Parameter
+            | Kind::DatastoreAway
+            | Kind::DatastoreFull
+            | Kind::FileService
+            | Kind::LostVolume => self.storage(kind, broken).await?,
+            Kind::ImagePull => self.pods(if broken { Fate::ImagePullFails } else { Fate::Ready }),
+            Kind::Crash => self.pods(if broken { Fate::Crashes } else { Fate::Ready }),
+            Kind::NoTag => self.tag("/DC0/host/cluster-a", !broken).await,
+            Kind::TagOnMachine => self.tag(&self.path(), broken).await,
+        }
+        Ok(())
+    }
+
+    async fn machine(&self, kind: Kind, broken: bool) {
+        let Self { vcenter, machine, .. } = self;
+        let pick = |bad: Value, good: Value| if broken { bad } else { good };
+        let vm = async |patch: Value| vcenter.patch_vm(&self.path(), patch).await;
+        let host = async |patch: Value| vcenter.patch_host(&self.host().await, patch).await;
+        match kind {
+            Kind::DiskUuid => vm(json!({"diskUuid": !broken})).await,
+            Kind::Hardware => {
+                vm(json!({"version": pick(json!("vmx-11"), json!(machine.version))})).await;
+            }
+            Kind::Snapshot => vm(json!({"snapshots": pick(json!(["backup"]), json!([]))})).await,
+            Kind::Tools => {
+                vm(json!({"tools": pick(json!("notRunning"), json!("running"))})).await;
+            }
+            Kind::Maintenance => host(json!({"maintenance": broken})).await,
+            Kind::OldHost => {
+                host(json!({"version": pick(json!("6.5.0"), json!("8.0.3"))})).await;
+            }
+            Kind::PowerOff => {
+                self.nodes.set_ready(&machine.name, !broken).await;
+                vm(json!({"power": pick(json!("off"), json!("on"))})).await;
+            }
+            Kind::NoMachine => {
+                let other = Vm::named("somebody else").uuid;
+                vm(json!({"uuid": pick(json!(other), json!(machine.uuid))})).await;
+            }
+            Kind::Copy if broken => {
+                let copy = Vm { uuid: machine.uuid.clone(), ..Vm::named("copy") };
+                vcenter.add_vms("DC0", [copy]).await;
+            }
+            Kind::Copy => vcenter.destroy_vm("/DC0/vm/copy").await,
+            _ => vm(json!({"nics": pick(json!([]), json!(machine.nics))})).await,
+        }
+    }
+
+    async fn node(&self, kind: Kind, broken: bool) -> Result<(), Error> {
+        let name = &self.machine.name;
+        let nodes = self.all::<Node>();
+        let pick = |bad: &str| broken.then(|| bad.to_owned());
+        match kind {
+            Kind::OtherAddress => {
+                let value = pick("10.99.99.99");
+                let key = "alpha.kubernetes.io/provided-node-ip";
+                merge(&nodes, name, json!({"metadata": {"annotations": {key: value}}})).await
+            }
+            Kind::OldKubelet => {
+                let version = pick("v1.20.0").unwrap_or_else(|| kubelet_version().into());
+                let patch = json!({"status": {"nodeInfo": {"kubeletVersion": version}}});
+                let parameters = PatchParams::default();
+                let patched = nodes.patch_status(name, &parameters, &Patch::Merge(patch)).await;
+                patched.map(drop).context(KubernetesSnafu { what: "changing a node" })
+            }
+            Kind::Registration => {
+                let other = Vm::named("somebody else").uuid;
+                self.register(if broken { &other } else { &self.machine.uuid }).await
+            }
+            Kind::Moved => self.label(&[(ZONE, "zone-x")], broken).await,
+            _ => self.label(&[(REGION, "region-1"), (OLD_REGION, "other")], broken).await,
+        }
+    }
+
+    async fn way_to_vcenter(&self, kind: Kind, broken: bool) -> Result<(), Error> {
+        let vcenter = self.vcenter;
+        match kind {
+            Kind::VcenterAway if broken => self.proxy.cut(),
+            Kind::VcenterAway => self.proxy.heal(),
+            Kind::Certificate => {
+                let own = vcenter.thumbprint_sha1();
+                let other = own.replace(|c: char| c.is_ascii_digit(), "0");
+                self.configure(json!({"thumbprint": if broken { other } else { own }})).await?;
+            }
+            Kind::Password => {
+                let password = if broken { "wrong" } else { vcenter.password() };
+                let secrets = Api::<Secret>::namespaced(self.client.clone(), "kube-system");
+                merge(&secrets, self.secret, json!({"stringData": {"password": password}})).await?;
+            }
+            Kind::Datacenter => {
+                let name = if broken { "DC9" } else { "DC0" };
+                self.configure(json!({"datacenters": [name]})).await?;
+            }
+            Kind::VolumeService if broken => {
+                vcenter.fault(Fault::on("CnsQueryVolume").fails("SystemError")).await;
+            }
+            Kind::VolumeService => vcenter.clear_faults().await,
+            _ => {
+                vcenter.set_role(&Role::new("weak", &["System.Read", "System.View"])).await;
+                let weak = Permission { role: "weak".into(), ..self.permission.clone() };
+                vcenter.permit(if broken { &weak } else { &self.permission }).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn storage(&self, kind: Kind, broken: bool) -> Result<(), Error> {
+        let datastore = "/DC0/datastore/shared-a";
+        match kind {
+            Kind::NoDatastore => {
+                self.class(broken, json!({"datastoreurl": "ds:///vmfs/volumes/none/"})).await
+            }
+            Kind::NoPolicy => {
+                self.class(broken, json!({"storagepolicyname": "no such policy"})).await
+            }
+            Kind::Parameter => self.class(broken, json!({"speed": "high"})).await,
+            Kind::DatastoreAway => {
+                self.vcenter.patch_datastore(datastore, json!({"accessible": !broken})).await;
+                Ok(())
+            }
+            Kind::DatastoreFull => {
+                let free = if broken { 1 } else { 900 };
+                self.vcenter.patch_datastore(datastore, json!({"freeGiB": free})).await;
+                Ok(())
+            }
+            Kind::FileService => self.shared_claim(broken).await,
+            _ => self.lost_volume(broken).await,
+        }
+    }
+
+    /// The path of the machine.
+    fn path(&self) -> String {
+        let Vm { folder, name, .. } = &self.machine;
+        if folder.is_empty() {
+            format!("/DC0/vm/{name}")
+        } else {
+            format!("/DC0/vm/{folder}/{name}")
+        }
+    }
+
+    /// The path of the host the machine runs on.
+    async fn host(&self) -> String {
+        let truth = self.vcenter.truth().await;
+        let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
+        let vm = vms.into_iter().find(|vm| vm["name"] == self.machine.name.as_str());
+        let vm = vm.unwrap_or_default();
+        let text = |key: &str| vm[key].as_str().unwrap_or_default().to_owned();
+        format!("/DC0/host/{}/{}", text("cluster"), text("host"))
+    }
+
+    async fn tag(&self, path: &str, there: bool) {
+        if there {
+            self.vcenter.attach_tag("k8s-zone", "zone-a", &[path]).await;
+        } else {
+            self.vcenter.detach_tag("k8s-zone", "zone-a", &[path]).await;
+        }
+    }
+
+    fn pods(&self, fate: Fate) {
+        self.nodes.pods("vsphere-csi-controller", fate);
+    }
+
+    fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    /// Gives the node these labels, or those it had before.
+    async fn label(&self, labels: &[(&str, &str)], broken: bool) -> Result<(), Error> {
+        let (name, nodes) = (&self.machine.name, self.all::<Node>());
+        let node = nodes.get(name).await.context(KubernetesSnafu { what: "reading a node" })?;
+        let (mut now, mut kept) = (json!({}), json!({}));
+        for (key, value) in labels {
+            let kept_as = format!("{BEFORE}/{}", key.replace('/', "_"));
+            if broken {
+                now[*key] = (*value).into();
+                kept[kept_as] = node.labels().get(*key).cloned().unwrap_or_default().into();
+            } else {
+                let before = node.annotations().get(&kept_as).filter(|value| !value.is_empty());
+                now[*key] = before.cloned().into();
+                kept[kept_as] = Value::Null;
+            }
+        }
+        merge(&nodes, name, json!({"metadata": {"labels": now, "annotations": kept}})).await
+    }
+
+    /// Changes the VsphereCloudConfig, whose type is not known here.
+    async fn configure(&self, spec: Value) -> Result<(), Error> {
+        let kind = GroupVersionKind::gvk("vdo.vmware.com", "v1alpha1", "VsphereCloudConfig");
+        let resource = ApiResource::from_gvk(&kind);
+        let configs =
+            Api::<DynamicObject>::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+        merge(&configs, self.vcenter_config, json!({"spec": spec})).await
+    }
+
+    async fn class(&self, broken: bool, parameters: Value) -> Result<(), Error> {
+        let class = json!({
+            "metadata": {"name": "odd"}, "provisioner": DRIVER, "parameters": parameters,
+        });
+        put(&self.all::<StorageClass>(), "odd", broken.then_some(class)).await
+    }
+
+    async fn shared_claim(&self, broken: bool) -> Result<(), Error> {
+        self.class(broken, json!({})).await?;
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), "default");
+        let claim = json!({
+            "metadata": {"name": "shared"},
+            "spec": {
+                "accessModes": ["ReadWriteMany"], "storageClassName": "odd",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        put(&claims, "shared", broken.then_some(claim)).await
+    }
+
+    async fn lost_volume(&self, broken: bool) -> Result<(), Error> {
+        let volume = json!({
+            "metadata": {"name": "lost"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
+                "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "none",
+                "csi": {"driver": DRIVER, "volumeHandle": "no-such-volume"},
+            },
+        });
+        put(&self.all::<PersistentVolume>(), "lost", broken.then_some(volume)).await
+    }
+
+    /// An entry of a CSINode is taken out and put in anew: it cannot be changed.
+    async fn register(&self, id: &str) -> Result<(), Error> {
+        let nodes = self.all::<CSINode>();
+        for entry in [None, Some(json!({"name": DRIVER, "nodeID": id}))] {
+            let drivers: Vec<Value> = entry.into_iter().collect();
+            merge(&nodes, &self.machine.name, json!({"spec": {"drivers": drivers}})).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn merge<K>(api: &Api<K>, name: &str, patch: Value) -> Result<(), Error>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    patched.map(drop).with_context(|_| KubernetesSnafu { what: format!("changing {name}") })
+}
+
+/// Creates the object, or deletes the one of that name.
+async fn put<K>(api: &Api<K>, name: &str, object: Option<Value>) -> Result<(), Error>
+where
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let done = match object {
+        Some(object) => {
+            let object: K = serde_json::from_value(object).expect("an object of ours");
+            api.create(&PostParams::default(), &object).await.map(drop)
+        }
+        None => api.delete(name, &DeleteParams::default()).await.map(drop),
+    };
+    done.with_context(|_| KubernetesSnafu { what: format!("creating or deleting {name}") })
+}
