@@ -50,7 +50,7 @@ fuzz: ## Fuzz the decoder of what vCenter sends (needs nightly Rust and cargo-fu
 
 # The programs are built with the features the tests have, so that neither builds what the other has.
 sandbox: prerequisites peers ## The product on one machine, live; ARGS="break disk-uuid", ARGS=upgrade, ARGS=--help
-	@$(CARGO) build --workspace --features catalog/cli --bins
+	@$(CARGO) build --workspace --features catalog/cli --bins --examples
 	@$${CARGO_TARGET_DIR:-target}/debug/sandbox $(ARGS)
 
 screens: prerequisites peers ## Write the screens of the README anew, from real runs

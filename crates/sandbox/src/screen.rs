@@ -18,6 +18,8 @@ const DIM: Style = Style::new().dimmed();
 const STRONG: Style = Style::new().bold();
 
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+/// What moves stays on one line, also on a narrow terminal.
+const ROOM: usize = 56;
 const PACE: Duration = Duration::from_millis(100);
 
 /// Where all of it goes.
@@ -70,6 +72,7 @@ impl Screen {
                 result = &mut work => break result,
                 _ = ticks.tick() => {
                     let frame = frames.next().copied().unwrap_or_default();
+                    let title: String = title.chars().take(ROOM).collect();
                     self.draw(&format!("{BUSY}{frame}{BUSY:#} {title}"));
                 }
             }

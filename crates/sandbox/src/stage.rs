@@ -41,8 +41,7 @@ impl Stage {
         let plane = screen.step(title, plane.launch()).await.context(PeerSnafu)?;
         let inventory = inventory();
         let machines = inventory.datacenters[0].vms.clone();
-        let title = "vCenter 8.0.3: 2 clusters of 3 hosts, a zone each; shared and local datastores; \
-                     1 control-plane and 4 worker VMs";
+        let title = "vCenter 8.0.3: 2 clusters of 3 hosts, 2 zones, 9 datastores, 5 VMs";
         let vcenter = Vcenter::builder(inventory).launch();
         let vcenter = screen.step(title, vcenter).await.context(PeerSnafu)?;
         let proxy = FaultProxy::before(vcenter.address()).await;

@@ -24,7 +24,7 @@ use crate::{
 /// The file the user writes.
 pub(crate) const FILE: &str = "vdo.yaml";
 const CONFIG: &str = "vdo";
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Somebody with a terminal.
 pub(crate) struct User<'a> {

@@ -3,6 +3,7 @@
 //! ```text
 //!   run       a sandbox as a process, what it says, and what is left when it is gone
 //!   screens   what README shows is what is shown
+//!   terminal  a pseudo-terminal, and somebody who reads and types
 //! ```
 #![allow(
     clippy::panic,
@@ -13,9 +14,13 @@
 
 mod run;
 mod screens;
+// The same hand and eye that use vdoctl on a terminal.
+#[path = "../../../vdoctl/tests/vdoctl/terminal.rs"]
+mod terminal;
 
-use run::Run;
+use run::{Ended, Run};
 use rustix::process::Signal;
+use terminal::Terminal;
 use testkit::Breakage;
 
 #[tokio::test]
@@ -102,6 +107,22 @@ async fn ctrl_c_ends_it_and_leaves_nothing() {
     assert_eq!(early.code, 130, "nothing was shown yet: {}", early.said);
     assert_eq!(late.code, 0, "{}", late.said);
     late.leaves_nothing().await;
+}
+
+#[tokio::test]
+async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_nothing() {
+    let mut terminal = Terminal::run(run::command(&["break", "tools"]), 100);
+    terminal.expect("⠋").await;
+    terminal.expect("\x1b[").await;
+    terminal.expect("Enter mends it.").await;
+    terminal.types("\n");
+    terminal.expect("VDO-1208 is gone").await;
+    terminal.expect("What to try next").await;
+    terminal.expect("Ctrl-C ends the sandbox").await;
+    let shown = Ended { code: 0, said: terminal.shown() };
+    // As hard as can be.
+    drop(terminal);
+    shown.leaves_nothing().await;
 }
 
 #[tokio::test]

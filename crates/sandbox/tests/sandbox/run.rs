@@ -11,6 +11,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Workdir, eventually};
 use tokio::time::sleep;
 
+/// The sandbox, with these arguments.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(testkit::programs().join("sandbox"));
+    command
+        .args(arguments)
+        .env("COLUMNS", "100")
+        .env_remove("VDO_KEEP")
+        .env_remove("VDO_KUBERNETES");
+    command
+}
+
 /// One that runs.
 pub(crate) struct Run {
     child: Child,
@@ -31,15 +42,8 @@ impl Run {
         let desk = Workdir::new("sandbox-test").unwrap();
         let said = desk.path().join("said");
         let file = File::create(&said).unwrap();
-        let mut command = Command::new(testkit::programs().join("sandbox"));
-        command
-            .args(arguments)
-            .env("COLUMNS", "100")
-            .env_remove("VDO_KEEP")
-            .env_remove("VDO_KUBERNETES")
-            .stdin(Stdio::null())
-            .stdout(file.try_clone().unwrap())
-            .stderr(file);
+        let mut command = command(arguments);
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let child = testkit::spawn_tied_to_us(command).unwrap();
         Self { child, said, _desk: desk }
     }
