@@ -17,6 +17,8 @@ pub struct Breakage {
     pub how: &'static str,
     /// Whether it is noticed at once only when VDO is asked to look: vCenter does not tell of it.
     pub asks: bool,
+    /// Whether a cloud controller that runs sets it right by itself, before anybody has seen it.
+    pub settles: bool,
     kind: Kind,
 }
 
@@ -70,6 +72,11 @@ impl Breakage {
         self.asks = true;
         self
     }
+
+    const fn settling(mut self) -> Self {
+        self.settles = true;
+        self
+    }
 }
 
 const fn of(
@@ -79,7 +86,7 @@ const fn of(
     how: &'static str,
     kind: Kind,
 ) -> Breakage {
-    Breakage { name, what, code, how, asks: false, kind }
+    Breakage { name, what, code, how, asks: false, settles: false, kind }
 }
 
 const ALL: &[Breakage] = &[
@@ -291,14 +298,16 @@ const ALL: &[Breakage] = &[
         "machine moved to another zone",
         "a node carries the label of another zone than its VM is in",
         Kind::Moved,
-    ),
+    )
+    .settling(),
     of(
         "labels",
         "VDO-1706",
         "labels contradict",
         "the old and the new region label of a node differ",
         Kind::Labels,
-    ),
+    )
+    .settling(),
 ];
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use testkit::Breakage;
 use tokio::sync::oneshot;
 
 use crate::{
+    arguments::breakages,
     failure::{Failure, PeerSnafu},
     screen::Screen,
     user::User,
@@ -18,7 +19,7 @@ const PATIENCE: u64 = 120;
 
 /// Shows what can be broken.
 pub(crate) fn list(screen: &Screen) {
-    for breakage in Breakage::ALL {
+    for breakage in breakages() {
         let Breakage { name, code, how, .. } = breakage;
         screen.say(&format!("{name:<16}{code}  {how}"));
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::{Workdir, eventually};
+use testkit::{Breakage, Workdir, eventually};
 use tokio::time::sleep;
 
 /// The sandbox, with these arguments.
@@ -20,6 +20,11 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
         .env_remove("VDO_KEEP")
         .env_remove("VDO_KUBERNETES");
     command
+}
+
+/// What can be broken in a sandbox.
+pub(crate) fn breakages() -> impl Iterator<Item = &'static Breakage> {
+    Breakage::ALL.iter().filter(|breakage| !breakage.settles)
 }
 
 /// One that runs.
