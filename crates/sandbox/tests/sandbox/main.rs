@@ -15,6 +15,7 @@
 mod run;
 mod screens;
 // The same hand and eye that use vdoctl on a terminal.
+#[allow(dead_code, reason = "not all of what it can do is needed here")]
 #[path = "../../../vdoctl/tests/vdoctl/terminal.rs"]
 mod terminal;
 
