@@ -32,7 +32,7 @@ pub(crate) fn hold(name: &str, screen: &str) {
     }
 }
 
-/// As it is, but for what no reader needs: the port of a simulator.
+/// As it is, but for what no reader needs: the port of a simulator, steps done long ago.
 fn steady(screen: &str) -> String {
     let mut steady = String::new();
     for (number, part) in screen.split("127.0.0.1:").enumerate() {
@@ -43,7 +43,8 @@ fn steady(screen: &str) -> String {
             if number > 0 { part.trim_start_matches(|c: char| c.is_ascii_digit()) } else { part };
         steady.push_str(part);
     }
-    steady.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+    let lines = steady.lines().filter(|line| !line.starts_with("  ✔ ")).map(str::trim_end);
+    lines.collect::<Vec<_>>().join("\n").replace("\n\n\n", "\n\n")
 }
 
 /// A line without what differs from run to run.
