@@ -21,6 +21,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
 };
+use runtime::lease::Mandate;
 use serde_json::json;
 use testkit::{
     CloudController, ControlPlane, FaultProxy, Inventory, Process, Vcenter, Vm, Workdir,
@@ -81,7 +82,7 @@ impl Field {
         let (plane, vcenter) = tokio::join!(ControlPlane::start(), Vcenter::start(inventory));
         let proxy = FaultProxy::before(vcenter.address()).await;
         proxy.delay(ONE_WAY);
-        let nodes = Nodes::new(plane.client(), Kept::default());
+        let nodes = Nodes::new(plane.client(), Kept::default(), Mandate::unlimited());
         let mut following = JoinSet::new();
         let stream = nodes.follow();
         following.spawn(async move { std::pin::pin!(stream).for_each(async |_| {}).await });

@@ -268,11 +268,19 @@ impl Memory {
         self.node_of.insert(place.clone(), node.clone()).filter(|other| other != node)
     }
 
+    /// Forgets which machine a node is. Another node that is the same machine has it alone then.
     fn unplace(&mut self, node: &Arc<str>) {
         if let Some(place) = self.place_of.remove(node)
             && self.node_of.get(&place) == Some(node)
         {
             self.node_of.remove(&place);
+            let twin = self.place_of.iter().find(|(_, other)| **other == place);
+            if let Some(twin) = twin.map(|(name, _)| name.clone()) {
+                self.node_of.insert(place, twin);
+            }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

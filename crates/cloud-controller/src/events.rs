@@ -8,6 +8,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Event as KubeEvent;
 use kube::{Api, Client, api::PostParams};
+use runtime::lease::Mandate;
 use serde_json::json;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -68,10 +69,11 @@ pub struct Events {
 }
 
 impl Events {
-    /// A voice, and the task that sends what it says.
-    pub fn new(client: Client) -> (Self, impl Future<Output = ()>) {
+    /// A voice, and the task that sends what it says for as long as `mandate` holds.
+    pub fn new(client: Client, mandate: Mandate) -> (Self, impl Future<Output = ()>) {
         let (out, said) = mpsc::channel(BACKLOG);
-        (Self { out, last: Arc::default() }, send(Api::namespaced(client, "default"), said))
+        let events = Api::namespaced(client, "default");
+        (Self { out, last: Arc::default() }, send(events, said, mandate))
     }
 
     /// Says it, unless it was just said.
@@ -116,8 +118,12 @@ impl Events {
     }
 }
 
-async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>) {
+async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>, mandate: Mandate) {
     while let Some(said) = said.recv().await {
+        // Whoever leads now says it too.
+        if !mandate.holds() {
+            continue;
+        }
         let Said { node, uid, source, weight, reason, text } = said;
         let now = jiff::Timestamp::now();
         let stamp = format!("{now:.0}");

@@ -65,7 +65,10 @@ impl Fleet {
     /// What keeps the view from being whole: every vCenter that is not followed, with the reason.
     pub fn troubles(&self) -> Vec<(Arc<str>, String)> {
         let state = self.read();
-        let coming = state.coming.keys().map(|name| (name.clone(), "not in service yet".into()));
+        let coming = state.coming.iter().map(|(name, serving)| {
+            let why = serving.member.trouble().unwrap_or_else(|| "about to be".into());
+            (name.clone(), format!("its new settings are not in use yet: {why}"))
+        });
         let own = state.members.values().map(|serving| &serving.member);
         let own = own.filter_map(|m| Some((m.name().clone(), m.trouble()?)));
         let mut all: Vec<(Arc<str>, String)> = own.chain(coming).collect();

@@ -171,6 +171,11 @@ impl Member {
         self.connected().map(|connected| connected.client)
     }
 
+    /// How many sessions are open in it: one for its inventory, one for its tags.
+    pub fn sessions(&self) -> usize {
+        self.connected().map_or(0, |connected| connected.client.open_sessions())
+    }
+
     /// All machines this user may see, in every datacenter, asked for at `since` or later. Many who
     /// ask at once share one answer.
     pub async fn everything(&self, since: Instant) -> Result<Arc<Tree>, String> {
@@ -289,7 +294,7 @@ impl Member {
             .credentials(credentials)
             .user_agent(self.common.user_agent.clone())
             .limits(self.common.limits.clone())
-            .observer(self.common.metrics.observer())
+            .observer(self.common.metrics.observer(self.name()))
             .connect();
         connecting
             .await

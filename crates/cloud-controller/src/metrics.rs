@@ -51,6 +51,8 @@ pub struct Metrics {
     pub live: Family<VcenterLabels, Gauge>,
     /// When a vCenter was last heard of, in seconds since 1970.
     pub heard: Family<VcenterLabels, Gauge>,
+    /// Sessions that are open in a vCenter: one for SOAP, one for tags.
+    pub sessions: Family<VcenterLabels, Gauge>,
     /// Whether the configuration on disk is the one in use.
     pub configuration_current: Gauge,
     latency: Family<CallLabels, Histogram>,
@@ -58,6 +60,8 @@ pub struct Metrics {
     in_flight: Family<VcenterLabels, Gauge>,
 }
 
+/// The call that is open while an inventory is followed: each answer makes the view as vCenter is.
+const FOLLOWING: &str = "WaitForUpdatesEx";
 const DELAYS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0];
 const LATENCIES: [f64; 8] = [0.005, 0.02, 0.05, 0.1, 0.5, 2.0, 10.0, 60.0];
 
@@ -73,6 +77,7 @@ impl Default for Metrics {
             machines_gone: Gauge::default(),
             live: Family::default(),
             heard: Family::default(),
+            sessions: Family::default(),
             configuration_current: Gauge::default(),
             latency: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
             errors: Family::default(),
@@ -115,10 +120,11 @@ impl Metrics {
         registry.register("vcenter_live", "Whether a vCenter is followed", self.live.clone());
         registry.register_with_unit(
             "vcenter_last_heard",
-            "When a vCenter last told something",
+            "When a vCenter last told what changed, or that nothing did, in seconds since 1970",
             seconds,
             self.heard.clone(),
         );
+        registry.register("sessions", "Sessions open in a vCenter", self.sessions.clone());
         registry.register("node_writes", "Writes to nodes", self.writes.clone());
         registry.register(
             "zones_missing",
@@ -146,9 +152,12 @@ impl Metrics {
     pub fn vcenter(&self, name: &str, live: bool) {
         let labels = VcenterLabels { vcenter: name.to_owned() };
         self.live.get_or_create(&labels).set(i64::from(live));
-        if live {
-            self.heard.get_or_create(&labels).set(jiff::Timestamp::now().as_second());
-        }
+    }
+
+    /// Notes how many sessions are open in a vCenter.
+    pub fn count_sessions(&self, name: &str, open: usize) {
+        let labels = VcenterLabels { vcenter: name.to_owned() };
+        self.sessions.get_or_create(&labels).set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
     /// Forgets a vCenter that is not configured any more.
@@ -156,29 +165,40 @@ impl Metrics {
         let labels = VcenterLabels { vcenter: name.to_owned() };
         self.live.remove(&labels);
         self.heard.remove(&labels);
+        self.sessions.remove(&labels);
         self.in_flight.remove(&labels);
     }
 
-    /// The one who is told of every call to a vCenter.
-    pub fn observer(&self) -> Arc<dyn CallObserver> {
-        Arc::new(self.clone())
+    /// The one who is told of every call to the vCenter of this name.
+    pub fn observer(&self, vcenter: &str) -> Arc<dyn CallObserver> {
+        let labels = VcenterLabels { vcenter: vcenter.to_owned() };
+        Arc::new(Observer { metrics: self.clone(), labels })
     }
 }
 
-impl CallObserver for Metrics {
-    fn started(&self, call: Call<'_>) {
-        let labels = VcenterLabels { vcenter: call.vcenter.to_owned() };
-        self.in_flight.get_or_create(&labels).inc();
+/// Counts the calls to one vCenter, under the name it has in the configuration.
+#[derive(Debug)]
+struct Observer {
+    metrics: Metrics,
+    labels: VcenterLabels,
+}
+
+impl CallObserver for Observer {
+    fn started(&self, _call: Call<'_>) {
+        self.metrics.in_flight.get_or_create(&self.labels).inc();
     }
 
     fn finished(&self, call: Call<'_>, outcome: Outcome, latency: Duration) {
-        let labels = VcenterLabels { vcenter: call.vcenter.to_owned() };
-        self.in_flight.get_or_create(&labels).dec();
+        let Self { metrics, labels } = self;
+        metrics.in_flight.get_or_create(labels).dec();
+        if call.method == FOLLOWING && outcome == Outcome::Done {
+            metrics.heard.get_or_create(labels).set(jiff::Timestamp::now().as_second());
+        }
         let labels =
-            CallLabels { vcenter: call.vcenter.to_owned(), request: call.method.to_owned() };
-        self.latency.get_or_create(&labels).observe(latency.as_secs_f64());
+            CallLabels { vcenter: labels.vcenter.clone(), request: call.method.to_owned() };
+        metrics.latency.get_or_create(&labels).observe(latency.as_secs_f64());
         if matches!(outcome, Outcome::Refused | Outcome::Failed) {
-            self.errors.get_or_create(&labels).inc();
+            metrics.errors.get_or_create(&labels).inc();
         }
     }
 }

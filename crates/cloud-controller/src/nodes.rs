@@ -5,19 +5,23 @@
 
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
 use futures::{Stream, StreamExt as _};
-use k8s_openapi::{ClusterResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    ClusterResourceScope,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     runtime::{WatchStreamExt as _, watcher},
 };
-use serde::Deserialize;
+use runtime::lease::Mandate;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use crate::{
@@ -37,12 +41,38 @@ const MANY_SETS: usize = 1000;
 /// A Node, as much of it as is read from the wire.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct NodeObject {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "metadata")]
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,
     #[serde(default)]
     status: Status,
+}
+
+/// As much of the metadata as is used: managed fields, most of a Node's bytes, are not even built.
+fn metadata<'de, D: Deserializer<'de>>(wire: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Used {
+        name: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        creation_timestamp: Option<Time>,
+        deletion_timestamp: Option<Time>,
+        labels: Option<BTreeMap<String, String>>,
+        annotations: Option<BTreeMap<String, String>>,
+    }
+    let used = Used::deserialize(wire)?;
+    Ok(ObjectMeta {
+        name: used.name,
+        uid: used.uid,
+        resource_version: used.resource_version,
+        creation_timestamp: used.creation_timestamp,
+        deletion_timestamp: used.deletion_timestamp,
+        labels: used.labels,
+        annotations: used.annotations,
+        ..ObjectMeta::default()
+    })
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -157,16 +187,17 @@ pub enum Change {
 pub struct Nodes {
     api: Api<NodeObject>,
     kept: Arc<Kept>,
+    mandate: Mandate,
     mirror: Arc<RwLock<HashMap<Arc<str>, Arc<Node>>>>,
     /// The different sets of labels: as many as there are zones and types of machines.
     label_sets: Arc<Mutex<HashSet<Arc<Labels>>>>,
 }
 
 impl Nodes {
-    /// An empty mirror.
-    pub fn new(client: Client, kept: Kept) -> Self {
+    /// An empty mirror. Nothing is written once `mandate` has ended.
+    pub fn new(client: Client, kept: Kept, mandate: Mandate) -> Self {
         let (mirror, label_sets) = (Arc::default(), Arc::default());
-        Self { api: Api::all(client), kept: Arc::new(kept), mirror, label_sets }
+        Self { api: Api::all(client), kept: Arc::new(kept), mandate, mirror, label_sets }
     }
 
     /// Follows the cluster for as long as the stream is read. Troubles are logged and retried.
@@ -237,7 +268,7 @@ impl Nodes {
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
-        let written = answer(self.api.patch(&node.name, &parameters, &patch)).await?;
+        let written = self.write(self.api.patch(&node.name, &parameters, &patch)).await?;
         Ok(self.keep(written))
     }
 
@@ -251,7 +282,7 @@ impl Nodes {
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch);
-        let written = answer(self.api.patch_status(&node.name, &parameters, &patch)).await?;
+        let written = self.write(self.api.patch_status(&node.name, &parameters, &patch)).await?;
         Ok(self.keep(written))
     }
 
@@ -263,7 +294,7 @@ impl Nodes {
         };
         let parameters =
             DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        answer(self.api.delete(&node.name, &parameters)).await.map(drop)
+        self.write(self.api.delete(&node.name, &parameters)).await.map(drop)
     }
 
     fn keep(&self, object: NodeObject) -> Node {
@@ -283,14 +314,18 @@ impl Nodes {
     }
 
     fn put(&self, object: NodeObject) -> Arc<str> {
-        let node = Arc::new(self.keep(object));
+        self.mirror(self.keep(object))
+    }
+
+    /// Takes a node into the mirror.
+    pub(crate) fn mirror(&self, node: Node) -> Arc<str> {
         let name = node.name.clone();
-        self.write().insert(name.clone(), node);
+        self.change().insert(name.clone(), Arc::new(node));
         name
     }
 
     fn remove(&self, name: &str) -> Option<Change> {
-        let node = self.write().remove(name)?;
+        let node = self.change().remove(name)?;
         Some(Change::Gone(node.name.clone(), node.uid.clone()))
     }
 
@@ -300,11 +335,23 @@ impl Nodes {
         stale.iter().filter_map(|name| self.remove(name)).collect()
     }
 
+    /// The answer to a write. A process that was frozen while another took over wakes up with its
+    /// writes decided and ready: none of them goes out.
+    async fn write<T>(
+        &self,
+        call: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, kube::Error> {
+        if !self.mandate.holds() {
+            return Err(kube::Error::Service("this instance leads no more".into()));
+        }
+        answer(call).await
+    }
+
     fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
         self.mirror.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
+    fn change(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Arc<str>, Arc<Node>>> {
         self.mirror.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -389,13 +436,41 @@ mod tests {
         assert!(!keep(object, &Kept::default(), Arc::new).ready);
     }
 
+    #[test]
+    fn managed_fields_are_not_even_built() {
+        let object: NodeObject = serde_json::from_value(json!({
+            "metadata": {"name": "n", "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]},
+        }))
+        .unwrap();
+        assert_eq!(object.metadata.managed_fields, None);
+        assert_eq!(object.metadata.name.as_deref(), Some("n"));
+    }
+
+    #[tokio::test]
+    async fn one_who_leads_no_more_sends_no_write() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        server.set_nonblocking(true).unwrap();
+        let address = format!("http://{}", server.local_addr().unwrap()).parse().unwrap();
+        let client = Client::try_from(kube::Config::new(address)).unwrap();
+        let nodes = Nodes::new(client, Kept::default(), Mandate::ended());
+        let node = Node { name: "n".into(), ..Node::default() };
+        for error in [
+            nodes.patch(&node, json!({})).await.unwrap_err(),
+            nodes.set_addresses(&node, &[]).await.unwrap_err(),
+            nodes.delete(&node).await.unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("leads no more"), "{error}");
+        }
+        assert!(server.accept().is_err(), "nobody was called");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_never_answers_is_waited_for_half_a_minute() {
         // Connections are taken by the system, and by nobody else.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", silent.local_addr().unwrap()).parse().unwrap();
         let client = Client::try_from(kube::Config::new(address)).unwrap();
-        let nodes = Nodes::new(client, Kept::default());
+        let nodes = Nodes::new(client, Kept::default(), Mandate::unlimited());
         let node = Node { name: "n".into(), ..Node::default() };
         let start = tokio::time::Instant::now();
         for error in [

@@ -18,7 +18,7 @@ use runtime::{
     build::BuildInfo,
     checks::{Check, Checks},
     kubernetes::{self, ClusterOptions},
-    lease::{self, Contender, Leadership, Terms},
+    lease::{self, Contender, Leadership, Mandate, Terms},
     process::shutdown_on_signal,
     server::{self, Server, Shown},
     story::story,
@@ -95,7 +95,8 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
     };
     let lost =
         leadership.as_ref().map_or_else(CancellationToken::new, |leadership| leadership.token());
-    let work = Work { settings, client, metrics, vcenters, source, build };
+    let mandate = leadership.as_ref().map_or_else(Mandate::unlimited, |l| l.mandate());
+    let work = Work { settings, client, metrics, vcenters, source, build, mandate };
     let ended = work.run(configuration, &mut tasks, &stop, &lost).await;
     if let Some(leadership) = leadership
         && !lost.is_cancelled()
@@ -163,6 +164,7 @@ struct Work {
     vcenters: Check,
     source: Source,
     build: BuildInfo,
+    mandate: Mandate,
 }
 
 impl Work {
@@ -177,8 +179,9 @@ impl Work {
         let common = common(&self.settings, &self.client, &self.metrics, self.build, signals);
         let fleet = Fleet::default();
         let mut crew = Crew::new(fleet.clone());
-        let (events, sending) = Events::new(self.client.clone());
-        let nodes = Nodes::new(self.client.clone(), Kept::with(self.settings.extra_labels.keys()));
+        let (events, sending) = Events::new(self.client.clone(), self.mandate.clone());
+        let kept = Kept::with(self.settings.extra_labels.keys());
+        let nodes = Nodes::new(self.client.clone(), kept, self.mandate.clone());
         let options = options(&self.settings);
         let controller =
             Controller::new(nodes, fleet.clone(), events, self.metrics.clone(), options);
@@ -254,6 +257,9 @@ impl Work {
 
     fn report(&self, fleet: &Fleet) {
         let troubles = fleet.troubles();
+        for member in fleet.members() {
+            self.metrics.count_sessions(member.name(), member.sessions());
+        }
         if troubles.is_empty() {
             self.vcenters.pass();
         } else {
@@ -316,7 +322,7 @@ async fn explain_node(
     let fleet = Fleet::default();
     let mut crew = Crew::new(fleet.clone());
     crew.apply(configuration, &common);
-    let nodes = Nodes::new(client, Kept::default());
+    let nodes = Nodes::new(client, Kept::default(), Mandate::unlimited());
     let node =
         nodes.fetch(name).await.context(NodeSnafu { name })?.context(NoSuchNodeSnafu { name })?;
     let known = async {

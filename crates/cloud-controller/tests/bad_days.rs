@@ -1,4 +1,4 @@
-//! Everything else that goes wrong: passwords, configurations, leaders, API servers.
+//! Everything else that goes wrong: passwords, configurations, tags, too much at once.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use k8s_openapi::api::coordination::v1::Lease;
+use futures::StreamExt as _;
 use serde_json::json;
 use testkit::{
     Category, ControlPlane, Inventory, Node, Process, Role, Vcenter, VcenterUser, Vm, eventually,
@@ -14,13 +14,6 @@ use testkit::{
 
 fn vms(names: &[&str]) -> Vec<Vm> {
     names.iter().map(|name| Vm::named(name)).collect()
-}
-
-async fn until_logged(ccm: &Process, text: &str) {
-    eventually(&format!("the log says {text:?}"), 60, async || {
-        if ccm.log().contains(text) { Ok(()) } else { Err(ccm.tail()) }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,14 +92,7 @@ async fn a_vcenter_that_is_down_delays_nobody_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
-    let mut inventory = Inventory::small().vms(vms(&["node-1"]));
-    let mut second = inventory.datacenters[0].clone();
-    second.name = "DC1".into();
-    second.vms = vms(&["node-2"]);
-    second.datastores.truncate(1);
-    second.clusters.truncate(1);
-    second.clusters[0].hosts.iter_mut().for_each(|host| host.name = format!("dc1-{}", host.name));
-    inventory.datacenters.push(second);
+    let inventory = two_datacenters(&vms(&["node-1"]), &vms(&["node-2"]));
     let stage = Stage::with(inventory).await;
     stage.add_nodes(&vms(&["node-1", "node-2"])).await;
     let ccm = stage.controller("", &["--node-deletion-delay=1s"]);
@@ -146,57 +132,6 @@ async fn a_configuration_that_cannot_be_used_ends_the_start_with_its_reason() {
         assert_eq!(ended.and_then(|e| e.code()), Some(1), "{}", ccm.tail());
         assert!(ccm.log().contains(why), "{}", ccm.tail());
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_two_instances_one_works_and_the_other_takes_over_at_once() {
-    let all = vms(&["node-1", "node-2"]);
-    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
-    let configuration = stage.configuration("");
-    let first = stage.controller_named("first", &configuration, &[], &[]);
-    stage.add_nodes(&all[..1]).await;
-    stage.initialised("node-1", &first).await;
-    let second = stage.controller_named("second", &configuration, &[], &[]);
-    until_logged(&second, "starting").await;
-    first.signal(rustix::process::Signal::TERM);
-    let ended = first.wait(Duration::from_mins(1)).await.unwrap();
-    assert!(ended.success(), "{}", first.tail());
-    stage.add_nodes(&all[1..]).await;
-    stage.initialised("node-2", &second).await;
-    let sessions = stage.vcenter.sessions().await;
-    let own = sessions.as_array().unwrap().iter().filter(|s| s.to_string().contains("ccm"));
-    assert_eq!(own.count(), 1, "the first logged out: {sessions}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_lease_is_taken_ends_at_once() {
-    let stage = Stage::with(Inventory::small()).await;
-    let ccm = stage.controller("", &[]);
-    until_logged(&ccm, "leading").await;
-    let leases = kube::Api::<Lease>::namespaced(stage.plane.client(), "kube-system");
-    let thief = json!({"spec": {"holderIdentity": "somebody else"}});
-    let parameters = kube::api::PatchParams::default();
-    leases
-        .patch("cloud-controller-manager", &parameters, &kube::api::Patch::Merge(thief))
-        .await
-        .unwrap();
-    let ended = ccm.wait(Duration::from_mins(1)).await.unwrap();
-    assert_eq!(ended.code(), Some(1), "{}", ccm.tail());
-    assert!(ccm.log().contains("the leadership was lost"), "{}", ccm.tail());
-    let lease = leases.get("cloud-controller-manager").await.unwrap();
-    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("somebody else"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_comes_back_finds_the_controller_at_work() {
-    let all = vms(&["node-1", "node-2"]);
-    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
-    stage.add_nodes(&all[..1]).await;
-    let ccm = stage.controller("", &["--leader-elect=false"]);
-    stage.initialised("node-1", &ccm).await;
-    stage.plane.restart_api_server().await;
-    stage.add_nodes(&all[1..]).await;
-    stage.initialised("node-2", &ccm).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,16 +206,31 @@ async fn probes_and_metrics_say_how_the_vcenters_are() {
         let status = response.status().as_u16();
         Ok::<_, String>((status, response.text().await.unwrap_or_default()))
     };
-    let metrics = page("/metrics").await.unwrap().1;
-    for name in [
-        "node_controller_cloud_provider_taint_removal_delay_seconds_count 1",
-        "node_controller_initial_node_sync_delay_seconds_count 1",
-        "cloudprovider_vsphere_vcenter_live{vcenter=\"127.0.0.1:",
-        "cloudprovider_vsphere_api_request_duration_seconds_count{vcenter=\"127.0.0.1:",
-        "cloudprovider_vsphere_node_writes_total{kind=\"initialise\"} 1",
-    ] {
-        assert!(metrics.contains(name), "{name}\n{metrics}");
-    }
+    let vcenter = format!("{{vcenter=\"127.0.0.1:{}\"", stage.vcenter.address().port());
+    let lines = [
+        "node_controller_cloud_provider_taint_removal_delay_seconds_count 1".into(),
+        "node_controller_initial_node_sync_delay_seconds_count 1".into(),
+        "workqueue_depth 0".into(),
+        "workqueue_retries_total ".into(),
+        format!(
+            "cloudprovider_vsphere_api_request_duration_seconds_count{vcenter},request=\"Login\"}} 1"
+        ),
+        format!("cloudprovider_vsphere_vcenter_live{vcenter}}} 1"),
+        // Seconds since 1970, of this century.
+        format!("cloudprovider_vsphere_vcenter_last_heard_seconds{vcenter}}} 1"),
+        format!("cloudprovider_vsphere_calls_in_flight{vcenter}}} 1"),
+        format!("cloudprovider_vsphere_sessions{vcenter}}} 1"),
+        "cloudprovider_vsphere_node_writes_total{kind=\"initialise\"} 1".into(),
+        "cloudprovider_vsphere_zones_missing 0".into(),
+        "cloudprovider_vsphere_machines_gone 0".into(),
+        "cloudprovider_vsphere_configuration_current 1".into(),
+    ];
+    eventually("everything is measured", 60, async || {
+        let metrics = page("/metrics").await?.1;
+        let missing: Vec<&String> = lines.iter().filter(|line| !metrics.contains(*line)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}\n{metrics}")) }
+    })
+    .await;
     assert_eq!(page("/livez").await.unwrap().0, 200);
     stage.vcenter.fault(testkit::Fault::on("*").status(503)).await;
     stage.vcenter.expire_sessions("").await;
@@ -317,4 +267,49 @@ async fn a_renamed_tag_category_and_bad_metadata_are_told_and_block_nobody() {
     stage.event("node-1", "ZoneMissing").await;
     let text = stage.event("node-1", "MetadataIgnored").await;
     assert!(text.contains("not valid base64"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_nodes_at_once_are_initialised_with_no_call_for_any_of_them() {
+    let all: Vec<Vm> = (1..=1000).map(|n| Vm::numbered("node", n)).collect();
+    let inventory =
+        Inventory::small().vms(all.clone()).category("k8s-zone", &[("zone-a", &["/DC0"])]);
+    let stage = Stage::with(inventory).await;
+    // Their kubelets need do nothing here but be Ready.
+    stage.nodes.process().kill();
+    let ccm = stage.controller("labels: {zone: k8s-zone}", &["--leader-elect=false"]);
+    until_logged(&ccm, "inventory in view").await;
+    let api = stage.api();
+    let create = all.iter().map(|vm| {
+        let node = serde_json::from_value(json!({
+            "metadata": {"name": vm.name},
+            "spec": {"taints": [{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "nodeInfo": {
+                    "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
+                    "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                    "kubeletVersion": "", "operatingSystem": "linux", "osImage": "",
+                },
+            },
+        }));
+        let api = api.clone();
+        async move { api.create(&kube::api::PostParams::default(), &node.unwrap()).await.unwrap() }
+    });
+    futures::stream::iter(create).buffer_unordered(16).collect::<Vec<_>>().await;
+    let nodes = eventually("all are initialised", 180, async || {
+        assert!(ccm.ended().is_none(), "the controller ended:\n{}", ccm.tail());
+        let nodes = api.list(&kube::api::ListParams::default()).await.map_err(|e| e.to_string())?;
+        let left = nodes.items.iter().filter(|node| has_taint(node, UNINITIALIZED)).count();
+        if left == 0 { Ok(nodes.items) } else { Err(format!("{left} wait")) }
+    })
+    .await;
+    assert_eq!(nodes.len(), 1000);
+    let zone = "topology.kubernetes.io/zone";
+    assert!(nodes.iter().all(|node| label(node, zone) == Some("zone-a")));
+    let ids: std::collections::BTreeSet<&str> = nodes.iter().map(provider_id).collect();
+    assert_eq!(ids.len(), 1000, "each is a machine of its own");
+    // To say hello, to log in, to read the inventory in its pages and the tags: not one for a node.
+    let calls = stage.vcenter.calls().await;
+    assert!(calls.sum() <= 60, "{:?}", calls.total);
 }

@@ -21,13 +21,6 @@ async fn started(vms: &[Vm], flags: &[&str]) -> (Stage, Process) {
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-async fn until_logged(ccm: &Process, text: &str) {
-    eventually(&format!("the log says {text:?}"), 60, async || {
-        if ccm.log().contains(text) { Ok(()) } else { Err(ccm.tail()) }
-    })
-    .await;
-}
-
 fn vms(names: &[&str]) -> Vec<Vm> {
     names.iter().map(|name| Vm::named(name)).collect()
 }
@@ -258,4 +251,53 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
     stage.node("node-3").await;
     stage.vcenter.patch_vm("/DC0/vm/node-3", json!({"uuid": all[2].uuid})).await;
     stage.until("it is found again", "node-3", |node| record(node) != old).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neither_a_wrong_list_of_datacenters_nor_a_new_name_costs_a_node() {
+    let all = vms(&["node-1", "node-2"]);
+    let stage = Stage::with(two_datacenters(&all, &vms(&["other"]))).await;
+    stage.add_nodes(&all).await;
+    let ccm = stage.controller("", QUICK);
+    for vm in &all {
+        stage.initialised(&vm.name, &ccm).await;
+    }
+    stage.nodes.set_ready("node-2", false).await;
+    let path = stage.configuration("");
+    let right = std::fs::read_to_string(&path).unwrap();
+    // A datacenter that exists, without these machines: both are told, the Ready one too.
+    std::fs::write(&path, right.replace("[DC0]", "[DC1]")).unwrap();
+    stage.event_saying("node-2", "MachineUncertain", "exists, outside of what is watched").await;
+    stage.event_saying("node-1", "MachineUncertain", "check the datacenters").await;
+    // And one that does not.
+    std::fs::write(&path, right.replace("[DC0]", "[DC9]")).unwrap();
+    let text = stage.event_saying("node-2", "MachineUncertain", "DC9").await;
+    assert!(text.contains("its new settings are not in use yet"), "{text}");
+    std::fs::write(&path, &right).unwrap();
+    eventually("the first list is in use again", 60, async || {
+        let times = ccm.log().matches("the new settings are in use").count();
+        if times == 2 { Ok(()) } else { Err(ccm.tail()) }
+    })
+    .await;
+    stage.settle(&ccm, "marker").await;
+    for name in ["node-1", "node-2"] {
+        stage.node(name).await;
+    }
+    // The kubelet of the first registers under another name: a Node of its own, the same machine.
+    stage.nodes.set_ready("node-1", false).await;
+    stage.nodes.add(Node::named("renamed").system_uuid(&all[0].uuid).uninitialized()).await;
+    let renamed = stage.initialised("renamed", &ccm).await;
+    let old = stage.node("node-1").await;
+    assert_eq!(provider_id(&renamed), provider_id(&old), "it is the same machine");
+    stage.event_saying("renamed", "DuplicateNode", "the node node-1 is the same machine").await;
+    stage.settle(&ccm, "marker-2").await;
+    stage.node("node-1").await;
+    stage.api().delete("node-1", &kube::api::DeleteParams::default()).await.unwrap();
+    // The one that is left goes on as if it had always been the only one.
+    stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"power": "off"})).await;
+    stage.nodes.set_ready("renamed", false).await;
+    stage.until("it is tainted", "renamed", |node| has_taint(node, SHUTDOWN)).await;
+    stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
+    stage.until_deleted("renamed").await;
+    stage.node("node-2").await;
 }

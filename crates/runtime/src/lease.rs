@@ -17,7 +17,9 @@
 //!
 //! # What the caller owes
 //! Every write to the outside happens under the token of the [`Leadership`] and stops when it is
-//! cancelled. A process that lost its leadership should exit: another instance leads.
+//! cancelled. A process that was frozen wakes up with its writes ready to go out before anything
+//! has cancelled the token: who looks at the [`Mandate`] right before each write sends none of them.
+//! A process that lost its leadership should exit: another instance leads.
 
 mod contest;
 mod record;
@@ -92,6 +94,32 @@ pub struct Leadership {
     _tasks: JoinSet<()>,
 }
 
+/// Whether one may write, for whoever is about to: it goes by the clock, not by a task that must run
+/// first. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Mandate(Option<(CancellationToken, watch::Receiver<Instant>)>);
+
+impl Mandate {
+    /// That of one who leads without an election.
+    pub fn unlimited() -> Self {
+        Self(None)
+    }
+
+    /// One that holds no more.
+    pub fn ended() -> Self {
+        let token = CancellationToken::new();
+        token.cancel();
+        Self(Some((token, watch::channel(Instant::now()).1)))
+    }
+
+    /// Whether it holds at this instant.
+    pub fn holds(&self) -> bool {
+        self.0.as_ref().is_none_or(|(token, valid_until)| {
+            !token.is_cancelled() && Instant::now() < *valid_until.borrow()
+        })
+    }
+}
+
 impl Contender {
     /// A contender for the Lease `name`.
     ///
@@ -159,9 +187,14 @@ impl Leadership {
         self.token.clone()
     }
 
+    /// What a writer looks at right before it writes.
+    pub fn mandate(&self) -> Mandate {
+        Mandate(Some((self.token.clone(), self.valid_until.clone())))
+    }
+
     /// Whether this instance leads at this instant.
     pub fn is_held(&self) -> bool {
-        !self.token.is_cancelled() && Instant::now() < *self.valid_until.borrow()
+        self.mandate().holds()
     }
 
     /// Waits until the leadership is lost.

@@ -167,6 +167,12 @@ impl Client {
         Ok(self.ticket().await?.user)
     }
 
+    /// How many sessions this client holds open: one for SOAP, one for REST.
+    pub fn open_sessions(&self) -> usize {
+        let open = |side: &Side| self.inner.session.generation(*side).is_some();
+        [Side::Soap, Side::Rest].iter().filter(|side| open(side)).count()
+    }
+
     /// Uses other credentials from now on, after proving them by a login. Whoever works with the
     /// old ones is moved over; a lane closed by refused credentials opens.
     ///

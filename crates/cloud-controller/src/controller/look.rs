@@ -266,6 +266,7 @@ impl Shared {
             return Next::OnChange;
         }
         if node.ready {
+            self.note_unseen(node);
             let unknown = Standing::Uncertain(String::new());
             if let Action::SetTaints(taints) = self.decide(node, &unknown) {
                 let patch = json!({"spec": {"taints": taints}});
@@ -293,6 +294,16 @@ impl Shared {
                 Next::At(at.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
             }
             Action::Leave | Action::SetTaints(_) => Next::InDoubt,
+        }
+    }
+
+    /// A Ready node whose machine no vCenter shows, although all of them are followed: a list of
+    /// datacenters that is wrong, or rights that were lost.
+    fn note_unseen(&self, node: &Node) {
+        if self.fleet.troubles().is_empty() {
+            let text = "its machine is not in view any more, though the node is Ready: check the datacenters, \
+                        folders and clusters in the configuration, and the rights of the controller's user";
+            self.say_lifecycle(node, Weight::Warning, "MachineUncertain", text.into());
         }
     }
 

@@ -17,7 +17,7 @@ use kube::{
 };
 use testkit::{
     ControlPlane, ControlPlaneBuilder, Inventory, Node, Nodes, Process, Role as VcenterRole, User,
-    Vcenter, VcenterUser, Workdir, eventually,
+    Vcenter, VcenterUser, Vm, Workdir, eventually,
 };
 
 pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -101,9 +101,21 @@ impl Stage {
         environment: &[(&str, &str)],
     ) -> Process {
         let user = User::service_account("kube-system", "vsphere-cloud-controller-manager");
+        let kubeconfig = self.plane.kubeconfig_as(&user);
+        self.controller_as(label, &kubeconfig, configuration, flags, environment)
+    }
+
+    pub(crate) fn controller_as(
+        &self,
+        label: &str,
+        kubeconfig: &std::path::Path,
+        configuration: &std::path::Path,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Process {
         let mut arguments = vec![
             format!("--cloud-config={}", configuration.display()),
-            format!("--kubeconfig={}", self.plane.kubeconfig_as(&user).display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
             "--secure-port=0".into(),
             "--vcenter-retry-period=1s".into(),
         ];
@@ -121,7 +133,7 @@ impl Stage {
     }
 
     /// Adds an uninitialised node for each of these machines.
-    pub(crate) async fn add_nodes(&self, machines: &[testkit::Vm]) {
+    pub(crate) async fn add_nodes(&self, machines: &[Vm]) {
         for vm in machines {
             self.nodes.add(Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized()).await;
         }
@@ -195,7 +207,7 @@ impl Stage {
     /// Waits until the controller has seen a marker: a node of its own that gets initialised. What
     /// it would have done about earlier changes by then, it has done.
     pub(crate) async fn settle(&self, ccm: &Process, marker: &str) {
-        let vm = testkit::Vm::named(marker);
+        let vm = Vm::named(marker);
         self.vcenter.add_vms("DC0", [vm.clone()]).await;
         self.add_nodes(&[vm]).await;
         self.initialised(marker, ccm).await;
@@ -203,13 +215,19 @@ impl Stage {
 
     /// All requests so far that wrote to nodes, by anybody whose user agent contains `agent`.
     pub(crate) fn node_writes(&self, agent: &str) -> Vec<String> {
+        self.writes(|request| {
+            request["objectRef"]["resource"] == "nodes"
+                && request["userAgent"].as_str().unwrap_or_default().contains(agent)
+        })
+    }
+
+    /// All requests so far that wrote and are so.
+    pub(crate) fn writes(&self, are: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {
         let writes = ["update", "patch", "delete", "create"];
         self.plane
             .audit()
             .iter()
-            .filter(|r| r["objectRef"]["resource"] == "nodes")
-            .filter(|r| r["userAgent"].as_str().unwrap_or_default().contains(agent))
-            .filter(|r| writes.contains(&r["verb"].as_str().unwrap_or_default()))
+            .filter(|r| writes.contains(&r["verb"].as_str().unwrap_or_default()) && are(r))
             .map(|r| format!("{} {}", r["verb"], r["requestURI"]))
             .collect()
     }
@@ -258,6 +276,27 @@ pub(crate) fn provider_id(node: &KubeNode) -> &str {
 
 pub(crate) fn record(node: &KubeNode) -> Option<serde_json::Value> {
     serde_json::from_str(node.metadata.annotations.as_ref()?.get(RECORD)?).ok()
+}
+
+/// Two datacenters, `DC0` and `DC1`, with these machines.
+pub(crate) fn two_datacenters(first: &[Vm], second: &[Vm]) -> Inventory {
+    let mut inventory = Inventory::small().vms(first.to_vec());
+    let mut other = inventory.datacenters[0].clone();
+    other.name = "DC1".into();
+    other.vms = second.to_vec();
+    other.datastores.truncate(1);
+    other.clusters.truncate(1);
+    other.clusters[0].hosts.iter_mut().for_each(|host| host.name = format!("dc1-{}", host.name));
+    inventory.datacenters.push(other);
+    inventory
+}
+
+/// Waits until a controller's log says something.
+pub(crate) async fn until_logged(ccm: &Process, text: &str) {
+    eventually(&format!("the log says {text:?}"), 60, async || {
+        if ccm.log().contains(text) { Ok(()) } else { Err(ccm.tail()) }
+    })
+    .await;
 }
 
 /// A port that is free at this moment.

@@ -1,0 +1,148 @@
+//! Who leads, and who no longer does: of several instances one writes, whatever becomes of the others.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use k8s_openapi::api::coordination::v1::Lease;
+use rustix::process::Signal;
+use serde_json::json;
+use testkit::{ControlPlane, FaultProxy, Inventory, Process, User, Vm, eventually};
+
+fn vms(names: &[&str]) -> Vec<Vm> {
+    names.iter().map(|name| Vm::named(name)).collect()
+}
+
+/// How each thread of a process is, and how much time it has used.
+fn threads(process: &Process) -> Vec<(String, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+    let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
+    let of = |stat: String| {
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        (fields[0].to_owned(), fields[11..13].join(" "))
+    };
+    tasks.flatten().filter_map(stat).map(of).collect()
+}
+
+/// Waits until a process does nothing: all its threads sleep, and none of them works in between.
+async fn until_idle(process: &Process) {
+    let (mut before, mut same) = (threads(process), 0);
+    eventually("it waits for answers", 60, async || {
+        let now = threads(process);
+        let idle = now == before && now.iter().all(|(state, _)| state == "S");
+        same = if idle { same + 1 } else { 0 };
+        before = now;
+        if same >= 20 { Ok(()) } else { Err(format!("{before:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_frozen_in_the_middle_of_its_writes_sends_none_of_them_once_another_leads() {
+    let all: Vec<Vm> = (1..=40).map(|n| Vm::numbered("node", n)).collect();
+    let inventory = Inventory::small().vms(all.clone());
+    let stage = Stage::on(ControlPlane::builder().with_audit(), inventory).await;
+    let configuration = stage.configuration("");
+    let proxy = FaultProxy::before(stage.plane.address()).await;
+    let terms = [
+        "--leader-elect-lease-duration=20s",
+        "--leader-elect-renew-deadline=15s",
+        "--leader-elect-retry-period=1s",
+    ];
+    // With a name of its own in the audit log.
+    let user = User::named("first").in_group("system:masters");
+    let kubeconfig = stage.plane.kubeconfig_via(&user, proxy.address());
+    let first = stage.controller_as("first", &kubeconfig, &configuration, &terms, &[]);
+    until_logged(&first, "inventory in view").await;
+    let second = stage.controller_named("second", &configuration, &terms, &[]);
+    until_logged(&second, "starting").await;
+    // Slow enough to be met half way.
+    proxy.delay(Duration::from_millis(500));
+    stage.add_nodes(&all).await;
+    let of_first = || {
+        let outside = |request: &serde_json::Value| request["objectRef"]["resource"] != "leases";
+        stage.writes(|request| request["user"]["username"] == "first" && outside(request))
+    };
+    eventually("the first one writes", 60, async || {
+        if of_first().is_empty() { Err(first.tail()) } else { Ok(()) }
+    })
+    .await;
+    proxy.black_hole();
+    until_idle(&first).await;
+    first.signal(Signal::STOP);
+    // What it asked for is answered; it wakes up with the answers, and the next writes at hand.
+    proxy.heal();
+    until_logged(&second, "leading").await;
+    let tainted = |node: &&k8s_openapi::api::core::v1::Node| has_taint(node, UNINITIALIZED);
+    let nodes = stage.api().list(&kube::api::ListParams::default()).await.unwrap().items;
+    assert!(nodes.iter().filter(tainted).count() > 0, "it was met in the middle of its work");
+    for vm in &all {
+        stage.initialised(&vm.name, &second).await;
+    }
+    let before = of_first();
+    first.signal(Signal::CONT);
+    let ended = first.wait(Duration::from_mins(1)).await.unwrap();
+    assert_eq!(ended.code(), Some(1), "{}", first.tail());
+    assert!(first.log().contains("the leadership was lost"), "{}", first.tail());
+    stage.settle(&second, "marker").await;
+    assert_eq!(of_first().split_off(before.len()), Vec::<String>::new());
+
+    // The API server goes and comes back. Whoever cannot renew meanwhile ends, and is started again
+    // as a kubelet would: the work goes on, by one of them.
+    stage.plane.restart_api_server().await;
+    let vm = Vm::named("late");
+    stage.vcenter.add_vms("DC0", [vm.clone()]).await;
+    stage.add_nodes(&[vm]).await;
+    let mut running = second;
+    eventually("the node is initialised", 120, async || {
+        if running.ended().is_some() {
+            running = stage.controller_named("third", &configuration, &terms, &[]);
+        }
+        let node = stage.api().get("late").await.map_err(|e| e.to_string())?;
+        if has_taint(&node, UNINITIALIZED) { Err(running.tail()) } else { Ok(()) }
+    })
+    .await;
+    let nodes = stage.api().list(&kube::api::ListParams::default()).await.unwrap();
+    assert_eq!(nodes.items.len(), all.len() + 2, "nobody was deleted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_instances_one_works_and_the_other_takes_over_at_once() {
+    let all = vms(&["node-1", "node-2"]);
+    let stage = Stage::with(Inventory::small().vms(all.clone())).await;
+    let configuration = stage.configuration("");
+    let first = stage.controller_named("first", &configuration, &[], &[]);
+    stage.add_nodes(&all[..1]).await;
+    stage.initialised("node-1", &first).await;
+    let second = stage.controller_named("second", &configuration, &[], &[]);
+    until_logged(&second, "starting").await;
+    first.signal(rustix::process::Signal::TERM);
+    let ended = first.wait(Duration::from_mins(1)).await.unwrap();
+    assert!(ended.success(), "{}", first.tail());
+    stage.add_nodes(&all[1..]).await;
+    stage.initialised("node-2", &second).await;
+    let sessions = stage.vcenter.sessions().await;
+    let own = sessions.as_array().unwrap().iter().filter(|s| s.to_string().contains("ccm"));
+    assert_eq!(own.count(), 1, "the first logged out: {sessions}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_lease_is_taken_ends_at_once() {
+    let stage = Stage::with(Inventory::small()).await;
+    let ccm = stage.controller("", &[]);
+    until_logged(&ccm, "leading").await;
+    let leases = kube::Api::<Lease>::namespaced(stage.plane.client(), "kube-system");
+    let thief = json!({"spec": {"holderIdentity": "somebody else"}});
+    let parameters = kube::api::PatchParams::default();
+    leases
+        .patch("cloud-controller-manager", &parameters, &kube::api::Patch::Merge(thief))
+        .await
+        .unwrap();
+    let ended = ccm.wait(Duration::from_mins(1)).await.unwrap();
+    assert_eq!(ended.code(), Some(1), "{}", ccm.tail());
+    assert!(ccm.log().contains("the leadership was lost"), "{}", ccm.tail());
+    let lease = leases.get("cloud-controller-manager").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("somebody else"));
+}
