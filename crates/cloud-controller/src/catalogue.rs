@@ -25,7 +25,11 @@ pub struct Scope {
     pub clusters: Vec<String>,
 }
 
-/// What is asked of a vCenter: no more than is used.
+/// The options in which cloud-init's metadata is, and how it is encoded.
+const METADATA: &str = "guestinfo.metadata";
+const ENCODING: &str = "guestinfo.metadata.encoding";
+
+/// What is asked of a vCenter, and kept: no more than is used.
 pub fn selection(datacenters: &[String], with_tree: bool) -> Selection {
     let machine: &[&'static str] = &[
         "config.uuid",
@@ -42,7 +46,7 @@ pub fn selection(datacenters: &[String], with_tree: bool) -> Selection {
         "runtime.powerState",
         "resourcePool",
     ];
-    let mut selection = Selection::new().vms(&[machine]);
+    let mut selection = Selection::new().vms(&[machine]).keeping_options(&[METADATA, ENCODING]);
     if with_tree {
         selection = selection.hosts(&[]).clusters(&[]).resource_pools(&[]);
     }
@@ -168,9 +172,9 @@ impl Catalogue<'_> {
             guest: Guest {
                 host_name: vm.host_name.as_deref().unwrap_or_default().to_owned(),
                 interfaces: interfaces.collect(),
-                metadata: option("guestinfo.metadata").map(|content| Metadata {
+                metadata: option(METADATA).map(|content| Metadata {
                     content,
-                    encoding: option("guestinfo.metadata.encoding").unwrap_or_default(),
+                    encoding: option(ENCODING).unwrap_or_default(),
                 }),
             },
         }

@@ -227,4 +227,7 @@ async fn take_over(fleet: Fleet, serving: Serving, mut live: watch::Receiver<boo
     if let Some(old) = state.members.insert(name.clone(), serving.clone()) {
         old.stop.cancel();
     }
+    drop(state);
+    // What it said of itself until now was said while another stood in its place.
+    serving.member.announce();
 }

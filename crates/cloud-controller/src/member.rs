@@ -198,6 +198,11 @@ impl Member {
         self.connected.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Says that what is known of machines is another from here on.
+    pub fn announce(&self) {
+        self.tell(Signal::Anything);
+    }
+
     fn tell(&self, signal: Signal) {
         // Nobody listening means that the process ends.
         let _ = self.common.signals.send(signal);

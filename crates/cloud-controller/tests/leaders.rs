@@ -63,7 +63,9 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_sends_none_of_them_once_ano
     stage.add_nodes(&all).await;
     let of_first = || {
         let outside = |request: &serde_json::Value| request["objectRef"]["resource"] != "leases";
-        stage.writes(|request| request["user"]["username"] == "first" && outside(request))
+        stage.writes(|request| {
+            request["impersonatedUser"]["username"] == "first" && outside(request)
+        })
     };
     eventually("the first one writes", 60, async || {
         if of_first().is_empty() { Err(first.tail()) } else { Ok(()) }

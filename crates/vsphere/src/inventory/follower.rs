@@ -191,7 +191,8 @@ impl Follower {
         let mut tree = Tree::default();
         loop {
             let waited = collector.wait::<Object>(&self.client).await?;
-            for change in waited.changes {
+            for mut change in waited.changes {
+                self.selection.trim(&mut change);
                 // Changes may come between the pages.
                 apply(&mut tree, change).map_err(|gap| self.failure(gap))?;
             }
@@ -223,7 +224,8 @@ impl Follower {
         }
         self.inventory.change(|tree| {
             let mut events = Vec::new();
-            for change in waited.changes {
+            for mut change in waited.changes {
+                self.selection.trim(&mut change);
                 events.extend(apply(tree, change).map_err(|gap| self.failure(gap))?);
             }
             Ok(events)

@@ -25,6 +25,12 @@ impl ExtraConfig {
             .map(|option| &option.value)
     }
 
+    /// Keeps only the options whose key is so.
+    pub(crate) fn retain(&mut self, is: impl Fn(&str) -> bool) {
+        let all = std::mem::take(&mut self.0);
+        self.0 = all.into_iter().filter(|option| is(&option.key)).collect();
+    }
+
     /// All options, in vCenter's order.
     pub fn iter(&self) -> impl Iterator<Item = &OptionValue> {
         self.0.iter()

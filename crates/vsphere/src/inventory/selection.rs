@@ -1,8 +1,10 @@
 //! What to look at.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::model::{Datacenter, Folder};
+use super::model::{Datacenter, Folder, Object};
+use crate::collector::Change;
 use crate::collector::spec::PropertySpec;
 
 /// Types and properties to look at, and where.
@@ -15,6 +17,7 @@ pub struct Selection {
     kinds: BTreeMap<&'static str, Vec<&'static str>>,
     datacenters: Vec<String>,
     page: Option<i32>,
+    options: Option<Vec<&'static str>>,
 }
 
 impl Selection {
@@ -67,6 +70,14 @@ impl Selection {
         self.with("Network", groups)
     }
 
+    /// Of the advanced options of machines a watch keeps only these. Without it all are kept, with what
+    /// cloud-init was given as user data among them: tens of kilobytes a machine, and passwords.
+    #[must_use]
+    pub fn keeping_options(mut self, keys: &[&'static str]) -> Self {
+        self.options = Some(keys.to_vec());
+        self
+    }
+
     /// Only what is in these datacenters, by name, by path (`/folder/name`) or by id
     /// (`datacenter-2`).
     #[must_use]
@@ -92,6 +103,17 @@ impl Selection {
 
     pub(crate) fn wanted_datacenters(&self) -> &[String] {
         &self.datacenters
+    }
+
+    /// Drops what was read and is not to be kept.
+    pub(super) fn trim(&self, change: &mut Change<Object>) {
+        if let (Some(keys), Change::Enter(Object::Vm(vm)) | Change::Modify(Object::Vm(vm), _)) =
+            (&self.options, change)
+            && vm.extra_config.is_some()
+            && let Some(options) = &mut Arc::make_mut(vm).extra_config
+        {
+            options.retain(|key| keys.iter().any(|kept| kept.eq_ignore_ascii_case(key)));
+        }
     }
 
     pub(crate) fn page(&self) -> Option<i32> {
@@ -127,5 +149,39 @@ impl Selection {
     /// be walked.
     pub(crate) fn only_vms(&self) -> bool {
         self.kinds.keys().all(|kind| matches!(*kind, "VirtualMachine" | "Folder" | "Datacenter"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soap::codec::from_xml;
+
+    #[test]
+    fn of_the_advanced_options_only_those_asked_for_are_kept() {
+        let option = |key: &str| {
+            format!(
+                "<OptionValue><key>{key}</key><value xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
+                 xsi:type=\"xsd:string\">v</value></OptionValue>"
+            )
+        };
+        let options = ["guestinfo.userdata", "GuestInfo.Metadata", "svga.present"].map(option);
+        let read = || -> Change<Object> {
+            from_xml(&format!(
+                "<objectSet><kind>enter</kind><obj type=\"VirtualMachine\">vm-1</obj><changeSet>\
+                 <name>config.extraConfig</name><op>assign</op><val>{}</val></changeSet></objectSet>",
+                options.concat()
+            ))
+            .unwrap()
+        };
+        let kept = |selection: &Selection| -> Vec<String> {
+            let mut change = read();
+            selection.trim(&mut change);
+            let Change::Enter(Object::Vm(vm)) = change else { return Vec::new() };
+            vm.extra_config.iter().flat_map(|all| all.iter()).map(|o| o.key.to_string()).collect()
+        };
+        assert_eq!(kept(&Selection::new()).len(), 3);
+        let metadata = Selection::new().keeping_options(&["guestinfo.metadata"]);
+        assert_eq!(kept(&metadata), ["GuestInfo.Metadata"]);
     }
 }
