@@ -16,10 +16,10 @@ use std::{
 
 use cloud_controller::nodes::{Kept, Nodes};
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Node as KubeNode;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node as KubeNode};
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use runtime::lease::Mandate;
 use serde_json::json;
@@ -103,14 +103,21 @@ impl Field {
         self.workdir.write("vsphere.conf", text).unwrap()
     }
 
-    fn ours(&self) -> Process {
+    async fn ours(&self) -> Process {
         let program = Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
-        let ours = CloudController::on(&self.configuration());
-        ours.run(program, "ours", &self.plane, &self.workdir).unwrap()
+        self.contender().await.run(program, "ours", &self.plane, &self.workdir).unwrap()
     }
 
-    fn go(&self, more: &[(&str, &str)]) -> Process {
-        let go = CloudController::on(&self.configuration());
+    /// As it runs in a cluster: it leads once it holds the lease, which whoever led before it, and was
+    /// killed, has left behind.
+    async fn contender(&self) -> CloudController {
+        let leases = Api::<Lease>::namespaced(self.plane.client(), "kube-system");
+        let _ = leases.delete("cloud-controller-manager", &DeleteParams::default()).await;
+        CloudController::on(&self.configuration()).set("leader-elect", "true")
+    }
+
+    async fn go(&self, more: &[(&str, &str)]) -> Process {
+        let go = self.contender().await;
         let go = more.iter().fold(go, |go, (flag, value)| go.set(flag, value));
         go.upstream("go", &self.plane, &self.workdir).unwrap()
     }
@@ -139,7 +146,7 @@ impl Field {
                     },
                 }))
                 .unwrap();
-                let _ = api.delete(&vm.name, &kube::api::DeleteParams::default()).await;
+                let _ = api.delete(&vm.name, &DeleteParams::default()).await;
                 api.create(&PostParams::default(), &node).await.unwrap();
             }
         });
@@ -213,6 +220,12 @@ impl Field {
     }
 }
 
+/// How many want to run on this machine, on average over the last 1, 5 and 15 minutes.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').take(3).collect::<Vec<_>>().join(", ")
+}
+
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1024.0 * 1024.0)
 }
@@ -229,19 +242,22 @@ struct Measured {
     seconds: f64,
     calls: f64,
     exact: bool,
+    /// At its end, and at its highest.
     rss: f64,
+    peak: f64,
 }
 
 impl Measured {
     fn of(done: (usize, Duration), size: usize, calls: u64, process: &Process) -> Self {
         let (count, time) = done;
         let share = size as f64 / count.max(1) as f64;
-        let (_, peak) = process.memory();
+        let (now, peak) = process.memory();
         Self {
             seconds: time.as_secs_f64() * share,
             calls: calls as f64 * share,
             exact: count == size,
-            rss: mib(peak),
+            rss: mib(now),
+            peak: mib(peak),
         }
     }
 
@@ -253,8 +269,8 @@ impl Measured {
 #[tokio::main]
 async fn main() {
     let options = options();
-    println!("| nodes | | until all are initialised | vCenter calls | peak RSS |");
-    println!("|---|---|---|---|---|");
+    println!("| nodes | | until all are initialised | vCenter calls | RSS then | at its peak |");
+    println!("|---|---|---|---|---|---|");
     let (mut last, mut calls_per_node) = (None, None);
     for size in &options.sizes {
         drop(last.take());
@@ -270,27 +286,29 @@ async fn main() {
         }
         field.fresh_nodes().await;
         field.vcenter.forget_calls().await;
-        let process = field.ours();
+        let process = field.ours().await;
         let done = field.initialised(Duration::from_mins(10)).await;
         let calls = field.vcenter.calls().await;
         let ours = Measured::of(done, *size, calls.sum(), &process);
         for (name, m) in [("Go", &go), ("ours", &ours)] {
             println!(
-                "| {size} | {name} | {}{} | {}{:.0} | {:.0} MiB |",
+                "| {size} | {name} | {}{} | {}{:.0} | {:.0} MiB | {:.0} MiB |",
                 m.mark(),
                 seconds(m.seconds),
                 m.mark(),
                 m.calls,
-                m.rss
+                m.rss,
+                m.peak
             );
         }
         println!(
-            "| {size} | | {:.0}× faster | {:.0}× fewer | 1/{:.1} |",
+            "| {size} | | {:.0}× faster | {:.0}× fewer | 1/{:.1} | 1/{:.1} |",
             go.seconds / ours.seconds,
             go.calls / ours.calls,
-            go.rss / ours.rss
+            go.rss / ours.rss,
+            go.peak / ours.peak
         );
-        println!("{:?}", calls.total);
+        println!("{:?}; load of the machine {}", calls.total, load());
         last = Some((field, process));
     }
     let Some((field, process)) = last else { return };
@@ -305,7 +323,7 @@ async fn main() {
 
 async fn measure_go(field: &Field, size: usize, within: Duration) -> Measured {
     field.vcenter.forget_calls().await;
-    let process = field.go(&[]);
+    let process = field.go(&[]).await;
     let done = field.initialised(within).await;
     let calls = field.vcenter.calls().await.sum();
     Measured::of(done, size, calls, &process)
@@ -337,7 +355,7 @@ async fn restart(field: &Field) {
     };
     let before = versions(field);
     field.vcenter.forget_calls().await;
-    let process = field.ours();
+    let process = field.ours().await;
     field.until_quiet(Duration::from_secs(30)).await;
     let after = versions(field);
     let written = after.iter().filter(|(name, version)| before.get(*name) != Some(version)).count();
@@ -353,7 +371,7 @@ async fn restart(field: &Field) {
 /// only make it take longer to know them.
 async fn go_memory(field: &Field) {
     field.proxy.heal();
-    let process = field.go(&[]);
+    let process = field.go(&[]).await;
     field.until_quiet(Duration::from_mins(1)).await;
     let (now, peak) = process.memory();
     println!(
@@ -370,10 +388,10 @@ async fn go_memory(field: &Field) {
 async fn go_rounds() {
     let field = Field::of(50).await;
     field.fresh_nodes().await;
-    let ours = field.ours();
+    let ours = field.ours().await;
     field.initialised(Duration::from_mins(1)).await;
     drop(ours);
-    let process = field.go(&[("node-status-update-frequency", "1s")]);
+    let process = field.go(&[("node-status-update-frequency", "1s")]).await;
     field.until_quiet(Duration::from_secs(10)).await;
     field.vcenter.forget_calls().await;
     tokio::time::sleep(Duration::from_secs(45)).await;
@@ -396,13 +414,13 @@ async fn power_off() {
     let field = Field::of(STOPPED).await;
     field.fresh_nodes().await;
     let names: Vec<String> = field.machines.iter().map(|vm| vm.name.clone()).collect();
-    let ours = field.ours();
+    let ours = field.ours().await;
     field.initialised(Duration::from_mins(1)).await;
     for reported in [false, true] {
         stop_all(&field, &names, reported, "ours").await;
     }
     drop(ours);
-    let _go = field.go(&[]);
+    let _go = field.go(&[]).await;
     field.until_quiet(Duration::from_mins(1)).await;
     for reported in [false, true] {
         stop_all(&field, &names, reported, "Go").await;

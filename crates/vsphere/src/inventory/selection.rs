@@ -155,6 +155,7 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::ExtraConfig;
     use crate::soap::codec::from_xml;
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
             let mut change = read();
             selection.trim(&mut change);
             let Change::Enter(Object::Vm(vm)) = change else { return Vec::new() };
-            vm.extra_config.iter().flat_map(|all| all.iter()).map(|o| o.key.to_string()).collect()
+            vm.extra_config.iter().flat_map(ExtraConfig::iter).map(|o| o.key.to_string()).collect()
         };
         assert_eq!(kept(&Selection::new()).len(), 3);
         let metadata = Selection::new().keeping_options(&["guestinfo.metadata"]);
