@@ -100,7 +100,8 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         needs: Needs::DiskUuidRepair,
         on: EntityKind::Vm,
-        privileges: &["VirtualMachine.Config.AdvancedConfig"],
+        // The setting stands in two places, and each has a privilege of its own.
+        privileges: &["VirtualMachine.Config.AdvancedConfig", "VirtualMachine.Config.Settings"],
         role: "CNS-VM",
         purpose: "turning disk.EnableUUID on",
         finding: codes::PRIVILEGE_VM,

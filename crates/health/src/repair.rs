@@ -15,6 +15,7 @@ use crate::{
     check::{Anchor, Hit},
     checks::successor_image,
     examination::Examination,
+    facts::{Known, Platform},
     privileges,
     report::acknowledgement,
     view::View,
@@ -166,10 +167,15 @@ pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> 
     proposals.dedup_by(|later, first| {
         later.repair == first.repair || is_joined(&mut first.repair, &later.repair)
     });
-    let platform = view.facts.cluster.openshift.as_ref();
+    let platform = &view.facts.cluster.openshift;
     for proposal in &mut proposals {
         let (repair, fix) = (proposal.repair.clone(), proposal.automatic);
-        let owned = platform.is_some_and(|p| p.runs_storage || p.runs_cloud);
+        let owned = match platform {
+            Known::Known(Some(platform)) => platform.runs_storage || platform.runs_cloud,
+            Known::Known(None) => false,
+            // Whose the drivers are is not known, so they are not touched.
+            Known::Unknown { .. } => view.facts.cluster.platform == Platform::OpenShift,
+        };
         *proposal = words::describe(&proposal.code, repair, owned);
         proposal.automatic = fix && proposal.refused.is_none();
     }
@@ -406,12 +412,12 @@ mod tests {
         let mut facts = without_disk_uuid();
         facts.storage_driver().features.get_mut().unwrap().clear();
         facts.cluster.openshift =
-            Some(crate::facts::OpenShift { runs_storage: true, ..Default::default() });
+            Some(crate::facts::OpenShift { runs_storage: true, ..Default::default() }).into();
         let rules = Remediation { default: Some(Remedy::Fix), ..Remediation::default() };
         let made: BTreeMap<String, bool> =
             proposals(facts, &rules).into_iter().map(|p| (p.code, p.automatic)).collect();
-        assert_eq!(made["VDO-1609"], false, "its ConfigMap is the platform's");
-        assert_eq!(made["VDO-1203"], true, "the machine is not");
+        assert!(!made["VDO-1609"], "its ConfigMap is the platform's");
+        assert!(made["VDO-1203"], "the machine is not");
     }
 
     #[test]

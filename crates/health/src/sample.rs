@@ -39,7 +39,7 @@ pub fn sized(platform: Platform, control_plane: u32, workers: u32, volumes: u32)
     Facts {
         now,
         cluster: kubernetes(platform, &names, now),
-        storage: storage(&names, volumes),
+        storage: storage(&names, volumes, now),
         vcenters: BTreeMap::from([("vcenter-a".to_owned(), vcenter)]),
         operator: Operator::default(),
         wanted,
@@ -139,7 +139,7 @@ fn inventory(names: &[String], volumes: u32) -> Inventory {
         vms,
         tags: tags.into(),
         policies: vec![Policy { name: "Gold".into(), datastores: Known::Known(all.into()) }].into(),
-        host_groups: Vec::new(),
+        host_groups: Vec::new().into(),
         file_service: BTreeSet::new().into(),
     }
 }
@@ -272,7 +272,7 @@ fn kubernetes(platform: Platform, names: &[String], now: Timestamp) -> Cluster {
         webhooks: vec![webhook].into(),
         access: Vec::new().into(),
         network: Network { plugin: "Antrea".into(), missing_on: Vec::new() }.into(),
-        openshift: (platform == Platform::OpenShift).then_some(openshift),
+        openshift: (platform == Platform::OpenShift).then_some(openshift).into(),
     }
 }
 
@@ -298,7 +298,8 @@ fn node(n: usize, name: &str, now: Timestamp) -> Node {
             limit: Some(59),
             topology_keys: vec!["topology.csi.vmware.com/k8s-zone".into()],
         })),
-        multipath: Some(false),
+        topology_error: Known::Known(None),
+        mount_failures: Vec::new().into(),
         ..Node::default()
     }
 }
@@ -335,8 +336,11 @@ fn cloud_driver() -> Driver {
         version: Some(Version::new(1, 35, 1)),
         upstream: true,
         workloads: vec![workload("DaemonSet", name, 3, &[(name, image)])],
+        config_secret: Some(("cpi-global-secret".into(), true)).into(),
+        crds: BTreeMap::new().into(),
         features: BTreeMap::new().into(),
-        registered: true,
+        pod_security: Known::Known(None),
+        registered: true.into(),
         ..Driver::default()
     }
 }
@@ -364,14 +368,14 @@ fn storage_driver(nodes: u32) -> Driver {
             workload("Deployment", "vsphere-csi-controller", 3, &controller),
             workload("DaemonSet", "vsphere-csi-node", nodes, &[("vsphere-csi-node", driver)]),
         ],
-        config_secret: Some(("vsphere-config-secret".into(), true)),
-        crds: BTreeMap::from([("csinodetopologies.cns.vmware.com".into(), true)]),
+        config_secret: Some(("vsphere-config-secret".into(), true)).into(),
+        crds: BTreeMap::from([("csinodetopologies.cns.vmware.com".into(), true)]).into(),
         features: features.clone().into(),
         release_features: features,
         provisioner_topology: Some(true),
         provisioner: Some(Version::new(4, 0, 1)),
-        pod_security: Some("privileged".into()),
-        registered: true,
+        pod_security: Some("privileged".into()).into(),
+        registered: true.into(),
     }
 }
 
@@ -380,13 +384,13 @@ pub fn handle(n: u32) -> String {
     format!("volume-{n:05}")
 }
 
-fn storage(names: &[String], volumes: u32) -> Storage {
+fn storage(names: &[String], volumes: u32, now: Timestamp) -> Storage {
     let volume = |n: u32| Volume {
         handle: handle(n),
         name: format!("pvc-{n:05}"),
         claim: Some(format!("shop/data-{n}")),
         node: Some(names[n as usize % names.len()].clone()),
-        ..Volume::default()
+        created: days(now, -20),
     };
     let cns = CnsVolume { vcenter: "vcenter-a".into(), backed: true, ..CnsVolume::default() };
     let classes = [
@@ -401,9 +405,13 @@ fn storage(names: &[String], volumes: u32) -> Storage {
     Storage {
         classes: classes.into_iter().map(class).collect::<Vec<_>>().into(),
         volumes: (0..volumes).map(|n| (handle(n), volume(n))).collect::<BTreeMap<_, _>>().into(),
-        pending: Vec::new(),
+        pending: Vec::new().into(),
+        growing: BTreeSet::new().into(),
+        snapshots: BTreeMap::new().into(),
+        only_in_cns: BTreeMap::new().into(),
         attachments: Vec::new().into(),
         cns: (0..volumes).map(|n| (handle(n), cns.clone())).collect::<BTreeMap<_, _>>().into(),
+        cns_asked: now,
         cluster_id: ClusterId {
             configured: Some("prod-1".into()),
             generated: None,
@@ -411,7 +419,7 @@ fn storage(names: &[String], volumes: u32) -> Storage {
             also_used_by: Vec::new().into(),
         },
         orphans: Orphans::default().into(),
-        cns_total: BTreeMap::from([("vcenter-a".into(), volumes)]),
+        cns_total: BTreeMap::from([("vcenter-a".into(), volumes)]).into(),
         list_threshold: 50,
     }
 }

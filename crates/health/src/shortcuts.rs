@@ -13,6 +13,8 @@ pub(crate) trait Shortcuts {
     fn node(&mut self, name: &str) -> &mut Node;
     /// The storage driver.
     fn storage_driver(&mut self) -> &mut Driver;
+    /// Takes away the definitions the storage driver needs.
+    fn no_crds(&mut self);
     /// The cloud provider.
     fn cloud_driver(&mut self) -> &mut Driver;
 }
@@ -36,6 +38,13 @@ impl Shortcuts for Facts {
 
     fn storage_driver(&mut self) -> &mut Driver {
         self.cluster.drivers.storage.get_mut().unwrap().as_mut().unwrap()
+    }
+
+    fn no_crds(&mut self) {
+        let crds = self.storage_driver().crds.get_mut().unwrap();
+        for exists in crds.values_mut() {
+            *exists = false;
+        }
     }
 
     fn cloud_driver(&mut self) -> &mut Driver {

@@ -85,7 +85,7 @@ async fn large(size: usize) {
         eventually("all nodes are seen", 300, async || {
             let status = stage.config().await.status.unwrap_or_default();
             let nodes = status.cpi.and_then(|cpi| cpi.nodes_ready);
-            let missing = status.findings.iter().any(|finding| finding.code == "VDO-1903");
+            let missing = status.findings.iter().any(|finding| finding.code == "VDO-1201");
             let verified = api::condition::is_true(&status.conditions, "VcenterReady");
             if nodes == i32::try_from(count).ok() && verified && !missing {
                 Ok(())

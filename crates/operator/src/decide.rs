@@ -37,6 +37,8 @@ mod steps;
 mod tests;
 mod window;
 
+use std::collections::BTreeSet;
+
 use api::{
     finding::{Finding, Severity, Subject, codes},
     vdo_config::Mode,
@@ -84,7 +86,14 @@ pub fn decide(facts: &Facts) -> Plan {
         finalizer = crate::plan::Finalizer::Stay;
         notes.findings.push(codes::PAUSED.found().about(myself(facts)).build());
     }
-    notes.findings.extend(facts.health.findings.iter().cloned());
+    // What is decided here is said here, with the step it stops; the checks may see the same.
+    // Of machines that are not found the checks know more.
+    let known = facts.health.findings.iter().any(|f| f.code == codes::VM_NOT_FOUND.code);
+    notes.findings.retain(|finding| !known || finding.code != codes::VM_NOT_FOUND.code);
+    let said: BTreeSet<String> =
+        notes.findings.iter().map(|finding| finding.code.clone()).collect();
+    let news = facts.health.findings.iter().filter(|finding| !said.contains(&finding.code));
+    notes.findings.extend(news.cloned());
     gate::tie(&mut notes.findings);
     let order = |f: &Finding| (f.consequence_of.is_some(), std::cmp::Reverse(f.severity));
     notes.findings.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.code.cmp(&b.code)));

@@ -176,9 +176,10 @@ pub struct Cluster {
 }
 
 /// A kind of cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
     /// kubeadm and the like.
+    #[default]
     Vanilla,
     /// OpenShift.
     OpenShift {

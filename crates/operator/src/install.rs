@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use catalog::manifest::{self, Object, Profile, profile};
 use serde_json::{Value, json};
 
-use crate::names;
+use crate::{names, survey};
 
 const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;
@@ -66,6 +66,10 @@ fn named(groups: &[&str], resources: &[&str], verbs: &[&str], names: &BTreeSet<S
     json!({"apiGroups": groups, "resources": resources, "verbs": verbs, "resourceNames": names})
 }
 
+fn own(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 const READ: [&str; 3] = ["get", "list", "watch"];
 const KEEP: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
@@ -112,10 +116,16 @@ fn cluster_role() -> [Value; 2] {
         rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),
         // An entry that names a machine which is gone, where remediation.csiNodes is Fix.
         rule(&["storage.k8s.io"], &["csinodes"], &["patch"]),
-        rule(&["config.openshift.io"], &["infrastructures"], &["get", "list"]),
         rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
         // What the checks look at.
         rule(&[""], &["events", "persistentvolumes", "persistentvolumeclaims"], &READ),
+        rule(&["discovery.k8s.io"], &["endpointslices"], &READ),
+        rule(&["cns.vmware.com"], &["csinodetopologies"], &READ),
+        rule(&["snapshot.storage.k8s.io"], &["volumesnapshotcontents"], &READ),
+        rule(&["config.openshift.io"], &["infrastructures"], &READ),
+        named(&[""], &["configmaps"], &READ, &own(&survey::site::CONFIG_MAPS)),
+        // Who leads.
+        named(&["coordination.k8s.io"], &["leases"], &READ, &own(&survey::cluster::lease_names())),
         rule(&[""], &["namespaces"], &READ),
         named(&[""], &["namespaces"], &["create", "patch"], &names_of("Namespace")),
         rule(&["storage.k8s.io"], &["csidrivers", "storageclasses"], &READ),
@@ -187,8 +197,6 @@ fn home_rules() -> Vec<Value> {
         rule(&["policy"], &["poddisruptionbudgets"], &KEEP),
         // A driver's pod that has to register anew, where remediation.csiNodes is Fix.
         rule(&[""], &["pods/eviction"], &["create"]),
-        // Who leads.
-        rule(&["coordination.k8s.io"], &["leases"], &READ),
         rule(rbac, &["roles", "rolebindings"], &KEEP),
         named(rbac, &["roles"], &["escalate", "bind"], &roles),
     ]

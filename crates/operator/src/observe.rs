@@ -23,9 +23,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource, ResourceExt};
 
 pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
-pub(crate) use self::identity::usual as cluster_id;
+pub(crate) use self::identity::usual as cluster_ids;
 pub use self::stores::Stores;
 pub(crate) use self::strangers::Asked;
+pub(crate) use self::{make::of as make, stores::slim_pod};
 use crate::{
     act::Applied,
     catalogs::{self, Catalogs},

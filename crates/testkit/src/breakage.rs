@@ -267,7 +267,8 @@ const ALL: &[Breakage] = &[
         "volume unknown to vcenter",
         "a PersistentVolume stands for a disk vCenter does not know",
         Kind::LostVolume,
-    ),
+    )
+    .asking(),
     of(
         "image-pull",
         "VDO-1603",

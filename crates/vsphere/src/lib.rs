@@ -66,6 +66,7 @@ mod client;
 pub mod cns;
 mod collector;
 mod error;
+pub mod groups;
 mod ids;
 pub mod inventory;
 mod moref;

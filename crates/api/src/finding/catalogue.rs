@@ -287,13 +287,6 @@ catalogue! {
         why: "Two drivers for one cluster would work against each other, and a driver whose settings VDO does not know must not be overwritten. It is left as it is.",
         remedy: ["Keep it and let VDO watch it: set mode: Observe for this driver", "Or remove {name} from namespace {namespace} the way it was installed; VDO then installs its own"],
     }
-    MACHINE_MISSING = "VDO-1903" {
-        title: "A node has no virtual machine in the configured vCenters",
-        severity: Error,
-        seen: "{count} nodes have none, {first} among them",
-        why: "The cloud controller cannot initialise such a node, and a configuration that hides the machines of running nodes would be rolled out to all of them. VDO does not change the cloud controller while this is so.",
-        remedy: ["kubectl describe node {first}   shows its System UUID: is there a virtual machine with this uuid?", "Check that the vCenter user may see the virtual machine, and that its datacenter is listed in the VsphereCloudConfig"],
-    }
     VOLUMES_ATTACHED = "VDO-1904" {
         title: "The storage driver cannot be removed while volumes are attached",
         severity: Blocker,

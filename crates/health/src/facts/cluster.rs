@@ -28,7 +28,7 @@ pub struct Cluster {
     /// The network plugin.
     pub network: Known<Network>,
     /// What OpenShift itself knows of vSphere; absent elsewhere.
-    pub openshift: Option<OpenShift>,
+    pub openshift: Known<Option<OpenShift>>,
 }
 
 /// Who made the cluster.

@@ -32,10 +32,10 @@ pub struct Driver {
     pub unsuitable: Option<String>,
     /// Its Deployments and DaemonSets.
     pub workloads: Vec<Workload>,
-    /// Name of the Secret with its configuration, and whether it exists.
-    pub config_secret: Option<(String, bool)>,
+    /// Name of the Secret with its configuration, and whether it exists; none if it has no such Secret.
+    pub config_secret: Known<Option<(String, bool)>>,
     /// Storage: the custom resource definitions it needs, and whether they exist.
-    pub crds: BTreeMap<String, bool>,
+    pub crds: Known<BTreeMap<String, bool>>,
     /// Storage: the feature switches in its ConfigMap.
     pub features: Known<BTreeMap<String, String>>,
     /// Storage: the feature switches its release ships with.
@@ -45,9 +45,9 @@ pub struct Driver {
     /// Storage: the provisioner's release.
     pub provisioner: Option<Version>,
     /// Level of pod security its namespace enforces, if any.
-    pub pod_security: Option<String>,
+    pub pod_security: Known<Option<String>>,
     /// Storage: whether the CSIDriver object exists.
-    pub registered: bool,
+    pub registered: Known<bool>,
 }
 
 impl Driver {

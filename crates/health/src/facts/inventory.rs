@@ -21,7 +21,7 @@ pub struct Inventory {
     /// Storage policies.
     pub policies: Known<Vec<Policy>>,
     /// Groups of hosts that stand for zones.
-    pub host_groups: Vec<HostGroup>,
+    pub host_groups: Known<Vec<HostGroup>>,
     /// Clusters with vSAN file service, by name.
     pub file_service: Known<BTreeSet<String>>,
 }

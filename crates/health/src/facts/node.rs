@@ -37,12 +37,10 @@ pub struct Node {
     pub kubelet: Version,
     /// Its CSINode's entry for the vSphere driver; inner absence: it has none.
     pub csi: Known<Option<CsiEntry>>,
-    /// `status.errorMessage` of its CSINodeTopology.
-    pub topology_error: Option<String>,
-    /// Whether multipathd claims VMware disks there, where somebody looked.
-    pub multipath: Option<bool>,
-    /// Warnings kubelet or a controller wrote about it, newest first.
-    pub events: Vec<super::Event>,
+    /// `status.errorMessage` of its CSINodeTopology, if there is one.
+    pub topology_error: Known<Option<String>>,
+    /// Warnings its kubelet wrote about disks it could not mount.
+    pub mount_failures: Known<Vec<super::Event>>,
 }
 
 impl Node {

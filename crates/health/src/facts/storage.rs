@@ -14,17 +14,25 @@ pub struct Storage {
     /// PersistentVolumes of the vSphere driver, by volume handle.
     pub volumes: Known<BTreeMap<String, Volume>>,
     /// Claims that wait for a volume.
-    pub pending: Vec<Claim>,
+    pub pending: Known<Vec<Claim>>,
+    /// Handles of volumes for which a larger size is asked than they have.
+    pub growing: Known<BTreeSet<String>>,
+    /// Snapshots Kubernetes knows, by handle of the volume; volumes without any are left out.
+    pub snapshots: Known<BTreeMap<String, Snapshots>>,
+    /// How many snapshots only CNS knew when it was asked, by volume id.
+    pub only_in_cns: Known<BTreeMap<String, u32>>,
     /// VolumeAttachments of the vSphere driver that are not finished.
     pub attachments: Known<Vec<Attachment>>,
     /// What CNS has under this cluster's id, by volume id.
     pub cns: Known<BTreeMap<String, CnsVolume>>,
+    /// When CNS was asked for that. Of a volume that is younger it says nothing.
+    pub cns_asked: Timestamp,
     /// The cluster's id.
     pub cluster_id: ClusterId,
     /// First-class disks nobody refers to.
     pub orphans: Known<Orphans>,
     /// How many volumes CNS holds in all, by vCenter.
-    pub cns_total: BTreeMap<String, u32>,
+    pub cns_total: Known<BTreeMap<String, u32>>,
     /// How many missing volumes the driver tolerates when it lists them.
     pub list_threshold: u32,
 }
@@ -61,20 +69,16 @@ pub struct Volume {
     pub claim: Option<String>,
     /// Node it is attached to.
     pub node: Option<String>,
-    /// Whether a larger size is asked for than it has.
-    pub expanding: bool,
-    /// Its snapshots.
-    pub snapshots: Snapshots,
+    /// When it came into being in Kubernetes.
+    pub created: Timestamp,
 }
 
-/// Snapshots of a volume.
+/// Snapshots of a volume in Kubernetes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Snapshots {
-    /// Those Kubernetes knows.
-    pub kubernetes: u32,
-    /// Those CNS knows.
-    pub cns: u32,
+    /// Those that were made.
+    pub made: u32,
     /// Whether another one is asked for.
     pub another_asked: bool,
 }
@@ -121,8 +125,6 @@ pub struct CnsVolume {
     pub vcenter: String,
     /// Whether its disk is there.
     pub backed: bool,
-    /// Metadata of other clusters on it, by their id.
-    pub other_clusters: BTreeSet<String>,
     /// Whether its metadata names one object twice.
     pub duplicate_metadata: bool,
 }

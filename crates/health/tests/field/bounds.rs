@@ -17,7 +17,7 @@ fn wreck() -> Facts {
     let mut facts = health::sample::sized(Platform::Kubernetes, 3, 4997, 5000);
     for (n, node) in facts.cluster.nodes.get_mut().unwrap().values_mut().enumerate() {
         node.provider_id = if n % 2 == 0 { None } else { Some(format!("k3s://{}", node.name)) };
-        node.topology_error = Some(format!("the syncer met {}", "trouble ".repeat(200)));
+        node.topology_error = Some(format!("the syncer met {}", "trouble ".repeat(200))).into();
         node.csi = Known::Known(None);
     }
     for (n, vm) in facts.inventory().vms.values_mut().enumerate() {

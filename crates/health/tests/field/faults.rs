@@ -197,7 +197,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     ("VDO-1520", || with(|f| attach(f, false, "rpc error: code = DeadlineExceeded"))),
     ("VDO-1525", || {
         with(|f| {
-            f.storage.cns_total.insert("vcenter-a".into(), 9_500);
+            f.storage.cns_total.get_mut().unwrap().insert("vcenter-a".into(), 9_500);
         })
     }),
     ("VDO-1527", || {
@@ -208,7 +208,8 @@ pub(crate) const FAULTS: &[Fault] = &[
                 many_writers: false,
                 message: "rpc error: code = DeadlineExceeded".into(),
                 since: long_ago(),
-            }];
+            }]
+            .into();
         })
     }),
     ("VDO-1603", || {
@@ -227,9 +228,7 @@ pub(crate) const FAULTS: &[Fault] = &[
             container.last_lines = vec!["panic: runtime error".into()];
         })
     }),
-    ("VDO-1605", || {
-        with(|f| f.storage_driver().crds.values_mut().for_each(|there| *there = false))
-    }),
+    ("VDO-1605", || with(|f| f.no_crds())),
     ("VDO-1611", || with(|f| f.cluster.webhooks.get_mut().unwrap()[0].endpoints = 0.into())),
     ("VDO-1616", || with(|f| f.cluster.leases.get_mut().unwrap()[1].renewed = long_ago())),
     ("VDO-1617", || {
@@ -239,7 +238,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     }),
     ("VDO-1619", || {
         with(|f| {
-            f.storage_driver().config_secret = Some(("vsphere-config-secret".into(), false));
+            f.storage_driver().config_secret = Some(("vsphere-config-secret".into(), false)).into();
         })
     }),
     ("VDO-1620", || {
@@ -249,7 +248,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         })
     }),
     ("VDO-1621", || with(|f| f.storage_driver().workloads[1].ready -= 2)),
-    ("VDO-1622", || with(|f| f.storage_driver().registered = false)),
+    ("VDO-1622", || with(|f| f.storage_driver().registered = false.into())),
     ("VDO-1701", || {
         with(|f| {
             f.inventory().tags.get_mut().unwrap().categories.remove("k8s-zone");
@@ -265,7 +264,8 @@ pub(crate) const FAULTS: &[Fault] = &[
                 failure_domain: "east-1".into(),
                 name: "rack-1".into(),
                 problem: Some("it has no hosts".into()),
-            }];
+            }]
+            .into();
         })
     }),
     ("VDO-1801", || {
@@ -304,7 +304,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     }),
     ("VDO-1807", || {
         let mut facts = health::sample::cluster(Platform::OpenShift);
-        let openshift = facts.cluster.openshift.as_mut().unwrap();
+        let openshift = facts.cluster.openshift.get_mut().unwrap().as_mut().unwrap();
         openshift.failure_domain_datacenters.push("vc-a.example.com/DC1".into());
         facts.operator.acknowledged = Vec::<Acknowledged>::new();
         facts

@@ -60,7 +60,7 @@ fn apply(examination: &mut Examination, step: &Step) {
                 let volumes = facts.storage.volumes.get_mut().unwrap();
                 match (what, volumes.get_mut(&handle)) {
                     (0, Some(volume)) => volume.node = Some("worker-1".into()),
-                    (1, Some(volume)) => volume.expanding = !volume.expanding,
+                    (1, Some(volume)) => volume.created = facts.now,
                     _ => {
                         facts.storage.cns.get_mut().unwrap().remove(&handle);
                     }
@@ -73,7 +73,7 @@ fn apply(examination: &mut Examination, step: &Step) {
                 let pod = &mut facts.storage_driver().workloads[0].pods[0];
                 pod.unschedulable = Some("didn't match pod anti-affinity rules".into());
             }
-            _ => facts.storage_driver().crds.values_mut().for_each(|there| *there = false),
+            _ => facts.no_crds(),
         }),
         Step::Waiting(n) => examination.change(&Touched::Waiting, |facts| {
             facts.storage.attachments.get_mut().unwrap().push(Attachment {

@@ -14,6 +14,7 @@ mod rows;
 #[path = "../../src/shortcuts.rs"]
 mod shortcuts;
 mod texts;
+mod unknown;
 
 use std::collections::BTreeMap;
 

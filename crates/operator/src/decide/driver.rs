@@ -365,7 +365,7 @@ fn machines_are_found(
     notes: &mut Notes,
 ) -> bool {
     let doubts = Doubts::of(facts, wish);
-    notes.findings.extend(doubts.finding());
+    notes.findings.extend(doubts.finding(facts));
     let first = record.version.is_none();
     let same = record.configuration.as_deref() == Some(configuration.digest.as_str());
     let goes_back = record.before().as_ref() == Some(target);
@@ -393,8 +393,8 @@ fn machines_are_seen(
     if record.version.is_none() || doubts.is_empty() || !configuration.changes_settings(facts) {
         return true;
     }
-    notes.findings.retain(|finding| finding.code != codes::MACHINE_MISSING.code);
-    notes.findings.extend(doubts.finding());
+    notes.findings.retain(|finding| finding.code != codes::VM_NOT_FOUND.code);
+    notes.findings.extend(doubts.finding(facts));
     let title = "Find the virtual machine of every node with the new settings";
     plan.steps.push(waiting(title, Some(doubts.message())));
     plan.next = Next::Blocked;

@@ -74,13 +74,15 @@ impl Doubts {
     }
 
     /// Nodes that certainly have no machine there.
-    pub(super) fn finding(&self) -> Option<Finding> {
+    pub(super) fn finding(&self, facts: &Facts) -> Option<Finding> {
         let first = self.missing.first()?;
         let nodes = self.missing.iter().map(|name| Subject::kubernetes("Node", None, name));
-        let finding = codes::MACHINE_MISSING
+        let node = facts.cluster.nodes.iter().find(|node| node.name == *first);
+        let uuid = node.and_then(|node| node.provider_id.strip_prefix("vsphere://"));
+        let finding = codes::VM_NOT_FOUND
             .found()
-            .with("count", self.missing.len().to_string())
-            .with("first", first)
+            .with("node", first)
+            .with("uuid", uuid.unwrap_or("SYSTEM_UUID"))
             .about_all(nodes);
         Some(finding.build())
     }

@@ -125,22 +125,28 @@ pub(super) async fn cluster_id(
         }
         _ => {}
     }
+    let made = made_by_driver(client).await?;
+    Ok(Ok(made.map(|id| ClusterId { id, kept_by_driver: true })))
+}
+
+/// The identity the driver made itself.
+async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> {
     for home in [names::CSI_NAMESPACE, names::KUBE_SYSTEM] {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
         let map = maps.get_opt(names::CSI_CLUSTER_ID).await?;
         let id = map.and_then(|map| map.data?.remove("clusterID")).filter(|id| !id.is_empty());
-        if let Some(id) = id {
-            return Ok(Ok(Some(ClusterId { id, kept_by_driver: true })));
+        if id.is_some() {
+            return Ok(id);
         }
     }
-    Ok(Ok(None))
+    Ok(None)
 }
 
-/// The identity in use, by what stands in the usual places alone.
-pub(crate) async fn usual(
-    client: &Client,
-) -> Result<Result<Option<ClusterId>, String>, kube::Error> {
+/// The identities in the usual places: the one the driver is told, and the one it made itself. Where
+/// nothing can be read there is none.
+pub(crate) async fn usual(client: &Client) -> (Option<String>, Option<String>) {
     let places = places(&BTreeMap::new(), Driver::Csi);
-    let in_use = InUse { csi: csi(client, &places).await?, ..InUse::default() };
-    cluster_id(client, &in_use).await
+    let told = csi(client, &places).await.ok().flatten().and_then(Result::ok);
+    let told = told.map(|config| config.config.global.cluster_id).filter(|id| !id.is_empty());
+    (told, made_by_driver(client).await.ok().flatten())
 }

@@ -29,7 +29,7 @@ pub(super) fn authors(metadata: &ObjectMeta) -> Option<Vec<ManagedFieldsEntry>> 
 }
 
 /// How a workload was made.
-pub(super) fn of(metadata: &ObjectMeta, template: Option<&PodTemplateSpec>) -> Make {
+pub(crate) fn of(metadata: &ObjectMeta, template: Option<&PodTemplateSpec>) -> Make {
     let spec = template.and_then(|template| template.spec.as_ref());
     let containers = spec.into_iter().flat_map(|spec| &spec.containers).map(|container| {
         let image = container.image.clone().unwrap_or_default();

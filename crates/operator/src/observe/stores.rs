@@ -44,6 +44,7 @@ use crate::{
         cluster::{self, Warning},
         nodes,
         shelf::Shelf,
+        site::{Watched, is_plugin},
         volumes,
     },
 };
@@ -64,13 +65,12 @@ pub struct Stores {
     ours: Vec<(ApiResource, Store<DynamicObject>)>,
     pub(crate) csi_nodes: Shelf<health::facts::CsiEntry>,
     pub(crate) volumes: Shelf<health::facts::Volume>,
-    pub(crate) claims: Shelf<health::facts::Claim>,
+    pub(crate) claims: Shelf<volumes::Claimed>,
     pub(crate) classes: Shelf<health::facts::StorageClass>,
-    pub(crate) leases: Shelf<health::facts::Lease>,
-    /// Warnings about the drivers' pods and workloads.
-    pub(crate) warnings: Shelf<Warning>,
     /// Warnings about claims.
     pub(crate) claim_warnings: Shelf<Warning>,
+    /// What stands around the drivers.
+    pub(crate) site: Watched,
 }
 
 /// A watch that fills a cache, to be run as a task.
@@ -83,7 +83,7 @@ impl Stores {
         namespace: &str,
         changed: &Arc<watch::Sender<()>>,
     ) -> (Self, Vec<Filler>) {
-        let mut fillers = Vec::new();
+        let (site, mut fillers) = Watched::new(client, changed);
         let every = watcher::Config::default();
         let pods = every.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
         let managed =
@@ -108,27 +108,14 @@ impl Stores {
             ours.push((resource.clone(), store));
         }
         let mut watch = Watch { client, changed, fillers: &mut fillers };
-        let warnings = every.clone().fields("type=Warning");
         let about_claims =
             every.clone().fields("type=Warning,involvedObject.kind=PersistentVolumeClaim");
         let api = |client: &Client| client.clone();
         let stores = Self {
             csi_nodes: watch.shelf(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
             volumes: watch.shelf(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
-            claims: watch.shelf(Api::all(api(client)), &every, volumes::claim, PartialEq::ne),
+            claims: watch.shelf(Api::all(api(client)), &every, volumes::claimed, PartialEq::ne),
             classes: watch.shelf(Api::all(api(client)), &every, volumes::class, PartialEq::ne),
-            leases: watch.shelf(
-                Api::namespaced(api(client), names::KUBE_SYSTEM),
-                &every,
-                cluster::lease,
-                cluster::is_taken_up,
-            ),
-            warnings: watch.shelf(
-                Api::namespaced(api(client), names::CSI_NAMESPACE),
-                &warnings,
-                cluster::warning,
-                PartialEq::ne,
-            ),
             claim_warnings: watch.shelf(
                 Api::all(api(client)),
                 &about_claims,
@@ -146,6 +133,7 @@ impl Stores {
             secrets: watch.metadata(names::KUBE_SYSTEM, &every),
             maps: watch.metadata(namespace, &every),
             ours,
+            site,
         };
         (stores, fillers)
     }
@@ -241,7 +229,9 @@ impl Stores {
         review("", "persistentvolumeclaims", waiting, self.claims.read(|_| ()));
         let told = "telling why something does not work";
         review("", "events", told, self.claim_warnings.read(|_| ()));
-        review("coordination.k8s.io", "leases", "seeing who leads", self.leases.read(|_| ()));
+        let leases = crate::survey::site::map(&self.site.leases(), |_| ());
+        review("coordination.k8s.io", "leases", "seeing who leads", leases);
+        reviews.extend(self.site.rights());
         Known::Known(reviews)
     }
 
@@ -481,6 +471,7 @@ fn slim_node(node: &mut Node) {
             type_: condition.type_,
             status: condition.status,
             last_transition_time: condition.last_transition_time,
+            message: condition.message.filter(|text| nodes::tells_of_network(text)),
             ..NodeCondition::default()
         });
         *status =
@@ -489,7 +480,7 @@ fn slim_node(node: &mut Node) {
 }
 
 /// Of pods, what says whose they are and why they do not run.
-pub(super) fn slim_pod(pod: &mut Pod) {
+pub(crate) fn slim_pod(pod: &mut Pod) {
     plain(pod);
     pod.metadata.annotations = None;
     if let Some(labels) = &mut pod.metadata.labels {
@@ -518,7 +509,7 @@ fn slim_daemon_set(set: &mut DaemonSet) {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     if super::drivers::is_relevant("DaemonSet", set, template) {
         set.metadata.managed_fields = authors;
-    } else {
+    } else if !is_plugin(&set.name_any()) {
         (set.spec, set.status) = (None, None);
         set.metadata.annotations = None;
         set.metadata.generation = None;

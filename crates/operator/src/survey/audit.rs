@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use health::{
     facts::{
-        CnsVolume, Entity, EntityKind, Grants, Known, Orphans, Policy, Service, ServiceState,
+        CnsVolume, Entity, EntityKind, Grants, HostGroup, Known, Policy, Service, ServiceState,
         Sessions, Tag, Tags, Wanted,
     },
     privileges,
@@ -29,6 +29,8 @@ use super::{
 const AT_ONCE: usize = 500;
 /// Clusters whose file service is asked for at most.
 const MOST_CLUSTERS: usize = 32;
+/// How long vCenter may take to list snapshots.
+const WITHIN: std::time::Duration = std::time::Duration::from_mins(1);
 /// Volumes that are asked for their cluster id.
 const SAMPLE: usize = 20;
 
@@ -47,8 +49,23 @@ pub struct Question {
     pub volumes: Vec<String>,
     /// Policies that StorageClasses name.
     pub policies: BTreeSet<String>,
+    /// Failure domains that are groups of hosts, in whatever vCenter.
+    pub domains: Vec<Domain>,
     /// What somebody wrote into the annotation that asks for an audit.
     pub asked: String,
+}
+
+/// A failure domain that is a group of hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Domain {
+    /// Its name.
+    pub name: String,
+    /// Address of its vCenter.
+    pub server: String,
+    /// Path of its cluster.
+    pub cluster: String,
+    /// The group.
+    pub group: String,
 }
 
 impl Question {
@@ -59,6 +76,7 @@ impl Question {
             && self.hosts == other.hosts
             && self.cluster_id == other.cluster_id
             && self.policies == other.policies
+            && self.domains == other.domains
             && self.asked == other.asked
     }
 }
@@ -86,10 +104,16 @@ pub struct Audit {
     pub policies: Known<Vec<Policy>>,
     /// Clusters with file service.
     pub file_service: Known<BTreeSet<String>>,
+    /// Groups of hosts that stand for zones.
+    pub host_groups: Known<Vec<HostGroup>>,
     /// Volumes under this cluster's id, by volume id.
     pub cns: Known<BTreeMap<String, CnsVolume>>,
     /// Names and datastores of those volumes, to tell which nobody refers to.
-    pub disks: BTreeMap<String, (String, String)>,
+    pub disks: BTreeMap<String, Disk>,
+    /// How many volumes there are in all, whosever they are.
+    pub total: Known<u32>,
+    /// How many snapshots volumes have, by volume id; those without any are left out.
+    pub snapshots: Known<BTreeMap<String, u32>>,
     /// The id the volumes of Kubernetes were made under.
     pub made_under: Known<Option<String>>,
 }
@@ -108,26 +132,36 @@ impl Audit {
         }
         like_other == *other
     }
+}
 
-    /// Volumes of this cluster in CNS that `known` does not name.
-    pub(super) fn orphans(&self, known: impl Fn(&str) -> bool) -> Orphans {
-        let unknown = self.disks.iter().filter(|(volume, _)| !known(volume));
-        Orphans { disks: unknown.map(|(_, disk)| disk.clone()).collect() }
-    }
+/// A volume in CNS.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disk {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub datastore: String,
+    /// The claim it stands for, where a pod uses it.
+    pub used_by: Option<String>,
 }
 
 /// Asks everything.
 pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit {
     let wanted = &question.wanted;
-    let (doorstep, sessions, grants, tags, policies, file_service, volumes, made_under) = tokio::join!(
+    let (doorstep, sessions, grants, tags, policies, file_service) = tokio::join!(
         doorstep::look(client.address()),
         sessions(client),
         grants(client, tree, question),
         tags(client, tree, question),
         policies(client, tree, question),
         file_service(client, tree),
+    );
+    let (host_groups, volumes, made_under, total, snapshots) = tokio::join!(
+        host_groups(client, tree, question),
         volumes(client, question),
         made_under(client, question),
+        total(client, question),
+        snapshots(client, question),
     );
     let mut services = BTreeMap::new();
     if wanted.storage.is_some() {
@@ -138,7 +172,7 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
         services.insert(Service::Tags, state(tags.as_ref().err()));
     }
     let (cns, disks) = match volumes {
-        Ok(volumes) => known_volumes(volumes),
+        Ok(volumes) => known_volumes(volumes, question.cluster_id.as_deref()),
         Err(error) => (unknown(&error), BTreeMap::new()),
     };
     Audit {
@@ -152,9 +186,12 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
         tags: tags.map_or_else(|error| unknown(&error), Known::Known),
         policies: policies.map_or_else(|error| unknown(&error), Known::Known),
         file_service,
+        host_groups,
         cns,
         disks,
         made_under,
+        total,
+        snapshots,
     }
 }
 
@@ -413,6 +450,40 @@ async fn file_service(client: &Client, sights: &Sights) -> Known<BTreeSet<String
     with.into()
 }
 
+/// The groups of hosts that failure domains name, and what is wrong with them.
+async fn host_groups(
+    client: &Client,
+    sights: &Sights,
+    question: &Question,
+) -> Known<Vec<HostGroup>> {
+    let host = client.address().split(':').next().unwrap_or_default();
+    let own = question.domains.iter().filter(|domain| domain.server == host);
+    let mut found = Vec::new();
+    for domain in own {
+        let of_cluster = |sight: &&Sight| {
+            sight.kind == EntityKind::Cluster
+                && (sight.path == domain.cluster || sight.name == domain.cluster)
+        };
+        let problem = match sights.0.iter().find(of_cluster) {
+            None => Some(format!("its cluster {} is not to be seen", domain.cluster)),
+            Some(cluster) => match client.groups(&cluster.reference).await {
+                Err(error) => return unknown(&error),
+                Ok(groups) => match groups.iter().find(|group| group.name == domain.group) {
+                    None => Some(format!("the cluster {} has no such group", cluster.name)),
+                    Some(group) if group.hosts.is_empty() => Some("it has no hosts".to_owned()),
+                    Some(_) => None,
+                },
+            },
+        };
+        found.push(HostGroup {
+            failure_domain: domain.name.clone(),
+            name: domain.group.clone(),
+            problem,
+        });
+    }
+    found.into()
+}
+
 async fn volumes(client: &Client, question: &Question) -> Result<Vec<Volume>, Error> {
     if question.wanted.storage.is_none() {
         return Ok(Vec::new());
@@ -422,17 +493,76 @@ async fn volumes(client: &Client, question: &Question) -> Result<Vec<Volume>, Er
     client.query_volumes(&QueryFilter { clusters: vec![cluster], ..QueryFilter::default() }).await
 }
 
-type Disks = BTreeMap<String, (String, String)>;
+/// How many volumes there are in all: a vCenter has room for so many.
+async fn total(client: &Client, question: &Question) -> Known<u32> {
+    if question.wanted.storage.is_none() {
+        return 0.into();
+    }
+    let count = match client.volume_count().await {
+        Ok(Some(count)) => u32::try_from(count).ok(),
+        Ok(None) => match client.query_all_volumes(&QueryFilter::default(), &[]).await {
+            Ok(all) => u32::try_from(all.len()).ok(),
+            Err(error) => return unknown(&error),
+        },
+        Err(error) => return unknown(&error),
+    };
+    count.map_or_else(|| Known::unknown("vCenter says a number that is none"), Known::Known)
+}
 
-fn known_volumes(volumes: Vec<Volume>) -> (Known<BTreeMap<String, CnsVolume>>, Disks) {
+/// Snapshots of volumes, where snapshots are asked for.
+async fn snapshots(client: &Client, question: &Question) -> Known<BTreeMap<String, u32>> {
+    let storage = question.wanted.storage.as_ref();
+    if !storage.is_some_and(|storage| storage.snapshots) {
+        return BTreeMap::new().into();
+    }
+    match client.query_volume_snapshots(&[], WITHIN).await {
+        Err(error) => unknown(&error),
+        Ok(entries) => {
+            let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+            for snapshot in entries.into_iter().filter_map(|entry| entry.snapshot) {
+                *counts.entry(snapshot.volume.id).or_default() += 1;
+            }
+            counts.into()
+        }
+    }
+}
+
+type Disks = BTreeMap<String, Disk>;
+
+/// The claim a volume stands for under this id, where a pod uses it.
+fn used_by(volume: &Volume, cluster: Option<&str>) -> Option<String> {
+    let entities = volume.metadata.as_ref()?.entities.iter();
+    let own =
+        entities.filter(|entity| entity.cluster.as_deref().is_none_or(|id| Some(id) == cluster));
+    let of_kind = |kind: &str| own.clone().find(|entity| entity.kind.as_deref() == Some(kind));
+    of_kind("POD")?;
+    let claim = of_kind("PERSISTENT_VOLUME_CLAIM")?;
+    Some(format!("{}/{}", claim.namespace.as_deref().unwrap_or_default(), claim.name))
+}
+
+/// Whether the metadata of a volume names one object of one cluster twice.
+fn is_doubled(volume: &Volume) -> bool {
+    let entities = volume.metadata.iter().flat_map(|metadata| &metadata.entities);
+    let claims = entities.filter(|entity| entity.kind.as_deref() == Some("PERSISTENT_VOLUME"));
+    let mut seen = BTreeSet::new();
+    claims.into_iter().any(|entity| !seen.insert(entity.cluster.as_deref()))
+}
+
+fn known_volumes(
+    volumes: Vec<Volume>,
+    cluster: Option<&str>,
+) -> (Known<BTreeMap<String, CnsVolume>>, Disks) {
     let mut known = BTreeMap::new();
     let mut disks = Disks::new();
     for volume in volumes {
         let id = volume.id.id.clone();
         let url = volume.datastore_url.clone().unwrap_or_default();
-        disks.insert(id.clone(), (volume.name.clone().unwrap_or_else(|| id.clone()), url));
+        let name = volume.name.clone().unwrap_or_else(|| id.clone());
+        let used_by = used_by(&volume, cluster);
+        disks.insert(id.clone(), Disk { name, datastore: url, used_by });
         let backed = volume.accessibility.as_deref() != Some("notAccessible");
-        known.insert(id, CnsVolume { backed, ..CnsVolume::default() });
+        let duplicate_metadata = is_doubled(&volume);
+        known.insert(id, CnsVolume { vcenter: String::new(), backed, duplicate_metadata });
     }
     (known.into(), disks)
 }

@@ -1,6 +1,6 @@
 //! Events, leases and rights, as the checks see them.
 
-use health::facts::{AccessReview, Cluster, Event, Known, Lease, Network, Platform, Version};
+use health::facts::{AccessReview, Event, Known, Lease, Platform, Version, Wanted};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
@@ -12,12 +12,17 @@ use kube::{Api, Client, ResourceExt, api::PostParams};
 use crate::facts;
 
 /// The leases the drivers hold, and whose they are.
-const LEASES: [(&str, &str); 4] = [
+pub(super) const LEASES: [(&str, &str); 4] = [
     ("cloud-controller-manager", "CPI"),
     ("vsphere-syncer", "CSI"),
     ("csi-vsphere-vmware-com", "CSI"),
     ("external-attacher-leader-csi-vsphere-vmware-com", "CSI"),
 ];
+
+/// Their names.
+pub(crate) fn lease_names() -> [&'static str; 4] {
+    LEASES.map(|(name, _)| name)
+}
 
 /// A warning about an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +93,17 @@ pub(super) fn platform(platform: facts::Platform) -> Platform {
     }
 }
 
+/// Where kubelet keeps its files. Some platforms have their own place; elsewhere it is where the admin
+/// put it, and nobody but kubelet could say otherwise.
+pub(super) fn kubelet_path(platform: facts::Platform, wanted: &Wanted) -> String {
+    let usual = platform.kubelet_path();
+    let fixed = matches!(platform, facts::Platform::K0s | facts::Platform::MicroK8s);
+    match &wanted.storage {
+        Some(storage) if !fixed => storage.kubelet_path.clone(),
+        _ => usual.to_owned(),
+    }
+}
+
 /// A version of Kubernetes in the words of the checks.
 pub(super) fn version(text: &str) -> Known<Version> {
     match text.parse() {
@@ -97,13 +113,21 @@ pub(super) fn version(text: &str) -> Known<Version> {
 }
 
 /// What must be readable for the checks, and for what: group, resource, purpose.
-const READ: [(&str, &str, &str); 9] = [
+const READ: [(&str, &str, &str); 17] = [
     ("", "nodes", "finding the machines of nodes"),
     ("", "pods", "seeing whether the drivers run"),
     ("", "events", "telling why something does not work"),
     ("", "persistentvolumes", "comparing volumes with vCenter"),
     ("", "persistentvolumeclaims", "seeing claims that wait"),
     ("apps", "daemonsets", "seeing whether the drivers run"),
+    ("apps", "deployments", "seeing whether the drivers run"),
+    ("coordination.k8s.io", "leases", "seeing who leads"),
+    ("", "namespaces", "seeing whether the drivers' pods are let in"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "checking webhooks"),
+    ("discovery.k8s.io", "endpointslices", "seeing whether webhooks answer"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "seeing what is defined"),
+    ("snapshot.storage.k8s.io", "volumesnapshotcontents", "counting snapshots"),
+    ("storage.k8s.io", "csidrivers", "seeing whether the storage driver is registered"),
     ("storage.k8s.io", "csinodes", "seeing whether the storage driver is registered"),
     ("storage.k8s.io", "storageclasses", "checking StorageClasses"),
     ("storage.k8s.io", "volumeattachments", "seeing volumes that are stuck"),
@@ -138,11 +162,4 @@ pub(super) async fn access(client: &Client) -> Known<Vec<AccessReview>> {
         }
     }
     Known::Known(reviews)
-}
-
-/// Webhooks and the network plugin are not read yet, in any cluster. An unknown would stand there as a
-/// warning nobody can cure; so their checks are left out, and the page on health says that they are.
-pub(super) fn leave_out_what_is_not_read_yet(cluster: &mut Cluster) {
-    cluster.webhooks = Vec::new().into();
-    cluster.network = Network::default().into();
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use health::facts::{
-    Datacenter, Datastore, Host, Inventory, Nic, Power, ScsiController, Tools, Version, Vm,
+    Datacenter, Datastore, Host, Inventory, Known, Nic, Power, ScsiController, Tools, Version, Vm,
 };
 use vsphere::{
     MoRef,
@@ -17,6 +17,7 @@ use vsphere::{
 pub const SELECTION_OF_VMS: &[&[&str]] = &[
     seen::Vm::IDENTITY,
     seen::Vm::CONFIG,
+    seen::Vm::BLOCK_TRACKING,
     seen::Vm::GUEST,
     seen::Vm::RUNTIME,
     seen::Vm::HARDWARE,
@@ -49,7 +50,11 @@ pub(super) fn inventory(tree: &Tree, keep: impl Fn(&seen::Vm) -> bool) -> Invent
             .map(|ds| (id(&ds.reference), datastore(tree, ds)))
             .collect(),
         vms: vms.map(|vm| (id(&vm.reference), machine(tree, &vm))).collect(),
-        ..Inventory::default()
+        // Whoever asks vCenter adds these.
+        tags: Known::default(),
+        policies: Known::default(),
+        host_groups: Known::default(),
+        file_service: Known::default(),
     }
 }
 
@@ -88,7 +93,7 @@ pub(super) fn hosts(tree: &Tree) -> BTreeMap<String, Host> {
     let host = |host: &seen::Host| Host {
         name: text(host.name.as_deref()),
         path: path(tree, &host.reference, host.name.as_deref()),
-        version: version(host.version.as_deref()),
+        version: version(host.version.as_deref(), host.api_version.as_deref()),
         connected: host.connection.as_ref().is_none_or(|c| *c == HostConnection::Connected),
         maintenance: host.in_maintenance.unwrap_or_default(),
         datastores: mounted.get(&host.reference).cloned().unwrap_or_default(),
@@ -97,8 +102,16 @@ pub(super) fn hosts(tree: &Tree) -> BTreeMap<String, Host> {
     tree.hosts().iter().map(|seen| (id(&seen.reference), host(seen))).collect()
 }
 
-fn version(text: Option<&str>) -> Version {
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+/// The version, with the update its API tells: 6.7 Update 3 calls itself 6.7.0, and its API 6.7.3.
+pub(super) fn version(text: Option<&str>, api: Option<&str>) -> Version {
+    let parse = |text: Option<&str>| text.and_then(|text| text.parse::<Version>().ok());
+    let mut version = parse(text).unwrap_or_default();
+    if let Some(api) = parse(api)
+        && (api.major, api.minor) == (version.major, version.minor)
+    {
+        version.patch = version.patch.max(api.patch);
+    }
+    version
 }
 
 fn datastore(tree: &Tree, seen: &seen::Datastore) -> Datastore {
@@ -143,7 +156,12 @@ pub fn machine(tree: &Tree, vm: &seen::Vm) -> Vm {
             _ => Power::On,
         },
         accessible: connection.is_none_or(|connection| !lost.contains(connection)),
-        disk_uuid: vm.disk_uuid_enabled.unwrap_or_default().into(),
+        disk_uuid: match (vm.disk_uuid_enabled, &vm.hardware_version) {
+            (Some(on), _) => on.into(),
+            // What was never set is off; what cannot be read is not known.
+            (None, Some(_)) => false.into(),
+            (None, None) => Known::unknown("vCenter does not show how its VM is configured"),
+        },
         disk_uuid_set: vm.disk_uuid_enabled.unwrap_or_default(),
         hardware: hardware(vm.hardware_version.as_deref()),
         scsi: controllers(devices),
@@ -153,7 +171,8 @@ pub fn machine(tree: &Tree, vm: &seen::Vm) -> Vm {
         volumes: disks
             .filter_map(|(_, disk)| disk.volume_id.as_deref().map(str::to_owned))
             .collect(),
-        ..Vm::default()
+        cbt: vm.tracks_blocks,
+        disk_latency_ms: None,
     }
 }
 
@@ -206,4 +225,17 @@ fn nics(vm: &seen::Vm) -> Vec<Nic> {
         real: true,
     };
     own.map(nic).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_is_told_by_the_api() {
+        assert_eq!(version(Some("6.7.0"), Some("6.7.3")), Version::new(6, 7, 3));
+        assert_eq!(version(Some("8.0.3"), Some("8.0.3.0")), Version::new(8, 0, 3));
+        assert_eq!(version(Some("6.5.0"), Some("8.0.3")), Version::new(6, 5, 0), "they contradict");
+        assert_eq!(version(None, None), Version::default());
+    }
 }

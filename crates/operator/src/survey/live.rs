@@ -1,6 +1,7 @@
 //! The facts as the operator keeps them: gathered whole at first, then changed where something changed.
 
 mod changes;
+mod compared;
 mod now;
 
 use std::{
@@ -14,7 +15,7 @@ use api::{
 };
 use health::{
     Examination, Report, Touched, VmRef,
-    facts::{Claim, Drivers, Facts, Known, Node, Volume},
+    facts::{Attachment, Claim, Drivers, Facts, Known, Node, Snapshots, Volume},
     repair::{self, Proposal},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -23,12 +24,14 @@ use kube::ResourceExt;
 pub(super) use self::changes::Concern;
 use self::{
     changes::{change_machines, change_nodes, change_volumes, repaired_machine},
-    now::{drivers, frame, pending_claims, same_releases, volumes_now},
+    compared::Compared,
+    now::{drivers, frame, network_is_incomplete, pending_claims, same_releases, volumes_now},
 };
 use super::{
-    audit::{Audit, Question},
+    audit::{Audit, Domain, Question},
     inventory::id,
-    nodes, once,
+    nodes::{self, Beside},
+    site::Site,
 };
 use crate::{
     facts::{self, VcenterState},
@@ -43,6 +46,8 @@ pub(super) const LIST_THRESHOLD: u32 = 50;
 const FEW: usize = 200;
 /// The longest pause between two looks at everything.
 const AT_LEAST: SignedDuration = SignedDuration::from_mins(10);
+/// How soon a network plugin that is incomplete is looked at again.
+const NETWORK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 /// How long the first answers of a vCenter may take before it is said that they are missing.
 const FIRST_ANSWERS: SignedDuration = SignedDuration::from_secs(60);
 /// Bytes of the list of all objects of all findings.
@@ -85,7 +90,9 @@ pub struct Live {
     /// When everything must be looked at again, because time itself may change an answer.
     due: Timestamp,
     /// Marks of what volumes are made from.
-    volumes_mark: (u64, u64),
+    volumes_mark: [u64; 4],
+    /// What came of comparing each vCenter's answer with the cluster.
+    compared: Compared,
     /// Machines whose `disk.EnableUUID` VDO has set, and when.
     repaired: BTreeMap<String, Timestamp>,
     health: Health,
@@ -96,21 +103,31 @@ struct Parts {
     nodes: BTreeMap<String, Node>,
     drivers: Drivers,
     leases: Known<Vec<health::facts::Lease>>,
-    pending: Vec<Claim>,
+    pending: Known<Vec<Claim>>,
     /// None where nothing changed.
     volumes: Option<VolumesNow>,
     touches: BTreeMap<String, Touches>,
 }
 
-type VolumesNow = (Known<BTreeMap<String, Volume>>, Known<Vec<health::facts::Attachment>>);
+/// Volumes, and what is under way with them.
+struct VolumesNow {
+    volumes: Known<BTreeMap<String, Volume>>,
+    attachments: Known<Vec<Attachment>>,
+    growing: Known<BTreeSet<String>>,
+    snapshots: Known<BTreeMap<String, Snapshots>>,
+}
 
 impl Live {
     /// Takes in what changed, and says what the checks say now.
     pub fn look(&mut self, facts: &facts::Facts, stores: &Stores, vcenters: &Vcenters) -> Health {
         let now = facts.now;
         let audits = audits(facts, vcenters);
-        let frame = frame(facts, stores, vcenters, &audits);
-        let parts = self.parts(facts, stores, vcenters);
+        let site = stores.site.site();
+        let mut frame = frame(facts, stores, vcenters, &audits, &site);
+        self.compared.take(&audits, stores);
+        let expected = frame.wanted.storage.as_ref().map(|storage| storage.vcenters.clone());
+        self.compared.put(&mut frame.storage, &expected.unwrap_or_default());
+        let parts = self.parts(facts, stores, vcenters, &site);
         let rebuilt = parts.touches.values().any(|touches| touches.everything);
         let several = parts.touches.values().map(|t| t.machines.len()).sum::<usize>() > FEW;
         let whole = self.examination.is_none()
@@ -124,6 +141,9 @@ impl Live {
         } else {
             self.look_at_changes(now, parts, facts, vcenters)
         };
+        if network_is_incomplete(stores) {
+            self.due = self.due.min(now + NETWORK_AGAIN);
+        }
         let pending = is_pending(facts, vcenters);
         let asked = asked(facts);
         if changed || self.health.pending != pending {
@@ -136,7 +156,7 @@ impl Live {
             self.health.checked = Some(asked);
         }
         self.health.due = Some(self.due);
-        self.ask(facts, vcenters);
+        self.ask(facts, vcenters, &site.domains());
         let mut health = self.health.clone();
         let untried = facts.vcenters.values().any(|v| v.state == VcenterState::Untried);
         if (untried || pending) && is_early(facts) {
@@ -154,11 +174,23 @@ impl Live {
         }
     }
 
-    fn parts(&mut self, facts: &facts::Facts, stores: &Stores, vcenters: &Vcenters) -> Parts {
-        let csi = stores.csi_nodes.read(Clone::clone);
+    fn parts(
+        &mut self,
+        facts: &facts::Facts,
+        stores: &Stores,
+        vcenters: &Vcenters,
+        site: &Site,
+    ) -> Parts {
+        let beside = Beside::of(stores.csi_nodes.read(Clone::clone), site);
         let nodes = stores.nodes.state();
-        let nodes = nodes.iter().map(|node| (node.name_any(), nodes::node(node, &csi))).collect();
-        let mark = (stores.volumes.revision(), stores.attachments_mark());
+        let nodes =
+            nodes.iter().map(|node| (node.name_any(), nodes::node(node, &beside))).collect();
+        let mark = [
+            stores.volumes.revision(),
+            stores.attachments_mark(),
+            stores.claims.revision(),
+            stores.site.contents.revision(),
+        ];
         let volumes =
             (self.examination.is_none() || self.volumes_mark != mark).then(|| volumes_now(stores));
         self.volumes_mark = mark;
@@ -166,8 +198,8 @@ impl Live {
             facts.vcenters.keys().map(|name| (name.clone(), vcenters.touches(&key(facts, name))));
         Parts {
             nodes,
-            drivers: drivers(facts, stores),
-            leases: stores.leases.read(|leases| leases.values().cloned().collect()),
+            drivers: drivers(facts, stores, site),
+            leases: stores.site.leases(),
             pending: pending_claims(stores),
             volumes,
             touches: touches.collect(),
@@ -191,11 +223,12 @@ impl Live {
         whole.cluster.drivers = parts.drivers;
         whole.cluster.leases = parts.leases;
         whole.storage.pending = parts.pending;
-        let (volumes, attachments) = parts.volumes.unwrap_or_else(|| volumes_now(stores));
-        whole.storage.volumes = volumes;
-        whole.storage.attachments = attachments;
+        let now_held = parts.volumes.unwrap_or_else(|| volumes_now(stores));
+        whole.storage.volumes = now_held.volumes;
+        whole.storage.attachments = now_held.attachments;
+        whole.storage.growing = now_held.growing;
+        whole.storage.snapshots = now_held.snapshots;
         drop(before);
-        once::compare_volumes(&mut whole.storage, &plain(&audits(facts, vcenters)));
         let concern = Concern::of(&whole);
         for (name, vcenter) in &mut whole.vcenters {
             let known = vcenters.known(&key(facts, name)).and_then(|known| known.inventory);
@@ -232,8 +265,8 @@ impl Live {
             changed = true;
             change_machines(examination, now, &machines, facts, vcenters, &self.repaired);
         }
-        if let Some((volumes, attachments)) = parts.volumes {
-            changed |= change_volumes(examination, now, volumes, attachments);
+        if let Some(volumes) = parts.volumes {
+            changed |= change_volumes(examination, now, volumes);
         }
         let waiting = examination.facts().storage.pending != parts.pending;
         if waiting {
@@ -283,7 +316,7 @@ impl Live {
     }
 
     /// Tells every vCenter what it will be asked.
-    fn ask(&self, facts: &facts::Facts, vcenters: &Vcenters) {
+    fn ask(&self, facts: &facts::Facts, vcenters: &Vcenters, domains: &[Domain]) {
         let Some(examination) = &self.examination else { return };
         let known = examination.facts();
         let classes = known.storage.classes.get().into_iter().flatten();
@@ -311,6 +344,7 @@ impl Live {
                 cluster_id: known.storage.cluster_id.current().map(str::to_owned),
                 volumes: volumes.clone(),
                 policies: policies.clone(),
+                domains: domains.to_vec(),
                 asked: asked(facts),
             };
             vcenters.ask(&key(facts, name), question);
@@ -353,10 +387,6 @@ fn audits(facts: &facts::Facts, vcenters: &Vcenters) -> BTreeMap<String, Arc<Aud
     facts.vcenters.keys().filter_map(|name| Some((name.clone(), audit(name)?))).collect()
 }
 
-fn plain(audits: &BTreeMap<String, Arc<Audit>>) -> BTreeMap<String, Audit> {
-    audits.iter().map(|(name, audit)| (name.clone(), Audit::clone(audit))).collect()
-}
-
 /// Whether a vCenter that lets us in has not been asked everything yet.
 fn is_pending(facts: &facts::Facts, vcenters: &Vcenters) -> bool {
     facts.vcenters.iter().any(|(name, vcenter)| {
@@ -385,7 +415,7 @@ fn due(facts: &Facts) -> Timestamp {
             at(node.ready_since, 120);
         }
     }
-    for claim in &facts.storage.pending {
+    for claim in facts.storage.pending.get().into_iter().flatten() {
         at(claim.since, 300);
     }
     for attachment in facts.storage.attachments.get().into_iter().flatten() {
@@ -399,6 +429,13 @@ fn due(facts: &Facts) -> Timestamp {
         if let Some(tls) = vcenter.tls.get() {
             at(tls.expires, -30 * 86_400);
             at(tls.expires, 0);
+        }
+    }
+    for webhook in facts.cluster.webhooks.get().into_iter().flatten() {
+        at(webhook.since, 60);
+        if let Some(certificate) = webhook.certificate.get() {
+            at(certificate.expires, -21 * 86_400);
+            at(certificate.expires, 0);
         }
     }
     for accepted in &facts.operator.acknowledged {

@@ -1,7 +1,9 @@
 //! Health facts: what the checks of the crate `health` look at, gathered.
 //!
 //! ```text
-//!   Kubernetes objects ─► nodes, workloads, volumes, cluster ─┐
+//!   Kubernetes objects ─► nodes, workloads, volumes, cluster ─┤
+//!   what stands around the drivers ─► site ───────────────────┤
+//!   the catalog ─► releases ──────────────────────────────────┤
 //!   a vCenter's inventory ─► inventory ───────────────────────┼─► health::facts::Facts
 //!   a vCenter, asked ─► doorstep (no login), audit (slow) ────┤
 //!   VDOConfig ─► wanted ──────────────────────────────────────┘
@@ -15,12 +17,15 @@
 
 mod audit;
 pub(crate) mod cluster;
+mod compared;
 mod doorstep;
 mod inventory;
 mod live;
 pub(crate) mod nodes;
 mod once;
+mod releases;
 pub(crate) mod shelf;
+pub(crate) mod site;
 mod vcenter;
 pub(crate) mod volumes;
 mod wanted;
@@ -28,7 +33,7 @@ mod workloads;
 
 pub(crate) use self::live::open;
 pub use self::{
-    audit::{Audit, Question, Sights, audit},
+    audit::{Audit, Disk, Domain, Question, Sights, audit},
     doorstep::{Doorstep, look},
     inventory::{SELECTION_OF_VMS, machine, selection},
     live::{Health, Live, Paged},

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use health::facts::{Address, AddressKind, CsiEntry, Known, Node, Version};
+use health::facts::{Address, AddressKind, CsiEntry, Event, Known, Node, Version};
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Node as Seen, storage::v1::CSINode};
 use kube::ResourceExt;
 
+use super::site::Site;
 use crate::names;
 
 /// Labels the checks look at.
@@ -20,8 +21,49 @@ pub(crate) const LABELS: [&str; 5] = [
 /// The annotation in which kubelet says which address it was told to use.
 pub(crate) const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// One node with its CSINode.
-pub(super) fn node(node: &Seen, csi: &Known<BTreeMap<String, CsiEntry>>) -> Node {
+/// What is known of nodes beside the nodes themselves, by name.
+pub(super) struct Beside {
+    csi: Known<BTreeMap<String, CsiEntry>>,
+    topologies: Known<BTreeMap<String, String>>,
+    mounts: Known<BTreeMap<String, Vec<Event>>>,
+}
+
+impl Beside {
+    pub(super) fn of(csi: Known<BTreeMap<String, CsiEntry>>, site: &Site) -> Self {
+        let mounts = super::site::map(&site.mounts, |all| {
+            let mut by_node: BTreeMap<String, Vec<Event>> = BTreeMap::new();
+            for (node, event) in all.values() {
+                by_node.entry(node.clone()).or_default().push(event.clone());
+            }
+            by_node
+        });
+        Self { csi, topologies: site.topologies.clone(), mounts }
+    }
+}
+
+/// What kubelet says of a node it has no network for.
+const NO_NETWORK: &str = "network";
+
+/// Whether a condition of a node is worth its words.
+pub(crate) fn tells_of_network(message: &str) -> bool {
+    message.to_ascii_lowercase().contains(NO_NETWORK)
+}
+
+/// The node and since when, where its kubelet says that it has no network.
+pub(super) fn without_network(node: &Seen) -> Option<(String, Timestamp)> {
+    let conditions = node.status.as_ref()?.conditions.as_deref()?;
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    let says = ready.message.as_deref().is_some_and(tells_of_network);
+    let since = ready.last_transition_time.as_ref()?.0;
+    (ready.status == "False" && says).then(|| (node.name_any(), since))
+}
+
+fn of_node<T: Clone>(known: &Known<BTreeMap<String, T>>, name: &str) -> Known<Option<T>> {
+    super::site::map(known, |all| all.get(name).cloned())
+}
+
+/// One node with what is known of it elsewhere.
+pub(super) fn node(node: &Seen, beside: &Beside) -> Node {
     let name = node.name_any();
     let status = node.status.as_ref();
     let info = status.and_then(|status| status.node_info.as_ref());
@@ -50,12 +92,12 @@ pub(super) fn node(node: &Seen, csi: &Known<BTreeMap<String, CsiEntry>>) -> Node
         addresses: addresses.iter().filter_map(address).collect(),
         provided_ip: node.annotations().get(PROVIDED_IP).cloned(),
         kubelet: version(info.map_or("", |info| &info.kubelet_version)),
-        csi: match csi {
-            Known::Known(entries) => Known::Known(entries.get(&name).cloned()),
-            Known::Unknown { reason } => Known::unknown(reason),
-        },
+        csi: of_node(&beside.csi, &name),
+        topology_error: of_node(&beside.topologies, &name),
+        mount_failures: super::site::map(&beside.mounts, |all| {
+            all.get(&name).cloned().unwrap_or_default()
+        }),
         name,
-        ..Node::default()
     }
 }
 

@@ -8,18 +8,15 @@ use std::{
 use api::{VDOConfig, VsphereCloudConfig};
 use catalog::Driver as Which;
 use driver_config::credentials::Credentials;
-use health::facts::{Cluster, CsiEntry, Drivers, Facts, Known, Storage, Vcenter, Wanted};
+use health::facts::{
+    Cluster, ClusterId, CsiEntry, Drivers, Facts, Known, Network, Operator, Storage, Vcenter,
+    Wanted,
+};
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        apps::v1::{DaemonSet, Deployment},
-        coordination::v1::Lease,
-        core::v1::{
-            ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret,
-        },
-        storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret},
+    storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use runtime::build::BuildInfo;
@@ -27,10 +24,15 @@ use serde::de::DeserializeOwned;
 use vsphere::Error;
 
 use super::{
-    audit::{Audit, Question, Sights, audit},
-    cluster, inventory, nodes,
+    audit::{Audit, Domain, Question, Sights, audit},
+    cluster,
+    compared::{Both, Handles, put},
+    inventory,
+    nodes::{self, Beside},
+    releases::Releases,
+    site::{self, Plugin, Site},
     vcenter::Described,
-    volumes::{self, Attachments},
+    volumes::{self, Attachments, Claimed},
     wanted::{acknowledged, both, wanted},
     workloads::{self, Around, Part},
 };
@@ -72,8 +74,12 @@ pub async fn once(cluster: Option<&Client>, vcenters: Vec<Target>, wish: Option<
         Some(config) => wanted(&config.spec, path),
         None => both(&names, path),
     });
-    facts.operator.acknowledged =
-        seen.config.iter().flat_map(|config| acknowledged(&config.spec)).collect();
+    facts.cluster.kubelet_path = cluster::kubelet_path(seen.platform, &facts.wanted).into();
+    facts.operator = Operator {
+        acknowledged: seen.config.iter().flat_map(|config| acknowledged(&config.spec)).collect(),
+        // Without an operator there is no catalog to refresh and nobody to fight with.
+        ..Operator::default()
+    };
     let mut audits = BTreeMap::new();
     for target in vcenters {
         let name = target.name.clone();
@@ -81,8 +87,19 @@ pub async fn once(cluster: Option<&Client>, vcenters: Vec<Target>, wish: Option<
         audits.extend(audit.map(|audit| (name.clone(), audit)));
         facts.vcenters.insert(name, vcenter);
     }
-    compare_volumes(&mut facts.storage, &audits);
+    let expected = facts.wanted.storage.as_ref().map(|storage| storage.vcenters.clone());
+    compare(&mut facts.storage, &audits, &expected.unwrap_or_default());
     facts
+}
+
+/// Brings what CNS said together with what Kubernetes has.
+fn compare(storage: &mut Storage, audits: &BTreeMap<String, Audit>, expected: &BTreeSet<String>) {
+    let handles = map(storage.volumes.clone(), |all| Handles::of(all.keys().map(String::as_str)));
+    let all: Vec<(&String, &Audit, Both)> = audits
+        .iter()
+        .map(|(name, audit)| (name, audit, Both::of(audit, &handles, &storage.snapshots)))
+        .collect();
+    put(storage, expected, all.iter().map(|(name, audit, both)| (name.as_str(), *audit, both)));
 }
 
 /// The vCenters the VsphereCloudConfigs of a cluster name, each connected to with the credentials its
@@ -135,20 +152,34 @@ async fn target(client: &Client, config: &VsphereCloudConfig, build: BuildInfo) 
 struct Seen {
     config: Option<VDOConfig>,
     policies: BTreeSet<String>,
+    platform: Platform,
+    domains: Vec<Domain>,
 }
 
 fn leave_out_cluster(facts: &mut Facts) {
     let reason = "no cluster was looked at";
-    facts.cluster.nodes = BTreeMap::new().into();
-    facts.cluster.drivers =
-        Drivers { cloud: Known::Known(None), storage: Known::Known(None), others: Vec::new() };
-    facts.cluster.access = Vec::new().into();
-    facts.cluster.leases = Vec::new().into();
-    cluster::leave_out_what_is_not_read_yet(&mut facts.cluster);
+    facts.cluster = Cluster {
+        platform: health::facts::Platform::default(),
+        version: Known::unknown(reason),
+        kubelet_path: Known::unknown(reason),
+        nodes: BTreeMap::new().into(),
+        drivers: Drivers {
+            cloud: Known::Known(None),
+            storage: Known::Known(None),
+            others: Vec::new(),
+        },
+        leases: Vec::new().into(),
+        webhooks: Vec::new().into(),
+        access: Vec::new().into(),
+        network: Network::default().into(),
+        openshift: None.into(),
+    };
     facts.storage.classes = Vec::new().into();
     facts.storage.volumes = BTreeMap::new().into();
     facts.storage.attachments = Vec::new().into();
-    facts.cluster.version = Known::unknown(reason);
+    facts.storage.pending = Vec::new().into();
+    facts.storage.growing = BTreeSet::new().into();
+    facts.storage.snapshots = BTreeMap::new().into();
 }
 
 async fn all<K>(api: Api<K>) -> Known<Vec<K>>
@@ -196,6 +227,10 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
         Ok(version) => engine::platform(client, version).await.unwrap_or(Platform::Vanilla),
         Err(_) => Platform::Vanilla,
     };
+    let site = Site::read(client).await;
+    let kubernetes = version.as_ref().ok().and_then(|version| version.parse().ok());
+    let nodes = all(Api::<Node>::all(client.clone())).await;
+    let sets = all(Api::<DaemonSet>::all(client.clone())).await;
     facts.cluster = Cluster {
         platform: cluster::platform(platform),
         version: match version {
@@ -203,34 +238,82 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
             Err(error) => Known::unknown(&observe_reason(&error)),
         },
         kubelet_path: platform.kubelet_path().to_owned().into(),
-        nodes: look_at_nodes(client).await,
-        drivers: look_at_drivers(client, facts.now).await,
-        leases: map(all(Api::<Lease>::all(client.clone())).await, |leases| {
-            leases.iter().filter_map(cluster::lease).collect()
-        }),
+        network: look_at_network(client, &nodes, &sets, facts.now).await,
+        nodes: look_at_nodes(client, nodes, &site).await,
+        drivers: look_at_drivers(client, sets, facts.now, &site, kubernetes).await,
+        leases: look_at_leases(client).await,
+        webhooks: site.webhooks(),
         access: cluster::access(client).await,
-        ..Cluster::default()
+        openshift: site.openshift(),
     };
-    cluster::leave_out_what_is_not_read_yet(&mut facts.cluster);
     facts.storage = look_at_storage(client).await;
     let classes = facts.storage.classes.get().into_iter().flatten();
     let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));
-    Seen { policies: policies.map(str::to_owned).collect(), config: configs.into_iter().next() }
+    Seen {
+        policies: policies.map(str::to_owned).collect(),
+        config: configs.into_iter().next(),
+        platform,
+        domains: site.domains(),
+    }
 }
 
-async fn look_at_nodes(client: &Client) -> Known<BTreeMap<String, health::facts::Node>> {
+async fn look_at_leases(client: &Client) -> Known<Vec<health::facts::Lease>> {
+    let mut found = Vec::new();
+    for (name, _) in cluster::LEASES {
+        match site::lease(client, name).read(false).await {
+            Known::Known(leases) => found.extend(leases.into_values()),
+            Known::Unknown { reason } => return Known::Unknown { reason },
+        }
+    }
+    found.into()
+}
+
+async fn look_at_network(
+    client: &Client,
+    nodes: &Known<Vec<Node>>,
+    sets: &Known<Vec<DaemonSet>>,
+    now: Timestamp,
+) -> Known<Network> {
+    let (nodes, sets) = match (nodes, sets) {
+        (Known::Known(nodes), Known::Known(sets)) => (nodes, sets),
+        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => {
+            return Known::unknown(reason);
+        }
+    };
+    let plugins: Vec<Plugin> = sets.iter().filter_map(Plugin::of).collect();
+    let mut pods = Vec::new();
+    for plugin in plugins.iter().filter(|plugin| plugin.incomplete) {
+        let found = all(Api::<Pod>::namespaced(client.clone(), &plugin.namespace)).await;
+        match found {
+            Known::Known(found) => pods.extend(found),
+            Known::Unknown { reason } => return Known::Unknown { reason },
+        }
+    }
+    let silent = nodes.iter().filter_map(nodes::without_network);
+    site::network(&plugins, &pods, silent, now).into()
+}
+
+async fn look_at_nodes(
+    client: &Client,
+    seen: Known<Vec<Node>>,
+    site: &Site,
+) -> Known<BTreeMap<String, health::facts::Node>> {
     let csi = all(Api::<CSINode>::all(client.clone())).await;
     let csi = map(csi, |all| -> BTreeMap<String, CsiEntry> {
         all.iter().filter_map(|node| Some((node.name_any(), nodes::csi_entry(node)?))).collect()
     });
-    map(all(Api::<Node>::all(client.clone())).await, |all| {
-        all.iter().map(|node| (node.name_any(), nodes::node(node, &csi))).collect()
-    })
+    let beside = Beside::of(csi, site);
+    map(seen, |all| all.iter().map(|node| (node.name_any(), nodes::node(node, &beside))).collect())
 }
 
-async fn look_at_drivers(client: &Client, now: Timestamp) -> Drivers {
+async fn look_at_drivers(
+    client: &Client,
+    sets: Known<Vec<DaemonSet>>,
+    now: Timestamp,
+    site: &Site,
+    kubernetes: Option<catalog::version::KubernetesVersion>,
+) -> Drivers {
     let deployments = all(Api::<Deployment>::all(client.clone())).await;
-    let sets = all(Api::<DaemonSet>::all(client.clone())).await;
     let (deployments, sets) = match (deployments, sets) {
         (Known::Known(deployments), Known::Known(sets)) => (deployments, sets),
         (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => {
@@ -252,59 +335,30 @@ async fn look_at_drivers(client: &Client, now: Timestamp) -> Drivers {
         let found = found.get().cloned().unwrap_or_default();
         warnings.extend(found.iter().filter_map(cluster::warning));
     }
-    let around = Around { now, pods: &pods, warnings: &warnings, changing: &|_| false };
-    let mut cloud = workloads::driver(Which::Cpi, &parts, &around);
-    let mut storage = workloads::driver(Which::Csi, &parts, &around);
-    for (which, driver) in [(Which::Cpi, &mut cloud), (Which::Csi, &mut storage)] {
-        if let Some(driver) = driver {
-            complete(client, which, driver).await;
-        }
-    }
+    let catalog = catalog::embedded();
+    let around = Around {
+        now,
+        pods: &pods,
+        warnings: &warnings,
+        changing: &|_| false,
+        site,
+        releases: &Releases { catalog, kubernetes },
+    };
     Drivers {
-        cloud: Known::Known(cloud),
-        storage: Known::Known(storage),
+        cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),
+        storage: Known::Known(workloads::driver(Which::Csi, &parts, &around)),
         others: workloads::others(&parts),
     }
 }
 
-/// What of a driver is not in its workloads.
-async fn complete(client: &Client, which: Which, driver: &mut health::facts::Driver) {
-    let home = driver.namespace.clone();
-    let secrets = Api::<Secret>::namespaced(client.clone(), &home);
-    let secret = workloads::secret_of(which);
-    if let Ok(found) = secrets.get_metadata_opt(secret).await {
-        driver.config_secret = Some((secret.to_owned(), found.is_some()));
-    }
-    let namespace = Api::<Namespace>::all(client.clone()).get_opt(&home).await;
-    let namespace = namespace.ok().flatten();
-    driver.pod_security =
-        namespace.and_then(|namespace| namespace.labels().get(workloads::POD_SECURITY).cloned());
-    if which == Which::Cpi {
-        return;
-    }
-    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    for name in workloads::DEFINITIONS {
-        if let Ok(found) = definitions.get_metadata_opt(name).await {
-            driver.crds.insert(name.to_owned(), found.is_some());
-        }
-    }
-    let registered = Api::<CSIDriver>::all(client.clone()).get_opt(names::CSI_DRIVER).await;
-    driver.registered = registered.map_or(true, |found| found.is_some());
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
-    driver.features = match maps.get_opt(workloads::FEATURES).await {
-        Ok(map) => map.and_then(|map| map.data).unwrap_or_default().into(),
-        Err(error) => Known::unknown(&observe_reason(&error)),
-    };
-}
-
 async fn look_at_storage(client: &Client) -> Storage {
     let volumes = all(Api::<PersistentVolume>::all(client.clone())).await;
-    let volumes = map(volumes, |all| {
+    let by_name = map(volumes, |all| {
         let kept = all.iter().filter_map(volumes::volume);
         kept.map(|volume| (volume.name.clone(), volume)).collect::<BTreeMap<_, _>>()
     });
     let attachments = all(Api::<VolumeAttachment>::all(client.clone())).await;
-    let (volumes, attachments) = match (volumes, attachments) {
+    let (volumes, attachments) = match (by_name.clone(), attachments) {
         (Known::Known(volumes), Known::Known(attachments)) => {
             let (volumes, unfinished) =
                 volumes::joined(&volumes, Attachments::of(attachments.iter()));
@@ -321,10 +375,21 @@ async fn look_at_storage(client: &Client) -> Storage {
     let ours: BTreeSet<String> =
         classes.get().into_iter().flatten().map(|class| class.name.clone()).collect();
     let claims = all(Api::<PersistentVolumeClaim>::all(client.clone())).await;
-    let claims = claims.get().cloned().unwrap_or_default();
-    let mut pending: Vec<_> = claims.iter().filter_map(volumes::claim).collect();
-    pending.retain(|claim| ours.contains(&claim.class));
-    for claim in &mut pending {
+    let claims = map(claims, |all| all.iter().filter_map(volumes::claimed).collect::<Vec<_>>());
+    let growing = match (&claims, &by_name) {
+        (Known::Known(claims), Known::Known(volumes)) => {
+            volumes::handles_of(&volumes::growing(claims.iter()), volumes).into()
+        }
+        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => Known::unknown(reason),
+    };
+    let mut pending = map(claims, |claims| -> Vec<_> {
+        let waiting = claims.into_iter().filter_map(|claimed| match claimed {
+            Claimed::Waits(claim) => Some(claim),
+            Claimed::Grows(_) => None,
+        });
+        waiting.filter(|claim| ours.contains(&claim.class)).collect()
+    });
+    for claim in pending.get_mut().into_iter().flatten() {
         let namespace = claim.name.split('/').next().unwrap_or_default();
         let events = all(Api::<Event>::namespaced(client.clone(), namespace)).await;
         let events = events.get().cloned().unwrap_or_default();
@@ -332,23 +397,28 @@ async fn look_at_storage(client: &Client) -> Storage {
         let last = warnings.rfind(|warning| warning.object == claim.name);
         claim.message = last.map(|warning| warning.event.message).unwrap_or_default();
     }
-    let cluster_id = match observe::cluster_id(client).await {
-        Ok(Ok(Some(id))) if id.kept_by_driver => {
-            health::facts::ClusterId { generated: Some(id.id), ..Default::default() }
-        }
-        Ok(Ok(Some(id))) => {
-            health::facts::ClusterId { configured: Some(id.id), ..Default::default() }
-        }
-        _ => health::facts::ClusterId::default(),
+    let (configured, generated) = observe::cluster_ids(client).await;
+    let cluster_id = ClusterId {
+        configured,
+        generated,
+        of_volumes: Known::default(),
+        also_used_by: Known::default(),
     };
     Storage {
         classes,
         volumes,
         pending,
+        growing,
+        snapshots: map(Site::contents(client).await, |all| site::tally(&all)),
         attachments,
         cluster_id,
         list_threshold: super::live::LIST_THRESHOLD,
-        ..Storage::default()
+        // What CNS says is added when it was asked.
+        only_in_cns: Known::default(),
+        cns: Known::default(),
+        cns_asked: Timestamp::UNIX_EPOCH,
+        orphans: Known::default(),
+        cns_total: Known::default(),
     }
 }
 
@@ -382,48 +452,11 @@ async fn look_at_vcenter(target: Target, facts: &Facts, seen: &Seen) -> (Vcenter
         cluster_id: facts.storage.cluster_id.current().map(str::to_owned),
         volumes: volumes.take(20).cloned().collect(),
         policies: seen.policies.clone(),
+        domains: seen.domains.clone(),
         asked: String::new(),
     };
     let sights = Sights::of(&tree, &question.machines);
     let audit = Box::pin(audit(&client, &sights, &question)).await;
     let inventory = inventory::inventory(&tree, |vm| concern.is_of_interest(vm));
     (described.connected(&client, inventory.into(), Some(&audit)), Some(audit))
-}
-
-/// Brings what CNS said together with what Kubernetes has.
-pub(super) fn compare_volumes(storage: &mut Storage, audits: &BTreeMap<String, Audit>) {
-    let reason = "no vCenter was asked for its volumes";
-    storage.cns = Known::unknown(reason);
-    storage.orphans = Known::unknown(reason);
-    storage.cluster_id.of_volumes = Known::unknown(reason);
-    storage.cluster_id.also_used_by = Known::unknown(reason);
-    let mut cns = BTreeMap::new();
-    let mut orphans = health::facts::Orphans::default();
-    let mut made_under = None;
-    for (name, audit) in audits {
-        match &audit.cns {
-            Known::Unknown { reason } => {
-                storage.cns = Known::unknown(reason);
-                storage.orphans = Known::unknown(reason);
-                storage.cluster_id.of_volumes = Known::unknown(reason);
-                storage.cluster_id.also_used_by = Known::unknown(reason);
-                return;
-            }
-            Known::Known(volumes) => cns.extend(volumes.iter().map(|(id, volume)| {
-                (id.clone(), health::facts::CnsVolume { vcenter: name.clone(), ..volume.clone() })
-            })),
-        }
-        let known = storage.volumes.get();
-        orphans
-            .disks
-            .extend(audit.orphans(|id| known.is_none_or(|volumes| volumes.contains_key(id))).disks);
-        made_under = made_under.or(audit.made_under.get().cloned().flatten());
-    }
-    if audits.is_empty() {
-        return;
-    }
-    storage.cns = cns.into();
-    storage.orphans = orphans.into();
-    storage.cluster_id.of_volumes = Known::Known(made_under);
-    storage.cluster_id.also_used_by = Vec::new().into();
 }

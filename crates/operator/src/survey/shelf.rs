@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use futures::StreamExt;
+use futures::{StreamExt, stream::BoxStream};
 use health::facts::Known;
 use kube::{
     Api, Resource, ResourceExt,
@@ -39,6 +39,140 @@ struct Inner<T> {
     revision: u64,
 }
 
+/// The objects of one kind, and what is kept of each.
+pub(crate) struct Source<K, T> {
+    open: Box<dyn Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + Sync>,
+    keep: fn(&K) -> Option<T>,
+    differs: fn(&T, &T) -> bool,
+}
+
+impl<K, T> Source<K, T>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    T: Clone + PartialEq + Send + Sync + 'static,
+{
+    /// What `keep` makes of each object of `api`.
+    pub(crate) fn of(api: Api<K>, config: watcher::Config, keep: fn(&K) -> Option<T>) -> Self {
+        let open = move || watcher(api.clone(), config.clone()).boxed();
+        Self { open: Box::new(open), keep, differs: PartialEq::ne }
+    }
+
+    /// What is news.
+    pub(crate) fn differing(mut self, differs: fn(&T, &T) -> bool) -> Self {
+        self.differs = differs;
+        self
+    }
+
+    /// Everything, once. `optional`: a kind the cluster does not have has no objects.
+    pub(crate) async fn read(&self, optional: bool) -> Known<BTreeMap<String, T>> {
+        let mut found = BTreeMap::new();
+        let mut events = (self.open)();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::InitApply(object)) => {
+                    found.extend((self.keep)(&object).map(|item| (key(&object), item)));
+                }
+                Ok(watcher::Event::InitDone) => break,
+                Ok(_) => {}
+                Err(error) if optional && is_undefined(&error) => break,
+                Err(error) => return Known::unknown(&reason(&error)),
+            }
+        }
+        Known::Known(found)
+    }
+
+    /// A shelf kept filled, and the watch that fills it.
+    pub(crate) fn watch(self, changed: &Arc<watch::Sender<()>>) -> (Shelf<T>, Filler) {
+        let kept = Shelf::blank();
+        let (target, changed) = (kept.clone(), changed.clone());
+        let filler = (self.open)().default_backoff().for_each(move |event| {
+            if target.take(event, self.keep, self.differs) {
+                changed.send_replace(());
+            }
+            std::future::ready(())
+        });
+        (kept, Box::pin(filler))
+    }
+
+    /// The same for a kind that is not in every cluster: filled while `definition` is there, and empty
+    /// while it is not. Nothing is asked of the API server in vain.
+    pub(crate) fn watch_while(
+        self,
+        definition: Shelf<()>,
+        changed: &Arc<watch::Sender<()>>,
+    ) -> (Shelf<T>, Filler) {
+        let kept = Shelf::blank();
+        let (target, changed) = (kept.clone(), changed.clone());
+        let filler = async move {
+            let mut news = changed.subscribe();
+            let mut events = None;
+            loop {
+                let defined = definition.read(|known| !known.is_empty());
+                match (&defined, &events) {
+                    (Known::Known(true), None) => {
+                        target.forget("it has not been listed yet");
+                        events = Some(Box::pin((self.open)().default_backoff()));
+                    }
+                    (Known::Known(false), _) => {
+                        events = None;
+                        if target.empty() {
+                            changed.send_replace(());
+                        }
+                    }
+                    (Known::Unknown { reason }, None) => target.forget(reason),
+                    _ => {}
+                }
+                let next = async {
+                    match &mut events {
+                        Some(events) => events.next().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    event = next => {
+                        let Some(event) = event else { return };
+                        if target.take(event, self.keep, self.differs) {
+                            changed.send_replace(());
+                        }
+                    }
+                    more = news.changed() => if more.is_err() { return },
+                }
+            }
+        };
+        (kept, Box::pin(filler))
+    }
+}
+
+impl<T> Shelf<T> {
+    fn blank() -> Self {
+        let inner = Inner {
+            items: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            blind: Some("it has not been listed yet".to_owned()),
+            revision: 0,
+        };
+        Self(Arc::new(RwLock::new(inner)))
+    }
+
+    /// There is no view any more, for this reason.
+    fn forget(&self, reason: &str) {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        inner.items.clear();
+        inner.coming.clear();
+        inner.blind = Some(reason.to_owned());
+    }
+
+    /// There is nothing, for certain. Whether that is news.
+    fn empty(&self) -> bool {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let news = inner.blind.take().is_some() || !inner.items.is_empty();
+        inner.items.clear();
+        inner.coming.clear();
+        inner.revision += u64::from(news);
+        news
+    }
+}
+
 impl<T: Clone + PartialEq + Send + Sync + 'static> Shelf<T> {
     /// A shelf for what `keep` makes of each object of `api`, and the watch that fills it. `changed` is
     /// told when an item comes, goes or `differs` from what it was.
@@ -52,13 +186,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Shelf<T> {
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let inner = Inner {
-            items: BTreeMap::new(),
-            coming: BTreeMap::new(),
-            blind: Some("it has not been listed yet".to_owned()),
-            revision: 0,
-        };
-        let shelf = Self(Arc::new(RwLock::new(inner)));
+        let shelf = Self::blank();
         let target = shelf.clone();
         let stream = watcher(api, config).default_backoff();
         let filler = stream.for_each(move |event| {
@@ -142,6 +270,11 @@ fn key<K: Resource>(object: &K) -> String {
         Some(namespace) => format!("{namespace}/{}", object.name_any()),
         None => object.name_any(),
     }
+}
+
+/// Whether the API server does not know the kind.
+fn is_undefined(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Why a watch does not work, without what changes from one attempt to the next.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter};
+use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter, Version};
 use jiff::Timestamp;
 use vsphere::{AboutInfo, Client, Error, LoginRefusal};
 
@@ -56,6 +56,7 @@ impl Described {
                 inventory.tags = audit.tags.clone();
                 inventory.policies = audit.policies.clone();
                 inventory.file_service = audit.file_service.clone();
+                inventory.host_groups = audit.host_groups.clone();
             }
         }
         vcenter.inventory = inventory;
@@ -117,9 +118,9 @@ impl Described {
 }
 
 fn about(about: &AboutInfo) -> Known<About> {
-    match about.version.parse() {
-        Ok(version) => Known::Known(About {
-            version,
+    match about.version.parse::<Version>() {
+        Ok(_) => Known::Known(About {
+            version: super::inventory::version(Some(&about.version), Some(&about.api_version)),
             instance_uuid: about.instance_uuid.clone().unwrap_or_default(),
         }),
         Err(reason) => Known::Unknown { reason },

@@ -1,6 +1,6 @@
 //! Volumes, claims, attachments and classes, as the checks see them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use health::facts::{Attachment, Claim, StorageClass, Volume};
 use jiff::Timestamp;
@@ -29,11 +29,72 @@ pub(crate) fn volume(volume: &PersistentVolume) -> Option<Volume> {
     let csi = spec.csi.as_ref().filter(|csi| csi.driver == names::CSI_DRIVER)?;
     let claim = spec.claim_ref.as_ref();
     let claim = claim.and_then(|c| Some(format!("{}/{}", c.namespace.as_ref()?, c.name.as_ref()?)));
-    Some(Volume { handle: csi.volume_handle.clone(), name, claim, ..Volume::default() })
+    let created = moment(volume.metadata.creation_timestamp.as_ref());
+    Some(Volume { handle: csi.volume_handle.clone(), name, claim, node: None, created })
 }
 
-/// A claim that waits for a volume, and its class; whether the class is ours is not known here.
-pub(crate) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
+/// A claim that waits for something.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Claimed {
+    /// For a volume; whether its class is ours is not known here.
+    Waits(Claim),
+    /// For its volume, which is named, to become larger.
+    Grows(String),
+}
+
+/// What a claim waits for.
+pub(crate) fn claimed(claim: &PersistentVolumeClaim) -> Option<Claimed> {
+    waiting(claim).map(Claimed::Waits).or_else(|| grows(claim).map(Claimed::Grows))
+}
+
+/// The volumes, by name, that shall become larger.
+pub(super) fn growing<'a>(claims: impl Iterator<Item = &'a Claimed>) -> BTreeSet<String> {
+    let growing = claims.filter_map(|claimed| match claimed {
+        Claimed::Grows(volume) => Some(volume.clone()),
+        Claimed::Waits(_) => None,
+    });
+    growing.collect()
+}
+
+/// The handles of these volumes.
+pub(super) fn handles_of(
+    names: &BTreeSet<String>,
+    volumes: &BTreeMap<String, Volume>,
+) -> BTreeSet<String> {
+    names.iter().filter_map(|name| volumes.get(name)).map(|volume| volume.handle.clone()).collect()
+}
+
+/// The volume of a claim that asks for more than it has.
+fn grows(claim: &PersistentVolumeClaim) -> Option<String> {
+    let (spec, status) = (claim.spec.as_ref()?, claim.status.as_ref()?);
+    let asked = spec.resources.as_ref()?.requests.as_ref()?.get("storage")?;
+    let has = status.capacity.as_ref()?.get("storage")?;
+    // Drivers round up: what differs need not be more.
+    (bytes(&asked.0)? > bytes(&has.0)?).then(|| spec.volume_name.clone())?
+}
+
+/// A quantity as a number.
+fn bytes(quantity: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 12] = [
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("Pi", 1_125_899_906_842_624.0),
+        ("Ei", 1_152_921_504_606_846_976.0),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+        ("m", 1e-3),
+    ];
+    let unit = UNITS.iter().find_map(|(unit, size)| Some((quantity.strip_suffix(unit)?, *size)));
+    let (number, size) = unit.unwrap_or((quantity, 1.0));
+    number.parse::<f64>().ok().map(|number| number * size)
+}
+
+fn waiting(claim: &PersistentVolumeClaim) -> Option<Claim> {
     let pending =
         claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
     let spec = claim.spec.as_ref()?;
@@ -118,4 +179,28 @@ pub(super) fn joined(
         (volume.handle.clone(), Volume { node, ..volume.clone() })
     });
     (by_handle.collect(), unfinished)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(asked: &str, has: &str) -> PersistentVolumeClaim {
+        serde_json::from_value(json!({
+            "metadata": {"name": "data", "namespace": "shop"},
+            "spec": {"volumeName": "pv-1", "resources": {"requests": {"storage": asked}}},
+            "status": {"phase": "Bound", "capacity": {"storage": has}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_claim_grows_when_it_asks_for_more_than_it_has_and_not_when_the_driver_rounded_up() {
+        assert_eq!(claimed(&claim("2Gi", "1Gi")), Some(Claimed::Grows("pv-1".into())));
+        assert_eq!(claimed(&claim("1Gi", "1Gi")), None);
+        assert_eq!(claimed(&claim("1500M", "1431Mi")), None);
+        assert_eq!(claimed(&claim("1073741824", "1Gi")), None);
+    }
 }

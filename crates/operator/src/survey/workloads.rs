@@ -1,18 +1,31 @@
 //! The drivers as they run, as the checks see them.
 
-use std::{borrow::Borrow, collections::BTreeMap};
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use catalog::{Driver as Which, Implementation};
-use health::facts::{Container, Driver, Event, Pod, Version, Waiting, Workload};
+use health::facts::{Container, Driver, Event, Known, Pod, Version, Waiting, Workload};
 use jiff::Timestamp;
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment},
-    core::v1::{ContainerStatus, Pod as SeenPod, PodTemplateSpec},
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{ContainerStatus, Pod as SeenPod, PodTemplateSpec},
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 
-use super::cluster::Warning;
-use crate::{facts::ObjectId, names, observe};
+use super::{
+    cluster::Warning,
+    releases::Releases,
+    site::{Place, Site, map},
+};
+use crate::{
+    facts::{Make, ObjectId},
+    names, observe,
+};
 
 /// How long a pod may take to become ready before it is missed.
 const PATIENCE: i64 = 120;
@@ -23,7 +36,12 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 pub(super) struct Part {
     pub(super) id: ObjectId,
     pub(super) driver: Which,
-    labelled: bool,
+    /// Whether it is VDO's.
+    pub(super) labelled: bool,
+    /// What its pods are found by.
+    selector: String,
+    /// The Secret or ConfigMap it reads its configuration from.
+    settings: Option<String>,
     version: Option<Version>,
     images: Vec<(String, String)>,
     topology: Option<bool>,
@@ -39,7 +57,8 @@ impl Part {
         let counts = (status.desired_number_scheduled, status.number_ready);
         let current = status.observed_generation >= set.metadata.generation
             && status.updated_number_scheduled.unwrap_or(0) >= status.desired_number_scheduled;
-        Self::of("DaemonSet", set, template, counts, current)
+        let selector = set.spec.as_ref().map(|spec| &spec.selector);
+        Self::of("DaemonSet", set, (template, selector), counts, current)
     }
 
     pub(super) fn of_deployment(deployment: &Deployment) -> Option<Self> {
@@ -49,17 +68,19 @@ impl Part {
         let current = status.observed_generation >= deployment.metadata.generation
             && status.updated_replicas.unwrap_or(0) >= wanted;
         let counts = (wanted, status.ready_replicas.unwrap_or(0));
-        Self::of("Deployment", deployment, template, counts, current)
+        let selector = deployment.spec.as_ref().map(|spec| &spec.selector);
+        Self::of("Deployment", deployment, (template, selector), counts, current)
     }
 
     fn of(
         kind: &str,
-        object: &impl ResourceExt,
-        template: Option<&PodTemplateSpec>,
+        object: &(impl Resource + ResourceExt),
+        (template, selector): (Option<&PodTemplateSpec>, Option<&LabelSelector>),
         (desired, ready): (i32, i32),
         current: bool,
     ) -> Option<Self> {
         let (driver, _) = observe::part(kind, object, template)?;
+        let Make { settings, .. } = observe::make(object.meta(), template);
         let version = observe::version(object.labels(), template);
         let spec = template.and_then(|template| template.spec.as_ref());
         let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
@@ -77,6 +98,8 @@ impl Part {
                 name: object.name_any(),
             },
             driver,
+            selector: super::site::selector(selector),
+            settings,
             labelled: observe::is_labelled(object.labels()),
             version: version.and_then(|version| version.parse().ok()),
             images: containers
@@ -98,6 +121,10 @@ pub(super) struct Around<'a, P: Borrow<SeenPod>> {
     pub(super) warnings: &'a [Warning],
     /// Drivers whose release is being rolled out and still has time.
     pub(super) changing: &'a dyn Fn(Which) -> bool,
+    /// What else is in the cluster.
+    pub(super) site: &'a Site,
+    /// What the catalog says of a release.
+    pub(super) releases: &'a Releases<'a>,
 }
 
 /// One driver from its parts; none if there are none. Of two installs the one that is VDO's is taken,
@@ -117,18 +144,88 @@ pub(super) fn driver<P: Borrow<SeenPod>>(
     let together: Vec<&&Part> = together.collect();
     let provisioner = together.iter().flat_map(|part| &part.images);
     let provisioner = provisioner.filter(|(name, _)| name == "csi-provisioner");
-    Some(Driver {
+    let storage = which == Which::Csi;
+    let site = around.site;
+    let features = format!("{namespace}/{FEATURES}");
+    let mut driver = Driver {
         name: which.to_string(),
         version: together.iter().find_map(|part| part.version),
         upstream: !together.iter().any(|part| is_ours(part)),
+        unsuitable: None,
         workloads: together.iter().map(|part| workload(part, changing, around)).collect(),
+        config_secret: config_secret(which, &together, site),
+        crds: if storage { definitions(site) } else { BTreeMap::new().into() },
+        features: if storage {
+            map(&site.features, |all| all.get(&features).cloned().unwrap_or_default())
+        } else {
+            BTreeMap::new().into()
+        },
+        release_features: BTreeMap::new(),
         provisioner_topology: together.iter().find_map(|part| part.topology),
         provisioner: provisioner.map(|(_, image)| image).find_map(|image| tag(image)),
-        features: BTreeMap::new().into(),
-        registered: true,
+        pod_security: map(&site.pod_security, |all| all.get(&namespace).cloned()),
+        registered: if storage {
+            map(&site.csi_driver, |all| !all.is_empty())
+        } else {
+            true.into()
+        },
         namespace,
-        ..Driver::default()
+    };
+    (driver.release_features, driver.unsuitable) = around.releases.of(which, &driver);
+    Some(driver)
+}
+
+/// The definitions the storage driver needs.
+fn definitions(site: &Site) -> Known<BTreeMap<String, bool>> {
+    map(&site.definitions, |all| {
+        DEFINITIONS.iter().map(|name| ((*name).to_owned(), all.contains_key(*name))).collect()
     })
+}
+
+/// The Secret of a driver, where VDO looks for it: of the cloud controller only its own is known by
+/// name, and elsewhere than at home the pods tell when it is missing.
+fn config_secret(which: Which, parts: &[&&Part], site: &Site) -> Known<Option<(String, bool)>> {
+    let home = parts.first().map(|part| part.id.namespace.as_str()).unwrap_or_default();
+    let settings = || parts.iter().find_map(|part| part.settings.clone());
+    let name = match which {
+        Which::Cpi => parts.iter().any(|part| part.labelled).then(|| names::CPI_SECRET.to_owned()),
+        Which::Csi => settings(),
+    };
+    let Some(name) = name.filter(|_| names::HOMES.contains(&home)) else {
+        return Known::Known(None);
+    };
+    map(&site.secrets, |all| {
+        let there = all.contains_key(&format!("{home}/{name}"));
+        Some((name, there))
+    })
+}
+
+/// Where pods are to be looked at that do not say whose they are: those of drivers by other hands.
+pub(super) fn places(parts: &[Part]) -> BTreeSet<Place> {
+    let theirs = parts.iter().filter(|part| !part.labelled && !part.selector.is_empty());
+    theirs
+        .map(|part| Place { namespace: part.id.namespace.clone(), labels: part.selector.clone() })
+        .collect()
+}
+
+/// A pod that is not ready, without what no fact is made from.
+pub(super) fn unready(pod: &SeenPod) -> Option<SeenPod> {
+    (!is_ready(pod)).then(|| {
+        let mut pod = pod.clone();
+        observe::slim_pod(&mut pod);
+        pod
+    })
+}
+
+pub(super) fn is_ready(pod: &SeenPod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The node a pod was given to; a slimmed one keeps it elsewhere.
+pub(super) fn node_of(pod: &SeenPod) -> Option<String> {
+    let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
+    nominated.or_else(|| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
 }
 
 /// Whether a part runs the drivers of this project, not those of the Kubernetes project.
@@ -206,7 +303,7 @@ fn moved(part: &Part) -> Option<Pod> {
 }
 
 /// Since when a pod is not ready.
-fn unready_since(pod: &SeenPod) -> Timestamp {
+pub(super) fn unready_since(pod: &SeenPod) -> Timestamp {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
     let since = ready.next().and_then(|condition| condition.last_transition_time.as_ref());
@@ -226,9 +323,7 @@ fn pod(seen: &SeenPod, warnings: &[Warning]) -> Pod {
     let events = warnings.iter().filter(|w| w.kind == "Pod" && w.object == object);
     let unscheduled = is("PodScheduled", "False");
     Pod {
-        node: status
-            .and_then(|status| status.nominated_node_name.clone())
-            .or_else(|| seen.spec.as_ref().and_then(|spec| spec.node_name.clone())),
+        node: node_of(seen),
         ready: is("Ready", "True").is_some(),
         unschedulable: unscheduled.map(|condition| {
             condition.message.clone().unwrap_or_else(|| "the scheduler gives no reason".to_owned())
@@ -273,10 +368,3 @@ pub(super) const FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.co
 pub(super) const DEFINITIONS: [&str; 1] = ["csinodetopologies.cns.vmware.com"];
 /// The label that says what pods a namespace lets in.
 pub(super) const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
-/// The Secret with the configuration of a driver.
-pub(super) fn secret_of(which: Which) -> &'static str {
-    match which {
-        Which::Cpi => names::CPI_SECRET,
-        Which::Csi => names::CSI_SECRET,
-    }
-}

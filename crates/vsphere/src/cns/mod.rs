@@ -215,6 +215,17 @@ impl Client {
         }
     }
 
+    /// How many volumes there are in all, whosever they are; none if vCenter does not say. Needs
+    /// `Cns.Searchable` on the root.
+    pub async fn volume_count(&self) -> Result<Option<i64>, Error> {
+        let cursor = Some(Cursor { offset: 0, limit: 1, total: None });
+        let filter = QueryFilter { cursor, ..QueryFilter::default() };
+        let method = Method::read("CnsQueryVolume").of(Service::Vsan);
+        let manager = MoRef::new(MANAGER.0, MANAGER.1);
+        let page: QueryResult = self.call(method, &manager, &[("filter", &filter)]).await?;
+        Ok(page.cursor.and_then(|cursor| cursor.total))
+    }
+
     /// All volumes that fit `filter`, in one reply, with only what is named in `select`
     /// (`VOLUME_NAME`, `HEALTH_STATUS`, …) besides their ids.
     pub async fn query_all_volumes(

@@ -48,6 +48,11 @@ managed! {
             /// Where its files are.
             path_name: Box<str> = "config.files.vmPathName",
         }
+        /// Whether backups may ask for what changed.
+        BLOCK_TRACKING {
+            /// Whether changed blocks are tracked.
+            tracks_blocks: bool = "config.changeTrackingEnabled",
+        }
         /// The advanced options.
         EXTRA_CONFIG {
             /// Key and value, as set.
@@ -117,6 +122,8 @@ managed! {
             in_maintenance: bool = "runtime.inMaintenanceMode",
             /// ESXi's version.
             version: Box<str> = "summary.config.product.version",
+            /// The version of its API, which tells the update.
+            api_version: Box<str> = "summary.config.product.apiVersion",
             /// ESXi's build.
             build: Box<str> = "summary.config.product.build",
         }

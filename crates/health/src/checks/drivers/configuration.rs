@@ -11,7 +11,9 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &View<'_>, sink: &mut Sink) {
     super::say_if_unknown(view, "whether the drivers have their configuration", sink);
     for driver in view.drivers() {
-        let Some((secret, false)) = &driver.config_secret else { continue };
+        let question = format!("whether the {} has its configuration", driver.name);
+        let found = sink.need(&driver.config_secret, cluster_subject, question);
+        let Some(Some((secret, false))) = found else { continue };
         sink.raise(
             Hit::new(
                 codes::CONFIG_SECRET_MISSING,
@@ -35,7 +37,7 @@ mod tests {
             &["VDO-1619"],
             |facts| {
                 facts.storage_driver().config_secret =
-                    Some(("vsphere-config-secret".into(), false));
+                    Some(("vsphere-config-secret".into(), false)).into();
             },
             |facts| facts.cluster.drivers.cloud = Known::unknown("VDO may not list DaemonSets"),
         );

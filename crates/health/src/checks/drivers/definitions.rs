@@ -12,12 +12,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let drivers = &view.facts.cluster.drivers;
     let question = "whether the storage driver's definitions are there";
     let Some(Some(driver)) = sink.need(&drivers.storage, cluster_subject, question) else { return };
-    for crd in driver.crds.iter().filter(|(_, exists)| !**exists).map(|(name, _)| name) {
+    let crds = sink.need(&driver.crds, cluster_subject, question).into_iter().flatten();
+    for crd in crds.filter(|(_, exists)| !**exists).map(|(name, _)| name) {
         let subject = Subject::kubernetes("CustomResourceDefinition", None, crd);
         let hit = Hit::new(codes::CRD_MISSING, subject).with("crd", crd).driver(&driver.name);
         sink.raise(hit.shared("namespace", &driver.namespace));
     }
-    if !driver.registered {
+    if let Some(false) = sink.need(&driver.registered, cluster_subject, question) {
         let subject = Subject::kubernetes("CSIDriver", None, "csi.vsphere.vmware.com");
         sink.raise(Hit::new(codes::CSIDRIVER_MISSING, subject).driver(&driver.name));
     }
@@ -29,18 +30,15 @@ mod tests {
 
     #[test]
     fn a_missing_definition_is_named() {
-        shows(
-            &CHECK,
-            &["VDO-1605"],
-            |facts| facts.storage_driver().crds.values_mut().for_each(|exists| *exists = false),
-            |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list them"),
-        );
+        shows(&CHECK, &["VDO-1605"], Shortcuts::no_crds, |facts| {
+            facts.cluster.drivers.storage = Known::unknown("VDO may not list them")
+        });
     }
 
     #[test]
     fn a_driver_without_its_csidriver_object_is_named() {
         let mut facts = healthy();
-        facts.storage_driver().registered = false;
+        facts.storage_driver().registered = false.into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1622"]);
     }
 }

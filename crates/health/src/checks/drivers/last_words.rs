@@ -27,8 +27,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 if definition.code == codes::NAME_UNRESOLVED.code && driver.name != "CPI" {
                     continue;
                 }
-                let secret =
-                    driver.config_secret.as_ref().map_or("of the driver", |(name, _)| name);
+                let secret = driver.config_secret.get().and_then(Option::as_ref);
+                let secret = secret.map_or("of the driver", |(name, _)| name);
                 let hit = super::hit(definition, driver, pod).with("line", line);
                 sink.raise(
                     hit.with("secret", secret).with("port", port(line)).shared(

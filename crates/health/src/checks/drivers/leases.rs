@@ -11,6 +11,13 @@ pub(super) const CHECK: Check = Check {
 /// How long after its end a lease may stay unclaimed.
 const PATIENCE: i64 = 120;
 
+/// Whether the driver was taken away: nobody needs to lead then.
+fn is_gone(view: &View<'_>, driver: &str) -> bool {
+    let drivers = &view.facts.cluster.drivers;
+    let drivers = [("CPI", &drivers.cloud), ("CSI", &drivers.storage)];
+    drivers.iter().any(|(name, known)| *name == driver && matches!(known, Known::Known(None)))
+}
+
 fn check(view: &View<'_>, sink: &mut Sink) {
     let question = "whether somebody holds the drivers' leases";
     let Some(leases) = sink.need(&view.facts.cluster.leases, cluster_subject, question) else {
@@ -18,6 +25,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     };
     for lease in leases {
         let age = view.seconds_since(lease.renewed);
+        if is_gone(view, &lease.driver) {
+            continue;
+        }
         if age > i64::from(lease.seconds) + PATIENCE {
             sink.raise(
                 Hit::new(

@@ -14,7 +14,9 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &View<'_>, sink: &mut Sink) {
     super::say_if_unknown(view, "whether the drivers' pods are let in", sink);
     for driver in view.drivers() {
-        let strict = driver.pod_security.as_deref().filter(|level| *level != "privileged");
+        let question = format!("whether the pods of the {} are let in", driver.name);
+        let level = sink.need(&driver.pod_security, cluster_subject, question);
+        let strict = level.and_then(Option::as_ref).filter(|level| *level != "privileged");
         for workload in &driver.workloads {
             let message = match (&workload.refused, strict) {
                 (Some(message), _) => message.clone(),
@@ -69,9 +71,9 @@ mod tests {
     #[test]
     fn a_strict_namespace_is_named_before_the_next_pod_is_refused() {
         let mut facts = healthy();
-        facts.storage_driver().pod_security = Some("baseline".into());
+        facts.storage_driver().pod_security = Some("baseline".into()).into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1613"]);
-        facts.storage_driver().pod_security = None;
+        facts.storage_driver().pod_security = None.into();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0], "no rule, no refusal");
     }
 }

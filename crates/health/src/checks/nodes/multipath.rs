@@ -6,10 +6,10 @@ pub(super) const CHECK: Check =
     Check { name: "nodes/multipath", gives: &[codes::MULTIPATH], run: Run::Node(check) };
 
 fn check(_: &View<'_>, node: &Node, sink: &mut Sink) {
-    // Somebody looked, or the node's own warnings show it. Where nobody looked there is no sign of a
-    // fault either, and looking needs a program on every node: that is not "cannot tell" news.
-    let said = node.events.iter().any(|event| event.message.contains("/dev/dm-"));
-    if node.multipath == Some(true) || said {
+    // Looking at the node itself needs a program there; kubelet says it when a disk is taken.
+    let question = format_args!("whether multipathd takes disks on {}", node.name);
+    let failures = sink.need(&node.mount_failures, || node_subject(node), question);
+    if failures.into_iter().flatten().any(|event| event.message.contains("/dev/dm-")) {
         sink.raise(Hit::of_node(codes::MULTIPATH, node));
     }
 }
@@ -21,19 +21,17 @@ mod tests {
 
     #[test]
     fn a_node_whose_disks_are_claimed_is_named() {
-        let mut facts = healthy();
-        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        facts.node("worker-1").multipath = Some(true);
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1224"]);
-    }
-
-    #[test]
-    fn where_nobody_looked_the_nodes_own_warnings_tell() {
-        let mut facts = healthy();
-        facts.node("worker-1").multipath = None;
-        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        let message = "MountDevice failed: /dev/dm-3: no such file or directory".into();
-        facts.node("worker-1").events = vec![Event { reason: "FailedMount".into(), message }];
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1224"]);
+        let message: String = "MountDevice failed: /dev/dm-3: no such file or directory".into();
+        shows(
+            &CHECK,
+            &["VDO-1224"],
+            |facts| {
+                let event = Event { reason: "FailedMount".into(), message };
+                facts.node("worker-1").mount_failures = vec![event].into();
+            },
+            |facts| {
+                facts.node("worker-1").mount_failures = Known::unknown("VDO may not list events");
+            },
+        );
     }
 }

@@ -11,7 +11,9 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let Some(driver) = sink.need(&drivers.storage, || node_subject(node), question) else {
         return;
     };
-    if let (Some(driver), Some(message)) = (driver, &node.topology_error) {
+    let Some(driver) = driver else { return };
+    let error = sink.need(&node.topology_error, || node_subject(node), question);
+    if let Some(Some(message)) = error {
         let hit = Hit::of_node(codes::TOPOLOGY_NOT_SET, node).driver("CSI");
         sink.raise(hit.with("message", message).shared("namespace", &driver.namespace));
     }
@@ -26,7 +28,10 @@ mod tests {
         shows(
             &CHECK,
             &["VDO-1606"],
-            |facts| facts.node("worker-1").topology_error = Some("no connection to vCenter".into()),
+            |facts| {
+                facts.node("worker-1").topology_error =
+                    Some("no connection to vCenter".into()).into();
+            },
             |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not read Deployments"),
         );
     }

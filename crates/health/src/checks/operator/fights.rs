@@ -5,8 +5,8 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check =
     Check { name: "operator/fights", gives: &[codes::FOUGHT_OVER], run: Run::Cluster(&[], check) };
 
-/// Once or twice is a repair; more often is a fight.
-const FIGHT: u32 = 3;
+/// Now and then is a repair; more often is a fight.
+const FIGHT: u32 = 5;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for fight in view.facts.operator.fights.iter().filter(|fight| fight.times >= FIGHT) {

@@ -9,7 +9,9 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let Some(openshift) = &view.facts.cluster.openshift else { return };
+    let question = "whether OpenShift and its cloud provider configuration agree";
+    let openshift = sink.need(&view.facts.cluster.openshift, cluster_subject, question);
+    let Some(Some(openshift)) = openshift else { return };
     let mut disagree = |what: &str, known: &[String], other: &[String], from: &str, to: &str| {
         for name in known.iter().filter(|name| !other.contains(name)) {
             let problem = format!("{what} {name} is in {from} but not in {to}");
@@ -34,7 +36,7 @@ mod tests {
     fn a_failure_domain_the_configuration_does_not_know_is_named() {
         let mut facts = crate::sample::cluster(Platform::OpenShift);
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        let openshift = facts.cluster.openshift.as_mut().unwrap();
+        let openshift = facts.cluster.openshift.get_mut().unwrap().as_mut().unwrap();
         openshift.failure_domain_datacenters.push("vc-a.example.com/DC1".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1807"]);
     }

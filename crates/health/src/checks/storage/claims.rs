@@ -12,7 +12,9 @@ pub(super) const CHECK: Check = Check {
 const PATIENCE: i64 = 300;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    for claim in &view.facts.storage.pending {
+    let question = "whether claims wait for a volume";
+    let pending = sink.need(&view.facts.storage.pending, cluster_subject, question);
+    for claim in pending.into_iter().flatten() {
         if claim.many_writers {
             file_volume(view, claim, sink);
         }
@@ -73,7 +75,7 @@ mod tests {
     fn many_writers_without_file_service_are_explained() {
         let mut facts = healthy();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        facts.storage.pending = vec![claim(true)];
+        facts.storage.pending = vec![claim(true)].into();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1511", "VDO-1527"]);
         facts.inventory().file_service.get_mut().unwrap().insert("C0".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1527"]);
@@ -84,7 +86,7 @@ mod tests {
     #[test]
     fn a_claim_that_has_just_been_made_gets_its_time() {
         let mut facts = healthy();
-        facts.storage.pending = vec![Claim { since: facts.now, ..claim(false) }];
+        facts.storage.pending = vec![Claim { since: facts.now, ..claim(false) }].into();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 }

@@ -23,7 +23,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let volumes = sink.need(&storage.volumes, cluster_subject, question);
     let cns = sink.need(&storage.cns, cluster_subject, question);
     if let (Some(volumes), Some(cns)) = (volumes, cns) {
-        let missing = volumes.keys().filter(|handle| !cns.contains_key(*handle)).count();
+        let old = volumes.values().filter(|volume| volume.created < storage.cns_asked);
+        let missing = old.filter(|volume| !cns.contains_key(&volume.handle)).count();
         let threshold = storage.list_threshold;
         if missing > threshold as usize {
             sink.raise(
@@ -53,7 +54,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             );
         }
     }
-    for (vcenter, count) in storage.cns_total.iter().filter(|(_, count)| **count >= MANY) {
+    let question = "how many volumes vCenter holds";
+    let totals = sink.need(&storage.cns_total, cluster_subject, question).into_iter().flatten();
+    for (vcenter, count) in totals.filter(|(_, count)| **count >= MANY) {
         let Some(vcenter) = view.facts.vcenters.get(vcenter) else { continue };
         sink.raise(
             Hit::new(codes::CNS_NEARLY_FULL, vcenter_subject(vcenter))
@@ -98,7 +101,7 @@ mod tests {
     #[test]
     fn a_vcenter_near_its_limit_is_named() {
         let mut facts = healthy();
-        facts.storage.cns_total.insert("vcenter-a".into(), 9500);
+        facts.storage.cns_total.get_mut().unwrap().insert("vcenter-a".into(), 9500);
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1525"]);
     }
 }

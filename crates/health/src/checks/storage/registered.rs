@@ -12,6 +12,8 @@ fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
     // Whether CNS could be asked is said once, where the numbers are compared.
     let Some(cns) = view.facts.storage.cns.get() else { return };
     match cns.get(&volume.handle) {
+        // It may have been registered since.
+        None if volume.created >= view.facts.storage.cns_asked => {}
         None => sink.raise(super::hit(codes::VOLUME_NOT_IN_CNS, volume)),
         Some(known) if !known.backed => sink.raise(super::hit(codes::VOLUME_DISK_LOST, volume)),
         Some(known) if known.duplicate_metadata => {
@@ -32,6 +34,9 @@ mod tests {
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
         facts.storage.cns.get_mut().unwrap().remove(&handle(1));
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1515"]);
+        let volumes = facts.storage.volumes.get_mut().unwrap();
+        volumes.get_mut(&handle(1)).unwrap().created = facts.now;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "it is younger than the answer");
         facts.storage.cns = Known::unknown("CNS does not answer");
         assert_eq!(codes_of(&CHECK, &facts), [""; 0], "absence is not proven");
     }

@@ -1,30 +1,46 @@
 //! A volume's snapshots are within the limit, known to both sides, and in nobody's way.
 
+use std::collections::BTreeSet;
+
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
     name: "storage/snapshots",
     gives: &[codes::SNAPSHOT_LIMIT, codes::SNAPSHOTS_HINDER_GROWTH, codes::SNAPSHOTS_ORPHANED],
-    run: Run::Volume(check),
+    run: Run::Cluster(&[Part::Volumes], check),
 };
 
-fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
+fn check(view: &View<'_>, sink: &mut Sink) {
+    let facts = &view.facts.storage;
     let Some(storage) = &view.facts.wanted.storage else { return };
-    let snapshots = volume.snapshots;
-    let count = snapshots.cns.max(snapshots.kubernetes);
-    let limit = storage.snapshots_per_volume;
-    if limit > 0 && count >= limit && snapshots.another_asked {
-        let hit = super::hit(codes::SNAPSHOT_LIMIT, volume);
-        sink.raise(hit.with("count", count).with("limit", limit));
-    }
-    if volume.expanding && count > 0 {
-        let plural = if count == 1 { "" } else { "s" };
-        let count = format!("{count} snapshot{plural}");
-        sink.raise(super::hit(codes::SNAPSHOTS_HINDER_GROWTH, volume).with("count", count));
-    }
-    if snapshots.cns > snapshots.kubernetes {
-        let hit = super::hit(codes::SNAPSHOTS_ORPHANED, volume).with("cns", snapshots.cns);
-        sink.raise(hit.with("kubernetes", snapshots.kubernetes));
+    let question = "whether snapshots of volumes are in order";
+    let known = sink.need(&facts.snapshots, cluster_subject, question);
+    let only_in_cns = sink.need(&facts.only_in_cns, cluster_subject, question);
+    let question = "whether volumes can grow";
+    let growing = sink.need(&facts.growing, cluster_subject, question);
+    // Whether the volumes are known is said where they are counted.
+    let Some(volumes) = facts.volumes.get() else { return };
+    let handles = known.into_iter().flat_map(|all| all.keys());
+    let handles: BTreeSet<&String> =
+        handles.chain(only_in_cns.into_iter().flat_map(|all| all.keys())).collect();
+    for volume in handles.into_iter().filter_map(|handle| volumes.get(handle)) {
+        let snapshots = known.and_then(|all| all.get(&volume.handle)).copied().unwrap_or_default();
+        let more = only_in_cns.and_then(|all| all.get(&volume.handle)).copied().unwrap_or_default();
+        let count = snapshots.made + more;
+        let limit = storage.snapshots_per_volume;
+        if limit > 0 && count >= limit && snapshots.another_asked {
+            let hit = super::hit(codes::SNAPSHOT_LIMIT, volume);
+            sink.raise(hit.with("count", count).with("limit", limit));
+        }
+        if count > 0 && growing.is_some_and(|all| all.contains(&volume.handle)) {
+            let plural = if count == 1 { "" } else { "s" };
+            let count = format!("{count} snapshot{plural}");
+            sink.raise(super::hit(codes::SNAPSHOTS_HINDER_GROWTH, volume).with("count", count));
+        }
+        if more > 0 {
+            let hit = super::hit(codes::SNAPSHOTS_ORPHANED, volume).with("cns", count);
+            sink.raise(hit.with("kubernetes", snapshots.made));
+        }
     }
 }
 
@@ -33,36 +49,41 @@ mod tests {
     use super::*;
     use crate::{facts::Snapshots, sample::handle};
 
-    fn with(snapshots: Snapshots, expanding: bool) -> Vec<&'static str> {
+    fn with(snapshots: Snapshots, only_in_cns: u32, grows: bool) -> Vec<&'static str> {
         let mut facts = healthy();
-        let volumes = facts.storage.volumes.get_mut().unwrap();
-        let volume = volumes.get_mut(&handle(1)).unwrap();
-        volume.snapshots = snapshots;
-        volume.expanding = expanding;
+        facts.storage.snapshots.get_mut().unwrap().insert(handle(1), snapshots);
+        if only_in_cns > 0 {
+            facts.storage.only_in_cns.get_mut().unwrap().insert(handle(1), only_in_cns);
+        }
+        if grows {
+            facts.storage.growing.get_mut().unwrap().insert(handle(1));
+        }
         codes_of(&CHECK, &facts)
     }
 
     #[test]
     fn the_limit_is_told_when_one_more_is_asked_for() {
-        let full = Snapshots { kubernetes: 3, cns: 3, another_asked: true };
-        assert_eq!(with(full, false), ["VDO-1521"]);
-        assert_eq!(with(Snapshots { another_asked: false, ..full }, false), [""; 0]);
+        let full = Snapshots { made: 3, another_asked: true };
+        assert_eq!(with(full, 0, false), ["VDO-1521"]);
+        assert_eq!(with(Snapshots { another_asked: false, ..full }, 0, false), [""; 0]);
     }
 
     #[test]
     fn snapshots_in_the_way_of_growth_are_named() {
-        let some = Snapshots { kubernetes: 1, cns: 1, another_asked: false };
-        assert_eq!(with(some, true), ["VDO-1522"]);
+        assert_eq!(with(Snapshots { made: 1, another_asked: false }, 0, true), ["VDO-1522"]);
+        assert_eq!(with(Snapshots::default(), 0, true), [""; 0]);
     }
 
     #[test]
     fn snapshots_only_vcenter_knows_are_named() {
-        let some = Snapshots { kubernetes: 0, cns: 2, another_asked: false };
-        assert_eq!(with(some, false), ["VDO-1523"]);
+        assert_eq!(with(Snapshots::default(), 2, false), ["VDO-1523"]);
     }
 
     #[test]
-    fn without_volumes_to_look_at_nothing_is_said() {
+    fn what_cannot_be_read_is_not_fine() {
+        let mut facts = healthy();
+        facts.storage.snapshots = Known::unknown("VDO may not list VolumeSnapshotContents");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
         let mut facts = healthy();
         facts.storage.volumes = Known::unknown("VDO may not list PersistentVolumes");
         assert_eq!(codes_of(&CHECK, &facts), [""; 0], "numbers says that it cannot tell");

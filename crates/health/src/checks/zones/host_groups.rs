@@ -11,7 +11,10 @@ pub(super) const CHECK: Check = Check {
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
         // Whether the inventory is known is said where categories are looked at.
-        for group in vcenter.inventory.get().into_iter().flat_map(|i| &i.host_groups) {
+        let Some(inventory) = vcenter.inventory.get() else { continue };
+        let question = format!("whether the host groups of {} stand for zones", vcenter.address);
+        let groups = sink.need_of(&inventory.host_groups, vcenter, &question);
+        for group in groups.into_iter().flatten() {
             let Some(problem) = &group.problem else { continue };
             let subject = Subject::vsphere("HostGroup", &group.name, &group.name);
             sink.raise(
@@ -37,7 +40,8 @@ mod tests {
                 failure_domain: "east-1".into(),
                 name: "rack-1".into(),
                 problem: Some("it has no hosts".into()),
-            }];
+            }]
+            .into();
         });
     }
 }

@@ -14,7 +14,7 @@ pub(super) const ROWS: &[Row] = &[
                 facts.storage_driver(),
                 "0/24 nodes are available: didn't match Pod's node affinity/selector",
             );
-            facts.storage_driver().crds.values_mut().for_each(|exists| *exists = false);
+            facts.no_crds();
             let line =
                 "no matches for kind \"CSINodeTopology\" in version \"cns.vmware.com/v1alpha1\"";
             crashing(facts.storage_driver(), 1, "node-pod-of-row-1", line);
@@ -27,7 +27,8 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1606"],
         &[],
         |facts| {
-            facts.node("worker-1").topology_error = Some("failed to connect to vCenter".into());
+            facts.node("worker-1").topology_error =
+                Some("failed to connect to vCenter".into()).into();
         },
     ),
     row(
@@ -55,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
                 })),
                 ..facts.node("worker-1").clone()
             };
-            let node = Node { topology_error: None, ..node };
+            let node = Node { topology_error: None.into(), ..node };
             facts.cluster.nodes.get_mut().unwrap().insert("metal-1".into(), node);
             let line = "csiNodeAdd: failed for node metal-1";
             crashing(facts.storage_driver(), 0, "controller-of-row-4", line);

@@ -81,7 +81,7 @@ fn crashing(driver: &mut Driver, workload: usize, name: &str, line: &str) {
 }
 
 fn claim(facts: &mut Facts, name: &str, many_writers: bool, message: &str) {
-    facts.storage.pending.push(Claim {
+    facts.storage.pending.get_mut().unwrap().push(Claim {
         name: format!("shop/{name}"),
         class: "gold".into(),
         many_writers,

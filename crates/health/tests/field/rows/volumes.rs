@@ -138,9 +138,8 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1522", "VDO-1523"],
         &[],
         |facts| {
-            let volume = facts.storage.volumes.get_mut().unwrap().get_mut(&handle(14)).unwrap();
-            volume.expanding = true;
-            volume.snapshots.cns = 1;
+            facts.storage.growing.get_mut().unwrap().insert(handle(14));
+            facts.storage.only_in_cns.get_mut().unwrap().insert(handle(14), 1);
         },
     ),
     row(
@@ -150,9 +149,8 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1521"],
         &[],
         |facts| {
-            let volume = facts.storage.volumes.get_mut().unwrap().get_mut(&handle(15)).unwrap();
-            volume.snapshots =
-                health::facts::Snapshots { kubernetes: 3, cns: 3, another_asked: true };
+            let three = health::facts::Snapshots { made: 3, another_asked: true };
+            facts.storage.snapshots.get_mut().unwrap().insert(handle(15), three);
         },
     ),
     row(
@@ -232,7 +230,8 @@ pub(super) const ROWS: &[Row] = &[
             facts.inventory().hosts.insert("host-5".into(), host);
             facts.vm("worker-9").host = "host-5".into();
             facts.node("worker-9").topology_error =
-                Some("nodeVM does not have labels for the following categories: k8s-zone".into());
+                Some("nodeVM does not have labels for the following categories: k8s-zone".into())
+                    .into();
         },
     ),
     row(
@@ -340,7 +339,12 @@ pub(super) const ROWS: &[Row] = &[
         "multipathd claims VMware disks",
         &["VDO-1224"],
         &[],
-        |facts| facts.node("worker-11").multipath = Some(true),
+        |facts| {
+            let message = "MountVolume.MountDevice failed: /dev/dm-3: no such file or directory";
+            let event =
+                health::facts::Event { reason: "FailedMount".into(), message: message.into() };
+            facts.node("worker-11").mount_failures = vec![event].into();
+        },
     ),
     row("43", "VMDKs pile up", "disks no volume refers to", &["VDO-1524"], &[], |facts| {
         let disks = (0..40).map(|n| (format!("pvc-old-{n}"), "shared".to_owned())).collect();

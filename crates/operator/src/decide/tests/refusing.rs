@@ -240,7 +240,7 @@ fn the_cloud_controller_is_repaired_even_while_a_machine_is_missing() {
     world.facts.objects.retain(|id, _| id.name != "vsphere-cloud-controller-manager");
     world.settle();
     assert!(rolled(&world), "what was rolled out before is put back: {:?}", world.done);
-    assert!(world.codes().contains(&"VDO-1903".into()));
+    assert!(world.codes().contains(&"VDO-1201".into()));
 }
 
 #[test]

@@ -7,14 +7,14 @@ use std::{
 
 use health::{
     Examination, Touched, VmRef,
-    facts::{Facts, Known, Node, Volume},
+    facts::{Facts, Node},
 };
 use jiff::Timestamp;
 use vsphere::{BiosUuid, inventory as seen};
 
 use super::{
     super::inventory::{self, id},
-    FEW, key,
+    FEW, VolumesNow, key,
 };
 use crate::{facts, mend, vcenters::Vcenters};
 
@@ -175,17 +175,27 @@ pub(super) fn change_machines(
 pub(super) fn change_volumes(
     examination: &mut Examination,
     now: Timestamp,
-    volumes: Known<BTreeMap<String, Volume>>,
-    attachments: Known<Vec<health::facts::Attachment>>,
+    seen: VolumesNow,
 ) -> bool {
+    let VolumesNow { volumes, attachments, growing, snapshots } = seen;
     let storage = &examination.facts().storage;
-    if storage.volumes == volumes && storage.attachments == attachments {
+    if storage.volumes == volumes
+        && storage.attachments == attachments
+        && storage.growing == growing
+        && storage.snapshots == snapshots
+    {
         return false;
     }
+    let around = |facts: &mut Facts| {
+        facts.now = now;
+        facts.storage.attachments = attachments;
+        facts.storage.growing = growing;
+        facts.storage.snapshots = snapshots;
+    };
     let (Some(before), Some(after)) = (storage.volumes.get(), volumes.get()) else {
         examination.change(&Touched::Everything, |facts| {
             facts.storage.volumes = volumes;
-            facts.storage.attachments = attachments;
+            around(facts);
         });
         return true;
     };
@@ -195,7 +205,7 @@ pub(super) fn change_volumes(
     if touched.len() > FEW {
         examination.change(&Touched::Everything, |facts| {
             facts.storage.volumes = volumes;
-            facts.storage.attachments = attachments;
+            around(facts);
         });
         return true;
     }
@@ -210,9 +220,6 @@ pub(super) fn change_volumes(
             };
         });
     }
-    examination.change(&Touched::Waiting, |facts| {
-        facts.now = now;
-        facts.storage.attachments = attachments;
-    });
+    examination.change(&Touched::Waiting, around);
     true
 }

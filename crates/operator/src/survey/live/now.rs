@@ -6,21 +6,27 @@ use std::{
 };
 
 use catalog::Driver as Which;
-use health::facts::{Claim, ClusterId, Drivers, Facts, Known, Storage, StorageClass, Vcenter};
+use health::facts::{
+    CatalogState, Claim, ClusterId, Drivers, Facts, Fight, Known, Operator, Storage, StorageClass,
+    Vcenter,
+};
 use jiff::Timestamp;
 
 use super::{
     super::{
         audit::Audit,
-        cluster, inventory, once,
+        cluster, inventory,
+        releases::Releases,
+        site::{self, Place, Plugin, Site},
         vcenter::Described,
-        volumes::{self, Attachments},
+        volumes::{self, Attachments, Claimed},
         wanted::{acknowledged, wanted},
         workloads::{self, Around, Part},
     },
-    LIST_THRESHOLD, VolumesNow, key, plain,
+    LIST_THRESHOLD, VolumesNow, key,
 };
 use crate::{
+    catalogs::TroubleKind,
     facts::{self, VcenterState},
     names,
     observe::Stores,
@@ -33,42 +39,96 @@ pub(super) fn frame(
     stores: &Stores,
     vcenters: &Vcenters,
     audits: &BTreeMap<String, Arc<Audit>>,
+    site: &Site,
 ) -> Facts {
     let platform = facts.cluster.platform;
-    let mut frame =
-        Facts { wanted: wanted(&facts.config.spec, platform.kubelet_path()), ..Facts::default() };
+    let wanted = wanted(&facts.config.spec, platform.kubelet_path());
+    let kubelet_path = cluster::kubelet_path(platform, &wanted);
+    let mut frame = Facts { wanted, ..Facts::default() };
     frame.cluster.platform = cluster::platform(platform);
     frame.cluster.version = cluster::version(&facts.cluster.version_text);
-    frame.cluster.kubelet_path = platform.kubelet_path().to_owned().into();
+    frame.cluster.kubelet_path = kubelet_path.into();
     frame.cluster.access = stores.rights();
-    cluster::leave_out_what_is_not_read_yet(&mut frame.cluster);
-    frame.operator.acknowledged = acknowledged(&facts.config.spec);
+    frame.cluster.webhooks = site.webhooks();
+    frame.cluster.openshift = site.openshift();
+    frame.cluster.network = network(facts, stores).into();
+    frame.operator = operator(facts);
     frame.storage = Storage {
         classes: stores.classes.read(|all| all.values().cloned().collect::<Vec<StorageClass>>()),
-        cluster_id: ClusterId {
-            configured: facts
-                .records
-                .csi
-                .cluster_id
-                .clone()
-                .filter(|_| !facts.records.csi.cluster_id_kept_by_driver),
-            generated: facts
-                .records
-                .csi
-                .cluster_id
-                .clone()
-                .filter(|_| facts.records.csi.cluster_id_kept_by_driver),
-            ..ClusterId::default()
-        },
+        cluster_id: cluster_id(facts, site),
         list_threshold: list_threshold(facts),
         ..Storage::default()
     };
-    once::compare_volumes(&mut frame.storage, &plain(audits));
     for (name, vcenter) in &facts.vcenters {
         let seen = vcenter_now(facts, name, vcenter, vcenters, audits.get(name));
         frame.vcenters.insert(name.clone(), seen);
     }
     frame
+}
+
+/// The identity the storage driver is told, and the one it made itself.
+fn cluster_id(facts: &facts::Facts, site: &Site) -> ClusterId {
+    let record = &facts.records.csi;
+    let recorded = record.cluster_id.clone().filter(|_| !record.cluster_id_kept_by_driver);
+    let in_use = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
+    let in_use = in_use.filter(|id| !id.kept_by_driver).map(|id| id.id.clone());
+    let made = site.cluster_ids.get().and_then(|all| all.values().next().cloned());
+    let kept = record.cluster_id.clone().filter(|_| record.cluster_id_kept_by_driver);
+    ClusterId {
+        configured: recorded.or(in_use),
+        generated: made.or(kept),
+        of_volumes: Known::default(),
+        also_used_by: Known::default(),
+    }
+}
+
+/// What the operator knows of itself.
+fn operator(facts: &facts::Facts) -> Operator {
+    let trouble = facts.catalog_trouble.as_ref();
+    let of = |kind| trouble.filter(|trouble| trouble.kind == kind).map(|t| t.reason.clone());
+    let fight = |(id, fight): (&facts::ObjectId, &facts::Fight)| {
+        let home =
+            if id.namespace.is_empty() { String::new() } else { format!("{}/", id.namespace) };
+        Fight {
+            kind: id.kind.clone(),
+            object: format!("{home}{}", id.name),
+            field: "it".to_owned(),
+            manager: fight.manager.clone(),
+            times: fight.times,
+        }
+    };
+    Operator {
+        catalog: CatalogState {
+            source: trouble.map(|trouble| trouble.source.clone()).unwrap_or_default(),
+            serial: i64::try_from(facts.catalog.serial).unwrap_or(i64::MAX),
+            expires: facts.catalog.expires,
+            fetch_error: of(TroubleKind::Unreachable),
+            distrusted: of(TroubleKind::Untrusted),
+        },
+        fights: facts.fights.iter().map(fight).collect(),
+        acknowledged: acknowledged(&facts.config.spec),
+    }
+}
+
+/// The network plugins there are.
+fn plugins(stores: &Stores) -> Vec<Plugin> {
+    let mut plugins: Vec<Plugin> =
+        stores.daemon_sets.state().iter().filter_map(|set| Plugin::of(set)).collect();
+    plugins.sort_by(|a, b| a.set.cmp(&b.set));
+    plugins
+}
+
+fn network(facts: &facts::Facts, stores: &Stores) -> health::facts::Network {
+    let nodes = stores.nodes.state();
+    let mut silent: Vec<_> =
+        nodes.iter().filter_map(|node| super::super::nodes::without_network(node)).collect();
+    silent.sort();
+    site::network(&plugins(stores), &stores.site.pods.seen(), silent.into_iter(), facts.now)
+}
+
+/// Whether a network plugin is missing somewhere: only time tells whether it will come.
+pub(super) fn network_is_incomplete(stores: &Stores) -> bool {
+    plugins(stores).iter().any(|plugin| plugin.incomplete)
 }
 
 fn list_threshold(facts: &facts::Facts) -> u32 {
@@ -114,25 +174,51 @@ fn vcenter_now(
     described.connected(&client, inventory.into(), audit.map(AsRef::as_ref))
 }
 
-pub(super) fn drivers(facts: &facts::Facts, stores: &Stores) -> Drivers {
+/// Looks where the drivers are, and at a network plugin that is incomplete.
+fn follow(stores: &Stores, parts: &[Part]) {
+    let mut places = workloads::places(parts);
+    places.extend(
+        plugins(stores)
+            .into_iter()
+            .filter(|plugin| plugin.incomplete)
+            .map(|plugin| Place { namespace: plugin.namespace, labels: plugin.selector }),
+    );
+    stores.site.pods.follow(places);
+    let homes = parts.iter().map(|part| part.id.namespace.clone());
+    let homes = homes.map(|namespace| Place { namespace, labels: String::new() });
+    stores.site.warnings.follow(homes.collect());
+}
+
+pub(super) fn drivers(facts: &facts::Facts, stores: &Stores, site: &Site) -> Drivers {
     let mut parts: Vec<Part> =
         stores.daemon_sets.state().iter().filter_map(|set| Part::of_daemon_set(set)).collect();
     parts.extend(stores.deployments.state().iter().filter_map(|one| Part::of_deployment(one)));
     parts.sort_by(|a, b| a.id.cmp(&b.id));
-    let pods = stores.pods.state();
-    let warnings = stores.warnings.read(|all| all.values().cloned().collect::<Vec<_>>());
-    let warnings = warnings.get().cloned().unwrap_or_default();
+    for part in &mut parts {
+        part.labelled = facts.is_ours(&part.id);
+    }
+    follow(stores, &parts);
+    let mut pods = stores.pods.state();
+    pods.extend(stores.site.pods.seen().into_iter().map(Arc::new));
+    let warnings = stores.site.warnings.seen();
     let changing = |which: Which| {
         let record = facts.record(which);
         let since = record.since.map(|since| facts.now.duration_since(since));
         record.version.is_some() && !record.healthy && since.is_some_and(|age| age < facts.patience)
     };
-    let around = Around { now: facts.now, pods: &pods, warnings: &warnings, changing: &changing };
+    let kubernetes = Some(facts.cluster.version);
+    let around = Around {
+        now: facts.now,
+        pods: &pods,
+        warnings: &warnings,
+        changing: &changing,
+        site,
+        releases: &Releases { catalog: &facts.catalog, kubernetes },
+    };
     Drivers {
         cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),
         storage: Known::Known(workloads::driver(Which::Csi, &parts, &around)),
-        // Whose drivers there are beside VDO's is decided, and said, elsewhere.
-        others: Vec::new(),
+        others: workloads::others(&parts),
     }
 }
 
@@ -146,15 +232,17 @@ pub(super) fn same_releases(before: &Drivers, after: &Drivers) -> bool {
     releases(before) == releases(after)
 }
 
-pub(super) fn pending_claims(stores: &Stores) -> Vec<Claim> {
+pub(super) fn pending_claims(stores: &Stores) -> Known<Vec<Claim>> {
     let classes = stores.classes.read(|all| all.keys().cloned().collect::<BTreeSet<String>>());
     let ours = classes.get().cloned().unwrap_or_default();
-    let claims = stores.claims.read(|claims| {
-        let waiting = claims.values().filter(|claim| ours.contains(&claim.class));
-        waiting.cloned().collect::<Vec<_>>()
+    let mut claims = stores.claims.read(|claims| {
+        let waiting = claims.values().filter_map(|claimed| match claimed {
+            Claimed::Waits(claim) => Some(claim),
+            Claimed::Grows(_) => None,
+        });
+        waiting.filter(|claim| ours.contains(&claim.class)).cloned().collect::<Vec<_>>()
     });
-    let mut claims = claims.get().cloned().unwrap_or_default();
-    for claim in &mut claims {
+    for claim in claims.get_mut().into_iter().flatten() {
         claim.message = stores
             .claim_warnings
             .read(|warnings| {
@@ -171,8 +259,24 @@ pub(super) fn pending_claims(stores: &Stores) -> Vec<Claim> {
 pub(super) fn volumes_now(stores: &Stores) -> VolumesNow {
     let attachments = stores.attachments.state();
     let attachments = Attachments::of(attachments.iter().map(AsRef::as_ref));
+    let growing = stores.claims.read(|claims| volumes::growing(claims.values()));
+    let growing = match growing {
+        Known::Known(names) => stores.volumes.read(|all| volumes::handles_of(&names, all)),
+        Known::Unknown { reason } => Known::Unknown { reason },
+    };
+    let snapshots = stores.site.contents.read(site::tally);
     match stores.volumes.read(|all| volumes::joined(all, attachments)) {
-        Known::Known((volumes, attachments)) => (volumes.into(), attachments.into()),
-        Known::Unknown { reason } => (Known::unknown(&reason), Known::unknown(&reason)),
+        Known::Known((volumes, attachments)) => VolumesNow {
+            volumes: volumes.into(),
+            attachments: attachments.into(),
+            growing,
+            snapshots,
+        },
+        Known::Unknown { reason } => VolumesNow {
+            volumes: Known::unknown(&reason),
+            attachments: Known::unknown(&reason),
+            growing,
+            snapshots,
+        },
     }
 }

@@ -1,0 +1,76 @@
+//! What could not be looked at is said, with the reason: every fact that may be unknown, one by one.
+
+use std::collections::BTreeMap;
+
+use api::{Severity, finding::codes};
+use serde_json::{Value, json};
+
+use crate::facts::{Facts, Platform};
+
+/// Facts whose absence is no news, and why.
+const SILENT: &[(&str, &str)] = &[
+    ("/cluster/drivers/cloud/crds", "the cloud provider needs none"),
+    ("/cluster/drivers/cloud/features", "the cloud provider has none"),
+    ("/cluster/drivers/cloud/registered", "the cloud provider has no CSIDriver"),
+    ("/vcenters/*/inventory/fileService", "asked for where a claim wants a file volume"),
+    ("/vcenters/*/passwordExpires", "vCenter does not tell the account; whoever rotates it may"),
+    ("/vcenters/*/sessions", "counting them needs a privilege the drivers do not"),
+];
+
+/// Where facts that may be unknown are, by their path with names and numbers left out: one of each.
+fn places(value: &Value, at: &str, path: &str, found: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(fields) => {
+            let known = fields.len() == 1 && fields.contains_key("known");
+            if known {
+                found.entry(path.to_owned()).or_insert_with(|| at.to_owned());
+            }
+            let many = ["nodes", "vcenters", "services", "hosts", "vms", "datastores", "policies"];
+            let named = many.iter().any(|many| path.ends_with(many)) && !known;
+            for (name, value) in fields {
+                let inner = match name.as_str() {
+                    "known" => path.to_owned(),
+                    _ if named => format!("{path}/*"),
+                    name => format!("{path}/{name}"),
+                };
+                let place = name.replace('~', "~0").replace('/', "~1");
+                places(value, &format!("{at}/{place}"), &inner, found);
+            }
+        }
+        Value::Array(items) => {
+            for (number, value) in items.iter().enumerate() {
+                places(value, &format!("{at}/{number}"), &format!("{path}/*"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_fact_that_cannot_be_read_is_said_to_be_unknown_with_the_reason() {
+    let healthy = serde_json::to_value(health::sample::cluster(Platform::OpenShift)).unwrap();
+    let mut found = BTreeMap::new();
+    places(&healthy, "", "", &mut found);
+    assert!(found.len() > 40, "{found:#?}");
+    let mut silent = Vec::new();
+    for (path, at) in &found {
+        let reason = format!("nobody may look at {path}");
+        let mut blind = healthy.clone();
+        *blind.pointer_mut(at).unwrap() = json!({"unknown": {"reason": reason}});
+        let blind: Facts = serde_json::from_value(blind).unwrap();
+        let findings = crate::found(blind);
+        let told = findings.get(codes::CHECK_INCOMPLETE.code).into_iter().flatten();
+        if !told
+            .into_iter()
+            .any(|finding| finding.seen.as_ref().is_some_and(|seen| seen.contains(&reason)))
+        {
+            silent.push(path.as_str());
+        }
+        for finding in findings.values().flatten() {
+            let accuses = finding.code != codes::CHECK_INCOMPLETE.code;
+            assert!(!accuses || finding.severity == Severity::Info, "{path}: {finding:#?}");
+        }
+    }
+    let expected: Vec<&str> = SILENT.iter().map(|(path, _)| *path).collect();
+    assert_eq!(silent, expected, "taken to be fine although nobody looked");
+}
