@@ -1,4 +1,4 @@
-//! Writes `deploy/install.yaml` under the folder given.
+//! Writes `deploy/install.yaml` and `deploy/alerts.yaml` under the folder given.
 
 use std::{fs, path::PathBuf};
 
@@ -6,5 +6,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from(std::env::args().nth(1).ok_or("usage: generate FOLDER")?);
     fs::create_dir_all(root.join("deploy"))?;
     fs::write(root.join("deploy/install.yaml"), operator::install::manifest()?)?;
+    fs::write(root.join("deploy/alerts.yaml"), operator::alerts::manifest()?)?;
     Ok(())
 }

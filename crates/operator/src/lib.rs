@@ -15,9 +15,11 @@
 //!   once     the same facts, gathered once       proof   one vCenter tried, before anything is written
 //!   writing  a user's objects compared, then written all or not at all
 //!   support  all that helps to help, without any secret
+//!   install, alerts   what a user applies: `deploy/`
 //! ```
 
 pub mod act;
+pub mod alerts;
 pub mod catalogs;
 pub mod decide;
 pub mod engine;

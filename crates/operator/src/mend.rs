@@ -113,7 +113,7 @@ pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> 
     }
     let ledger = Ledger::of(hands);
     let keep = async |before: Value| ledger.keep(proposal, before).await;
-    match &proposal.repair {
+    let made = match &proposal.repair {
         Repair::SetDiskUuid { vcenter, vm, .. } => {
             keep(Value::Null).await?;
             machine::show_disk_uuids(hands, vcenter, vm, true).await
@@ -142,7 +142,13 @@ pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> 
         }
         // Never proposed without a refusal.
         Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no rights" }.fail(),
+    };
+    // What was not made is not on record; of a machine nobody knows whether vCenter did it after all.
+    let unsure = matches!(proposal.repair, Repair::SetDiskUuid { .. });
+    if made.is_err() && !unsure {
+        ledger.forget(&proposal.id()).await?;
     }
+    made
 }
 
 /// What was repaired, by the id of the proposal.

@@ -74,7 +74,8 @@ fn events(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Ev
                 type_: if bad { EventType::Warning } else { EventType::Normal },
                 reason: now.reason.clone(),
                 note: Some(format!("{} is {}: {}", now.type_, now.status, now.message)),
-                action: "Report".into(),
+                // Events that agree in all but the text are told as one.
+                action: now.type_.clone(),
                 secondary: None,
             }
         })
@@ -98,7 +99,7 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
             type_: EventType::Warning,
             reason: "FindingAppeared".into(),
             note: Some(shortened(format!("{}: {}. {seen}", finding.code, finding.title))),
-            action: "Report".into(),
+            action: finding.code.clone(),
             secondary: None,
         });
     }
@@ -110,7 +111,7 @@ fn findings(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<
             type_: EventType::Normal,
             reason: "FindingCleared".into(),
             note: Some(format!("{}: no more: {}", finding.code, finding.title)),
-            action: "Report".into(),
+            action: finding.code.clone(),
             secondary: None,
         });
     }

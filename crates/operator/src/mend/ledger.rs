@@ -80,6 +80,17 @@ impl Ledger {
         self.write(id, &Entry { undone: Some(Timestamp::now()), ..entry }).await
     }
 
+    /// Takes a record out again.
+    pub(super) async fn forget(&self, id: &str) -> Result<(), Error> {
+        let Some(maps) = &self.maps else { return Ok(()) };
+        let change = Patch::Merge(json!({"data": {id: null}}));
+        maps.patch(names::REPAIRS, &Self::parameters(), &change).await.map(drop).context(KeepSnafu)
+    }
+
+    fn parameters() -> PatchParams {
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
+    }
+
     async fn write(&self, id: &str, entry: &Entry) -> Result<(), Error> {
         let Some(maps) = &self.maps else { return Ok(()) };
         let kept = self.read().await.context(KeepSnafu)?;
@@ -96,12 +107,8 @@ impl Ledger {
                 data.entry(id.clone()).or_insert(Value::Null);
             }
         }
-        let parameters = PatchParams {
-            field_manager: Some(names::FIELD_MANAGER.into()),
-            ..PatchParams::default()
-        };
         let change = Patch::Merge(json!({"data": data}));
-        match maps.patch(names::REPAIRS, &parameters, &change).await {
+        match maps.patch(names::REPAIRS, &Self::parameters(), &change).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let body = json!({
                     "apiVersion": "v1", "kind": "ConfigMap",

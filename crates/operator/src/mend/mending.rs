@@ -109,20 +109,17 @@ impl Mending {
             match result {
                 Ok(()) => {
                     self.tried.remove(&id);
-                    told.push(event(
-                        "RepairUndone",
-                        EventType::Normal,
-                        format!("{id} was taken back"),
-                    ));
+                    let note = format!("{id} was taken back");
+                    told.push(event(&id, "RepairUndone", EventType::Normal, &note));
                 }
                 Err(error) => {
                     let note = format!("{id} could not be taken back: {}", story(&error));
-                    told.push(event("UndoFailed", EventType::Warning, note));
+                    told.push(event(&id, "UndoFailed", EventType::Warning, &note));
                 }
             }
         }
         // What is asked for again later is done again.
-        self.tried.retain(|id, _| !id.starts_with(UNDOING) || wish.names(&id[UNDOING.len()..]));
+        self.tried.retain(|id, _| id.strip_prefix(UNDOING).is_none_or(|id| wish.names(id)));
         told
     }
 
@@ -134,7 +131,7 @@ impl Mending {
             let asked = facts.config.spec.remedy(proposal.repair.kind()) == Remedy::Fix;
             if asked && self.told.insert(proposal.code.clone()) {
                 let note = format!("{}: not repaired: {reason}", proposal.code);
-                told.push(event("RepairNotPossible", EventType::Warning, note));
+                told.push(event(&proposal.code, "RepairNotPossible", EventType::Warning, &note));
             }
         }
         let open: BTreeSet<&str> = facts.health.repairs.iter().map(|p| p.code.as_str()).collect();
@@ -191,24 +188,27 @@ fn is_of_platform(facts: &Facts, repair: &Repair) -> bool {
 
 fn tell(proposal: &Proposal, error: Option<&Error>) -> Event {
     let Proposal { code, says, then, .. } = proposal;
+    let id = proposal.id();
     match error {
         None => {
             let then = then.iter().map(|then| format!(". Left to do: {then}"));
             let note = format!("{code}: {says}{}", then.collect::<String>());
-            event("Repaired", EventType::Normal, note)
+            event(&id, "Repaired", EventType::Normal, &note)
         }
         Some(error) => {
-            event("RepairFailed", EventType::Warning, format!("{code}: {says}: {}", story(error)))
+            let note = format!("{code}: {says}: {}", story(error));
+            event(&id, "RepairFailed", EventType::Warning, &note)
         }
     }
 }
 
-fn event(reason: &str, type_: EventType, note: String) -> Event {
+/// Events that agree in all but the text are told as one: the action says what each is about.
+fn event(about: &str, reason: &str, type_: EventType, note: &str) -> Event {
     Event {
         type_,
         reason: reason.into(),
         note: Some(note.chars().take(1000).collect()),
-        action: "Repair".into(),
+        action: about.chars().take(128).collect(),
         secondary: None,
     }
 }

@@ -44,6 +44,8 @@ struct CallLabel {
 struct FindingLabel {
     code: String,
     severity: String,
+    /// `open`, `acknowledged`, or `consequence` of another finding.
+    state: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -123,7 +125,13 @@ impl OperatorMetrics {
         }
         for finding in &plan.findings {
             let severity = format!("{:?}", finding.severity);
-            let label = FindingLabel { code: finding.code.clone(), severity };
+            let state = match (&finding.acknowledged, &finding.consequence_of) {
+                (Some(_), _) => "acknowledged",
+                (None, Some(_)) => "consequence",
+                (None, None) => "open",
+            };
+            let label =
+                FindingLabel { code: finding.code.clone(), severity, state: state.to_owned() };
             self.findings.get_or_create(&label).inc_by(finding.count.max(1).into());
         }
         for (name, vcenter) in &facts.vcenters {

@@ -14,7 +14,7 @@ use api::{
     finding::{NAMED_OBJECTS, codes},
 };
 use health::{
-    Examination, Report, Touched, VmRef,
+    Entry, Examination, Page, Report, Touched, VmRef,
     facts::{Attachment, Claim, Drivers, Facts, Known, Node, Snapshots, Volume},
     repair::{self, Proposal},
 };
@@ -463,26 +463,57 @@ fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
     if codes.is_empty() {
         return None;
     }
+    let all = codes.into_iter().map(|code| (code, report.page(code, 0, usize::MAX)));
+    let mut all: Vec<(&str, Page)> = all.collect();
+    // What was seen of each is left out first where there is no room for it, their names last; so the
+    // longest pages are written last.
+    all.sort_by_key(|(_, page)| page.total);
+    let mut left: usize = all.iter().map(|(_, page)| listed(page, false).len()).sum();
     let mut room = MOST_BYTES;
     let mut paged = Paged::default();
-    for code in codes {
-        let page = report.page(code, 0, usize::MAX);
-        let mut text = String::new();
-        for (number, entry) in page.entries.iter().enumerate() {
-            let line = format!("{} {}: {}\n", entry.subject.kind, entry.subject.name, entry.seen);
-            if line.len() + 64 > room {
-                let more = page.total - number;
-                text.push_str("... and ");
-                text.push_str(&more.to_string());
-                text.push_str(" more\n");
-                break;
-            }
-            room -= line.len();
-            text.push_str(&line);
-        }
+    for (code, page) in all {
+        let names = listed(&page, false);
+        left -= names.len();
+        let whole = listed(&page, true);
+        let text = if whole.len() + left < room { whole } else { cut(names, room) };
+        room = room.saturating_sub(text.len() + code.len());
         paged.pages.insert(code.to_owned(), text);
     }
     Some(paged)
+}
+
+/// One line for each object.
+fn listed(page: &Page, seen: bool) -> String {
+    let mut text = String::new();
+    for Entry { subject, seen: what } in &page.entries {
+        text.push_str(&subject.kind);
+        text.push(' ');
+        text.push_str(&subject.name);
+        if seen {
+            text.push_str(": ");
+            text.push_str(what);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// As many lines as there is room for, and how many were left out.
+fn cut(text: String, room: usize) -> String {
+    if text.len() < room {
+        return text;
+    }
+    let (lines, mut kept) = (text.lines().count(), String::new());
+    for (number, line) in text.lines().enumerate() {
+        if kept.len() + line.len() + 64 > room {
+            let more = lines - number;
+            kept.extend(["... and ", &more.to_string(), " more\n"]);
+            break;
+        }
+        kept.push_str(line);
+        kept.push('\n');
+    }
+    kept
 }
 
 /// How many findings of a severity nobody has acknowledged.

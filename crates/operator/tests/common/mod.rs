@@ -17,6 +17,7 @@ use api::{CompatibilityConfig, Finding, VDOConfig, VDOConfigStatus, VsphereCloud
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     core::v1::{ConfigMap, Node as KubeNode, Secret},
+    events::v1::Event as KubeEvent,
     storage::v1::VolumeAttachment,
 };
 use kube::{
@@ -103,8 +104,12 @@ impl Stage {
     /// A vCenter with so many machines, and a cluster that has no nodes yet and nobody who cares for
     /// them.
     pub async fn bare(machines: usize) -> Self {
+        Self::bare_of((1..=machines).map(|number| Vm::numbered("node", number))).await
+    }
+
+    /// The same with these machines.
+    pub async fn bare_of(vms: impl IntoIterator<Item = Vm>) -> Self {
         let plane = ControlPlane::builder().with_audit().start().await;
-        let vms = (1..=machines).map(|number| Vm::numbered("node", number));
         let vcenter = Vcenter::start(Inventory::small().vms(vms)).await;
         let workdir = Workdir::new("operator").unwrap();
         let stage = Self {
@@ -370,6 +375,21 @@ impl Stage {
                 Err(error) => panic!("{id}: {error}"),
             }
         }
+    }
+
+    /// Waits for an event on the VDOConfig with this reason, whose text contains `text`.
+    pub async fn event(&self, reason: &str, text: &str) -> String {
+        let events = Api::<KubeEvent>::namespaced(self.client(), NAMESPACE);
+        eventually(&format!("an event {reason} about {text}"), 60, async || {
+            let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let of = |event: &KubeEvent| format!("{:?}: {:?}", event.reason, event.note);
+            let found = all.iter().find(|event| {
+                let note = event.note.as_deref().unwrap_or_default();
+                event.reason.as_deref() == Some(reason) && note.contains(text)
+            });
+            found.map(of).ok_or_else(|| all.iter().map(of).collect::<Vec<_>>().join("\n"))
+        })
+        .await
     }
 
     /// What the operator deleted.

@@ -1,0 +1,117 @@
+//! What continuous health costs a vCenter: calls the simulator counted while the operator ran.
+//!
+//! `cargo bench -p operator --bench health_calls -- 50:300 5000:120` watches clusters of those sizes for
+//! so many quiet seconds each.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::time::Duration;
+
+use common::Stage;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::PostParams};
+use serde_json::json;
+use testkit::Vm;
+use tokio::time::Instant;
+
+/// How often an hour everything is asked that cannot be watched: every 30 to 45 minutes.
+const AUDITS_AN_HOUR: f64 = 2.0;
+/// What vsphere-problem-detector calls in one run, by its documented loop: two logins, then one search
+/// and one read of properties for each node.
+fn one_run_of_the_detector(nodes: usize) -> usize {
+    2 + 2 * nodes
+}
+
+#[tokio::main]
+async fn main() {
+    let wanted = std::env::args().filter_map(|text| {
+        let (nodes, seconds) = text.split_once(':')?;
+        Some((nodes.parse().ok()?, seconds.parse().ok()?))
+    });
+    let mut wanted: Vec<(usize, u64)> = wanted.collect();
+    if wanted.is_empty() {
+        wanted = vec![(50, 300)];
+    }
+    println!("| what | vCenter calls |\n|---|---|");
+    for (nodes, seconds) in wanted {
+        measure(nodes, Duration::from_secs(seconds)).await;
+    }
+}
+
+async fn measure(nodes: usize, quiet: Duration) {
+    let stage = Stage::bare(nodes).await;
+    let client = stage.client();
+    let machines = (1..=nodes).map(|number| Vm::numbered("node", number));
+    let adding = machines.map(|vm| add(Api::all(client.clone()), vm));
+    stream::iter(adding).buffer_unordered(16).collect::<Vec<()>>().await;
+    let _operator = stage.operator();
+    stage
+        .configure(json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+        .await;
+    ask(&stage, "first").await;
+    println!(
+        "| {nodes} nodes: from the start until all was checked | {} |",
+        stage.vcenter.calls().await.sum()
+    );
+
+    stage.vcenter.forget_calls().await;
+    ask(&stage, "second").await;
+    let audit = stage.vcenter.calls().await;
+    println!("| {nodes} nodes: everything asked once more | {} |", audit.sum());
+    println!("| | {:?} |", audit.total);
+
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    stage.vcenter.forget_calls().await;
+    let begin = Instant::now();
+    tokio::time::sleep(quiet).await;
+    let calls = stage.vcenter.calls().await;
+    println!("| {nodes} nodes: {quiet:?} of quiet | {} |", calls.sum());
+    println!("| | {:?} |", calls.total);
+    let watching = calls.sum() as f64 * 3600.0 / begin.elapsed().as_secs_f64();
+    let hour = watching + AUDITS_AN_HOUR * audit.sum() as f64;
+    let detector = one_run_of_the_detector(nodes);
+    println!("| **{nodes} nodes: health, an hour** | **{hour:.0}** |");
+    println!(
+        "| {nodes} nodes: vsphere-problem-detector, an hour in which all is well | {detector} |"
+    );
+    // After 1, 2, 4, 8, 16 and 32 minutes.
+    println!(
+        "| {nodes} nodes: vsphere-problem-detector, its first hour with a fault | {} |",
+        6 * detector
+    );
+}
+
+/// Has everything checked, and waits until it was.
+async fn ask(stage: &Stage, value: &str) {
+    let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": value}}});
+    stage.change(patch).await;
+    let checked = |status: &api::VDOConfigStatus| {
+        let health = status.health.as_ref();
+        health.and_then(|health| health.checked.as_deref()) == Some(value)
+    };
+    stage.status("everything was checked", 600, checked).await;
+}
+
+async fn add(nodes: Api<Node>, vm: Vm) {
+    let node = json!({
+        "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
+        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {
+                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
+                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
+            },
+        },
+    });
+    let node: Node = serde_json::from_value(node).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+}

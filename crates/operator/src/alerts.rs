@@ -1,0 +1,116 @@
+//! Alerts for Prometheus: `deploy/alerts.yaml`. One for each kind of finding that is more than good to
+//! know, with its words from the catalogue, and a few for the operator itself.
+
+use api::finding::{CATALOGUE, Definition, Severity};
+use serde_json::{Value, json};
+
+/// The whole manifest as text.
+///
+/// # Errors
+/// None in practice: the rules are plain data.
+pub fn manifest() -> Result<String, serde_json::Error> {
+    let rule = json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {
+            "name": "vdo",
+            "namespace": api::NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "vdo"},
+        },
+        "spec": {"groups": [
+            {"name": "vdo", "rules": own()},
+            {"name": "vdo-findings", "rules": findings()},
+        ]},
+    });
+    // JSON is YAML, and stays readable when a tool rewrites it.
+    Ok(serde_json::to_string_pretty(&rule)? + "\n")
+}
+
+fn findings() -> Vec<Value> {
+    let worth = CATALOGUE.iter().filter(|definition| definition.severity > Severity::Info);
+    worth.map(|definition| finding(definition)).collect()
+}
+
+/// Raised for what nobody has accepted and what does not follow from something else that is raised.
+fn finding(definition: &Definition) -> Value {
+    let Definition { code, title, why, .. } = definition;
+    let (severity, patience) = match definition.severity {
+        Severity::Blocker | Severity::Error => ("critical", "5m"),
+        Severity::Warning | Severity::Info => ("warning", "30m"),
+    };
+    json!({
+        "alert": code.replace('-', ""),
+        "expr": format!(
+            r#"sum(vdo_findings{{code="{code}",state="open",severity!="Info"}}) > 0"#
+        ),
+        "for": patience,
+        "labels": {"severity": severity, "code": code},
+        "annotations": {
+            "summary": title,
+            "description": format!(
+                "{why} Objects: {{{{ $value }}}}. `vdoctl doctor` names them and says what to do."
+            ),
+            "runbook_url": definition.link(),
+        },
+    })
+}
+
+fn own() -> Vec<Value> {
+    let alert = |name: &str, expr: &str, summary: &str, description: &str| {
+        json!({
+            "alert": name, "expr": expr, "for": "15m", "labels": {"severity": "warning"},
+            "annotations": {"summary": summary, "description": description},
+        })
+    };
+    vec![
+        alert(
+            "VDOStandsStill",
+            "sum(increase(vdo_rounds_total[30m])) == 0",
+            "VDO has not looked at the cluster for half an hour",
+            "The drivers run on, but nobody watches them. `kubectl logs --namespace vmware-system-vdo deployment/vdo` \
+             says why.",
+        ),
+        alert(
+            "VDODriverNotReady",
+            "min by (driver) (vdo_driver_ready) == 0",
+            "The driver {{ $labels.driver }} is not as it should be",
+            "`vdoctl status` says what it waits for.",
+        ),
+        alert(
+            "VDOVcenterNotVerified",
+            "min by (vcenter) (vdo_vcenter_verified) == 0",
+            "The vCenter {{ $labels.vcenter }} cannot be used",
+            "It is away, or refuses the account. `vdoctl doctor` says which.",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_finding_that_is_more_than_good_to_know_has_one_alert_with_its_page() {
+        let rules = findings();
+        for definition in CATALOGUE.iter().filter(|d| d.severity > Severity::Info) {
+            let named = rules.iter().filter(|rule| rule["labels"]["code"] == definition.code);
+            let named: Vec<&Value> = named.collect();
+            assert_eq!(named.len(), 1, "{}", definition.code);
+            assert_eq!(named[0]["annotations"]["runbook_url"], definition.link());
+            let expression = named[0]["expr"].as_str().unwrap();
+            assert!(expression.contains(definition.code) && expression.ends_with("> 0"));
+        }
+        let quiet = CATALOGUE.iter().filter(|d| d.severity == Severity::Info).count();
+        assert_eq!(rules.len(), CATALOGUE.len() - quiet);
+    }
+
+    #[test]
+    fn alerts_ask_for_metrics_the_operator_has() {
+        let metrics = runtime::metrics::Metrics::new("vdo", runtime::build::BuildInfo::of("vdo"));
+        crate::report::OperatorMetrics::default().register(&metrics);
+        let text = metrics.encode();
+        for metric in ["vdo_findings", "vdo_rounds", "vdo_driver_ready", "vdo_vcenter_verified"] {
+            assert!(text.contains(&format!("# TYPE {metric} ")), "{metric}\n{text}");
+        }
+    }
+}

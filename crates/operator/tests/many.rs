@@ -1,0 +1,74 @@
+//! Five thousand nodes, each with several faults: what the operator writes stays small, nothing is lost.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use api::VDOConfigStatus;
+use common::{NAMESPACE, Stage};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::{Api, api::PostParams};
+use serde_json::json;
+use testkit::Vm;
+
+const NODES: usize = 5_000;
+/// What every node's machine suffers from.
+const FAULTS: [&str; 3] = ["VDO-1203", "VDO-1204", "VDO-1207"];
+
+fn broken(number: usize) -> Vm {
+    Vm {
+        disk_uuid: false,
+        version: "vmx-11".into(),
+        snapshots: vec!["nightly".into()],
+        ..Vm::numbered("node", number)
+    }
+}
+
+async fn add(nodes: Api<Node>, vm: Vm) {
+    let node = json!({
+        "metadata": {"name": vm.name},
+        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {
+                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
+                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
+            },
+        },
+    });
+    let node: Node = serde_json::from_value(node).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+}
+
+#[tokio::test]
+async fn five_thousand_broken_nodes_fit_into_the_status_and_all_are_listed_beside_it() {
+    let stage = Stage::bare_of((1..=NODES).map(broken)).await;
+    let client = stage.client();
+    let adding = (1..=NODES).map(|number| add(Api::all(client.clone()), broken(number)));
+    stream::iter(adding).buffer_unordered(16).collect::<Vec<()>>().await;
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    let operator = stage.operator();
+    let all = |status: &VDOConfigStatus| {
+        FAULTS.iter().all(|code| {
+            let mut counts = status.findings.iter().filter(|f| f.code == *code).map(|f| f.count);
+            counts.any(|count| usize::try_from(count) == Ok(NODES))
+        })
+    };
+    let status = stage.status("every fault of every node is counted", 180, all).await;
+    let bytes = serde_json::to_vec(&stage.config().await).unwrap().len();
+    assert!(bytes < 256 * 1024, "{bytes} bytes");
+    assert!(status.findings.iter().all(|finding| finding.objects.len() <= 10));
+
+    let list = status.health.unwrap().list.unwrap();
+    let maps = Api::<ConfigMap>::namespaced(client, NAMESPACE);
+    let data = maps.get(&list).await.unwrap().data.unwrap();
+    for code in FAULTS {
+        let lines: Vec<&str> = data[code].lines().collect();
+        assert_eq!(lines.len(), NODES, "{code} names every node");
+        assert!(lines.iter().any(|line| line.contains("node-5000")), "{code}: {:?}", lines[0]);
+    }
+    let (_, most) = operator.memory();
+    assert!(most < 400 << 20, "{} MiB", most >> 20);
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}

@@ -1,0 +1,380 @@
+//! What VDO may repair it repairs, under the rights it is shipped with, and takes back when asked to.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use api::{VDOConfigStatus, vdo_config::RepairSummary};
+use common::{NAMESPACE, Stage, upstream_csi};
+use health::repair::{Proposal, Repair};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingWebhookConfiguration,
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Node, Secret},
+    storage::v1::{CSINode, VolumeAttachment},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use operator::{
+    mend::{self, Hands},
+    webhook_certificates::{self, Pair},
+};
+use serde_json::{Value, json};
+use testkit::{Node as NewNode, Permission, Process, Role, User, Vm, eventually};
+
+const CSI: &str = "vmware-system-csi";
+const DRIVER: &str = "csi.vsphere.vmware.com";
+const FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
+const WEBHOOK: &str = "validation.csi.vsphere.vmware.com";
+const SERVICE: &str = "vsphere-webhook-svc";
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// A node that joined without waiting for the cloud provider.
+const LATE: &str = "late";
+
+struct Scene {
+    stage: Stage,
+    operator: Process,
+}
+
+/// Upstream's storage driver of a release whose images were at a registry that is gone.
+fn driver_of_others() -> Vec<Value> {
+    let texts = upstream_csi().into_iter().map(|document| {
+        let text = document.to_string();
+        text.replace("registry.k8s.io/csi-vsphere/", "gcr.io/cloud-provider-vsphere/csi/release/")
+            .replace("v3.7.0", "v3.3.1")
+            // The kubelet of the tests knows no variables.
+            .replace(
+                "$(DRIVER_REG_SOCK_PATH)",
+                "/var/lib/kubelet/plugins/csi.vsphere.vmware.com/csi.sock",
+            )
+    });
+    texts.map(|text| serde_json::from_str(&text).unwrap()).collect()
+}
+
+/// Its webhook, with a certificate that ends in two weeks.
+fn webhook_of_others(old: &Pair) -> Vec<Value> {
+    let secret: BTreeMap<String, Value> =
+        old.data().into_iter().map(|(key, value)| (key, json!(value))).collect();
+    let labels = json!({"app": "vsphere-csi-webhook"});
+    vec![
+        json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": webhook_certificates::SECRET, "namespace": CSI}, "data": secret,
+        }),
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "vsphere-csi-webhook", "namespace": CSI},
+            "spec": {
+                "replicas": 1, "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {
+                        "containers": [{"name": "vsphere-webhook", "image": "registry.k8s.io/csi-vsphere/syncer:v3.3.1"}],
+                        "volumes": [{"name": "certs", "secret": {"secretName": webhook_certificates::SECRET}}],
+                    },
+                },
+            },
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": SERVICE, "namespace": CSI},
+            "spec": {"selector": labels, "ports": [{"port": 443, "targetPort": 8443}]},
+        }),
+        // Nobody answers for it here, so it must not stand in anybody's way.
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": WEBHOOK},
+            "webhooks": [{
+                "name": WEBHOOK, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "failurePolicy": "Ignore",
+                "clientConfig": {
+                    "service": {"name": SERVICE, "namespace": CSI, "path": "/validate"},
+                    "caBundle": k8s_openapi::ByteString(old.authority.clone().into_bytes()),
+                },
+                "rules": [{
+                    "apiGroups": ["storage.k8s.io"], "apiVersions": ["v1"], "operations": ["DELETE"],
+                    "resources": ["storageclasses"],
+                }],
+            }],
+        }),
+    ]
+}
+
+/// A repair as it is proposed.
+fn proposal(code: &str, repair: Repair) -> Proposal {
+    let (says, automatic) = (String::new(), false);
+    Proposal { code: code.into(), repair, automatic, says, then: None, undo: None, refused: None }
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let stage = Stage::of(2, false).await;
+        // Whether it waits is only clear after two minutes; everything else comes first.
+        stage.vcenter.add_vms("DC0", [Vm::named(LATE)]).await;
+        let own = serde_json::from_value(json!({"key": "own", "effect": "PreferNoSchedule"}));
+        let late = NewNode::named(LATE).system_uuid(&Vm::named(LATE).uuid).taint(own.unwrap());
+        stage.nodes.as_ref().unwrap().add(late).await;
+        stage.create("kubectl-create", driver_of_others()).await;
+        let operator = stage.operator();
+        let spec = json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+            "adoption": "Never",
+        });
+        stage.configure(spec).await;
+        Self { stage, operator }
+    }
+
+    async fn allow(&self, rules: Value) {
+        self.stage.change(json!({"spec": {"remediation": rules}})).await;
+    }
+
+    async fn undo(&self, what: Option<&str>) {
+        let annotations = json!({"vdo.vmware.com/undo": what});
+        self.stage.change(json!({"metadata": {"annotations": annotations}})).await;
+    }
+
+    /// Waits until the status says what could be repaired about a code.
+    async fn proposed(&self, code: &str, is: impl Fn(&RepairSummary) -> bool) -> RepairSummary {
+        let of = |status: &VDOConfigStatus| {
+            let repairs = status.health.iter().flat_map(|health| &health.repairs);
+            repairs.into_iter().find(|repair| repair.code == code && is(repair)).cloned()
+        };
+        let what = format!("a repair of {code} is proposed");
+        of(&self.stage.status(&what, 60, |status| of(status).is_some()).await).unwrap()
+    }
+
+    async fn controller_images(&self) -> Vec<String> {
+        let pod = self.stage.controller().await.spec.unwrap().template.spec.unwrap();
+        let images = pod.containers.into_iter().filter_map(|container| container.image);
+        images.filter(|image| image.contains("/driver:") || image.contains("/syncer:")).collect()
+    }
+
+    async fn images_come_from(&self, registry: &str) {
+        eventually(&format!("images are pulled from {registry}"), 60, async || {
+            let images = self.controller_images().await;
+            let all = images.len() == 2 && images.iter().all(|image| image.starts_with(registry));
+            all.then_some(()).ok_or(format!("{images:?}\n{}", self.operator.tail()))
+        })
+        .await;
+    }
+
+    /// A registry that was shut down: proposed, left alone where that is the rule, replaced in one
+    /// roll-out, and taken back for as long as that is wished.
+    async fn images_are_taken_from_their_new_home(&self) {
+        let proposed = self.proposed("VDO-1602", |repair| repair.count >= 2).await;
+        assert!(!proposed.automatic && proposed.refused.is_none(), "{proposed:?}");
+        let before = self.stage.controller().await.metadata.generation.unwrap();
+        self.allow(json!({"imageRegistry": "Off"})).await;
+        let gone = |status: &VDOConfigStatus| {
+            let health = status.health.clone().unwrap_or_default();
+            health.repairs.iter().all(|repair| repair.code != "VDO-1602")
+        };
+        self.stage.status("what is off is not even proposed", 60, gone).await;
+        self.images_come_from("gcr.io/cloud-provider-vsphere/").await;
+
+        self.allow(json!({"imageRegistry": "Fix"})).await;
+        self.images_come_from("registry.k8s.io/csi-vsphere/").await;
+        let after = self.stage.controller().await.metadata.generation.unwrap();
+        assert_eq!(after, before + 1, "two images of one workload are one roll-out");
+        self.stage.event("Repaired", "VDO-1602: Lets deployment/vsphere-csi-controller").await;
+
+        self.undo(Some("VDO-1602")).await;
+        self.images_come_from("gcr.io/cloud-provider-vsphere/").await;
+        self.stage.event("RepairUndone", "VDO-1602.vmware-system-csi.deployment").await;
+        self.stage.finding("VDO-1602", 60).await;
+        self.images_come_from("gcr.io/cloud-provider-vsphere/").await;
+        self.undo(None).await;
+        self.images_come_from("registry.k8s.io/csi-vsphere/").await;
+    }
+
+    async fn entry(&self, node: &str) -> Option<String> {
+        let seen = Api::<CSINode>::all(self.stage.client()).get(node).await.unwrap();
+        let own = seen.spec.drivers.into_iter().find(|driver| driver.name == DRIVER);
+        own.map(|driver| driver.node_id)
+    }
+
+    /// A registration under a machine that is gone stays while a volume is attached there, and is then
+    /// replaced by one under the machine that is.
+    async fn a_stale_registration_is_made_anew(&self) {
+        let (node, gone) = ("node-2", Vm::named("somebody else").uuid);
+        let right = Vm::numbered("node", 2).uuid;
+        let registered = async |id: &str| {
+            eventually(&format!("{node} is registered as {id}"), 60, async || {
+                let seen = self.entry(node).await;
+                (seen.as_deref() == Some(id)).then_some(()).ok_or(format!("{seen:?}"))
+            })
+            .await;
+        };
+        eventually("no pod of the driver is being replaced", 60, async || {
+            let set = self.stage.node_driver().await;
+            let (status, generation) = (set.status.unwrap_or_default(), set.metadata.generation);
+            let wanted = Some(status.desired_number_scheduled);
+            let whole = [status.updated_number_scheduled, status.number_available] == [wanted; 2];
+            let settled = whole && status.observed_generation == generation;
+            settled.then_some(()).ok_or(format!("{status:?}"))
+        })
+        .await;
+        registered(&right).await;
+        self.allow(json!({"csiNodes": "Fix"})).await;
+        self.stage.attach("pv-1", node).await;
+        let nodes = Api::<CSINode>::all(self.stage.client());
+        for drivers in [json!([]), json!([{"name": DRIVER, "nodeID": gone}])] {
+            let patch = Patch::Merge(json!({"spec": {"drivers": drivers}}));
+            nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
+        }
+        self.stage.finding("VDO-1222", 60).await;
+        self.stage
+            .change(json!({"metadata": {"annotations": {"example.com/look": "again"}}}))
+            .await;
+        assert_eq!(self.entry(node).await.as_deref(), Some(gone.as_str()), "a volume is attached");
+        let attachments = Api::<VolumeAttachment>::all(self.stage.client());
+        attachments.delete("csi-pv-1", &DeleteParams::default()).await.unwrap();
+        registered(&right).await;
+        self.stage.event("Repaired", "VDO-1222: Removes the entry").await;
+    }
+
+    /// A switch the release needs is added; one that somebody set is theirs.
+    async fn a_missing_feature_switch_is_added(&self) {
+        let maps = Api::<ConfigMap>::namespaced(self.stage.client(), CSI);
+        let merge = async |data: Value| {
+            let patch = Patch::Merge(json!({"data": data}));
+            maps.patch(FEATURES, &PatchParams::default(), &patch).await.unwrap();
+        };
+        let switches = async || maps.get(FEATURES).await.unwrap().data.unwrap_or_default();
+        let catalog = catalog::embedded();
+        let mut releases = catalog.of(catalog::Driver::Csi, catalog::Implementation::Upstream);
+        let release = releases.find(|release| release.version.to_string() == "3.3.1").unwrap();
+        let mut names = release.features.keys();
+        let (missing, theirs) = (names.next().unwrap(), names.next().unwrap());
+        merge(json!({missing: null, theirs: "true", "of-mine": "true"})).await;
+        let features =
+            [(missing.clone(), "false".to_owned()), (theirs.clone(), "false".to_owned())];
+        let repair = Repair::SetFeatures { namespace: CSI.into(), features: features.into() };
+        let (hands, proposal) = (self.hands(), proposal("VDO-1609", repair));
+        mend::carry_out(&hands, &proposal).await.unwrap();
+        let now = switches().await;
+        assert_eq!(now[missing].as_str(), "false", "it is added");
+        assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), ("true", "true"));
+        mend::undo(&hands, &proposal.id()).await.unwrap();
+        let now = switches().await;
+        assert!(!now.contains_key(missing), "it is gone again");
+        assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), ("true", "true"));
+        merge(json!({missing: "false", theirs: "false"})).await;
+    }
+
+    /// What the operator repairs with: its own rights.
+    fn hands(&self) -> Hands {
+        let identity = User::service_account(NAMESPACE, "vdo");
+        Hands {
+            cluster: self.stage.plane.client_as(&identity),
+            home: Some(NAMESPACE.into()),
+            vcenters: BTreeMap::new(),
+        }
+    }
+
+    async fn cleared(&self, code: &str) {
+        let none = |status: &VDOConfigStatus| status.findings.iter().all(|f| f.code != code);
+        self.stage.status(&format!("{code} is cured"), 60, none).await;
+    }
+
+    /// A certificate that is about to end is replaced by one the API server trusts, beside the old one.
+    async fn an_expiring_webhook_certificate_is_renewed(&self) {
+        let host = format!("{SERVICE}.{CSI}.svc");
+        let made = Timestamp::now() - SignedDuration::from_hours(24 * 350);
+        let old = Pair::make(&host, None, made).unwrap();
+        self.stage.create("kubectl-create", webhook_of_others(&old)).await;
+        let deployments = Api::<Deployment>::namespaced(self.stage.client(), CSI);
+        let generation = async || {
+            deployments.get("vsphere-csi-webhook").await.unwrap().metadata.generation.unwrap()
+        };
+        let before = generation().await;
+        let repair = Repair::RenewWebhookCertificate {
+            webhook: WEBHOOK.into(),
+            namespace: CSI.into(),
+            secret: webhook_certificates::SECRET.into(),
+        };
+        mend::carry_out(&self.hands(), &proposal("VDO-1610", repair)).await.unwrap();
+        let secrets = Api::<Secret>::namespaced(self.stage.client(), CSI);
+        let secret = secrets.get(webhook_certificates::SECRET).await.unwrap().data.unwrap();
+        let new = Pair::read(&secret).unwrap();
+        assert!(new.expires > Timestamp::now() + SignedDuration::from_hours(24 * 300));
+        assert_eq!(secret["webhook.config"], old.data()["webhook.config"], "its settings stay");
+        let configurations = Api::<ValidatingWebhookConfiguration>::all(self.stage.client());
+        let hooks = configurations.get(WEBHOOK).await.unwrap().webhooks.unwrap();
+        let trusted = hooks[0].client_config.ca_bundle.clone().unwrap();
+        assert_eq!(String::from_utf8(trusted.0).unwrap(), new.authority);
+        assert!(new.authority.ends_with(&old.authority), "the old one is trusted until it is gone");
+        eventually("the webhook is restarted", 60, async || {
+            let now = generation().await;
+            (now == before + 1).then_some(()).ok_or(format!("{before} -> {now}"))
+        })
+        .await;
+    }
+
+    /// Rights in vCenter are never granted, and whoever asks for that is told.
+    async fn privileges_are_never_granted(&self) {
+        let vcenter = &self.stage.vcenter;
+        self.allow(json!({"privileges": "Fix"})).await;
+        vcenter.set_role(&Role::new("weak", &["System.Read", "System.View"])).await;
+        vcenter.permit(&Permission::new(vcenter.user(), "weak", "/")).await;
+        let asked = json!({"vdo.vmware.com/check-now": "privileges"});
+        self.stage.change(json!({"metadata": {"annotations": asked}})).await;
+        let proposed = self.proposed("VDO-1401", |repair| repair.refused.is_some()).await;
+        assert!(!proposed.automatic, "{proposed:?}");
+        self.stage.event("RepairNotPossible", "VDO never grants rights").await;
+        vcenter.permit(&Permission::new(vcenter.user(), "Admin", "/")).await;
+        let asked = json!({"vdo.vmware.com/check-now": "again"});
+        self.stage.change(json!({"metadata": {"annotations": asked}})).await;
+        self.cleared("VDO-1401").await;
+    }
+
+    async fn taints(&self) -> Vec<String> {
+        let node = Api::<Node>::all(self.stage.client()).get(LATE).await.unwrap();
+        let taints = node.spec.unwrap().taints.unwrap_or_default();
+        taints.into_iter().map(|taint| taint.key).collect()
+    }
+
+    /// A node that did not wait for the cloud provider is made to wait, and no longer when that is
+    /// taken back. Its other taints stay.
+    async fn a_node_that_did_not_wait_is_tainted(&self) {
+        let is_tainted = async |wanted: bool| {
+            eventually(&format!("the node is tainted: {wanted}"), 90, async || {
+                let taints = self.taints().await;
+                let is = taints.iter().any(|key| key == UNINITIALIZED);
+                (is == wanted).then_some(()).ok_or(format!("{taints:?}\n{}", self.operator.tail()))
+            })
+            .await;
+            assert!(self.taints().await.contains(&"own".to_owned()));
+        };
+        let named = |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == "VDO-1217");
+        self.stage.status("the node is named after two minutes", 200, named).await;
+        assert!(!self.taints().await.contains(&UNINITIALIZED.to_owned()), "it is only proposed");
+        self.allow(json!({"nodeTaints": "Fix"})).await;
+        is_tainted(true).await;
+        self.stage.event("Repaired", "VDO-1217: Taints late").await;
+        self.undo(Some("VDO-1217.late")).await;
+        is_tainted(false).await;
+    }
+}
+
+#[tokio::test]
+async fn what_vdo_may_repair_it_repairs_and_takes_back_on_request() {
+    let scene = Scene::set().await;
+    scene.images_are_taken_from_their_new_home().await;
+    scene.a_stale_registration_is_made_anew().await;
+    scene.a_missing_feature_switch_is_added().await;
+    scene.an_expiring_webhook_certificate_is_renewed().await;
+    scene.privileges_are_never_granted().await;
+    scene.a_node_that_did_not_wait_is_tainted().await;
+    let maps = Api::<ConfigMap>::namespaced(scene.stage.client(), NAMESPACE);
+    let kept = maps.get("vdo-repairs").await.unwrap().data.unwrap();
+    assert!(kept.keys().any(|id| id == "VDO-1222.node-2"), "each is on record: {kept:?}");
+    assert!(scene.operator.ended().is_none(), "{}", scene.operator.tail());
+    assert_eq!(scene.stage.deletions(), Vec::<String>::new(), "nothing is deleted");
+    assert_eq!(scene.stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");
+}
