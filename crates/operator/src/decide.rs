@@ -24,12 +24,14 @@ mod extras;
 mod fights;
 mod gate;
 mod leaving;
+mod lost;
 mod machines;
 mod naming;
 mod nsx;
 mod profile;
 mod release;
 mod removal;
+mod rendering;
 mod rollout;
 mod settings;
 mod steps;
@@ -77,6 +79,11 @@ pub fn decide(facts: &Facts) -> Plan {
         for driver in &mut drivers {
             driver.next = Next::Blocked;
         }
+    }
+    // What one driver has, the other may need: while that is not known, nothing is deleted.
+    let unknown = !facts.unreadable.is_empty();
+    for driver in drivers.iter_mut().filter(|d| unknown && matches!(d.next, Next::Delete(_))) {
+        driver.next = Next::Blocked;
     }
     let mut finalizer = leaving::finalizer(facts, &drivers);
     if paused {

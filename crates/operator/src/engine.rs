@@ -88,7 +88,9 @@ impl Engine {
         build: BuildInfo,
         metrics: OperatorMetrics,
     ) -> Result<Self, Error> {
-        let around = surroundings(&client, namespace, patience).await.context(ObserveSnafu)?;
+        let name = build.to_string();
+        let around = surroundings(&client, namespace, patience, &name);
+        let around = around.await.context(ObserveSnafu)?;
         let changed = Arc::new(watch::Sender::new(()));
         let (stores, fillers) = Stores::new(&client, namespace, &changed);
         let mut watches = Tasks::default();
@@ -155,11 +157,10 @@ impl Engine {
     async fn round(&mut self) -> Result<Duration, Error> {
         if self.asked.elapsed() > VERSION_AGE {
             // An upgrade of the control plane is noticed, and the cloud controller follows it.
-            let started = self.around.started;
-            self.around = surroundings(&self.client, &self.around.namespace, self.around.patience)
-                .await
-                .context(ObserveSnafu)?;
-            self.around.started = started;
+            let Surroundings { namespace, patience, .. } = &self.around;
+            let now = surroundings(&self.client, namespace, *patience, &self.around.build);
+            let now = now.await.context(ObserveSnafu)?;
+            self.around = now.after(&self.around);
             self.asked = Instant::now();
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
@@ -228,6 +229,7 @@ pub(crate) async fn surroundings(
     client: &Client,
     namespace: &str,
     patience: SignedDuration,
+    build: &str,
 ) -> Result<Surroundings, kube::Error> {
     let version = client.apiserver_version().await?;
     let home = Api::<Namespace>::all(client.clone()).get(names::KUBE_SYSTEM).await?;
@@ -239,6 +241,7 @@ pub(crate) async fn surroundings(
         namespace: namespace.into(),
         version: parsed,
         platform: platform(client, &version.git_version).await?,
+        build: build.into(),
         version_text: version.git_version,
         uid: home.metadata.uid.unwrap_or_default(),
         patience,
@@ -247,16 +250,24 @@ pub(crate) async fn surroundings(
     })
 }
 
+/// The platform, for whoever looks once and watches no nodes.
+pub(crate) async fn platform_once(client: &Client, version: &str) -> Result<Platform, kube::Error> {
+    let told = platform(client, version).await?;
+    if told != Platform::Vanilla {
+        return Ok(told);
+    }
+    let some = ListParams::default().limit(100);
+    let nodes = Api::<Node>::all(client.clone()).list(&some).await?.items;
+    let nodes: Vec<Arc<Node>> = nodes.into_iter().map(Arc::new).collect();
+    Ok(Platform::told_by_nodes(&nodes))
+}
+
+/// The platform, as the API server alone tells it. Some are known by their nodes only: see
+/// [`Platform::told_by_nodes`].
 pub(crate) async fn platform(client: &Client, version: &str) -> Result<Platform, kube::Error> {
     let groups = client.list_api_groups().await?;
     if !groups.groups.iter().any(|group| group.name == "config.openshift.io") {
-        let first = ListParams::default().limit(1);
-        let nodes = Api::<Node>::all(client.clone()).list(&first).await?;
-        let node = nodes.items.into_iter().next().unwrap_or_default();
-        let image = node.status.and_then(|status| status.node_info).map(|info| info.os_image);
-        let labels = node.metadata.labels.unwrap_or_default();
-        let told = Platform::told_by(version, image.as_deref().unwrap_or_default(), &labels);
-        return Ok(told.unwrap_or(Platform::Vanilla));
+        return Ok(Platform::told_by(version, "", &BTreeMap::new()).unwrap_or(Platform::Vanilla));
     }
     let gvk = kube::api::GroupVersionKind::gvk("config.openshift.io", "v1", "Infrastructure");
     let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, "infrastructures");

@@ -50,6 +50,10 @@ pub struct Facts {
     pub attached: Vec<(String, String)>,
     /// What we wrote down about what we applied.
     pub records: Records,
+    /// What we wrote down and cannot read any more, and why.
+    pub unreadable: BTreeMap<Driver, String>,
+    /// Which build of the operator decides.
+    pub build: String,
     /// The releases there are.
     pub catalog: Arc<Catalog>,
     /// Why a newer catalog is not in use, if one was offered.
@@ -227,7 +231,18 @@ impl Platform {
         }
     }
 
-    /// The kind of cluster its version and its first node tell of, where they do.
+    /// The kind of cluster any of its nodes tells of. A node that has just joined may not say it yet.
+    pub fn told_by_nodes(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Self {
+        let told = nodes.iter().find_map(|node| {
+            let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+            let labels = node.metadata.labels.clone().unwrap_or_default();
+            Self::told_by("", info.map_or("", |info| &info.os_image), &labels)
+        });
+        told.unwrap_or(Self::Vanilla)
+    }
+
+    /// The kind of cluster its version, the system of a node and the labels of a node tell of, where
+    /// they do.
     pub fn told_by(
         version: &str,
         os_image: &str,
@@ -485,6 +500,18 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_platform_is_told_by_any_node_and_not_lost_with_one_that_joins() {
+        let node = |labels: serde_json::Value| {
+            let node = serde_json::json!({"metadata": {"name": "n", "labels": labels}});
+            Arc::new(serde_json::from_value::<k8s_openapi::api::core::v1::Node>(node).unwrap())
+        };
+        let joined = node(serde_json::json!({}));
+        let old = node(serde_json::json!({"microk8s.io/cluster": "true"}));
+        assert_eq!(Platform::told_by_nodes(&[joined.clone(), old]), Platform::MicroK8s);
+        assert_eq!(Platform::told_by_nodes(&[joined]), Platform::Vanilla);
+    }
 
     #[test]
     fn a_platform_is_told_by_its_version_its_system_or_its_labels() {

@@ -2,7 +2,7 @@
 
 mod drivers;
 mod identity;
-mod make;
+pub(crate) mod make;
 mod nodes;
 mod stores;
 mod strangers;
@@ -59,6 +59,28 @@ pub struct Surroundings {
     pub pod: Option<String>,
     /// When the operator began to look.
     pub started: Timestamp,
+    /// Which build of the operator this is.
+    pub build: String,
+}
+
+impl Surroundings {
+    /// These, as they are seen after others: a platform does not turn into none while the process runs,
+    /// whatever one answer of one API server leaves out.
+    pub(crate) fn after(mut self, before: &Self) -> Self {
+        self.started = before.started;
+        if self.platform == Platform::Vanilla {
+            self.platform = before.platform;
+        }
+        self
+    }
+
+    /// The platform: where the API server does not tell, any of the nodes may.
+    pub(crate) fn platform(&self, stores: &Stores) -> Platform {
+        match self.platform {
+            Platform::Vanilla => Platform::told_by_nodes(&stores.nodes.state()),
+            told => told,
+        }
+    }
 }
 
 /// Looks around once. `None` if there is no VDOConfig to follow.
@@ -79,11 +101,11 @@ pub async fn observe(
     let Some((config, rivals)) = followed(stores) else {
         return Ok(Observed { facts: None, vcenters: all, compatibility });
     };
-    let records = records(client, &around.namespace).await?;
+    let (records, unreadable) = records(client, &around.namespace).await?;
     let cluster = Cluster {
         version: around.version,
         version_text: around.version_text.clone(),
-        platform: around.platform,
+        platform: around.platform(stores),
         uid: around.uid.clone(),
         nodes: nodes::of(stores, vcenters),
     };
@@ -122,6 +144,8 @@ pub async fn observe(
         workloads,
         attached: drivers::attached(stores),
         records,
+        unreadable,
+        build: around.build.clone(),
         patience: around.patience,
         refused: refused.clone(),
         fights: applied.fights(Timestamp::now()),
@@ -153,7 +177,7 @@ async fn pull_secrets(
     Ok(found)
 }
 
-/// What drivers by other hands are told, as long as it is not on record what ours are told.
+/// What drivers that are not on record are told, as long as it is not on record what ours are told.
 async fn in_use(
     client: &Client,
     config: &VDOConfig,
@@ -376,15 +400,26 @@ pub(crate) fn record_name(driver: Driver) -> &'static str {
     }
 }
 
-async fn records(client: &Client, namespace: &str) -> Result<Records, kube::Error> {
+/// The records. One that does not parse is no permission to forget: it is named, and nothing is done.
+async fn records(
+    client: &Client,
+    namespace: &str,
+) -> Result<(Records, BTreeMap<Driver, String>), kube::Error> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let read = async |driver| -> Result<Record, kube::Error> {
-        let map = maps.get_opt(record_name(driver)).await?;
-        let text = map.and_then(|map| map.data?.remove("record.json"));
-        // A record that does not parse is no permission to forget: reading fails, nothing is done.
-        text.map_or(Ok(Record::default()), |text| {
-            serde_json::from_str(&text).map_err(kube::Error::SerdeError)
-        })
+    let mut unreadable = BTreeMap::new();
+    let mut read = async |driver| -> Result<Record, kube::Error> {
+        let Some(map) = maps.get_opt(record_name(driver)).await? else {
+            return Ok(Record::default());
+        };
+        let text = map.data.and_then(|mut data| data.remove("record.json"));
+        let text = text.ok_or_else(|| "it has no key record.json".to_owned());
+        let record = text.and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string()));
+        Ok(record.unwrap_or_else(|why| {
+            let name = record_name(driver);
+            unreadable.insert(driver, format!("ConfigMap {name} cannot be read: {why}"));
+            Record::default()
+        }))
     };
-    Ok(Records { cpi: read(Driver::Cpi).await?, csi: read(Driver::Csi).await? })
+    let (cpi, csi) = (read(Driver::Cpi).await?, read(Driver::Csi).await?);
+    Ok((Records { cpi, csi }, unreadable))
 }

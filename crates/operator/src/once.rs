@@ -65,7 +65,9 @@ pub async fn look(
 ) -> Result<Seen, Error> {
     let end = Instant::now() + within;
     may_read(client).await?;
-    let around = surroundings(client, namespace, PATIENCE).await.context(ClusterSnafu)?;
+    let name = build.to_string();
+    let around = surroundings(client, namespace, PATIENCE, &name);
+    let mut around = around.await.context(ClusterSnafu)?;
     let changed = Arc::new(watch::Sender::new(()));
     let (stores, fillers) = Stores::new(client, namespace, &changed);
     let mut watches = Tasks::default();
@@ -95,6 +97,7 @@ pub async fn look(
         let complete = vcenters.all_tried() && !catalogs.is_fetching();
         if complete || tokio::time::timeout_at(end, news.changed()).await.is_err() {
             let workloads = observe::workloads(&stores);
+            around.platform = around.platform(&stores);
             vcenters.forget_all();
             let observe::Observed { facts, vcenters, .. } = observed;
             return Ok(Seen { facts, vcenters, around, workloads });

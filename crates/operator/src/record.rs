@@ -43,6 +43,9 @@ pub struct Record {
     /// The digest of its configuration as it was last rolled out, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
+    /// From what that configuration was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// Whether it became healthy.
     pub healthy: bool,
     /// The release before it, to go back to.
@@ -90,6 +93,18 @@ pub struct Named {
     pub name: String,
     /// The labels it selects its pods by.
     pub selector: BTreeMap<String, String>,
+}
+
+/// From what a configuration was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// By which build of VDO, and with which catalog.
+    pub build: String,
+    /// The digest of what the VDOConfig asks of this driver, its version aside.
+    pub wish: String,
+    /// The digest of the settings whose change restarts its pods, without secrets.
+    pub settings: String,
 }
 
 /// How far a release had come at some time.

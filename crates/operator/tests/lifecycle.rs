@@ -3,15 +3,15 @@
 
 mod common;
 
-use api::{VDOConfig, VsphereCloudConfig};
+use api::{VDOConfig, VsphereCloudConfig, vdo_config::Mode};
 use common::{NAMESPACE, Stage};
 use k8s_openapi::{
-    api::{apps::v1::Deployment, events::v1::Event},
+    api::{apps::v1::Deployment, core::v1::ConfigMap, events::v1::Event},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use testkit::eventually;
@@ -139,16 +139,32 @@ async fn drivers_outlive_their_config_unless_it_says_otherwise() {
     })
     .await;
 
+    // A wish that does not mention the driver is no request to remove it.
+    let other = json!({
+        "metadata": {"name": "vdo-config", "namespace": NAMESPACE},
+        "spec": {"cloudProvider": {"mode": "Observe"}},
+    });
+    let other: VDOConfig = serde_json::from_value(other).unwrap();
+    configs.create(&PostParams::default(), &other).await.unwrap();
+    stage.finding("VDO-1910", 60).await;
+    assert!(stage.controller().await.metadata.deletion_timestamp.is_none());
+
     // The same wish again, now with the drivers to go with it: what runs is taken up as it is.
     let mut spec = storage();
     spec["deletionPolicy"] = json!("Remove");
-    let again = json!({"metadata": {"name": "vdo-config", "namespace": NAMESPACE}, "spec": spec});
-    let again: VDOConfig = serde_json::from_value(again).unwrap();
-    configs.create(&PostParams::default(), &again).await.unwrap();
+    spec["cloudProvider"] = json!(null);
+    stage.change(json!({"spec": spec})).await;
+    stage
+        .status("the wish is taken up", 60, |status| {
+            let mentioned = status.findings.iter().all(|finding| finding.code != "VDO-1910");
+            mentioned && status.csi.as_ref().is_some_and(|csi| csi.mode == Some(Mode::Managed))
+        })
+        .await;
     stage.ready(&operator, 30).await;
     let after = stage.controller().await.metadata;
     assert_eq!((after.uid, after.generation), (before.uid, before.generation));
     assert_eq!(said().await.len(), 1, "once, and not in every round");
+    a_record_that_is_spoilt_or_lost_is_named_and_made_anew(&stage, &operator).await;
     let has_finalizer = |config: &VDOConfig| config.metadata.finalizers.is_some();
     eventually("it has a finalizer", 20, async || {
         if has_finalizer(&stage.config().await) { Ok(()) } else { Err("not yet") }
@@ -172,6 +188,32 @@ async fn drivers_outlive_their_config_unless_it_says_otherwise() {
     .await;
     assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+async fn a_record_that_is_spoilt_or_lost_is_named_and_made_anew(
+    stage: &Stage,
+    operator: &testkit::Process,
+) {
+    let (before, driver) = (stage.controller().await.metadata, stage.config().await);
+    let identity = driver.status.and_then(|status| status.cluster_id).unwrap();
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
+    let spoil = Patch::Merge(json!({"data": {"record.json": "{ not a record"}}));
+    maps.patch("vdo-record-csi", &PatchParams::default(), &spoil).await.unwrap();
+    let finding = stage.finding("VDO-1911", 60).await;
+    assert!(finding.seen.unwrap().contains("vdo-record-csi"));
+    maps.delete("vdo-record-csi", &DeleteParams::default()).await.unwrap();
+    let record = eventually("the record is made anew", 60, async || {
+        let map = maps.get_opt("vdo-record-csi").await.map_err(|e| e.to_string())?;
+        let map = map.ok_or_else(|| operator.tail())?;
+        let record: serde_json::Value =
+            serde_json::from_str(&map.data.unwrap()["record.json"]).map_err(|e| e.to_string())?;
+        if record["configuration"].is_string() { Ok(record) } else { Err(record.to_string()) }
+    })
+    .await;
+    assert_eq!(record["clusterId"], json!(identity));
+    stage.ready(operator, 60).await;
+    let after = stage.controller().await.metadata;
+    assert_eq!((after.uid, after.generation), (before.uid, before.generation), "not touched");
 }
 
 /// OLM's OperatorCondition, as far as an operator sees it. OLM itself is not among the programs the

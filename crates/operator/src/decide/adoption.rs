@@ -119,7 +119,7 @@ fn settings_are_known(facts: &Facts, wish: &Wish<'_>) -> Result<(), String> {
 
 /// Which release of the catalog it is, by whoever made it: a change to another maker's comes
 /// afterwards. Those who build it anew say so behind its version.
-fn release(
+pub(super) fn release(
     facts: &Facts,
     wish: &Wish<'_>,
     theirs: &[(&ObjectId, &Workload)],
@@ -139,7 +139,7 @@ fn release(
 }
 
 /// The names that stay.
-fn kept(driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Result<Names, String> {
+pub(super) fn kept(driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Result<Names, String> {
     let namespace = theirs.first().map(|(id, _)| id.namespace.clone()).unwrap_or_default();
     if let Some((id, _)) = theirs.iter().find(|(id, _)| id.namespace != namespace) {
         return Err(format!("its parts live in two namespaces, {namespace} and {}", id.namespace));

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 
 use super::{
     driver::Wish,
-    naming, profile,
+    naming, profile, rendering,
     settings::{self, Look},
 };
 use crate::{
     facts::{ClusterId, Facts, ObjectId},
     names,
-    record::{Build, Record},
+    record::{Build, Origin, Record},
 };
 
 /// What is applied for one release.
@@ -26,6 +26,7 @@ pub(super) struct Configuration {
     /// The digest of all of them, without secrets.
     pub(super) digest: String,
     pub(super) cluster_id: Option<ClusterId>,
+    pub(super) origin: Origin,
 }
 
 impl Configuration {
@@ -63,7 +64,8 @@ impl Configuration {
         };
         real.extend(settings::pull_secrets(facts, &home, Look::Real));
         masked.extend(settings::pull_secrets(facts, &home, Look::Masked));
-        profile.config_digest = Some(digest(&Value::Array(restarts)));
+        let restarts = digest(&Value::Array(restarts));
+        profile.config_digest = Some(restarts.clone());
         let rendered =
             manifest::render(release, &profile).map_err(|error| refused(error.to_string()))?;
         let rendered = match &record.names {
@@ -86,7 +88,8 @@ impl Configuration {
         let objects: Vec<Object> = rendered.chain(settings).collect();
         let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
         let digest = digest(&Value::Array(digests.collect()));
-        Ok(Self { driver: wish.driver, objects, digest, cluster_id })
+        let origin = rendering::origin(facts, wish, restarts);
+        Ok(Self { driver: wish.driver, objects, digest, cluster_id, origin })
     }
 
     /// Whether the Secret the driver reads would be another one than it has.
@@ -152,7 +155,7 @@ fn stamped(mut value: Value, digest: &str) -> Object {
     Object(value)
 }
 
-fn digest(value: &Value) -> String {
+pub(super) fn digest(value: &Value) -> String {
     let text = value.to_string();
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()

@@ -12,8 +12,9 @@ use super::{
     configuration::Configuration,
     gate::gate,
     leaving::{Farewell, farewell},
+    lost,
     machines::Doubts,
-    may_pass, mode, release, removal, rollout, steps,
+    may_pass, mode, release, removal, rendering, rollout, steps,
 };
 use crate::{
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
@@ -32,7 +33,8 @@ pub(super) fn decide(
     let wish = Wish::of(facts, driver);
     let record = facts.record(driver);
     let bye = farewell(facts);
-    if bye == Farewell::Retain || wish.is_none() && record.objects.is_empty() {
+    let known = !record.objects.is_empty() || facts.unreadable.contains_key(&driver);
+    if bye == Farewell::Retain || wish.is_none() && !known {
         return None;
     }
     // Whoever does not mention a driver has not asked for its removal: it is watched, and left as it is.
@@ -57,9 +59,15 @@ pub(super) fn decide(
         next: Next::Nothing,
         held: None,
     };
+    if let Some(why) = facts.unreadable.get(&driver) {
+        notes.findings.push(doubtful(facts, driver, why));
+        plan.next = Next::Blocked;
+        return Some(plan);
+    }
     match (plan.mode, &wish) {
         (Mode::Observe, _) => {}
         (Mode::Managed, Some(wish)) if !identity_is_free(facts, wish, &mut plan, notes) => {}
+        (Mode::Managed, Some(wish)) if is_lost(facts, wish, record, &mut plan, notes) => {}
         (Mode::Managed, Some(wish)) => {
             let theirs = adoption::theirs(facts, wish);
             if !theirs.is_empty() {
@@ -187,6 +195,46 @@ fn shared(facts: &Facts, strangers: &[String]) -> Finding {
         .build()
 }
 
+/// Whether a driver of ours runs that is not on record: the record is made anew from it, first.
+fn is_lost(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) -> bool {
+    let parts = lost::parts(facts, wish, record);
+    if parts.is_empty() {
+        return false;
+    }
+    if !vcenters_are_verified(facts, wish, record, plan, notes) {
+        return true;
+    }
+    plan.steps.push(waiting("Write down anew what runs: its record is lost", None));
+    plan.next = match lost::found_again(facts, wish, record, &parts) {
+        Ok(record) => Next::Record(Box::new(record)),
+        Err(why) => {
+            let why = format!("it is not on record, and the record cannot be made anew: {why}");
+            notes.findings.push(doubtful(facts, wish.driver, &why));
+            Next::Blocked
+        }
+    };
+    true
+}
+
+/// What was written down cannot be relied upon.
+fn doubtful(facts: &Facts, driver: Driver, why: &str) -> Finding {
+    let record = crate::observe::record_name(driver);
+    codes::RECORD_DOUBTFUL
+        .found()
+        .with("driver", driver.to_string())
+        .with("reason", why)
+        .with("namespace", &facts.home)
+        .with("record", record)
+        .about(Subject::kubernetes("ConfigMap", Some(&facts.home), record))
+        .build()
+}
+
 /// A driver of ours that the VDOConfig says nothing about.
 fn unasked(facts: &Facts, driver: Driver) -> Finding {
     let section = match driver {
@@ -300,7 +348,7 @@ fn manage(
         plan.next = next;
         return;
     }
-    let configuration = match Configuration::make(facts, wish, record, &target) {
+    let mut configuration = match Configuration::make(facts, wish, record, &target) {
         Ok(configuration) => configuration,
         Err(finding) => {
             notes.findings.push(*finding);
@@ -323,13 +371,20 @@ fn manage(
         plan.next = Next::Wait;
         return;
     }
-    let (all, next) = steps::of(facts, &configuration);
+    rollout::past_dead_nodes(facts, record, &mut configuration.objects);
+    let hold = rendering::hold(facts, record, &target, &configuration, notes);
+    let (all, next) = steps::of(facts, &configuration, hold.as_ref().map(|_| record));
     plan.steps = all;
     if let (Next::Apply(_), Some(why)) = (&next, facts.refused.get(&wish.driver)) {
         let running = plan.steps.iter_mut().find(|step| step.state == StepState::Running);
         if let Some(step) = running {
             step.message = Some(why.text.clone());
         }
+    }
+    if hold.is_some() {
+        plan.held = hold;
+        plan.next = next;
+        return;
     }
     plan.next = match recorded(facts, record, &target, &configuration) {
         Some(record) => Next::Record(Box::new(record)),
@@ -460,7 +515,10 @@ fn recorded(
 ) -> Option<Record> {
     let mut next = record.clone();
     next.objects.extend(configuration.identities());
-    next.configuration = Some(configuration.digest.clone());
+    if record.configuration.as_ref() != Some(&configuration.digest) {
+        next.configuration = Some(configuration.digest.clone());
+        next.origin = Some(configuration.origin.clone());
+    }
     if record.cluster_id.is_none()
         && let Some(cluster_id) = &configuration.cluster_id
     {
@@ -504,6 +562,17 @@ fn trouble(facts: &Facts, driver: Driver) -> String {
     all.find_map(troubles).unwrap_or_else(|| "it did not become healthy in time".into())
 }
 
+/// What was made by another build and is the same with this one is from now on by this one: only what
+/// this one changes by itself has to wait for a window.
+fn confirmed(record: &Record, configuration: &Configuration) -> Next {
+    let same = record.origin.as_ref().is_some_and(|o| o.build == configuration.origin.build);
+    if same {
+        return Next::Nothing;
+    }
+    let origin = Some(configuration.origin.clone());
+    Next::Record(Box::new(Record { origin, ..record.clone() }))
+}
+
 /// What is left once everything is applied and healthy: say so in the record, then prune what the
 /// new release does not have.
 fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next {
@@ -520,7 +589,7 @@ fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next
     let wanted: std::collections::BTreeSet<_> = configuration.identities().collect();
     let left: Vec<_> = record.objects.difference(&wanted).cloned().collect();
     if left.is_empty() {
-        return Next::Nothing;
+        return confirmed(record, configuration);
     }
     let prune = removal::remove(facts, configuration.driver, left.iter());
     if prune != Next::Nothing {

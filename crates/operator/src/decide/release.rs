@@ -102,6 +102,11 @@ fn hold(
     if wish.driver == Driver::Csi && under_way.is_some() {
         return Some("the cloud provider is being changed".into());
     }
+    window(facts, notes)
+}
+
+/// What the maintenance window says: none if there is none, or it is open.
+pub(super) fn window(facts: &Facts, notes: &mut Notes) -> Option<String> {
     let window = facts.config.spec.upgrades.as_ref()?.window.as_ref()?;
     match window::of(window, facts.now) {
         Stands::Open => None,

@@ -4,12 +4,14 @@
 //! server does not take it, and for as long as patience lasts nothing became better. An operator that
 //! was away, a vCenter that was, and a large cluster with slow registries are no fault of a release.
 
-use catalog::Driver;
+use catalog::{Driver, manifest::Object};
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::{Notes, driver::Wish};
 use crate::{
-    facts::{Facts, Workload},
+    facts::{Facts, ObjectId, Workload},
+    names,
     record::{Build, Progress, Record},
 };
 
@@ -108,4 +110,28 @@ fn applied<'a>(
     let of_it =
         move |workload: &&Workload| workload.driver == driver && workload.version == record.version;
     ours.map(|(_, workload)| workload).filter(of_it)
+}
+
+/// Lets a rollout pass nodes that are down. Kubernetes lets so many pods of a DaemonSet be unavailable
+/// at a time, and counts those of dead nodes among them: one dead node of ten would stop it for ever.
+pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Object]) {
+    if record.healthy {
+        return;
+    }
+    for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
+        let workload = facts.workloads.get(&ObjectId::of(object));
+        let Some(workload) = workload.filter(|workload| workload.unreachable > 0) else { continue };
+        let most = object.0.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable");
+        let Some(most) = most else { continue };
+        let at_a_time = match most.as_str().and_then(|text| text.strip_suffix('%')) {
+            Some(percent) => {
+                let percent: i64 = percent.parse().unwrap_or(0);
+                (i64::from(workload.wanted) * percent + 99) / 100
+            }
+            None => most.as_i64().unwrap_or(1),
+        };
+        *most = json!(at_a_time.max(1) + i64::from(workload.unreachable));
+        let stamp = &mut object.0["metadata"]["annotations"][names::DIGEST];
+        *stamp = json!(format!("{}+{}", stamp.as_str().unwrap_or_default(), workload.unreachable));
+    }
 }

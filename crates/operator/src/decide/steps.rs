@@ -2,11 +2,12 @@
 
 use catalog::manifest::{Object, Stage};
 
-use super::configuration::Configuration;
+use super::{configuration::Configuration, rendering};
 use crate::{
     facts::{Facts, ObjectId},
     names,
     plan::{Next, Step, StepState},
+    record::Record,
 };
 
 /// The stages that are applied together, and what they are called. Each is gated by the one before.
@@ -23,8 +24,13 @@ const GROUPS: [(&str, &[Stage]); 6] = [
 /// the API server refuses must not hold up the driver.
 const STORAGE_CLASSES: &str = "Storage classes";
 
-/// All steps, and the next thing to do.
-pub(super) fn of(facts: &Facts, configuration: &Configuration) -> (Vec<Step>, Next) {
+/// All steps, and the next thing to do. With a record the rendering waits: what it would change stays
+/// as it is.
+pub(super) fn of(
+    facts: &Facts,
+    configuration: &Configuration,
+    waits: Option<&Record>,
+) -> (Vec<Step>, Next) {
     let mut steps = Vec::new();
     let mut next = Next::Nothing;
     for (title, stages) in GROUPS {
@@ -37,7 +43,7 @@ pub(super) fn of(facts: &Facts, configuration: &Configuration) -> (Vec<Step>, Ne
             steps.push(step(title, StepState::Pending, None));
             continue;
         }
-        let (state, message, todo) = look(facts, &objects);
+        let (state, message, todo) = look(facts, &objects, waits);
         steps.push(step(title, state, message));
         if let Some(todo) = todo {
             next = todo;
@@ -56,9 +62,14 @@ fn step(title: &str, state: StepState, message: Option<String>) -> Step {
 }
 
 /// How far one group of objects is.
-fn look(facts: &Facts, objects: &[&Object]) -> (StepState, Option<String>, Option<Next>) {
-    let open: Vec<Object> =
-        objects.iter().filter(|object| !is_applied(facts, object)).map(|o| (*o).clone()).collect();
+fn look(
+    facts: &Facts,
+    objects: &[&Object],
+    waits: Option<&Record>,
+) -> (StepState, Option<String>, Option<Next>) {
+    let is_left = |object: &Object| waits.is_some_and(|r| rendering::is_left(facts, r, object));
+    let open = objects.iter().filter(|object| !is_left(object) && !is_applied(facts, object));
+    let open: Vec<Object> = open.map(|object| (*object).clone()).collect();
     if !open.is_empty() {
         let message = format!("applying {} of {} objects", open.len(), objects.len());
         return (StepState::Running, Some(message), Some(Next::Apply(open)));
@@ -66,6 +77,7 @@ fn look(facts: &Facts, objects: &[&Object]) -> (StepState, Option<String>, Optio
     let waits: Vec<String> = objects
         .iter()
         .filter(|object| matches!(object.kind(), "Deployment" | "DaemonSet"))
+        .filter(|object| !is_left(object) || facts.objects.contains_key(&ObjectId::of(object)))
         .filter_map(|object| waits_for(facts, object))
         .collect();
     if waits.is_empty() {

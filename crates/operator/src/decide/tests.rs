@@ -2,8 +2,10 @@
 
 mod adopting;
 mod changing;
+mod losing;
 mod patience;
 mod refusing;
+mod rendering;
 mod safety;
 mod switching;
 mod unasked;
@@ -63,7 +65,9 @@ impl World {
             predecessor: Predecessor::default(),
             attached: Vec::new(),
             records: Records::default(),
+            unreadable: BTreeMap::new(),
             catalog: Arc::new(catalog::embedded().clone()),
+            build: "0.7.0 (first)".into(),
             catalog_trouble: None,
             patience: SignedDuration::from_mins(15),
             refused: BTreeMap::new(),
@@ -171,20 +175,22 @@ impl World {
         if matches!(id.kind.as_str(), "DaemonSet" | "Deployment") {
             let version = object.0["metadata"]["labels"][names::VERSION_LABEL].as_str();
             let broken = self.broken.iter().any(|broken| version == Some(broken.as_str()));
+            let before = self.facts.workloads.get(&id);
+            let (wanted, unreachable) = before.map_or((1, 0), |w| (w.wanted, w.unreachable));
             let workload = Workload {
                 driver,
-                task: self.facts.workloads.get(&id).map_or_else(|| task(&id.name), |w| w.task),
+                task: before.map_or_else(|| task(&id.name), |w| w.task),
                 labelled: true,
-                selector: BTreeMap::new(),
+                selector: selector(object),
                 version: version.map(str::to_owned),
                 implementation: Some(made_by(object)),
                 mark,
-                wanted: 1,
-                unreachable: 0,
-                available: i32::from(!broken),
+                wanted,
+                unreachable,
+                available: if broken { 0 } else { wanted - unreachable },
                 current: true,
                 trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
-                make: Make::default(),
+                make: made(object),
             };
             self.facts.workloads.insert(id, workload);
         }
@@ -203,6 +209,17 @@ impl World {
         });
         applied.flatten().map(|object| text_of(&object)).collect()
     }
+}
+
+/// The labels a workload selects its pods by.
+fn selector(workload: &catalog::manifest::Object) -> BTreeMap<String, String> {
+    serde_json::from_value(workload.0["spec"]["selector"]["matchLabels"].clone()).unwrap()
+}
+
+/// How a workload is made.
+fn made(workload: &catalog::manifest::Object) -> Make {
+    let template = serde_json::from_value(workload.0["spec"]["template"].clone()).unwrap();
+    crate::observe::make::of(&Default::default(), Some(&template))
 }
 
 /// Whose driver a workload runs.

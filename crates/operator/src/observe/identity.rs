@@ -17,15 +17,15 @@ use crate::{
 const CPI_KEY: &str = "vsphere.conf";
 const CSI_KEY: &str = "csi-vsphere.conf";
 
-/// Where drivers by other hands have their configuration: namespace and name. Only places VDO may
-/// look into.
+/// Where drivers that are not on record have their configuration: namespace and name. They are by
+/// other hands, or ours and the record is lost. Only places VDO may look into.
 pub(super) fn places(
     workloads: &BTreeMap<ObjectId, Workload>,
     driver: Driver,
 ) -> Vec<(String, String)> {
     let found = workloads
         .iter()
-        .filter(|(_, w)| w.driver == driver && w.task == Task::Controller && !w.labelled)
+        .filter(|(_, w)| w.driver == driver && w.task == Task::Controller)
         .filter(|(id, _)| names::HOMES.contains(&id.namespace.as_str()))
         .filter_map(|(id, w)| Some((id.namespace.clone(), w.make.settings.clone()?)));
     let known: &[(&str, &str)] = match driver {

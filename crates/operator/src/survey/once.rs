@@ -224,7 +224,7 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
     let version = client.apiserver_version().await;
     let version = version.map(|version| version.git_version);
     let platform = match &version {
-        Ok(version) => engine::platform(client, version).await.unwrap_or(Platform::Vanilla),
+        Ok(version) => engine::platform_once(client, version).await.unwrap_or(Platform::Vanilla),
         Err(_) => Platform::Vanilla,
     };
     let site = Site::read(client).await;

@@ -133,6 +133,33 @@ fn a_node_that_is_down_holds_up_neither_an_install_nor_an_upgrade() {
 }
 
 #[test]
+fn pods_of_nodes_that_are_down_do_not_use_up_what_may_be_unavailable_in_a_rollout() {
+    let mut world = older(BEFORE);
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available, node.unreachable) = (12, 10, 2);
+    assert_eq!(world.driver(Driver::Csi).next, Next::Nothing, "a node that dies changes nothing");
+    pin(&mut world, NEWEST_CSI);
+    let mut seen = Vec::new();
+    loop {
+        if let Next::Apply(objects) = world.driver(Driver::Csi).next {
+            let sets = objects.iter().filter(|object| object.kind() == "DaemonSet");
+            seen.extend(sets.map(|set| {
+                set.0["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"].clone()
+            }));
+        }
+        if !world.step() {
+            break;
+        }
+    }
+    assert_eq!(
+        seen,
+        [json!(4), json!("10%")],
+        "two of twelve at a time, and the dead; then as ever"
+    );
+    assert!(world.record(Driver::Csi).healthy);
+}
+
+#[test]
 fn health_of_what_stood_there_before_is_not_that_of_what_was_applied() {
     let mut world = upgrading(false, has_done("record CSI"));
     let before = world.facts.workloads.clone();

@@ -1,0 +1,70 @@
+//! The same release, rendered otherwise: by a newer VDO, or from a newer catalog.
+//!
+//! Nobody asked for that, so it waits for the maintenance window where there is one. Until then every
+//! object that would change stays as it is; what is as it should be is still repaired, and Secrets
+//! are written, since credentials do not wait.
+
+use api::VDOConfigSpec;
+use catalog::{Driver, manifest::Object};
+use serde_json::json;
+
+use super::{
+    Notes,
+    configuration::{Configuration, digest},
+    driver::Wish,
+    release,
+};
+use crate::{
+    facts::{Facts, ObjectId},
+    names,
+    record::{Build, Origin, Record},
+};
+
+/// From what a configuration is made.
+pub(super) fn origin(facts: &Facts, wish: &Wish<'_>, settings: String) -> Origin {
+    let VDOConfigSpec { cloud_provider, storage_provider, images, .. } = &facts.config.spec;
+    let mut section = match wish.driver {
+        Driver::Cpi => json!(cloud_provider),
+        Driver::Csi => json!(storage_provider),
+    };
+    // Which release runs is asked elsewhere.
+    if let Some(fields) = section.as_object_mut() {
+        fields.remove("version");
+    }
+    let topology = facts.config.spec.topology_categories();
+    Origin {
+        build: format!("{}, catalog {}", facts.build, facts.catalog.serial),
+        wish: digest(&json!([section, topology, images])),
+        settings,
+    }
+}
+
+/// What the new rendering waits for; none if there is none, or it need not wait.
+pub(super) fn hold(
+    facts: &Facts,
+    record: &Record,
+    target: &Build,
+    configuration: &Configuration,
+    notes: &mut Notes,
+) -> Option<String> {
+    let (now, before) = (&configuration.origin, record.origin.as_ref()?);
+    let same = record.running().as_ref() == Some(target)
+        && (&now.wish, &now.settings) == (&before.wish, &before.settings);
+    let changed = record.configuration.as_deref() != Some(configuration.digest.as_str());
+    if !record.healthy || !same || !changed || now.build == before.build {
+        return None;
+    }
+    let why = release::window(facts, notes)?;
+    Some(format!("this VDO renders {} otherwise: {why}", target.version))
+}
+
+/// Whether an object is left as it is while a new rendering waits.
+pub(super) fn is_left(facts: &Facts, record: &Record, object: &Object) -> bool {
+    let id = ObjectId::of(object);
+    let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
+    match facts.objects.get(&id) {
+        _ if object.kind() == "Secret" => false,
+        Some(seen) => seen.digest.as_deref() != digest,
+        None => !record.objects.contains(&id),
+    }
+}

@@ -1,0 +1,84 @@
+//! A newer VDO, or a newer catalog, that renders the same release otherwise.
+
+use super::*;
+
+const SHUT: &str = r#"{"window": {"start": "22:00", "duration": "2h"}}"#;
+
+/// Both drivers run, and a newer VDO with other images for the same releases takes over.
+fn taken_over(upgrades: Option<&str>) -> World {
+    let mut world = World::new();
+    world.wish(|config| {
+        config.spec.upgrades = upgrades.map(|text| serde_json::from_str(text).unwrap());
+    });
+    world.settle();
+    world.done.clear();
+    world.facts.build = "0.8.0 (second)".into();
+    let catalog = Arc::make_mut(&mut world.facts.catalog);
+    let text = serde_json::to_string(&catalog).unwrap();
+    let text = text.replace("csi-attacher", "csi-attacher-rebuilt");
+    *catalog = serde_json::from_str(&text).unwrap();
+    // It has applied nothing itself yet.
+    for seen in world.facts.objects.values_mut() {
+        seen.settled = false;
+    }
+    world
+}
+
+fn touched(world: &World) -> bool {
+    world.done.iter().any(|done| done == "apply Deployment vsphere-csi-controller")
+}
+
+#[test]
+fn what_a_newer_vdo_renders_otherwise_waits_for_the_window() {
+    let mut world = taken_over(Some(SHUT));
+    let before = world.record(Driver::Csi).clone();
+    world.settle();
+    assert!(!touched(&world), "{:?}", world.done);
+    assert!(world.done.contains(&"apply DaemonSet vsphere-csi-node".into()), "others are repaired");
+    assert_eq!(world.record(Driver::Csi), &before);
+    let plan = world.driver(Driver::Csi);
+    assert!(plan.held.as_deref().unwrap().contains("window"), "{plan:?}");
+    assert_eq!(plan.next, Next::Nothing);
+    world.facts.now = world.plan().wake.expect("it looks again when the window opens");
+    world.settle();
+    assert!(touched(&world));
+    assert_eq!(world.driver(Driver::Csi).held, None);
+}
+
+#[test]
+fn without_a_window_it_is_rolled_out_at_once() {
+    let mut world = taken_over(None);
+    world.settle();
+    assert!(touched(&world));
+}
+
+#[test]
+fn what_somebody_asks_for_does_not_wait_and_credentials_do_not_either() {
+    let mut world = taken_over(Some(SHUT));
+    world.vcenter().credentials = Some(credential("rotated"));
+    world.vcenter().credentials_version = "another".into();
+    world.settle();
+    assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()), "{:?}", world.done);
+    let cloud = "apply DaemonSet vsphere-cloud-controller-manager";
+    assert!(world.done.iter().any(|done| done == cloud), "it has to restart: {:?}", world.done);
+    assert!(!touched(&world), "{:?}", world.done);
+    world.wish(|config| {
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.max_volumes_per_node = Some(30);
+    });
+    world.settle();
+    assert!(touched(&world));
+}
+
+#[test]
+fn a_newer_vdo_that_renders_the_same_is_written_down_and_holds_nothing_later() {
+    let mut world = taken_over(Some(SHUT));
+    world.facts.catalog = Arc::new(catalog::embedded().clone());
+    world.settle();
+    assert!(world.done.contains(&"record CSI".into()));
+    let origin = world.record(Driver::Csi).origin.clone().unwrap();
+    assert!(origin.build.contains("second"), "{origin:?}");
+    world.done.clear();
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+}
