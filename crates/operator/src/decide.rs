@@ -38,6 +38,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod window;
+mod wish;
 
 use std::collections::BTreeSet;
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use catalog::Driver;
 use semver::{BuildMetadata, Prerelease, Version};
 
-use super::{configuration::Configuration, differences, driver::Wish};
+use super::{configuration::Configuration, differences, wish::Wish};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
     names,

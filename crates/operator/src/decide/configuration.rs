@@ -8,9 +8,9 @@ use catalog::{
 use serde_json::{Value, json};
 
 use super::{
-    driver::Wish,
     naming, profile, rendering,
     settings::{self, Look},
+    wish::Wish,
 };
 use crate::{
     facts::{ClusterId, Facts, ObjectId},

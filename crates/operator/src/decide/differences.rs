@@ -7,7 +7,7 @@ use driver_config::{SecretText, WriteError, cpi::CpiConfig, csi::CsiConfig};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{configuration::Configuration, driver::Wish};
+use super::{configuration::Configuration, wish::Wish};
 use crate::facts::{Facts, ObjectId, Workload};
 
 /// One line for each thing that would change; none if all would stay as it is. Passwords are not

@@ -4,7 +4,7 @@ use api::vdo_config::{BindingMode, ReclaimPolicy, StorageClassSpec};
 use catalog::Driver;
 use serde_json::{Map, Value, json};
 
-use super::{driver::Wish, profile};
+use super::{profile, wish::Wish};
 use crate::{facts::Facts, names};
 
 /// The objects asked for; none for the cloud controller.

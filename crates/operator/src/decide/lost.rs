@@ -7,7 +7,7 @@
 use catalog::Driver;
 use serde_json::json;
 
-use super::{adoption, configuration::Configuration, driver::Wish};
+use super::{adoption, configuration::Configuration, wish::Wish};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
     record::{Build, Record},

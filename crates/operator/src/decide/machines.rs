@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::finding::{Finding, Subject, codes};
 
-use super::driver::{Wish, is_verified};
+use super::{driver::is_verified, wish::Wish};
 use crate::facts::{Facts, Machine};
 
 /// The nodes whose machine is not proven to be where a driver will look, seen by its user.

@@ -12,10 +12,9 @@ use catalog::{
 use semver::Version;
 
 use super::{
-    Notes,
-    driver::Wish,
-    profile, rollout,
+    Notes, profile, rollout,
     window::{self, Stands},
+    wish::Wish,
 };
 use crate::{
     facts::{Facts, VcenterState},

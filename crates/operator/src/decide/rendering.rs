@@ -11,8 +11,8 @@ use serde_json::json;
 use super::{
     Notes,
     configuration::{Configuration, digest},
-    driver::Wish,
     release,
+    wish::Wish,
 };
 use crate::{
     facts::{Facts, ObjectId},

@@ -8,7 +8,7 @@ use catalog::{Driver, manifest::Object};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Notes, driver::Wish};
+use super::{Notes, wish::Wish};
 use crate::{
     facts::{Facts, ObjectId, Workload},
     names,

@@ -15,7 +15,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use snafu::{ResultExt, Snafu};
 
-use super::driver::Wish;
+use super::wish::Wish;
 use crate::{
     facts::{ClusterId, Facts, Vcenter, VcenterState},
     names,

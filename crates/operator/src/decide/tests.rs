@@ -16,7 +16,7 @@ use api::{VDOConfig, VsphereCloudConfigSpec};
 use catalog::{Driver, Implementation};
 use driver_config::credentials::{Credential, Format};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
 
 use super::decide;
@@ -219,7 +219,7 @@ fn selector(workload: &catalog::manifest::Object) -> BTreeMap<String, String> {
 /// How a workload is made.
 fn made(workload: &catalog::manifest::Object) -> Make {
     let template = serde_json::from_value(workload.0["spec"]["template"].clone()).unwrap();
-    crate::observe::make::of(&Default::default(), Some(&template))
+    crate::observe::make::of(&ObjectMeta::default(), Some(&template))
 }
 
 /// Whose driver a workload runs.
