@@ -214,7 +214,7 @@ impl Builder {
             title: definition.title.to_owned(),
             seen: (!seen.is_empty()).then_some(seen),
             why: fill(definition.why, &self.values),
-            remedy: definition.remedy.iter().map(|step| fill(step, &self.values)).collect(),
+            remedy: definition.remedy.iter().map(|step| fill_step(step, &self.values)).collect(),
             objects: self.objects,
             count,
             fixable: definition.fixable,
@@ -229,6 +229,41 @@ impl Builder {
 /// The names between braces.
 fn placeholders(template: &'static str) -> impl Iterator<Item = &'static str> {
     template.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
+}
+
+/// Values that stand as one word in commands. Others are whole steps, lists of words, or names that can
+/// only be plain ones.
+const WORDS: [&str; 12] = [
+    "address",
+    "category",
+    "configmap",
+    "datastore",
+    "host",
+    "image",
+    "name",
+    "pair",
+    "path",
+    "tag",
+    "user",
+    "vm",
+];
+
+/// A word as a shell takes it: in quotes, if it would otherwise be read as something else.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-[]".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A step with its values: those that may stand in a command are quoted where they have to be.
+fn fill_step(template: &str, values: &BTreeMap<&'static str, String>) -> String {
+    let word = |(name, value): (&&'static str, &String)| {
+        let value = if WORDS.contains(name) { quoted(value) } else { value.clone() };
+        (*name, value)
+    };
+    fill(template, &values.iter().map(word).collect())
 }
 
 fn fill(template: &str, values: &BTreeMap<&'static str, String>) -> String {
@@ -251,6 +286,19 @@ fn fill(template: &str, values: &BTreeMap<&'static str, String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_word_a_shell_would_split_or_eat_is_quoted() {
+        for (word, safe) in [
+            ("/DC0/vm/node-1", "/DC0/vm/node-1"),
+            ("k8s@vsphere.local", "k8s@vsphere.local"),
+            (r"VSPHERE.LOCAL\k8s", r"'VSPHERE.LOCAL\k8s'"),
+            ("it's here", r"'it'\''s here'"),
+            ("", "''"),
+        ] {
+            assert_eq!(super::quoted(word), safe);
+        }
+    }
+
     use super::*;
 
     #[test]

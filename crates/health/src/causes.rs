@@ -32,6 +32,8 @@ const NODE: Option<Anchor> = Some(Anchor::Node);
 const VCENTER: Option<Anchor> = Some(Anchor::Vcenter);
 const DRIVER: Option<Anchor> = Some(Anchor::Driver);
 const VOLUME: Option<Anchor> = Some(Anchor::Volume);
+const DATASTORE: Option<Anchor> = Some(Anchor::Datastore);
+const HOST: Option<Anchor> = Some(Anchor::Host);
 
 /// The table. For one effect, the likelier cause stands first.
 pub const CAUSES: &[Cause] = &[
@@ -63,13 +65,19 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::ADDRESS_NONE, codes::VM_OFF, NODE),
     follows(codes::TOOLS_NOT_RUNNING, codes::VM_OFF, NODE),
     follows(codes::NODE_DELETION_RISK, codes::VM_OUT_OF_SIGHT, NODE),
+    follows(codes::NODE_HOLDS_VOLUMES, codes::VM_OFF, NODE),
     // A node the storage driver does not serve.
     follows(codes::CSI_NODE_MISSING, codes::NODE_FOREIGN, NODE),
     follows(codes::CSI_NODE_MISSING, codes::VM_NOT_FOUND, NODE),
     follows(codes::CSI_NODE_MISSING, codes::VM_AMBIGUOUS, NODE),
     follows(codes::CSI_NODE_MISSING, codes::VM_OUT_OF_SIGHT, NODE),
     follows(codes::CSI_NODE_MISSING, codes::TOPOLOGY_NOT_SET, NODE),
+    follows(codes::CSI_NODE_MISSING, codes::POD_CRASHES, NODE),
+    follows(codes::CSI_NODE_MISSING, codes::IMAGE_NOT_PULLED, NODE),
     follows(codes::CSI_NODE_MISSING, codes::KUBELET_PATH_WRONG, None),
+    follows(codes::CSI_NODE_MISSING, codes::POD_REFUSED, DRIVER),
+    follows(codes::CSI_NODE_MISSING, codes::CONFIG_SECRET_MISSING, DRIVER),
+    follows(codes::CSI_NODE_MISSING, codes::IMAGE_MOVED, DRIVER),
     follows(codes::TOPOLOGY_NOT_SET, codes::TAG_MISSING, NODE),
     follows(codes::TOPOLOGY_NOT_SET, codes::VM_NOT_FOUND, NODE),
     follows(codes::TOPOLOGY_NOT_SET, codes::VM_OUT_OF_SIGHT, NODE),
@@ -92,6 +100,8 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::ROLLOUT_INCOMPLETE, codes::CONFIG_SECRET_MISSING, DRIVER),
     follows(codes::ROLLOUT_INCOMPLETE, codes::KUBELET_PATH_WRONG, None),
     follows(codes::ROLLOUT_INCOMPLETE, codes::PORT_IN_USE, DRIVER),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::VM_OFF, NODE),
+    follows(codes::ROLLOUT_INCOMPLETE, codes::HOST_UNUSABLE, NODE),
     follows(codes::POD_CRASHES, codes::CSI_NODE_STALE, DRIVER),
     // Storage.
     follows(codes::VOLUMES_BEYOND_THRESHOLD, codes::CLUSTER_ID_SHARED, None),
@@ -109,13 +119,27 @@ pub const CAUSES: &[Cause] = &[
     follows(codes::ATTACH_FAILS, codes::DISK_HELD_ELSEWHERE, VOLUME),
     follows(codes::ATTACH_FAILS, codes::VOLUME_DISK_LOST, VOLUME),
     follows(codes::ATTACH_FAILS, codes::VOLUME_NOT_IN_CNS, VOLUME),
-    follows(codes::ATTACH_FAILS, codes::SERVICE_DOWN, None),
+    follows(codes::ATTACH_FAILS, codes::VOLUME_UNREACHABLE, VOLUME),
     follows(codes::ATTACH_FAILS, codes::NODE_HOLDS_VOLUMES, VOLUME),
+    follows(codes::ATTACH_FAILS, codes::PRIVILEGE_VM, VCENTER),
+    follows(codes::ATTACH_FAILS, codes::SERVICE_DOWN, VCENTER),
+    follows(codes::ATTACH_FAILS, codes::VCENTER_UNREACHABLE, VCENTER),
+    follows(codes::ATTACH_FAILS, codes::LOGIN_REFUSED, VCENTER),
+    follows(codes::ATTACH_FAILS, codes::ACCOUNT_LOCKED, VCENTER),
+    follows(codes::ATTACH_FAILS, codes::CONTROLLER_PENDING, DRIVER),
+    follows(codes::DISK_HELD_ELSEWHERE, codes::NODE_HOLDS_VOLUMES, VOLUME),
     follows(codes::CLAIM_PENDING, codes::NO_SHARED_DATASTORE, None),
     follows(codes::CLAIM_PENDING, codes::PRIVILEGE_DATASTORE, None),
     follows(codes::CLAIM_PENDING, codes::SERVICE_DOWN, None),
     follows(codes::CLASS_DATASTORE_UNREACHABLE, codes::NO_SHARED_DATASTORE, VCENTER),
-    follows(codes::DATASTORE_DOWN, codes::HOST_UNUSABLE, None),
+    follows(codes::DATASTORE_DOWN, codes::HOST_UNUSABLE, HOST),
+    follows(codes::NO_SHARED_DATASTORE, codes::DATASTORE_DOWN, VCENTER),
+    follows(codes::ZONE_WITHOUT_DATASTORE, codes::DATASTORE_DOWN, VCENTER),
+    follows(codes::CLASS_DATASTORE_UNREACHABLE, codes::DATASTORE_DOWN, DATASTORE),
+    follows(codes::VOLUME_UNREACHABLE, codes::DATASTORE_DOWN, DATASTORE),
+    // Without the right to see policies and volumes there seem to be none.
+    follows(codes::CLASS_POLICY_UNKNOWN, codes::PRIVILEGE_ROOT, VCENTER),
+    follows(codes::VOLUME_NOT_IN_CNS, codes::PRIVILEGE_ROOT, None),
 ];
 
 /// For each hit, the code of the cause it follows from; the root of it, if causes have causes.

@@ -65,6 +65,10 @@ pub enum Anchor {
     Volume,
     /// A tag category.
     Category,
+    /// A datastore, by URL.
+    Datastore,
+    /// An ESXi host, by inventory path.
+    Host,
 }
 
 /// One object with one fault. Many of them become one finding.

@@ -93,6 +93,7 @@ fn inventory(names: &[String], volumes: u32) -> Inventory {
             connected: true,
             maintenance: false,
             datastores: ["datastore-1", own].map(str::to_owned).into(),
+            unusable: BTreeSet::new(),
             ancestors: [cluster_of(n), "group-h1", "datacenter-1", "group-d1"]
                 .map(str::to_owned)
                 .into(),
@@ -392,7 +393,11 @@ fn storage(names: &[String], volumes: u32, now: Timestamp) -> Storage {
         node: Some(names[n as usize % names.len()].clone()),
         created: days(now, -20),
     };
-    let cns = CnsVolume { vcenter: "vcenter-a".into(), backed: true, ..CnsVolume::default() };
+    let cns = CnsVolume {
+        vcenter: "vcenter-a".into(),
+        datastore: "ds:///vmfs/volumes/65f0c0de-00000001/".into(),
+        ..CnsVolume::default()
+    };
     let classes = [
         ("gold", "storagepolicyname", "Gold"),
         ("shared", "datastoreurl", "ds:///vmfs/volumes/65f0c0de-00000001/"),

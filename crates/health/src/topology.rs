@@ -17,14 +17,14 @@ pub fn above<'a>(tags: &'a Tags, id: &str, host: &Host, category: &str) -> Vec<&
     names
 }
 
-/// The hosts of each zone: those with the same tags in all categories. Hosts that are not in service
+/// The hosts of each zone with their references: those with the same tags in all categories. Hosts that are not in service
 /// are left out, and so are hosts without all the tags.
 pub fn zones<'a>(
     inventory: &'a Inventory,
     tags: &'a Tags,
     categories: &[String],
-) -> BTreeMap<Vec<&'a str>, Vec<&'a Host>> {
-    let mut zones: BTreeMap<Vec<&str>, Vec<&Host>> = BTreeMap::new();
+) -> BTreeMap<Vec<&'a str>, Vec<(&'a str, &'a Host)>> {
+    let mut zones: BTreeMap<Vec<&str>, Vec<(&str, &Host)>> = BTreeMap::new();
     for (id, host) in &inventory.hosts {
         if !host.connected || host.maintenance {
             continue;
@@ -34,7 +34,7 @@ pub fn zones<'a>(
             .map(|category| above(tags, id, host, category).first().copied())
             .collect();
         if let Some(segment) = segment {
-            zones.entry(segment).or_default().push(host);
+            zones.entry(segment).or_default().push((id.as_str(), host));
         }
     }
     zones

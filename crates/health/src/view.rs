@@ -42,8 +42,8 @@ pub enum Machine<'a> {
     Absent,
     /// Not found, but not every vCenter could be asked.
     Unclear {
-        /// A vCenter that could not be asked.
-        vcenter: &'a Vcenter,
+        /// A vCenter that could not be asked; none if no vCenter is known at all.
+        vcenter: Option<&'a Vcenter>,
         /// Why.
         reason: &'a str,
     },
@@ -81,10 +81,24 @@ impl<'a> View<'a> {
                 return Machine::Several(several.iter().filter_map(|at| self.vm(at)).collect());
             }
         }
+        if self.facts.vcenters.is_empty() {
+            return Machine::Unclear { vcenter: None, reason: "no vCenter was looked at" };
+        }
         let blind = self.facts.vcenters.values().find_map(|vcenter| {
-            vcenter.inventory.reason().map(|reason| Machine::Unclear { vcenter, reason })
+            let reason = vcenter.inventory.reason()?;
+            Some(Machine::Unclear { vcenter: Some(vcenter), reason })
         });
         blind.unwrap_or(Machine::Absent)
+    }
+
+    /// The vCenters the storage driver is told of; all if it is told of none in particular.
+    pub fn storage_vcenters(self) -> impl Iterator<Item = &'a Vcenter> {
+        let told = self.facts.wanted.storage.as_ref().map(|storage| &storage.vcenters);
+        let told = told.filter(|told| !told.is_empty());
+        self.facts
+            .vcenters
+            .values()
+            .filter(move |vcenter| told.is_none_or(|told| told.contains(&vcenter.name)))
     }
 
     /// The hosts of a vCenter that run nodes, with their references.

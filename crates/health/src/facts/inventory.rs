@@ -50,6 +50,8 @@ pub struct Host {
     pub maintenance: bool,
     /// References of the datastores it mounts and can use.
     pub datastores: BTreeSet<String>,
+    /// References of those it mounts and cannot use at present.
+    pub unusable: BTreeSet<String>,
     /// References of what stands above it, nearest first: cluster, folders, datacenter, root.
     pub ancestors: Vec<String>,
 }

@@ -37,6 +37,20 @@ pub struct Storage {
     pub list_threshold: u32,
 }
 
+impl Storage {
+    /// Whether CNS was asked for a volume of Kubernetes late enough, and does not know it.
+    pub fn is_missing(&self, handle: &str) -> bool {
+        let volume = self.volumes.get().and_then(|volumes| volumes.get(handle));
+        let unknown = self.cns.get().is_some_and(|cns| !cns.contains_key(handle));
+        unknown && volume.is_some_and(|volume| self.was_asked_for(volume))
+    }
+
+    /// Whether a volume was there when CNS was asked: it may have been registered since.
+    pub fn was_asked_for(&self, volume: &Volume) -> bool {
+        volume.created < self.cns_asked
+    }
+}
+
 /// A StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -123,8 +137,10 @@ pub struct Attachment {
 pub struct CnsVolume {
     /// vCenter that holds it.
     pub vcenter: String,
-    /// Whether its disk is there.
-    pub backed: bool,
+    /// URL of the datastore it lies on; empty where vCenter does not say.
+    pub datastore: String,
+    /// Whether vCenter says that this datastore cannot be reached.
+    pub unreachable: bool,
     /// Whether its metadata names one object twice.
     pub duplicate_metadata: bool,
 }

@@ -35,6 +35,8 @@ pub struct WantedCloud {
     pub region: Option<String>,
     /// Subnets the internal address may come from, as written in the configuration.
     pub internal_subnets: Vec<String>,
+    /// Subnets it may not come from.
+    pub excluded_subnets: Vec<String>,
     /// Whether IPv4 addresses are looked for.
     pub ipv4: bool,
     /// Whether IPv6 addresses are looked for.
@@ -43,6 +45,8 @@ pub struct WantedCloud {
     pub internal_network: Option<String>,
     /// Whether it is forbidden to delete nodes.
     pub keeps_nodes: bool,
+    /// Whether nobody said any of this: the driver is taken to be wanted, its settings are not known.
+    pub assumed: bool,
 }
 
 /// What the storage driver is asked to do.
@@ -63,4 +67,6 @@ pub struct WantedStorage {
     pub volumes_per_node: Option<u32>,
     /// Kubelet's directory the driver is told of.
     pub kubelet_path: String,
+    /// Whether nobody said any of this: the driver is taken to be wanted, its settings are not known.
+    pub assumed: bool,
 }

@@ -118,7 +118,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     }),
     ("VDO-1304", || {
         with(|f| {
-            f.vcenter().tls.get_mut().unwrap().outdated = Some("signed with SHA-1".into());
+            f.vcenter().tls.get_mut().unwrap().outdated = Some("it is signed with SHA-1".into());
         })
     }),
     ("VDO-1306", || {
@@ -192,6 +192,9 @@ pub(crate) const FAULTS: &[Fault] = &[
     ("VDO-1519", || {
         with(|f| {
             attach(f, true, "failed to detach: volumeID \"volume-00001\" not found in QueryVolume");
+            for vm in f.inventory().vms.values_mut() {
+                vm.volumes.retain(|volume| *volume != health::sample::handle(1));
+            }
         })
     }),
     ("VDO-1520", || with(|f| attach(f, false, "rpc error: code = DeadlineExceeded"))),
@@ -210,6 +213,12 @@ pub(crate) const FAULTS: &[Fault] = &[
                 since: long_ago(),
             }]
             .into();
+        })
+    }),
+    ("VDO-1528", || {
+        with(|f| {
+            let volumes = f.storage.cns.get_mut().unwrap();
+            volumes.get_mut(&health::sample::handle(1)).unwrap().unreachable = true;
         })
     }),
     ("VDO-1603", || {
@@ -266,6 +275,12 @@ pub(crate) const FAULTS: &[Fault] = &[
                 problem: Some("it has no hosts".into()),
             }]
             .into();
+        })
+    }),
+    ("VDO-1709", || {
+        with(|f| {
+            let entry = f.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
+            entry.topology_keys.clear();
         })
     }),
     ("VDO-1801", || {

@@ -7,7 +7,7 @@ use api::{
     finding::{CATALOGUE, Definition},
 };
 
-use crate::{faults::FAULTS, found, healthy, rows::rows};
+use crate::{faults::FAULTS, found, healthy, rows::rows, shortcuts::Shortcuts};
 
 /// One finding for each code, from the faults and the rows.
 fn examples() -> BTreeMap<String, Finding> {
@@ -52,6 +52,48 @@ fn no_text_has_a_hole() {
         assert!(!finding.objects.is_empty() && finding.count > 0, "{code} is about nothing");
     }
 }
+
+#[test]
+fn names_with_spaces_and_backslashes_are_one_word_in_commands() {
+    let mut facts = healthy();
+    facts.vcenter().user = r"VSPHERE.LOCAL\k8s".into();
+    facts.vm("worker-1").path = "/DC 1/vm/k8s node 1".into();
+    facts.vm("worker-1").disk_uuid = false.into();
+    facts.vm("worker-1").disk_uuid_set = false;
+    for entity in &mut facts.vcenter().grants.get_mut().unwrap().entities {
+        if let Some(held) = entity.privileges.get_mut() {
+            held.remove("StorageProfile.View");
+        }
+    }
+    let found = found(facts);
+    let steps = |code: &str| found[code][0].remedy.join("\n");
+    let off = steps("VDO-1203");
+    assert!(off.contains("govc vm.power -off '/DC 1/vm/k8s node 1'"), "{off}");
+    let rights = steps("VDO-1401");
+    assert!(rights.contains(r"-principal 'VSPHERE.LOCAL\k8s' -role"), "{rights}");
+    let seen = found["VDO-1203"][0].seen.as_deref().unwrap();
+    assert!(seen.contains("its VM /DC 1/vm/k8s node 1"), "a sentence is no command: {seen}");
+}
+
+/// Blanks only the admin can fill in.
+const BLANKS: &[&str] =
+    &["DATASTORE", "HOST", "ID", "NAME", "NODE", "OTHER", "PATH", "ROLE", "SNAPSHOT", "THE_OTHER"];
+
+#[test]
+fn a_remedy_leaves_no_blank_that_vdo_could_fill_in() {
+    for (code, finding) in examples() {
+        for step in &finding.remedy {
+            let words = step.split(|c: char| !(c.is_ascii_uppercase() || c == '_'));
+            for word in words.filter(|word| word.len() > 3 && word.contains('_')) {
+                assert!(BLANKS.contains(&word) || KNOWN_WORDS.contains(&word), "{code}: {step}");
+            }
+        }
+    }
+}
+
+/// Words in capitals that are no blanks.
+const KNOWN_WORDS: &[&str] =
+    &["GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "SKIP_NODE_DELETION", "MAX_VOLUMES_PER_NODE"];
 
 #[test]
 fn the_texts_read_as_they_should() {

@@ -148,6 +148,8 @@ pub struct Disk {
 /// Asks everything.
 pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit {
     let wanted = &question.wanted;
+    // What comes into being while vCenter is asked may be missing in its answers.
+    let at = Timestamp::now();
     let (doorstep, sessions, grants, tags, policies, file_service) = tokio::join!(
         doorstep::look(client.address()),
         sessions(client),
@@ -171,12 +173,13 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
     if !wanted.categories().is_empty() {
         services.insert(Service::Tags, state(tags.as_ref().err()));
     }
-    let (cns, disks) = match volumes {
-        Ok(volumes) => known_volumes(volumes, question.cluster_id.as_deref()),
-        Err(error) => (unknown(&error), BTreeMap::new()),
+    let (cns, disks) = match (volumes, not_asked(question)) {
+        (Err(error), _) => (unknown(&error), BTreeMap::new()),
+        (Ok(_), Some(reason)) => (Known::unknown(reason), BTreeMap::new()),
+        (Ok(volumes), None) => known_volumes(volumes, question.cluster_id.as_deref()),
     };
     Audit {
-        at: Timestamp::now(),
+        at,
         asked: question.asked.clone(),
         doorstep,
         sessions,
@@ -192,6 +195,17 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
         made_under,
         total,
         snapshots,
+    }
+}
+
+/// Why nobody can say which volumes of this cluster a vCenter has, if so.
+fn not_asked(question: &Question) -> Option<&'static str> {
+    match (&question.wanted.storage, &question.cluster_id) {
+        (None, _) => Some("no storage driver is configured, so its volumes were not asked for"),
+        (_, None) if !question.volumes.is_empty() => {
+            Some("the id this cluster has in vCenter is not known")
+        }
+        _ => None,
     }
 }
 
@@ -559,10 +573,12 @@ fn known_volumes(
         let url = volume.datastore_url.clone().unwrap_or_default();
         let name = volume.name.clone().unwrap_or_else(|| id.clone());
         let used_by = used_by(&volume, cluster);
-        disks.insert(id.clone(), Disk { name, datastore: url, used_by });
-        let backed = volume.accessibility.as_deref() != Some("notAccessible");
+        disks.insert(id.clone(), Disk { name, datastore: url.clone(), used_by });
+        // It says whether the datastore can be reached, nothing about the disk on it.
+        let unreachable = volume.accessibility.as_deref() == Some("notAccessible");
         let duplicate_metadata = is_doubled(&volume);
-        known.insert(id, CnsVolume { vcenter: String::new(), backed, duplicate_metadata });
+        let vcenter = String::new();
+        known.insert(id, CnsVolume { vcenter, datastore: url, unreachable, duplicate_metadata });
     }
     (known.into(), disks)
 }

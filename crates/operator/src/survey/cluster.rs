@@ -12,15 +12,17 @@ use kube::{Api, Client, ResourceExt, api::PostParams};
 use crate::facts;
 
 /// The leases the drivers hold, and whose they are.
-pub(super) const LEASES: [(&str, &str); 4] = [
+pub(super) const LEASES: [(&str, &str); 6] = [
     ("cloud-controller-manager", "CPI"),
     ("vsphere-syncer", "CSI"),
     ("csi-vsphere-vmware-com", "CSI"),
     ("external-attacher-leader-csi-vsphere-vmware-com", "CSI"),
+    ("external-resizer-csi-vsphere-vmware-com", "CSI"),
+    ("external-snapshotter-leader-csi-vsphere-vmware-com", "CSI"),
 ];
 
 /// Their names.
-pub(crate) fn lease_names() -> [&'static str; 4] {
+pub(crate) fn lease_names() -> [&'static str; 6] {
     LEASES.map(|(name, _)| name)
 }
 

@@ -172,7 +172,7 @@ mod tests {
             host_groups: Known::default(),
             cns: volumes
                 .iter()
-                .map(|id| ((*id).to_owned(), CnsVolume { backed: true, ..CnsVolume::default() }))
+                .map(|id| ((*id).to_owned(), CnsVolume::default()))
                 .collect::<BTreeMap<_, _>>()
                 .into(),
             disks: volumes.iter().map(|id| ((*id).to_owned(), disk(used(id)))).collect(),

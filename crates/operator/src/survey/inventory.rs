@@ -85,10 +85,11 @@ fn path(tree: &Tree, reference: &MoRef, name: Option<&str>) -> String {
 
 pub(super) fn hosts(tree: &Tree) -> BTreeMap<String, Host> {
     let mut mounted: BTreeMap<MoRef, BTreeSet<String>> = BTreeMap::new();
+    let mut unusable: BTreeMap<MoRef, BTreeSet<String>> = BTreeMap::new();
     for (host, datastore, mount) in tree.mounts() {
-        if mount.is_usable() && datastore.accessible != Some(false) {
-            mounted.entry(host.reference.clone()).or_default().insert(id(&datastore.reference));
-        }
+        let usable = mount.is_usable() && datastore.accessible != Some(false);
+        let list = if usable { &mut mounted } else { &mut unusable };
+        list.entry(host.reference.clone()).or_default().insert(id(&datastore.reference));
     }
     let host = |host: &seen::Host| Host {
         name: text(host.name.as_deref()),
@@ -97,6 +98,7 @@ pub(super) fn hosts(tree: &Tree) -> BTreeMap<String, Host> {
         connected: host.connection.as_ref().is_none_or(|c| *c == HostConnection::Connected),
         maintenance: host.in_maintenance.unwrap_or_default(),
         datastores: mounted.get(&host.reference).cloned().unwrap_or_default(),
+        unusable: unusable.get(&host.reference).cloned().unwrap_or_default(),
         ancestors: tree.ancestors(&host.reference).iter().map(|o| id(o.reference())).collect(),
     };
     tree.hosts().iter().map(|seen| (id(&seen.reference), host(seen))).collect()

@@ -413,6 +413,7 @@ fn due(facts: &Facts) -> Timestamp {
         at(node.created, 300);
         if !node.ready {
             at(node.ready_since, 120);
+            at(node.ready_since, 360);
         }
     }
     for claim in facts.storage.pending.get().into_iter().flatten() {

@@ -20,13 +20,21 @@ pub fn wanted(spec: &VDOConfigSpec, kubelet_path: &str) -> Wanted {
     }
 }
 
-/// Both drivers with nothing special: what is asked for where there is no VDOConfig.
+/// Both drivers with nothing special: what is asked for where there is no VDOConfig. The checks know
+/// that nobody said so, and judge no setting by it.
 pub fn both(vcenters: &BTreeSet<String>, kubelet_path: &str) -> Wanted {
-    let cloud = WantedCloud { vcenters: vcenters.clone(), ipv4: true, ..WantedCloud::default() };
+    let cloud = WantedCloud {
+        vcenters: vcenters.clone(),
+        ipv4: true,
+        ipv6: true,
+        assumed: true,
+        ..WantedCloud::default()
+    };
     let storage = WantedStorage {
         vcenters: vcenters.clone(),
         snapshots_per_volume: SNAPSHOTS_PER_VOLUME,
         kubelet_path: kubelet_path.to_owned(),
+        assumed: true,
         ..WantedStorage::default()
     };
     Wanted { cloud: Some(cloud), storage: Some(storage), sets_disk_uuid: false }
@@ -52,10 +60,16 @@ fn cloud(spec: &VDOConfigSpec) -> Option<WantedCloud> {
             .flat_map(|nodes| &nodes.internal_subnets)
             .map(|subnet| subnet.0.clone())
             .collect(),
+        excluded_subnets: nodes
+            .iter()
+            .flat_map(|nodes| &nodes.exclude_internal_subnets)
+            .map(|subnet| subnet.0.clone())
+            .collect(),
         ipv4: families.is_empty() || families.contains(&IpFamily::IPv4),
         ipv6: families.contains(&IpFamily::IPv6),
         internal_network: nodes.and_then(|nodes| nodes.internal_network.clone()),
         keeps_nodes: cloud.node_deletion == Some(NodeDeletion::Never),
+        assumed: false,
     })
 }
 
@@ -74,6 +88,7 @@ fn storage(spec: &VDOConfigSpec, kubelet_path: &str) -> Option<WantedStorage> {
         snapshots_per_volume: most.unwrap_or(SNAPSHOTS_PER_VOLUME),
         volumes_per_node: number(storage.max_volumes_per_node),
         kubelet_path: custom.unwrap_or_else(|| kubelet_path.to_owned()),
+        assumed: false,
     })
 }
 

@@ -106,18 +106,19 @@ catalogue! {
     KUBELET_PATH_WRONG = "VDO-1612" {
         title: "The storage driver is told a wrong kubelet directory",
         severity: Error,
-        seen: "It uses {told}; kubelet here uses {actual}",
+        seen: "It uses {told}, where no kubelet has found it; on this platform kubelet uses {actual}",
         why: "Kubelet does not find the driver, or mounts are made where nobody sees them: plugins_registry is not a directory, globalmount not pre-created.",
         remedy: [
-            "Set storageProvider.customKubeletPath: {actual}   or leave it out: VDO finds it",
-            "By hand: replace {told} by {actual} at all six places of the DaemonSet vsphere-csi-node",
+            "On a node: ps -ef | grep kubelet   shows --root-dir; without, it is {actual}",
+            "Set storageProvider.customKubeletPath to that",
+            "For a driver VDO does not manage: replace {told} at all six places of the DaemonSet vsphere-csi-node",
         ],
     }
     POD_REFUSED = "VDO-1613" {
-        title: "The cluster's security rules refuse a driver's pods",
+        title: "The cluster refuses a driver's pods",
         severity: Error,
         seen: "{workload}: {message}",
-        why: "The storage driver mounts disks on the host, so its node pods are privileged; a namespace without that exception lets none of them start.",
+        why: "None of them starts. The storage driver mounts disks on the host, so its node pods are privileged, which a namespace must allow; quotas, missing accounts and other people's webhooks refuse pods, too.",
         remedy: ["{step}"],
     }
     PORT_IN_USE = "VDO-1614" {
@@ -146,8 +147,8 @@ catalogue! {
         seen: "{lease}: last renewed {age} ago by {holder}",
         why: "Whoever holds it does the work; nobody does.",
         remedy: [
-            "kubectl get pods --namespace {namespace}   is a controller running, and can it reach the API server?",
-            "kubectl logs --namespace {namespace} {holder}",
+            "kubectl get pods --namespace {home} --output wide   is a controller running? {holder} names the pod that held it last, or its node",
+            "kubectl logs --namespace {home} {workload} --all-containers --tail 100   says whether it can reach the API server",
         ],
     }
     TWO_DRIVERS = "VDO-1617" {

@@ -242,10 +242,10 @@ catalogue! {
         ],
     }
     NODE_HOLDS_VOLUMES = "VDO-1225" {
-        title: "A node that is down holds volumes other nodes wait for",
+        title: "A node that is down keeps its volumes",
         severity: Error,
-        seen: "{node}: not ready for {age}, still has {count} attached that pods elsewhere need: {volumes}",
-        why: "Kubernetes does not detach volumes from a node it cannot reach: the pods' replacements wait with a Multi-Attach error.",
+        seen: "{node}: not ready for {age}, still has {count} attached: {volumes}",
+        why: "Kubernetes does not detach volumes from a node it cannot reach: the replacements of the pods that used them wait with a Multi-Attach error.",
         remedy: [
             "Make sure that {node} is really off: {power}",
             "kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute   lets its volumes go",

@@ -7,8 +7,9 @@ catalogue! {
         seen: "{user} lacks {privileges} on the root of {address}",
         why: "vCenter then shows the driver no storage policy and no volume: making a volume by a policy fails with missing value for required parameter 'profileIds'.",
         remedy: [
-            "govc role.create CNS-SEARCH-AND-SPBM {list}   or, if there is such a role, govc role.update -a CNS-SEARCH-AND-SPBM {list}",
-            "govc permissions.set -principal {user} -role CNS-SEARCH-AND-SPBM -propagate=false /",
+            "govc permissions.ls /   shows whether {user} has a role there: an object holds one role per user, and a new one takes the place of the old one, for everything below it, too",
+            "If it has one: govc role.update -a ROLE {list}   adds to that role, and takes nothing away",
+            "If it has none: govc role.create CNS-SEARCH-AND-SPBM {list}   then govc permissions.set -principal {user} -role CNS-SEARCH-AND-SPBM -propagate=false /",
         ],
     }
     PRIVILEGE_DATASTORE = "VDO-1402" {
@@ -17,8 +18,9 @@ catalogue! {
         seen: "{user} lacks {privileges} on {path}",
         why: "The driver silently leaves such datastores out: if none is left it says that the datastore is not accessible to all nodes, that createSpecs.datastores is empty, or that there is no shared datastore.",
         remedy: [
-            "govc role.create CNS-DATASTORE {list}   or, if there is such a role, govc role.update -a CNS-DATASTORE {list}",
-            "govc permissions.set -principal {user} -role CNS-DATASTORE -propagate=false {path}",
+            "govc permissions.ls {path}   shows whether {user} has a role there, or one from above: a new one takes its place on this object",
+            "If it has one: govc role.update -a ROLE {list}   adds to that role, and takes nothing away",
+            "If it has none: govc role.create CNS-DATASTORE {list}   then govc permissions.set -principal {user} -role CNS-DATASTORE -propagate=false {path}",
             "The driver asks for its privileges every five minutes",
         ],
     }
@@ -28,8 +30,9 @@ catalogue! {
         seen: "{user} lacks {privileges} on {path}",
         why: "Volumes cannot be attached to that node: NoPermission. It is easily forgotten for nodes that were added later.",
         remedy: [
-            "govc role.create CNS-VM {list}   or, if there is such a role, govc role.update -a CNS-VM {list}",
-            "govc permissions.set -principal {user} -role CNS-VM -propagate=false {path}",
+            "govc permissions.ls {path}   shows whether {user} has a role there, or one from above: a new one takes its place on this object",
+            "If it has one: govc role.update -a ROLE {list}   adds to that role, and takes nothing away",
+            "If it has none: govc role.create CNS-VM {list}   then govc permissions.set -principal {user} -role CNS-VM -propagate=false {path}",
             "For nodes to come, set it once on their folder with -propagate=true",
         ],
     }
@@ -46,8 +49,9 @@ catalogue! {
         seen: "{user} lacks {privileges} on {path}",
         why: "Volumes many pods can write are vSAN file shares; without this the driver says that vSAN file service may be disabled.",
         remedy: [
-            "govc role.create CNS-HOST-CONFIG-STORAGE {list}   or, if there is such a role, govc role.update -a CNS-HOST-CONFIG-STORAGE {list}",
-            "govc permissions.set -principal {user} -role CNS-HOST-CONFIG-STORAGE -propagate=false {path}",
+            "govc permissions.ls {path}   shows whether {user} has a role there, or one from above: a new one takes its place on this object",
+            "If it has one: govc role.update -a ROLE {list}   adds to that role, and takes nothing away",
+            "If it has none: govc role.create CNS-HOST-CONFIG-STORAGE {list}   then govc permissions.set -principal {user} -role CNS-HOST-CONFIG-STORAGE -propagate=false {path}",
         ],
     }
     PRIVILEGE_TASKS = "VDO-1406" {

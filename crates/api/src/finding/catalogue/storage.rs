@@ -63,7 +63,7 @@ catalogue! {
         remedy: ["kubectl get storageclass {class} -o yaml > class.yaml, kubectl delete storageclass {class}, remove {parameters}, kubectl create -f class.yaml; volumes that exist are not touched"],
     }
     DATASTORE_DOWN = "VDO-1508" {
-        title: "A datastore with volumes cannot be used",
+        title: "A datastore for volumes cannot be used",
         severity: Error,
         seen: "{path} is {state}",
         why: "Volumes on it cannot be attached, and no new ones made.",
@@ -77,7 +77,7 @@ catalogue! {
         remedy: ["Add capacity, move VMs away, or delete what nobody needs: govc datastore.ls -ds {name}"],
     }
     DATASTORE_IN_POD = "VDO-1510" {
-        title: "A datastore with volumes is in a datastore cluster",
+        title: "A datastore for volumes is in a datastore cluster",
         severity: Warning,
         seen: "{path} is in {pod}",
         why: "Storage DRS moves disks between datastores; the storage driver does not support that and loses track of volumes that were moved.",
@@ -147,10 +147,10 @@ catalogue! {
     VOLUME_DISK_LOST = "VDO-1517" {
         title: "The disk of a volume is not where vCenter looks for it",
         severity: Error,
-        seen: "{volume}{claim}: CNS knows it, its disk does not answer",
+        seen: "{volume}{claim}: CNS knows it, the driver does not find its disk on {datastore}",
         why: "Attaching fails: Failed to retrieve datastore for vol, vim.fault.NotFound. The disk was moved or deleted by hand, by Storage vMotion, or its datastore was re-signatured.",
         remedy: [
-            "govc disk.ls -R -ds DATASTORE   on the datastore it was on, and on the one it may have been moved to",
+            "govc disk.ls -R -ds {datastore}   brings vCenter's list in line with the datastore; do the same on the one the disk may have been moved to",
             "If it shows up with the id {handle}, attaching works again; otherwise restore it from a backup",
         ],
     }
@@ -234,6 +234,13 @@ catalogue! {
         seen: "{volume}{claim}: its metadata names one object twice",
         why: "The syncer logs: Duplicated entity for each entity type in one cluster is found. It is a leftover of a claim or pod that was made anew; volumes are not affected.",
         remedy: ["Nothing; newer releases of the driver clean it up"],
+    }
+    VOLUME_UNREACHABLE = "VDO-1528" {
+        title: "A volume lies on a datastore that cannot be reached",
+        severity: Error,
+        seen: "{volume}{claim}: vCenter cannot reach {datastore}",
+        why: "It can neither be attached nor detached, and pods that use it stop writing. Nothing is lost: it is back when the datastore is.",
+        remedy: ["govc datastore.info {datastore}   then bring the datastore back: its array or server, its network, or the hosts that mount it"],
     }
     CLAIM_PENDING = "VDO-1527" {
         title: "A claim waits for its volume",

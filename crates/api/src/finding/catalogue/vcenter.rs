@@ -34,7 +34,7 @@ catalogue! {
     CERTIFICATE_OUTDATED = "VDO-1304" {
         title: "The storage driver refuses a vCenter's kind of certificate",
         severity: Error,
-        seen: "{address}: its certificate is {reason}; driver {version} does not accept that",
+        seen: "{address}: of its certificate, {reason}; storage driver {version} does not accept that",
         why: "Since 3.3 the storage driver accepts neither SHA-1 signatures nor RSA keys beyond 8192 bits: it cannot connect.",
         remedy: ["vSphere Client, Administration, Certificates, Certificate Management: replace the machine SSL certificate by one with SHA-256 and RSA 2048 to 8192"],
     }
@@ -99,8 +99,8 @@ catalogue! {
         title: "A feature asked for needs a newer vCenter",
         severity: Warning,
         seen: "{address} is {version}; for {feature} it takes {needed}",
-        why: "Everything else works; requests for this are refused by the driver.",
-        remedy: ["Upgrade {address} to {needed} or newer, or take {field} out of the VDOConfig"],
+        why: "Everything else works; requests for this are refused.",
+        remedy: ["Upgrade {address} to {needed} or newer; {otherwise}"],
     }
     SESSIONS_MANY = "VDO-1312" {
         title: "A vCenter is running out of sessions",

@@ -27,7 +27,7 @@ catalogue! {
         severity: Warning,
         seen: "{node}: {category} is {tags}",
         why: "The cloud provider and the storage driver may choose differently: the pod is sent to one zone, its volume is made in the other.",
-        remedy: ["Leave one: govc tags.detach -c {category} NAME PATH"],
+        remedy: ["Leave one, for example: govc tags.detach -c {category} {tag} {path}"],
     }
     TAG_ON_VM = "VDO-1704" {
         title: "A zone tag is attached to a node's VM itself",
@@ -42,7 +42,7 @@ catalogue! {
         seen: "{node}: its label {label} says {labelled}, its host {host} is in {actual}",
         why: "Labels are written once and never follow: pods and volumes are placed for the old zone, and volumes of the old zone may not be reachable from the new host.",
         remedy: [
-            "Move it back: govc vm.migrate -host HOST_IN_{labelled} {vm}   and keep it there with a VM/Host rule",
+            "Move it back: govc vm.migrate -host {place} {vm}   and keep it there with a VM/Host rule",
             "Or let it join anew: kubectl drain {node} --ignore-daemonsets   kubectl delete node {node}   and restart kubelet",
         ],
     }
@@ -62,6 +62,13 @@ catalogue! {
         seen: "{present} is set, {absent} is not",
         why: "The cloud provider then writes neither label, and the storage driver refuses its configuration.",
         remedy: ["Set both in cloudProvider.topology, or neither"],
+    }
+    NODE_WITHOUT_ZONE = "VDO-1709" {
+        title: "A node is registered for storage without its zone",
+        severity: Warning,
+        seen: "{node}: its CSINode has no topology keys, though the storage driver is told of {categories}",
+        why: "It was registered before the driver knew of zones. Volumes are then made without regard to where this node is, and may be out of its reach.",
+        remedy: ["kubectl delete pod --namespace {namespace} --selector app=vsphere-csi-node --field-selector spec.nodeName={node}   the new pod registers the node anew; volumes stay mounted"],
     }
     HOST_GROUP_BROKEN = "VDO-1708" {
         title: "A host group that stands for a zone is not in order",

@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/kubelet_path",
     gives: &[codes::KUBELET_PATH_WRONG],
-    run: Run::Cluster(&[], check),
+    run: Run::Cluster(&[Part::Nodes, Part::Pods], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
@@ -17,6 +17,12 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     else {
         return;
     };
+    // Kubelet registers a driver it finds: where one node is registered, the directory is right,
+    // whatever a platform usually does. While pods are still coming up nobody can tell.
+    let registered = view.nodes().any(|node| node.csi.get().is_none_or(Option::is_some));
+    if registered || driver.workloads.iter().any(|workload| workload.changing) {
+        return;
+    }
     let told = storage.kubelet_path.trim_end_matches('/');
     if told != actual.trim_end_matches('/') {
         let subject = Subject::kubernetes("DaemonSet", Some(&driver.namespace), "vsphere-csi-node");
@@ -34,15 +40,36 @@ mod tests {
         shows(
             &CHECK,
             &["VDO-1612"],
-            |facts| facts.cluster.kubelet_path = "/var/lib/k0s/kubelet".to_owned().into(),
+            |facts| {
+                facts.cluster.kubelet_path = "/var/lib/k0s/kubelet".to_owned().into();
+                unregistered(facts);
+            },
             |facts| facts.cluster.kubelet_path = Known::unknown("no node was asked"),
         );
+    }
+
+    fn unregistered(facts: &mut Facts) {
+        let nodes = facts.cluster.nodes.get_mut().unwrap();
+        nodes.values_mut().for_each(|node| node.csi = Known::Known(None));
+    }
+
+    #[test]
+    fn a_directory_kubelet_finds_the_driver_in_is_right() {
+        let mut facts = healthy();
+        facts.wanted.storage.as_mut().unwrap().kubelet_path = "/data/kubelet".into();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        unregistered(&mut facts);
+        facts.storage_driver().workloads[1].changing = true;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "not yet");
+        facts.storage_driver().workloads[1].changing = false;
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1612"]);
     }
 
     #[test]
     fn a_slash_at_the_end_makes_no_difference() {
         let mut facts = healthy();
         facts.wanted.storage.as_mut().unwrap().kubelet_path.push('/');
+        unregistered(&mut facts);
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 }

@@ -1,6 +1,9 @@
 //! Somebody holds each lease.
 
-use crate::checks::prelude::*;
+use crate::{
+    checks::prelude::*,
+    facts::{Driver, Lease},
+};
 
 pub(super) const CHECK: Check = Check {
     name: "drivers/leases",
@@ -24,6 +27,12 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         return;
     };
     for lease in leases {
+        // What a driver that is gone has left behind, here or elsewhere, is nobody's to renew.
+        let Some(driver) = view.drivers().find(|driver| holds(driver, lease)) else { continue };
+        let workload = driver.workloads.iter().find(|workload| !workload.name.ends_with("-node"));
+        let workload = workload.map_or_else(String::new, |workload| {
+            format!("{}/{}", workload.kind.to_ascii_lowercase(), workload.name)
+        });
         let age = view.seconds_since(lease.renewed);
         if is_gone(view, &lease.driver) {
             continue;
@@ -36,6 +45,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 )
                 .with("lease", format!("{}/{}", lease.namespace, lease.name))
                 .with("namespace", &lease.namespace)
+                .with("home", &driver.namespace)
+                .with("workload", workload)
                 .with("holder", &lease.holder)
                 .with("age", span(age))
                 .driver(&lease.driver),
@@ -44,9 +55,33 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
 }
 
+/// Whether it is this driver that holds the lease. The cloud provider keeps its own where the control
+/// plane does, wherever it runs.
+fn holds(driver: &Driver, lease: &Lease) -> bool {
+    let home = lease.namespace == driver.namespace;
+    driver.name == lease.driver
+        && (home || driver.name == "CPI" && lease.namespace == "kube-system")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_driver_that_is_gone_left_behind_is_no_fault() {
+        let mut facts = healthy();
+        let mut old = facts.cluster.leases.get().unwrap()[1].clone();
+        assert_eq!(old.driver, "CSI");
+        old.renewed = jiff::Timestamp::UNIX_EPOCH;
+        old.namespace = "old-storage".into();
+        facts.cluster.leases.get_mut().unwrap().push(old.clone());
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "another namespace");
+        old.namespace = facts.storage_driver().namespace.clone();
+        facts.cluster.leases = vec![old].into();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1616"]);
+        facts.cluster.drivers.storage = Known::Known(None);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "the driver is gone");
+    }
 
     #[test]
     fn a_lease_nobody_renews_is_named() {

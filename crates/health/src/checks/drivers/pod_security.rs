@@ -2,7 +2,7 @@
 
 use crate::{
     checks::prelude::*,
-    facts::{Driver, Platform},
+    facts::{Driver, Platform, Workload},
 };
 
 pub(super) const CHECK: Check = Check {
@@ -10,6 +10,9 @@ pub(super) const CHECK: Check = Check {
     gives: &[codes::POD_REFUSED],
     run: Run::Cluster(&[Part::Pods], check),
 };
+
+/// Words of those who refuse a pod because it is privileged.
+const SECURITY: [&str; 3] = ["PodSecurity", "security context constraint", "podsecuritypolicy"];
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     super::say_if_unknown(view, "whether the drivers' pods are let in", sink);
@@ -31,15 +34,32 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 Hit::new(codes::POD_REFUSED, subject)
                     .with("workload", &workload.name)
                     .with("message", message)
-                    .with("step", step(view.facts.cluster.platform, driver))
+                    .with("step", step(view.facts.cluster.platform, driver, workload))
                     .driver(&driver.name),
             );
         }
     }
 }
 
-fn step(platform: Platform, driver: &Driver) -> String {
+/// What to do. Security is one reason to refuse a pod; quotas, webhooks and missing accounts are others.
+fn step(platform: Platform, driver: &Driver, workload: &Workload) -> String {
     let namespace = &driver.namespace;
+    let words = workload.refused.as_deref().unwrap_or("violates PodSecurity");
+    if words.contains("exceeded quota") {
+        return format!("kubectl describe resourcequota --namespace {namespace}   and raise it");
+    }
+    if words.contains("serviceaccount") && words.contains("not found") {
+        return format!(
+            "kubectl get serviceaccounts --namespace {namespace}   and create the one it names"
+        );
+    }
+    if !SECURITY.iter().any(|security| words.contains(security)) {
+        let kind = workload.kind.to_ascii_lowercase();
+        return format!(
+            "kubectl describe {kind} --namespace {namespace} {}   names who refuses it; ask there",
+            workload.name
+        );
+    }
     match platform {
         Platform::OpenShift => format!(
             "oc adm policy add-scc-to-user privileged --namespace {namespace} -z vsphere-csi-node -z \
@@ -66,6 +86,22 @@ mod tests {
             },
             |facts| facts.cluster.drivers.storage = Known::unknown("VDO may not list DaemonSets"),
         );
+    }
+
+    #[test]
+    fn only_pods_refused_for_their_privileges_are_given_more() {
+        for (message, step) in [
+            ("pods \"x\" is forbidden: violates PodSecurity \"baseline\"", "enforce=privileged"),
+            ("pods \"x\" is forbidden: exceeded quota: small, requested: pods=1", "resourcequota"),
+            ("serviceaccount \"vsphere-csi-node\" not found", "serviceaccounts"),
+            ("admission webhook \"policy.example.com\" denied the request", "who refuses it"),
+        ] {
+            let mut facts = healthy();
+            facts.storage_driver().workloads[1].refused = Some(message.into());
+            let findings = crate::Examination::of(facts).report().findings();
+            let refused = findings.iter().find(|finding| finding.code == "VDO-1613").unwrap();
+            assert!(refused.remedy[0].contains(step), "{message}: {:?}", refused.remedy);
+        }
     }
 
     #[test]

@@ -18,6 +18,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
     let newer = driver.provisioner.is_some_and(|version| version >= BY_DEFAULT);
     let passes_on = driver.provisioner_topology.unwrap_or(newer);
+    if storage.categories.is_empty() && storage.assumed {
+        return;
+    }
     if passes_on && storage.categories.is_empty() && driver.upstream {
         let subject =
             Subject::kubernetes("Deployment", Some(&driver.namespace), "vsphere-csi-controller");

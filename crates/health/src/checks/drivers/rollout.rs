@@ -14,8 +14,12 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         for workload in driver.workloads.iter().filter(|w| w.ready < w.desired && !w.changing) {
             let subject =
                 Subject::kubernetes(&workload.kind, Some(&driver.namespace), &workload.name);
+            let missing = workload.pods.iter().filter(|pod| !pod.ready);
+            let nodes = missing.filter_map(|pod| pod.node.as_deref());
+            let hit = Hit::new(codes::ROLLOUT_INCOMPLETE, subject);
             sink.raise(
-                Hit::new(codes::ROLLOUT_INCOMPLETE, subject)
+                nodes
+                    .fold(hit, |hit, node| hit.node(node))
                     .with("workload", &workload.name)
                     .with("ready", workload.ready)
                     .with("desired", workload.desired)

@@ -30,7 +30,8 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         sink.raise(hit.with("reason", reason));
         return;
     };
-    let Some(wanted) = &node.provided_ip else { return };
+    // Where nobody said which addresses count, none is the wrong one.
+    let Some(wanted) = node.provided_ip.as_ref().filter(|_| !cloud.assumed) else { return };
     // Where several addresses fit, VDO's own takes the one kubelet was given.
     let asks_kubelet = view.cloud_driver().is_some_and(|driver| !driver.upstream);
     let fits = || {
@@ -66,7 +67,9 @@ fn usable<'n>(nics: &'n [Nic], cloud: &WantedCloud) -> Vec<(String, &'n str)> {
         }
         Err(_) => false,
     };
-    all.filter(|(a, _)| routable(a)).map(|(a, network)| (a.clone(), network)).collect()
+    let excluded = |address: &str| cloud.excluded_subnets.iter().any(|s| contains(s, address));
+    let all = all.filter(|(a, _)| routable(a) && !excluded(a));
+    all.map(|(a, network)| (a.clone(), network)).collect()
 }
 
 /// The address the cloud provider picks, and by which rule.
@@ -143,6 +146,23 @@ mod tests {
         let mut facts = healthy();
         facts.vm("worker-1").nics.insert(0, nic("192.168.99.1"));
         facts.wanted.cloud.as_mut().unwrap().internal_subnets = vec!["10.0.0.0/16".into()];
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn an_excluded_address_is_not_picked() {
+        let mut facts = healthy();
+        facts.vm("worker-1").nics.insert(0, nic("10.0.99.1"));
+        let cloud = facts.wanted.cloud.as_mut().unwrap();
+        cloud.excluded_subnets = vec!["10.0.99.1/32".into()];
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn where_nobody_said_which_addresses_count_none_is_wrong() {
+        let mut facts = healthy();
+        facts.vm("worker-1").nics.insert(0, nic("10.0.99.1"));
+        facts.wanted.cloud.as_mut().unwrap().assumed = true;
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 

@@ -33,7 +33,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
                 sink.raise(hit("cannot find a VM whose files are inaccessible".to_owned()));
             }
         }
-        Machine::Unclear { vcenter, reason } => {
+        Machine::Unclear { vcenter: Some(vcenter), reason } => {
             let old = driver.version.is_some_and(|version| version < CAREFUL);
             if old {
                 let text =
@@ -41,7 +41,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
                 sink.raise(hit(text).vcenter(&vcenter.name));
             }
         }
-        Machine::Several(_) | Machine::Absent => {}
+        Machine::Several(_) | Machine::Absent | Machine::Unclear { .. } => {}
     }
 }
 

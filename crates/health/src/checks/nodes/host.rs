@@ -1,12 +1,15 @@
 //! The node's ESXi host is connected, in service and new enough.
 
-use crate::checks::prelude::*;
+use crate::{checks::prelude::*, facts::Platform};
 
 pub(super) const CHECK: Check = Check {
     name: "nodes/host",
     gives: &[codes::HOST_TOO_OLD, codes::HOST_UNUSABLE],
     run: Run::Machine(check),
 };
+
+/// What OpenShift wants before it upgrades.
+const FOR_OPENSHIFT: Version = Version::new(7, 0, 2);
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
@@ -32,6 +35,18 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
                 .shared("purpose", purpose),
         );
     }
+    let openshift = view.facts.cluster.platform == Platform::OpenShift;
+    if host.version >= needed && openshift && host.version < FOR_OPENSHIFT {
+        sink.raise(
+            Hit::of_vm(codes::HOST_TOO_OLD, node, found)
+                .severity(Severity::Warning)
+                .shared("host", &host.name)
+                .shared("path", &host.path)
+                .shared("version", host.version)
+                .shared("needed", FOR_OPENSHIFT)
+                .shared("purpose", "the next release of OpenShift"),
+        );
+    }
     let state = match (host.connected, host.maintenance) {
         (false, _) => "not connected to vCenter",
         (_, true) => "in maintenance",
@@ -41,7 +56,8 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
         Hit::of_vm(codes::HOST_UNUSABLE, node, found)
             .shared("host", &host.name)
             .shared("path", &host.path)
-            .shared("state", state),
+            .shared("state", state)
+            .at(Anchor::Host, &host.path),
     );
 }
 
@@ -62,6 +78,17 @@ mod tests {
             facts.wanted.storage.as_mut().unwrap().volumes_per_node = Some(255);
             facts.inventory().hosts.get_mut("host-1").unwrap().version = Version::new(7, 0, 3);
         });
+    }
+
+    #[test]
+    fn openshift_does_not_upgrade_on_hosts_with_7_0_update_1() {
+        for (platform, expected) in
+            [(Platform::OpenShift, &["VDO-1212"][..]), (Platform::Kubernetes, &[])]
+        {
+            let mut facts = crate::sample::cluster(platform);
+            facts.inventory().hosts.get_mut("host-1").unwrap().version = Version::new(7, 0, 1);
+            assert_eq!(codes_of(&CHECK, &facts), expected, "{platform:?}");
+        }
     }
 
     #[test]

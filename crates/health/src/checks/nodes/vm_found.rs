@@ -25,7 +25,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
         Machine::Unclear { vcenter, reason } => {
             let question = format!("anything about the VM of {}", node.name);
             let hit = sink.cannot_tell(node_subject(node), &question, reason);
-            hit.anchors.push((Anchor::Vcenter, vcenter.name.clone()));
+            hit.anchors.extend(vcenter.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone())));
             hit.anchors.push((Anchor::Node, node.name.clone()));
         }
     }
@@ -45,6 +45,13 @@ mod tests {
             },
             |facts| facts.vcenter().inventory = Known::unknown("vcenter-a does not answer"),
         );
+    }
+
+    #[test]
+    fn where_no_vcenter_was_looked_at_no_vm_is_missing() {
+        let mut facts = healthy();
+        facts.vcenters.clear();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
     }
 
     #[test]

@@ -1,10 +1,16 @@
-//! Attaching and detaching come to an end.
+//! Attaching and detaching come to an end; where not, what the driver says and what vCenter shows tell
+//! why.
 
-use crate::{checks::prelude::*, messages};
+use crate::{checks::prelude::*, facts::Attachment, messages};
 
 pub(super) const CHECK: Check = Check {
     name: "storage/attachments",
-    gives: &[codes::DETACH_STUCK, codes::ATTACH_FAILS],
+    gives: &[
+        codes::DETACH_STUCK,
+        codes::ATTACH_FAILS,
+        codes::VOLUME_DISK_LOST,
+        codes::DISK_HELD_ELSEWHERE,
+    ],
     run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
@@ -22,38 +28,79 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         if age < PATIENCE || attachment.message.is_empty() {
             continue;
         }
-        let cns = storage.cns.get();
-        let forgotten = attachment.message.contains("not found in QueryVolume")
-            || cns.is_some_and(|cns| !cns.contains_key(&attachment.volume));
-        let definition = if attachment.detaching && forgotten {
-            codes::DETACH_STUCK
-        } else {
-            codes::ATTACH_FAILS
-        };
-        let machine = view.node(&attachment.node).and_then(|node| view.only_machine(node));
-        let vm = machine.map_or("THE_NODES_VM", |found| found.vm.path.as_str());
-        let meaning = messages::explain(&attachment.message);
-        let subject = Subject::kubernetes("VolumeAttachment", None, &attachment.name);
-        sink.raise(
-            Hit::new(definition, subject)
-                .with("attachment", &attachment.name)
-                .with("node", &attachment.node)
-                .with("vm", vm)
-                .with("handle", &attachment.volume)
-                .with("age", span(age))
-                .with("message", &attachment.message)
-                .with("meaning", meaning.map_or(String::new(), |m| format!("; {}", m.meaning)))
-                .shared("patch", r#"{"metadata":{"finalizers":null}}"#)
-                .node(&attachment.node)
-                .at(Anchor::Volume, &attachment.volume),
-        );
+        stuck(view, attachment, age, sink);
+        let volume = storage.volumes.get().and_then(|volumes| volumes.get(&attachment.volume));
+        if let Some(volume) = volume.filter(|_| !attachment.detaching) {
+            disk_lost(view, attachment, volume, sink);
+            held_elsewhere(view, attachment, volume, sink);
+        }
+    }
+}
+
+fn stuck(view: &View<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
+    let definition = if attachment.detaching && is_forgotten(view, attachment) {
+        codes::DETACH_STUCK
+    } else {
+        codes::ATTACH_FAILS
+    };
+    let machine = view.node(&attachment.node).and_then(|node| view.only_machine(node));
+    let vm = machine.map_or("of the node", |found| found.vm.path.as_str());
+    let meaning = messages::explain(&attachment.message);
+    let subject = Subject::kubernetes("VolumeAttachment", None, &attachment.name);
+    let mut hit = Hit::new(definition, subject)
+        .with("attachment", &attachment.name)
+        .with("node", &attachment.node)
+        .with("vm", vm)
+        .with("handle", &attachment.volume)
+        .with("age", span(age))
+        .with("message", &attachment.message)
+        .with("meaning", meaning.map_or(String::new(), |m| format!("; {}", m.meaning)))
+        .shared("patch", r#"{"metadata":{"finalizers":null}}"#)
+        .node(&attachment.node)
+        .driver("CSI")
+        .at(Anchor::Volume, &attachment.volume);
+    if let Some(found) = machine {
+        hit = hit.vcenter(&found.vcenter.name);
+    }
+    sink.raise(hit);
+}
+
+/// Whether a volume that shall go is unknown to vCenter, and no machine has its disk any more: only
+/// then may its attachment be let go by hand.
+fn is_forgotten(view: &View<'_>, attachment: &Attachment) -> bool {
+    let said = attachment.message.contains("not found in QueryVolume");
+    let all_seen = view.facts.vcenters.values().all(|vcenter| vcenter.inventory.get().is_some());
+    let held = !view.index.vms_with_volume(&attachment.volume).is_empty();
+    (said || view.facts.storage.is_missing(&attachment.volume)) && all_seen && !held
+}
+
+/// The driver finds no disk behind a volume CNS knows. A datastore that is away looks the same and is
+/// told apart.
+fn disk_lost(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
+    let known = view.facts.storage.cns.get().and_then(|cns| cns.get(&attachment.volume));
+    let lost = attachment.message.contains("Failed to retrieve datastore for vol");
+    if let Some(known) = known.filter(|known| lost && !known.unreachable) {
+        let datastore = view.datastores().find(|(_, _, d)| d.url == known.datastore);
+        let name = datastore.map_or("DATASTORE", |(_, _, d)| d.name.as_str());
+        sink.raise(super::hit(codes::VOLUME_DISK_LOST, volume).with("datastore", name));
+    }
+}
+
+/// The disk of a volume that does not come hangs on another VM.
+fn held_elsewhere(view: &View<'_>, attachment: &Attachment, volume: &Volume, sink: &mut Sink) {
+    // Where Kubernetes has it on a node already, that is compared elsewhere.
+    if volume.node.as_ref() == Some(&attachment.node) {
+        return;
+    }
+    if let Some(node) = view.node(&attachment.node) {
+        super::holders::compare(view, volume, node, sink);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Attachment;
+    use crate::{facts::Vm, sample::handle};
 
     fn attachment(detaching: bool, message: &str) -> Attachment {
         Attachment {
@@ -74,6 +121,7 @@ mod tests {
             |facts| {
                 let message = "CNS: Failed to attach disk because missing SCSI controller";
                 facts.storage.attachments = vec![attachment(false, message)].into();
+                let_go(facts);
             },
             |facts| facts.storage.attachments = Known::unknown("VDO may not list them"),
         );
@@ -84,7 +132,58 @@ mod tests {
         let mut facts = healthy();
         let message = "failed to detach: volumeID \"volume-1\" not found in QueryVolume";
         facts.storage.attachments = vec![attachment(true, message)].into();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "a machine still has the disk");
+        let_go(&mut facts);
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1519"]);
+        facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"], "nobody knows whether one has it");
+    }
+
+    #[test]
+    fn a_volume_that_is_only_too_young_to_be_known_is_not_forgotten() {
+        let mut facts = healthy();
+        facts.storage.attachments = vec![attachment(true, "rpc error: code = Unavailable")].into();
+        let_go(&mut facts);
+        facts.storage.cns.get_mut().unwrap().remove(&handle(1));
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1519"], "vCenter was asked, and has it not");
+        let asked = facts.storage.cns_asked;
+        facts.storage.volumes.get_mut().unwrap().get_mut(&handle(1)).unwrap().created = asked;
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"]);
+    }
+
+    /// Takes the disk off the machine it hangs on.
+    fn let_go(facts: &mut Facts) {
+        for vm in facts.inventory().vms.values_mut() {
+            vm.volumes.retain(|volume| *volume != handle(1));
+        }
+    }
+
+    #[test]
+    fn a_disk_the_driver_does_not_find_is_named_unless_its_datastore_is_away() {
+        let mut facts = healthy();
+        let message = "Failed to retrieve datastore for vol volume-1: vim.fault.NotFound";
+        facts.storage.attachments = vec![attachment(false, message)].into();
+        let volume = facts.storage.volumes.get_mut().unwrap().get_mut(&handle(1)).unwrap();
+        volume.node = None;
+        let_go(&mut facts);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1517", "VDO-1520"]);
+        let cns = facts.storage.cns.get_mut().unwrap();
+        cns.get_mut(&handle(1)).unwrap().unreachable = true;
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"]);
+    }
+
+    #[test]
+    fn a_machine_that_holds_the_disk_of_a_volume_that_does_not_come_is_named() {
+        let mut facts = healthy();
+        let message = "The operation is not allowed in the current state";
+        facts.storage.attachments = vec![attachment(false, message)].into();
+        let volume = facts.storage.volumes.get_mut().unwrap().get_mut(&handle(1)).unwrap();
+        volume.node = None;
+        let_go(&mut facts);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1520"]);
+        let zombie = Vm { bios_uuid: "zombie".into(), volumes: vec![handle(1)], ..Vm::default() };
+        facts.inventory().vms.insert("vm-zombie".into(), zombie);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1518", "VDO-1520"]);
     }
 
     #[test]

@@ -76,7 +76,8 @@ fn datastore(view: &View<'_>, class: &StorageClass, url: &str, sink: &mut Sink) 
         sink.raise(hit(codes::CLASS_DATASTORE_UNKNOWN, class).with("url", url).with("hint", hint));
         return;
     };
-    let zones = view.facts.wanted.storage.as_ref().is_some_and(|s| !s.categories.is_empty());
+    let zones = |s: &crate::facts::WantedStorage| s.assumed || !s.categories.is_empty();
+    let zones = view.facts.wanted.storage.as_ref().is_some_and(zones);
     if zones {
         return;
     }
@@ -85,12 +86,13 @@ fn datastore(view: &View<'_>, class: &StorageClass, url: &str, sink: &mut Sink) 
     let without: Vec<&str> = without.map(|(_, host)| host.name.as_str()).collect();
     if !without.is_empty() {
         let hit = hit(codes::CLASS_DATASTORE_UNREACHABLE, class).with("datastore", &datastore.name);
-        sink.raise(hit.with("hosts", first_names(without)).vcenter(&vcenter.name));
+        let hit = hit.with("hosts", first_names(without)).at(Anchor::Datastore, url);
+        sink.raise(hit.vcenter(&vcenter.name));
     }
 }
 
 fn storage_policy(view: &View<'_>, class: &StorageClass, name: &str, sink: &mut Sink) {
-    for vcenter in view.facts.vcenters.values() {
+    for vcenter in view.storage_vcenters() {
         let question = format!("whether the policy of StorageClass {} exists", class.name);
         let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
             continue;

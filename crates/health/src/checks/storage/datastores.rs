@@ -1,29 +1,117 @@
 //! Datastores volumes may be on are up, have room, and stay put.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::{
     checks::prelude::*,
-    facts::{Datastore, EntityKind},
+    facts::{Datastore, EntityKind, Host, Inventory},
 };
+use api::finding::Definition;
 
 pub(super) const CHECK: Check = Check {
     name: "storage/datastores",
     gives: &[codes::DATASTORE_DOWN, codes::DATASTORE_FULL, codes::DATASTORE_IN_POD],
-    run: Run::Cluster(&[], check),
+    run: Run::Cluster(&[Part::Nodes, Part::Vms, Part::Volumes], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_none() {
         return;
     }
-    for vcenter in view.facts.vcenters.values() {
+    let ours = Ours::of(view);
+    for vcenter in view.storage_vcenters() {
         let question = format!("whether the datastores of {} are well", vcenter.address);
         let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
             continue;
         };
-        for datastore in inventory.datastores.values().filter(|d| may_hold_volumes(vcenter, d)) {
-            look(vcenter, datastore, sink);
+        let hosts = view.hosts_of_nodes(vcenter);
+        for (id, datastore) in &inventory.datastores {
+            if may_hold_volumes(vcenter, datastore)
+                && let Some(severity) = ours.concern(inventory, id, datastore, &hosts)
+            {
+                let lost = lost_with_its_hosts(inventory, id);
+                look(vcenter, datastore, severity, &lost, sink);
+            }
         }
     }
+}
+
+/// What this cluster has to do with datastores. Most of a vCenter's are somebody else's: local disks,
+/// libraries, backups.
+struct Ours<'a> {
+    /// URLs of those volumes of this cluster lie on, or StorageClasses name.
+    urls: BTreeSet<&'a str>,
+    /// Policies StorageClasses name.
+    policies: BTreeSet<&'a str>,
+    /// Whether there are zones.
+    zonal: bool,
+}
+
+/// How much is lost with a datastore.
+#[derive(Clone, Copy, PartialEq)]
+enum Concern {
+    /// Volumes of this cluster lie on it, or shall.
+    Ours,
+    /// New volumes might be made on it, and on others as well.
+    Shared,
+}
+
+impl<'a> Ours<'a> {
+    fn of(view: &View<'a>) -> Self {
+        let storage = &view.facts.storage;
+        let volumes = storage.cns.get().into_iter().flat_map(BTreeMap::values);
+        let mut urls: BTreeSet<&str> = volumes.map(|volume| volume.datastore.as_str()).collect();
+        let classes = storage.classes.get().into_iter().flatten();
+        urls.extend(classes.clone().filter_map(|class| class.parameter("datastoreurl")));
+        urls.remove("");
+        let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));
+        let wanted = view.facts.wanted.storage.as_ref();
+        let zonal = wanted.is_some_and(|storage| !storage.categories.is_empty());
+        Self { urls, policies: policies.collect(), zonal }
+    }
+
+    fn concern(
+        &self,
+        inventory: &Inventory,
+        id: &str,
+        datastore: &Datastore,
+        hosts: &[(&str, &Host)],
+    ) -> Option<Concern> {
+        let policies = inventory.policies.get().into_iter().flatten();
+        let mut named = policies.filter(|policy| self.policies.contains(policy.name.as_str()));
+        if self.urls.contains(datastore.url.as_str())
+            || named.any(|policy| policy.datastores.get().is_some_and(|fit| fit.contains(id)))
+        {
+            return Some(Concern::Ours);
+        }
+        let mounts = |host: &Host| host.datastores.contains(id) || host.unusable.contains(id);
+        let near: Vec<&Host> = hosts.iter().map(|(_, host)| *host).filter(|h| mounts(h)).collect();
+        // Without zones a volume must be in reach of every node; with them, of those of a zone, and
+        // local disks are of no use.
+        let local = |id: &str| {
+            let holds = |host: &&Host| host.datastores.contains(id) || host.unusable.contains(id);
+            inventory.hosts.values().filter(holds).count() < 2
+        };
+        let shared = if self.zonal { !local(id) } else { near.len() == hosts.len() };
+        if near.is_empty() || !shared {
+            return None;
+        }
+        let others = inventory.datastores.keys().filter(|other| *other != id);
+        let spare = others
+            .filter(|other| !self.zonal || !local(other))
+            .any(|other| near.iter().all(|host| host.datastores.contains(other)));
+        Some(if spare { Concern::Shared } else { Concern::Ours })
+    }
+}
+
+/// Paths of the hosts that mount a datastore, where vCenter has lost every one of them.
+fn lost_with_its_hosts<'a>(inventory: &'a Inventory, id: &str) -> Vec<&'a str> {
+    let mounts = |host: &&Host| host.datastores.contains(id) || host.unusable.contains(id);
+    let hosts: Vec<&Host> = inventory.hosts.values().filter(mounts).collect();
+    if hosts.iter().any(|host| host.connected) {
+        return Vec::new();
+    }
+    hosts.into_iter().map(|host| host.path.as_str()).collect()
 }
 
 /// A datastore the account may not make volumes on is somebody else's concern.
@@ -36,12 +124,24 @@ fn may_hold_volumes(vcenter: &Vcenter, datastore: &Datastore) -> bool {
     held.is_none_or(|held| held.contains("Datastore.FileManagement"))
 }
 
-fn look(vcenter: &Vcenter, datastore: &Datastore, sink: &mut Sink) {
-    let hit = |definition| {
-        Hit::new(definition, datastore_subject(datastore))
+fn look(
+    vcenter: &Vcenter,
+    datastore: &Datastore,
+    concern: Concern,
+    lost: &[&str],
+    sink: &mut Sink,
+) {
+    let hit = |definition: &'static Definition| {
+        let hit = Hit::new(definition, datastore_subject(datastore))
             .with("path", &datastore.path)
             .with("name", &datastore.name)
-            .vcenter(&vcenter.name)
+            .at(Anchor::Datastore, &datastore.url)
+            .vcenter(&vcenter.name);
+        let hit = lost.iter().fold(hit, |hit, host| hit.at(Anchor::Host, host));
+        match concern {
+            Concern::Ours => hit,
+            Concern::Shared => hit.severity(Severity::Info),
+        }
     };
     let state = match (datastore.accessible, datastore.maintenance) {
         (false, _) => Some("not accessible"),
@@ -97,6 +197,65 @@ mod tests {
         let mut facts = healthy();
         change(&mut facts, |datastore| datastore.storage_pod = Some("pod-1".into()));
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1510"]);
+    }
+
+    fn other(facts: &mut Facts, id: &str, hosts: &[&str]) {
+        let broken = Datastore {
+            name: id.into(),
+            path: format!("/DC0/datastore/{id}"),
+            url: format!("ds:///vmfs/volumes/{id}/"),
+            accessible: false,
+            capacity: 1 << 40,
+            free: 0,
+            storage_pod: Some("pod-1".into()),
+            ..Datastore::default()
+        };
+        facts.inventory().datastores.insert(id.into(), broken);
+        for host in hosts {
+            facts.inventory().hosts.get_mut(*host).unwrap().unusable.insert(id.into());
+        }
+    }
+
+    #[test]
+    fn datastores_this_cluster_has_nothing_to_do_with_raise_no_alarm() {
+        let mut facts = healthy();
+        other(&mut facts, "backup", &[]);
+        other(&mut facts, "local", &["host-1"]);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "not on the hosts of all nodes");
+        other(&mut facts, "iso", &["host-1", "host-2", "host-3", "host-4"]);
+        let worst = crate::Examination::of(facts.clone()).report().worst();
+        assert_eq!(worst, Some(Severity::Info), "there are others to make volumes on");
+        let volumes = facts.storage.cns.get_mut().unwrap();
+        volumes.values_mut().for_each(|v| v.datastore = "ds:///vmfs/volumes/local/".into());
+        let worst = crate::Examination::of(facts).report().worst();
+        assert_eq!(worst, Some(Severity::Error), "volumes are on it");
+    }
+
+    #[test]
+    fn the_only_datastore_of_a_zone_matters_before_there_are_volumes() {
+        let mut facts = healthy();
+        facts.storage.cns.get_mut().unwrap().clear();
+        facts.storage.classes.get_mut().unwrap().clear();
+        facts.inventory().datastores.remove("datastore-1");
+        for host in facts.inventory().hosts.values_mut() {
+            host.datastores.remove("datastore-1");
+        }
+        facts.inventory().datastores.get_mut("datastore-2").unwrap().free = 0;
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1509"]);
+    }
+
+    #[test]
+    fn a_datastore_follows_its_hosts_only_if_all_of_them_are_lost() {
+        for (lost, cause) in [(1, None), (4, Some("VDO-1213"))] {
+            let mut facts = healthy();
+            change(&mut facts, |datastore| datastore.accessible = false);
+            for host in facts.inventory().hosts.values_mut().take(lost) {
+                host.connected = false;
+            }
+            let findings = crate::Examination::of(facts).report().findings();
+            let down = findings.iter().find(|finding| finding.code == "VDO-1508").unwrap();
+            assert_eq!(down.consequence_of.as_deref(), cause, "{lost} hosts");
+        }
     }
 
     #[test]

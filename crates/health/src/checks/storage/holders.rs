@@ -9,12 +9,18 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
-    let Some(name) = volume.node.as_deref() else { return };
+    let node = volume.node.as_deref().and_then(|name| view.node(name));
+    if let Some(node) = node {
+        compare(view, volume, node, sink);
+    }
+}
+
+/// Names the VMs that hold the disk of a volume which belongs on a node.
+pub(super) fn compare(view: &View<'_>, volume: &Volume, node: &Node, sink: &mut Sink) {
     let holders = view.index.vms_with_volume(&volume.handle);
-    if holders.is_empty() || view.index.machines_of(name) == holders {
+    if holders.is_empty() || view.index.machines_of(&node.name) == holders {
         return;
     }
-    let Some(node) = view.node(name) else { return };
     // Only a VM that is known for certain can be told apart from another.
     let Some(own) = view.only_machine(node) else { return };
     for holder in holders.iter().filter_map(|at| view.vm(at)) {

@@ -21,10 +21,15 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     }
     let question = "which volumes vCenter knows";
     let volumes = sink.need(&storage.volumes, cluster_subject, question);
-    let cns = sink.need(&storage.cns, cluster_subject, question);
-    if let (Some(volumes), Some(cns)) = (volumes, cns) {
-        let old = volumes.values().filter(|volume| volume.created < storage.cns_asked);
-        let missing = old.filter(|volume| !cns.contains_key(&volume.handle)).count();
+    let cns = storage.cns.get();
+    if let Some(reason) = storage.cns.reason() {
+        // Where a vCenter is away, that is why.
+        let away = view.storage_vcenters().filter(|vcenter| vcenter.inventory.get().is_none());
+        let away = away.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone()));
+        sink.cannot_tell(cluster_subject(), question, reason).anchors.extend(away);
+    }
+    if let (Some(volumes), Some(_)) = (volumes, cns) {
+        let missing = volumes.keys().filter(|handle| storage.is_missing(handle)).count();
         let threshold = storage.list_threshold;
         if missing > threshold as usize {
             sink.raise(
@@ -83,6 +88,17 @@ mod tests {
             },
             |facts| facts.storage.cns = Known::unknown("CNS does not answer"),
         );
+    }
+
+    #[test]
+    fn volumes_that_were_just_made_are_not_missing() {
+        let mut facts = healthy();
+        facts.storage.list_threshold = 10;
+        facts.storage.cns.get_mut().unwrap().clear();
+        let asked = facts.storage.cns_asked;
+        let volumes = facts.storage.volumes.get_mut().unwrap();
+        volumes.values_mut().for_each(|volume| volume.created = asked);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]

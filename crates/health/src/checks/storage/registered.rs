@@ -1,10 +1,10 @@
-//! vCenter knows every volume of Kubernetes, and its disk.
+//! vCenter knows every volume of Kubernetes, and can reach it.
 
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
     name: "storage/registered",
-    gives: &[codes::VOLUME_NOT_IN_CNS, codes::VOLUME_DISK_LOST, codes::METADATA_DOUBLE],
+    gives: &[codes::VOLUME_NOT_IN_CNS, codes::VOLUME_UNREACHABLE, codes::METADATA_DOUBLE],
     run: Run::Volume(check),
 };
 
@@ -12,10 +12,17 @@ fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
     // Whether CNS could be asked is said once, where the numbers are compared.
     let Some(cns) = view.facts.storage.cns.get() else { return };
     match cns.get(&volume.handle) {
-        // It may have been registered since.
-        None if volume.created >= view.facts.storage.cns_asked => {}
+        None if !view.facts.storage.was_asked_for(volume) => {}
         None => sink.raise(super::hit(codes::VOLUME_NOT_IN_CNS, volume)),
-        Some(known) if !known.backed => sink.raise(super::hit(codes::VOLUME_DISK_LOST, volume)),
+        Some(known) if known.unreachable => {
+            let name = view.datastores().find(|(_, _, d)| d.url == known.datastore);
+            let name = name.map_or(known.datastore.as_str(), |(_, _, d)| d.path.as_str());
+            sink.raise(
+                super::hit(codes::VOLUME_UNREACHABLE, volume)
+                    .shared("datastore", name)
+                    .at(Anchor::Datastore, &known.datastore),
+            );
+        }
         Some(known) if known.duplicate_metadata => {
             sink.raise(super::hit(codes::METADATA_DOUBLE, volume));
         }
@@ -42,10 +49,26 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_without_its_disk_is_named() {
+    fn a_volume_younger_than_what_vcenter_was_asked_is_not_judged() {
         let mut facts = healthy();
-        facts.storage.cns.get_mut().unwrap().get_mut(&handle(1)).unwrap().backed = false;
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1517"]);
+        facts.storage.cns.get_mut().unwrap().remove(&handle(1));
+        let asked = facts.storage.cns_asked;
+        let volume = facts.storage.volumes.get_mut().unwrap().get_mut(&handle(1)).unwrap();
+        volume.created = asked;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn volumes_of_a_datastore_that_is_away_follow_from_that() {
+        let mut facts = healthy();
+        let volumes = facts.storage.cns.get_mut().unwrap();
+        volumes.values_mut().for_each(|volume| volume.unreachable = true);
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1528"]);
+        facts.inventory().datastores.get_mut("datastore-1").unwrap().accessible = false;
+        let findings = crate::Examination::of(facts).report().findings();
+        let volumes = findings.iter().find(|finding| finding.code == "VDO-1528").unwrap();
+        assert_eq!(volumes.consequence_of.as_deref(), Some("VDO-1508"));
+        assert!(!findings.iter().any(|finding| finding.code == "VDO-1517"), "no disk is lost");
     }
 
     #[test]

@@ -16,15 +16,26 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
-    for vcenter in view.facts.vcenters.values() {
+    for vcenter in view.storage_vcenters() {
         let question = format!("which datastores of {} all nodes share", vcenter.address);
         let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
             continue;
         };
+        if storage.categories.is_empty() && storage.assumed {
+            // Nobody said whether there are zones; each may have a datastore of its own.
+            continue;
+        }
         if storage.categories.is_empty() {
             whole_cluster(view, vcenter, inventory, sink);
         } else if let Some(tags) = sink.need_of(&inventory.tags, vcenter, &question) {
+            let own: BTreeSet<&str> =
+                view.hosts_of_nodes(vcenter).into_iter().map(|(id, _)| id).collect();
             for (zone, hosts) in topology::zones(inventory, tags, &storage.categories) {
+                // A zone without a node of this cluster is somebody else's.
+                if !hosts.iter().any(|(id, _)| own.contains(id)) {
+                    continue;
+                }
+                let hosts: Vec<&Host> = hosts.into_iter().map(|(_, host)| host).collect();
                 if shared(&hosts).is_empty() {
                     let zone = zone.join("/");
                     let subject = Subject::vsphere("Zone", &zone, &vcenter.address);
@@ -38,8 +49,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 }
 
 fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink: &mut Sink) {
-    let hosts: Vec<&Host> =
-        view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host).collect();
+    // A host vCenter has lost says nothing about what it mounts.
+    let hosts = view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host);
+    let hosts: Vec<&Host> = hosts.filter(|host| host.connected).collect();
     if hosts.is_empty() || !shared(&hosts).is_empty() {
         return;
     }
@@ -95,6 +107,46 @@ mod tests {
             facts.inventory().hosts.get_mut("host-4").unwrap().datastores.clear();
         };
         shows(&CHECK, &["VDO-1502"], fault, blind);
+    }
+
+    #[test]
+    fn a_zone_of_another_cluster_is_none_of_our_business() {
+        let mut facts = healthy();
+        let lonely = Host {
+            name: "esx-9.example.com".into(),
+            ancestors: vec!["domain-c9".into(), "datacenter-1".into()],
+            datastores: BTreeSet::new(),
+            ..facts.inventory().hosts["host-1"].clone()
+        };
+        facts.inventory().hosts.insert("host-9".into(), lonely);
+        let tag = crate::facts::Tag { category: "k8s-zone".into(), name: "zone-z".into() };
+        let tags = facts.inventory().tags.get_mut().unwrap();
+        tags.attached.insert("domain-c9".into(), vec![tag]);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        facts.vm("worker-1").host = "host-9".into();
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1502"], "now a node is there");
+    }
+
+    #[test]
+    fn a_host_vcenter_has_lost_does_not_count_without_zones_either() {
+        let mut facts = healthy();
+        facts.wanted.storage.as_mut().unwrap().categories.clear();
+        let host = facts.inventory().hosts.get_mut("host-4").unwrap();
+        host.datastores.clear();
+        host.connected = false;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn where_nobody_said_whether_there_are_zones_nobody_is_accused() {
+        let mut facts = healthy();
+        let storage = facts.wanted.storage.as_mut().unwrap();
+        storage.categories.clear();
+        storage.assumed = true;
+        for host in facts.inventory().hosts.values_mut() {
+            host.datastores.remove("datastore-1");
+        }
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]

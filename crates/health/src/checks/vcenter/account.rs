@@ -28,7 +28,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         };
         let certificate = vcenter.user.starts_with("-----BEGIN");
         if !vcenter.user.is_empty() && !certificate && !is_qualified(&vcenter.user) {
-            sink.raise(hit(codes::ACCOUNT_UNQUALIFIED));
+            // Only the storage driver exits because of it.
+            let storage = view.facts.wanted.storage.is_some();
+            let severity = if storage { Severity::Blocker } else { Severity::Warning };
+            sink.raise(hit(codes::ACCOUNT_UNQUALIFIED).severity(severity));
         }
         let question = format!("whether {} lets {} in", vcenter.address, vcenter.user);
         match sink.need_of(&vcenter.login, vcenter, &question) {
@@ -94,6 +97,15 @@ mod tests {
             facts.vcenter().user = user.into();
             assert_eq!(codes_of(&CHECK, &facts), expected, "{user}");
         }
+    }
+
+    #[test]
+    fn a_name_without_its_domain_blocks_nothing_where_there_is_no_storage_driver() {
+        let mut facts = healthy();
+        facts.vcenter().user = "k8s".into();
+        assert_eq!(crate::Examination::of(facts.clone()).report().blockers().len(), 1);
+        facts.wanted.storage = None;
+        assert!(crate::Examination::of(facts).report().blockers().is_empty());
     }
 
     #[test]

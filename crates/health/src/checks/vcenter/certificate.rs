@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_weak_signature_matters_to_new_drivers_only() {
         let mut facts = healthy();
-        facts.vcenter().tls.get_mut().unwrap().outdated = Some("signed with SHA-1".into());
+        facts.vcenter().tls.get_mut().unwrap().outdated = Some("it is signed with SHA-1".into());
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1304"]);
         facts.storage_driver().version = Some(Version::new(3, 2, 0));
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);

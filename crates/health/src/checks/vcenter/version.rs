@@ -1,6 +1,6 @@
 //! Each vCenter is new enough for the storage driver and for what is asked of it.
 
-use crate::checks::prelude::*;
+use crate::{checks::prelude::*, facts::Platform};
 
 pub(super) const CHECK: Check = Check {
     name: "vcenter/version",
@@ -13,6 +13,9 @@ const OLDEST: Version = Version::new(6, 7, 3);
 
 /// From this release on the upstream driver wants 7.0.
 const WANTS_7: Version = Version::new(3, 2, 0);
+
+/// What OpenShift wants before it upgrades.
+pub(crate) const FOR_OPENSHIFT: Version = Version::new(7, 0, 2);
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
@@ -38,6 +41,16 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             );
             continue;
         }
+        let openshift = view.facts.cluster.platform == Platform::OpenShift;
+        if openshift && about.version < FOR_OPENSHIFT {
+            let hit = super::hit(codes::VCENTER_TOO_OLD_FOR_FEATURE, vcenter);
+            sink.raise(
+                hit.with("version", about.version)
+                    .shared("feature", "the next release of OpenShift")
+                    .shared("otherwise", "OpenShift does not upgrade before")
+                    .shared("needed", FOR_OPENSHIFT),
+            );
+        }
         let many = storage.volumes_per_node.is_some_and(|volumes| volumes > 59);
         for (asked, feature, field, needed) in [
             (storage.snapshots, "snapshots", "storageProvider.snapshots", Version::new(7, 0, 3)),
@@ -59,7 +72,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                 sink.raise(
                     hit.with("version", about.version)
                         .shared("feature", feature)
-                        .shared("field", field)
+                        .shared("otherwise", format!("or take {field} out of the VDOConfig"))
                         .shared("needed", needed),
                 );
             }
@@ -92,6 +105,20 @@ mod tests {
         facts.wanted.storage.as_mut().unwrap().snapshots = false;
         facts.storage_driver().version = Some(Version::new(3, 1, 2));
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn openshift_does_not_upgrade_on_7_0_update_1() {
+        for (platform, expected) in
+            [(Platform::OpenShift, &["VDO-1311"][..]), (Platform::Kubernetes, &[])]
+        {
+            let mut facts = crate::sample::cluster(platform);
+            facts.wanted.storage.as_mut().unwrap().snapshots = false;
+            set(&mut facts, Version::new(7, 0, 1));
+            assert_eq!(codes_of(&CHECK, &facts), expected, "{platform:?}");
+            set(&mut facts, Version::new(7, 0, 2));
+            assert_eq!(codes_of(&CHECK, &facts), [""; 0], "{platform:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The node's labels say where it is, and agree with each other.
 
+use api::finding::quoted;
+
 use crate::{checks::prelude::*, topology};
 
 pub(super) const CHECK: Check = Check {
     name: "zones/labels",
-    gives: &[codes::ZONE_MOVED, codes::ZONE_LABELS_DISAGREE],
+    gives: &[codes::ZONE_MOVED, codes::ZONE_LABELS_DISAGREE, codes::NODE_WITHOUT_ZONE],
     run: Run::Machine(check),
 };
 
@@ -25,23 +27,61 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
             );
         }
     }
-    let Some(cloud) = &view.facts.wanted.cloud else { return };
+    without_zone(view, node, sink);
     let (Some(tags), Some(host)) = (found.inventory.tags.get(), found.host) else { return };
-    for (label, category) in [
-        ("topology.kubernetes.io/zone", &cloud.zone),
-        ("topology.kubernetes.io/region", &cloud.region),
-    ] {
-        let (Some(labelled), Some(category)) = (node.labels.get(label), category) else { continue };
+    for (label, category) in labels(view) {
+        let Some(labelled) = node.labels.get(&label) else { continue };
         let actual = topology::above(tags, &found.vm.host, host, category);
         if !actual.is_empty() && !actual.contains(&labelled.as_str()) {
             sink.raise(
                 Hit::of_vm(codes::ZONE_MOVED, node, found)
-                    .with("label", label)
+                    .with("label", &label)
                     .with("labelled", labelled)
                     .with("host", &host.name)
+                    .with("place", place(found, tags, category, labelled))
                     .with("actual", actual[0]),
             );
         }
+    }
+}
+
+/// Labels with a zone or region in them, and the tag category each comes from: those of the cloud
+/// provider, and those of the storage driver.
+fn labels<'a>(view: &View<'a>) -> Vec<(String, &'a str)> {
+    let wanted = &view.facts.wanted;
+    let cloud = wanted.cloud.iter();
+    let zone = cloud.clone().filter_map(|cloud| cloud.zone.as_deref());
+    let region = cloud.filter_map(|cloud| cloud.region.as_deref());
+    let zone = zone.map(|category| ("topology.kubernetes.io/zone".to_owned(), category));
+    let region = region.map(|category| ("topology.kubernetes.io/region".to_owned(), category));
+    let storage = wanted.storage.iter().flat_map(|storage| &storage.categories);
+    let storage = storage.map(|category| (format!("{CSI_LABEL}{category}"), category.as_str()));
+    zone.chain(region).chain(storage).collect()
+}
+
+/// What the storage driver's labels and keys begin with.
+const CSI_LABEL: &str = "topology.csi.vmware.com/";
+
+/// A host in the zone the node belongs to, to move the VM back to.
+fn place(found: &Found<'_>, tags: &crate::facts::Tags, category: &str, zone: &str) -> String {
+    let in_zone = |(id, host): &(&String, &crate::facts::Host)| {
+        topology::above(tags, id, host, category) == [zone]
+    };
+    let mut hosts = found.inventory.hosts.iter();
+    let host = hosts.find(in_zone).map(|(_, host)| quoted(&host.path));
+    host.unwrap_or_else(|| format!("HOST   to a host in {zone}"))
+}
+
+/// A node the storage driver registered before it was told of zones has none.
+fn without_zone(view: &View<'_>, node: &Node, sink: &mut Sink) {
+    let (Some(storage), Some(driver)) = (&view.facts.wanted.storage, view.storage_driver()) else {
+        return;
+    };
+    let Some(Some(entry)) = node.csi.get() else { return };
+    if !storage.categories.is_empty() && entry.topology_keys.is_empty() {
+        let categories = storage.categories.join(", ");
+        let hit = Hit::of_node(codes::NODE_WITHOUT_ZONE, node).driver(&driver.name);
+        sink.raise(hit.with("categories", categories).shared("namespace", &driver.namespace));
     }
 }
 
@@ -55,6 +95,31 @@ mod tests {
             let vm = facts.vm("worker-1");
             vm.host = if vm.host == "host-1" { "host-3".into() } else { "host-1".into() };
         });
+    }
+
+    #[test]
+    fn the_storage_drivers_own_labels_count_without_a_cloud_provider_too() {
+        let mut facts = healthy();
+        facts.wanted.cloud = None;
+        let label = "topology.csi.vmware.com/k8s-zone".to_owned();
+        facts.node("worker-1").labels.insert(label.clone(), "zone-x".into());
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1705"]);
+        let zone = facts.node("worker-1").labels["topology.kubernetes.io/zone"].clone();
+        facts.node("worker-1").labels.insert(label, zone);
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn a_node_registered_without_its_zone_is_named() {
+        shows_of_vms(&CHECK, &["VDO-1709"], |facts| {
+            let entry = facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
+            entry.topology_keys.clear();
+        });
+        let mut facts = healthy();
+        facts.wanted.storage.as_mut().unwrap().categories.clear();
+        let entry = facts.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
+        entry.topology_keys.clear();
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0], "without zones it needs none");
     }
 
     #[test]

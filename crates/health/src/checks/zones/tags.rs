@@ -1,6 +1,10 @@
 //! Each node has exactly one tag of each category above it, and none on its VM.
 
-use crate::{checks::prelude::*, topology};
+use crate::{
+    checks::prelude::*,
+    facts::{Host, Tags},
+    topology,
+};
 
 pub(super) const CHECK: Check = Check {
     name: "zones/tags",
@@ -15,18 +19,46 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     for category in categories {
         let hit = |definition| {
             let hit = Hit::of_vm(definition, node, found).shared("category", category);
-            hit.with("host", &host.name).with("path", &host.path).at(Anchor::Category, category)
+            hit.with("host", &host.name).at(Anchor::Category, category)
         };
         match topology::above(tags, &found.vm.host, host, category).as_slice() {
-            [] => sink.raise(hit(codes::TAG_MISSING)),
+            [] => sink.raise(hit(codes::TAG_MISSING).with("path", &host.path)),
             [_] => {}
-            several => sink.raise(hit(codes::TAG_DOUBLE).with("tags", several.join(" and "))),
+            [nearest, ..] => {
+                // What is nearest to the host usually meant; the other is further up.
+                let several = topology::above(tags, &found.vm.host, host, category);
+                let (on, tag) = further(tags, found, host, category, nearest);
+                let hit = hit(codes::TAG_DOUBLE).with("tags", several.join(" and "));
+                sink.raise(hit.with("tag", tag).with("path", on));
+            }
         }
         let own = tags.attached.get(found.id).into_iter().flatten();
         for tag in own.filter(|tag| tag.category == category) {
             sink.raise(hit(codes::TAG_ON_VM).with("tag", &tag.name));
         }
     }
+}
+
+/// Another tag of the category than the nearest, and what it is attached to: by path where it is a host,
+/// else by reference.
+fn further(
+    tags: &Tags,
+    found: &Found<'_>,
+    host: &Host,
+    category: &str,
+    nearest: &str,
+) -> (String, String) {
+    let objects = std::iter::once(&found.vm.host).chain(&host.ancestors);
+    for object in objects {
+        let attached = tags.attached.get(object).into_iter().flatten();
+        let mut other = attached.filter(|tag| tag.category == category && tag.name != nearest);
+        if let Some(tag) = other.next() {
+            let own = *object == found.vm.host;
+            let on = if own { host.path.clone() } else { object.clone() };
+            return (on, tag.name.clone());
+        }
+    }
+    (host.path.clone(), nearest.to_owned())
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1227"],
         |facts| {
             facts.node("worker-16").ready = false;
+            facts.node("worker-16").ready_since = facts.now;
             facts.vm("worker-16").datacenter = "DC9".into();
         },
     ),

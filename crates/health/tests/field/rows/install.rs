@@ -39,28 +39,31 @@ pub(super) const ROWS: &[Row] = &[
         &[],
         |facts| facts.inventory().vms.retain(|_, vm| vm.name != "worker-2"),
     ),
-    row(
-        "4",
-        "controller and syncer exit: csiNodeAdd: failed for node",
-        "a bare-metal node is registered with the storage driver",
-        &["VDO-1223"],
-        &["VDO-1604"],
-        |facts| {
-            let node = Node {
-                name: "metal-1".into(),
-                provider_id: Some("metal://rack-7".into()),
-                system_uuid: "rack-7".into(),
-                csi: Known::Known(Some(CsiEntry {
-                    node_id: "rack-7".into(),
-                    ..CsiEntry::default()
-                })),
-                ..facts.node("worker-1").clone()
-            };
-            let node = Node { topology_error: None.into(), ..node };
-            facts.cluster.nodes.get_mut().unwrap().insert("metal-1".into(), node);
-            let line = "csiNodeAdd: failed for node metal-1";
-            crashing(facts.storage_driver(), 0, "controller-of-row-4", line);
-        },
+    clashing(
+        row(
+            "4",
+            "controller and syncer exit: csiNodeAdd: failed for node",
+            "a bare-metal node is registered with the storage driver",
+            &["VDO-1223"],
+            &["VDO-1604"],
+            |facts| {
+                let node = Node {
+                    name: "metal-1".into(),
+                    provider_id: Some("metal://rack-7".into()),
+                    system_uuid: "rack-7".into(),
+                    csi: Known::Known(Some(CsiEntry {
+                        node_id: "rack-7".into(),
+                        ..CsiEntry::default()
+                    })),
+                    ..facts.node("worker-1").clone()
+                };
+                let node = Node { topology_error: None.into(), ..node };
+                facts.cluster.nodes.get_mut().unwrap().insert("metal-1".into(), node);
+                let line = "csiNodeAdd: failed for node metal-1";
+                crashing(facts.storage_driver(), 0, "controller-of-row-4", line);
+            },
+        ),
+        &["29"],
     ),
     clashing(
         row(

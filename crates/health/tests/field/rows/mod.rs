@@ -117,9 +117,12 @@ fn attachment(facts: &mut Facts, n: u32, node: &str, message: &str) {
     push(facts, &name, node, false, message);
 }
 
-fn volume_on(facts: &Facts, node: &str) -> String {
-    let volumes = facts.storage.volumes.get().unwrap();
-    volumes.values().find(|v| v.node.as_deref() == Some(node)).unwrap().handle.clone()
+/// Takes a volume off the node and the machine it is on.
+fn let_go(facts: &mut Facts, handle: &str) {
+    facts.storage.volumes.get_mut().unwrap().get_mut(handle).unwrap().node = None;
+    for vm in facts.inventory().vms.values_mut() {
+        vm.volumes.retain(|volume| volume != handle);
+    }
 }
 
 fn uninitialised(facts: &mut Facts, name: &str) {

@@ -48,18 +48,9 @@ pub(super) const ROWS: &[Row] = &[
         "Multi-Attach error: volume is already exclusively attached",
         "a node is down and keeps its volume",
         &["VDO-1225"],
-        &["VDO-1520"],
-        |facts| {
-            facts.node("worker-6").ready = false;
-            let held = volume_on(facts, "worker-6");
-            push(
-                facts,
-                &held,
-                "worker-7",
-                false,
-                "Multi-Attach error for volume x: already exclusively attached",
-            );
-        },
+        &[],
+        // Kubernetes attaches it nowhere else meanwhile: the error is an event of the new pod.
+        |facts| facts.node("worker-6").ready = false,
     ),
     row(
         "22",
@@ -69,6 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1519"],
         |facts| {
             facts.storage.cns.get_mut().unwrap().remove(&handle(11));
+            let_go(facts, &handle(11));
             push(
                 facts,
                 &handle(11),
@@ -92,12 +84,12 @@ pub(super) const ROWS: &[Row] = &[
                 volumes: vec![handle(12)],
                 ..Vm::default()
             };
+            let_go(facts, &handle(12));
             facts.inventory().vms.insert("vm-zombie".into(), zombie);
-            let node = facts.storage.volumes.get().unwrap()[&handle(12)].node.clone().unwrap();
             push(
                 facts,
                 &handle(12),
-                &node,
+                "worker-12",
                 false,
                 "The operation is not allowed in the current state",
             );
@@ -110,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1517"],
         &["VDO-1520"],
         |facts| {
-            facts.storage.cns.get_mut().unwrap().get_mut(&handle(13)).unwrap().backed = false;
+            let_go(facts, &handle(13));
             push(
                 facts,
                 &handle(13),
@@ -164,16 +156,22 @@ pub(super) const ROWS: &[Row] = &[
             webhook.certificate.get_mut().unwrap().expires = jiff::Timestamp::UNIX_EPOCH;
         },
     ),
-    row(
-        "29",
-        "globalmount not pre-created, plugins_registry is not a directory",
-        "kubelet's directory is elsewhere",
-        &["VDO-1612"],
-        &["VDO-1621"],
-        |facts| {
-            facts.cluster.kubelet_path = "/var/lib/k0s/kubelet".to_owned().into();
-            facts.storage_driver().workloads[1].ready = 0;
-        },
+    clashing(
+        row(
+            "29",
+            "globalmount not pre-created, plugins_registry is not a directory",
+            "kubelet's directory is elsewhere",
+            &["VDO-1612"],
+            &["VDO-1221", "VDO-1621"],
+            |facts| {
+                facts.cluster.kubelet_path = "/var/lib/k0s/kubelet".to_owned().into();
+                facts.storage_driver().workloads[1].ready = 0;
+                for node in facts.cluster.nodes.get_mut().unwrap().values_mut() {
+                    node.csi = Known::Known(None);
+                }
+            },
+        ),
+        &["4", "45"],
     ),
     row(
         "30",
@@ -278,9 +276,11 @@ pub(super) const ROWS: &[Row] = &[
         "Request missing value for required parameter 'profileIds' to method 'PbmRetrieveContent'",
         "the account lacks StorageProfile.View on the root",
         &["VDO-1401"],
-        &["VDO-1527"],
+        &["VDO-1505", "VDO-1527"],
         |facts| {
             withhold(facts, EntityKind::Root, None, "StorageProfile.View");
+            // vCenter then shows none.
+            facts.inventory().policies = Vec::new().into();
             let message = "Request missing value for required parameter 'profileIds' to method 'PbmRetrieveContent'";
             claim(facts, "of-row-37", false, message);
         },
