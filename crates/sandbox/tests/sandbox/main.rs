@@ -115,6 +115,10 @@ async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_noth
     let mut terminal = Terminal::run(run::command(&["break", "tools"]), 100);
     terminal.expect("⠋").await;
     terminal.expect("\x1b[").await;
+    // One deadline for each part of the way.
+    for part in ["What is real", "vdoctl deploy", "vdoctl configure", "vdoctl status", "Healthy"] {
+        terminal.expect(part).await;
+    }
     terminal.expect("Enter mends it.").await;
     terminal.types("\n");
     terminal.expect("VDO-1208 is gone").await;
