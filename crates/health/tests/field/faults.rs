@@ -237,7 +237,7 @@ pub(crate) const FAULTS: &[Fault] = &[
             container.last_lines = vec!["panic: runtime error".into()];
         })
     }),
-    ("VDO-1605", || with(|f| f.no_crds())),
+    ("VDO-1605", || with(Shortcuts::no_crds)),
     ("VDO-1611", || with(|f| f.cluster.webhooks.get_mut().unwrap()[0].endpoints = 0.into())),
     ("VDO-1616", || with(|f| f.cluster.leases.get_mut().unwrap()[1].renewed = long_ago())),
     ("VDO-1617", || {

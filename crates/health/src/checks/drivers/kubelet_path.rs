@@ -50,7 +50,9 @@ mod tests {
 
     fn unregistered(facts: &mut Facts) {
         let nodes = facts.cluster.nodes.get_mut().unwrap();
-        nodes.values_mut().for_each(|node| node.csi = Known::Known(None));
+        for node in nodes.values_mut() {
+            node.csi = Known::Known(None);
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             let hit = Hit::new(codes::ROLLOUT_INCOMPLETE, subject);
             sink.raise(
                 nodes
-                    .fold(hit, |hit, node| hit.node(node))
+                    .fold(hit, Hit::node)
                     .with("workload", &workload.name)
                     .with("ready", workload.ready)
                     .with("desired", workload.desired)

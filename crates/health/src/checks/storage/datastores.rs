@@ -226,7 +226,9 @@ mod tests {
         let worst = crate::Examination::of(facts.clone()).report().worst();
         assert_eq!(worst, Some(Severity::Info), "there are others to make volumes on");
         let volumes = facts.storage.cns.get_mut().unwrap();
-        volumes.values_mut().for_each(|v| v.datastore = "ds:///vmfs/volumes/local/".into());
+        for volume in volumes.values_mut() {
+            volume.datastore = "ds:///vmfs/volumes/local/".into();
+        }
         let worst = crate::Examination::of(facts).report().worst();
         assert_eq!(worst, Some(Severity::Error), "volumes are on it");
     }

@@ -97,7 +97,9 @@ mod tests {
         facts.storage.cns.get_mut().unwrap().clear();
         let asked = facts.storage.cns_asked;
         let volumes = facts.storage.volumes.get_mut().unwrap();
-        volumes.values_mut().for_each(|volume| volume.created = asked);
+        for volume in volumes.values_mut() {
+            volume.created = asked;
+        }
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 

@@ -62,7 +62,9 @@ mod tests {
     fn volumes_of_a_datastore_that_is_away_follow_from_that() {
         let mut facts = healthy();
         let volumes = facts.storage.cns.get_mut().unwrap();
-        volumes.values_mut().for_each(|volume| volume.unreachable = true);
+        for volume in volumes.values_mut() {
+            volume.unreachable = true;
+        }
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1528"]);
         facts.inventory().datastores.get_mut("datastore-1").unwrap().accessible = false;
         let findings = crate::Examination::of(facts).report().findings();
