@@ -9,17 +9,20 @@
 //! ```
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
-//! would miss. `mend` makes the repairs that are allowed. Beside it, for whoever looks once, as `vdoctl` does:
+//! would miss. `rights` comes before it: an account that may do nothing is told so. `mend` makes the
+//! repairs that are allowed. Beside it, for whoever looks once, as `vdoctl` does:
 //!
 //! ```text
 //!   once     the same facts, gathered once       proof   one vCenter tried, before anything is written
 //!   writing  a user's objects compared, then written all or not at all
 //!   support  all that helps to help, without any secret
 //!   install, alerts   what a user applies: `deploy/`
+//!   apply_set  what other tools read: which objects belong together
 //! ```
 
 pub mod act;
 pub mod alerts;
+pub mod apply_set;
 pub mod catalogs;
 pub mod decide;
 pub mod engine;
@@ -33,6 +36,7 @@ pub mod plan;
 pub mod proof;
 pub mod record;
 pub mod report;
+pub mod rights;
 pub mod support;
 pub mod survey;
 pub mod vcenters;

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use jiff::SignedDuration;
-use operator::{engine::Engine, report::OperatorMetrics};
+use operator::{engine::Engine, report::OperatorMetrics, rights};
 use runtime::{
     build::BuildInfo,
     checks::Checks,
@@ -45,6 +45,45 @@ struct Arguments {
     /// How a log line looks: `json` or `human`. By default JSON unless on a terminal.
     #[arg(long, env = "VDO_LOG_FORMAT")]
     log_format: Option<Format>,
+    #[command(flatten)]
+    predecessor: PredecessorArguments,
+}
+
+/// What the Deployment of the Go VDO says to its program: whoever changes only the image is understood.
+#[derive(Debug, clap::Args)]
+struct PredecessorArguments {
+    /// Where /metrics is served, instead of `listen`.
+    #[arg(long, hide = true, value_parser = address)]
+    metrics_bind_address: Option<SocketAddr>,
+    /// Where /healthz and /readyz are served too.
+    #[arg(long, hide = true, value_parser = address)]
+    health_probe_bind_address: Option<SocketAddr>,
+    /// There is always an election.
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: Option<bool>,
+    /// How much is logged is said with `log`.
+    #[arg(short = 'v', long = "v", hide = true)]
+    verbosity: Option<String>,
+    /// The same.
+    #[arg(long, hide = true)]
+    zap_log_level: Option<String>,
+    /// The same.
+    #[arg(long, hide = true)]
+    zap_encoder: Option<String>,
+    /// The same.
+    #[arg(long, hide = true)]
+    zap_stacktrace_level: Option<String>,
+    /// The same.
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    zap_devel: Option<bool>,
+}
+
+/// An address as Go programs take it: without a host it is every one.
+fn address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
+    match text.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}").parse(),
+        None => text.parse(),
+    }
 }
 
 #[tokio::main]
@@ -67,7 +106,9 @@ async fn main() -> ExitCode {
 async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error::Error>> {
     process::exit_on_panic();
     let stop = process::shutdown_on_signal(Duration::from_secs(20))?;
-    let server = Server::bind(arguments.listen).await?;
+    let predecessor = &arguments.predecessor;
+    let listen = predecessor.metrics_bind_address.unwrap_or(arguments.listen);
+    let server = Server::bind(listen).await?;
     tracing::info!(build = %BUILD, listen = %server.address(), "starting");
 
     let (live, ready) = (Checks::default(), Checks::default());
@@ -77,10 +118,20 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     operator_metrics.register(&metrics);
     let mut tasks = Tasks::default();
     let shown = Shown { build: BUILD, live, ready, metrics, logs: Some(logs) };
+    if let Some(probed) = predecessor.health_probe_bind_address.filter(|probed| *probed != listen) {
+        // Not only this machine reaches it: nobody changes the log level there.
+        let shown = Shown { logs: None, ..shown.clone() };
+        tasks.spawn("probes", Server::bind(probed).await?.serve(shown, stop.clone()));
+    }
     tasks.spawn("server", server.serve(shown, stop.clone()));
 
     let options = ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), context: None };
     let client = kubernetes::client(&options, BUILD).await?;
+    // Before there is a lease: one that may do nothing must not keep out one that may.
+    tokio::select! {
+        () = rights::wait(&client, &arguments.namespace, &working) => {}
+        () = stop.cancelled() => return Ok(()),
+    }
     let identity = Contender::unique_identity();
     let lease = Duration::from_secs(arguments.lease.into());
     let terms =
@@ -108,5 +159,26 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         Ok(())
     } else {
         Err("leadership was lost: another instance leads".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_go_vdos_deployment_says_is_understood() {
+        let said = [
+            "manager",
+            "--health-probe-bind-address=:8081",
+            "--metrics-bind-address=127.0.0.1:8080",
+            "--leader-elect",
+            "-v=4",
+            "--zap-devel",
+        ];
+        let read = Arguments::try_parse_from(said).unwrap().predecessor;
+        assert_eq!(read.health_probe_bind_address, "0.0.0.0:8081".parse().ok());
+        assert_eq!(read.metrics_bind_address, "127.0.0.1:8080".parse().ok());
+        assert_eq!(read.leader_elect, Some(true));
     }
 }

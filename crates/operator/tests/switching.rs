@@ -7,19 +7,28 @@ mod common;
 use std::time::Duration;
 
 use common::{NAMESPACE, Stage, upstream_cpi, upstream_csi};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::Event,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
+use testkit::{Process, User, eventually};
 use vsphere::{
     Client, Credentials, Trust,
     cns::{BackingDetails, ContainerCluster, CreateSpec, EntityMetadata, VolumeId, VolumeMetadata},
 };
 
 const CSI: &str = "vmware-system-csi";
+/// The account of the Go VDO.
+const GO_VDO: &str = "vdo-controller-manager";
 
 fn storage_secret(home: &str, conf: &str) -> Value {
     json!({
@@ -185,13 +194,121 @@ fn go_vdo_itself() -> Value {
     })
 }
 
+/// The definition of its VDOConfig, and the account and rights it runs under.
+async fn go_vdo_surroundings(stage: &Stage) {
+    let definitions = Api::<CustomResourceDefinition>::all(stage.client());
+    let name = "vdoconfigs.vdo.vmware.com";
+    let mut definition = definitions.get(name).await.unwrap();
+    let driver = json!({"type": "object", "properties": {
+        "phase": {"type": "string"},
+        "statusMsg": {"type": "string"},
+        "nodeStatus ": {"type": "object", "additionalProperties": {"type": "string"}},
+    }});
+    let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
+        "spec": anything,
+        "status": {"type": "object", "properties": {"cpi": driver, "csi": driver}},
+    }}});
+    definition.spec.versions[0].schema = Some(serde_json::from_value(schema).unwrap());
+    definition.spec.versions[0].additional_printer_columns = None;
+    definitions.replace(name, &PostParams::default(), &definition).await.unwrap();
+    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+    let all = ["create", "delete", "get", "list", "patch", "update", "watch"];
+    let rbac = "rbac.authorization.k8s.io";
+    let account = json!([{"kind": "ServiceAccount", "name": GO_VDO, "namespace": NAMESPACE}]);
+    let named = |name: &str| json!({"name": name});
+    let beside = |name: &str| json!({"name": name, "namespace": NAMESPACE});
+    let role = |kind: &str, name: &str| json!({"apiGroup": rbac, "kind": kind, "name": name});
+    let rules = json!([
+        rule(
+            &[""],
+            &["configmaps", "secrets", "serviceaccounts", "services", "nodes", "pods"],
+            &all
+        ),
+        rule(&["apps"], &["deployments", "daemonsets"], &all),
+        rule(&["*"], &["namespaces"], &all),
+        rule(&["storage.k8s.io"], &["csidrivers", "csinodes"], &all),
+        rule(&["admissionregistration.k8s.io"], &["validatingwebhookconfigurations"], &all),
+        rule(&[rbac], &["roles", "rolebindings", "clusterroles", "clusterrolebindings"], &["*"]),
+        rule(
+            &["vdo.vmware.com"],
+            &["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"],
+            &all
+        ),
+        rule(
+            &["vdo.vmware.com"],
+            &["vdoconfigs/status", "vspherecloudconfigs/status"],
+            &["get", "patch", "update"]
+        ),
+    ]);
+    let election = json!([
+        rule(&["", "coordination.k8s.io"], &["configmaps", "leases"], &all),
+        rule(&[""], &["events"], &["create", "patch"]),
+    ]);
+    let version = "rbac.authorization.k8s.io/v1";
+    let made = [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": beside(GO_VDO)}),
+        json!({"apiVersion": version, "kind": "ClusterRole", "metadata": named("vdo-manager-role"), "rules": rules}),
+        json!({
+            "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": named("vdo-manager-rolebinding"),
+            "roleRef": role("ClusterRole", "vdo-manager-role"), "subjects": account,
+        }),
+        json!({"apiVersion": version, "kind": "Role", "metadata": beside("vdo-leader-election-role"), "rules": election}),
+        json!({
+            "apiVersion": version, "kind": "RoleBinding", "metadata": beside("vdo-leader-election-rolebinding"),
+            "roleRef": role("Role", "vdo-leader-election-role"), "subjects": account,
+        }),
+    ];
+    stage.create("kubectl", made).await;
+}
+
+/// Our program in the Go VDO's place: its account, its rights, its definitions, its arguments. It says
+/// what is missing, and changes nothing.
+async fn only_the_image_is_changed(stage: &Stage) -> Process {
+    let identity = User::service_account(NAMESPACE, GO_VDO);
+    let arguments = [
+        format!("--kubeconfig={}", stage.plane.kubeconfig_as(&identity).display()),
+        "--health-probe-bind-address=127.0.0.1:0".into(),
+        "--metrics-bind-address=127.0.0.1:0".into(),
+        "--leader-elect".into(),
+        "-v=4".into(),
+    ];
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_vdo"));
+    let variables = [("VDO_NAMESPACE", NAMESPACE), ("AUTO_UPGRADE", "disabled")];
+    let swapped =
+        Process::spawn(program, "swapped", arguments, &variables, &stage.workdir).unwrap();
+    let status = stage
+        .status("it is said which rights are missing", 60, |status| {
+            assert!(swapped.ended().is_none(), "{}", swapped.tail());
+            let csi = status.csi.clone().unwrap_or_default();
+            csi.status_msg.is_some_and(|text| text.contains("VDO-1912"))
+        })
+        .await;
+    let csi = status.csi.unwrap();
+    let text = csi.status_msg.unwrap();
+    assert!(text.contains("install.yaml") && text.contains("may not list"), "{text}");
+    assert_eq!(csi.phase, Some(api::vdo_config::Phase::Deployed), "what runs is not called broken");
+    let events = Api::<Event>::namespaced(stage.client(), NAMESPACE);
+    eventually("there is an event", 30, async || {
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let told = all.iter().any(|event| event.reason.as_deref() == Some("RightsMissing"));
+        if told { Ok(()) } else { Err(format!("{} others", all.items.len())) }
+    })
+    .await;
+    swapped
+}
+
 #[tokio::test]
 async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     let stage = Stage::of(1, false).await;
     let host = stage.vcenter.address().ip().to_string();
+    go_vdo_surroundings(&stage).await;
     go_vdo_objects(&stage, &host).await;
     go_vdo_wishes(&stage).await;
     stage.create("kubectl", [go_vdo_itself()]).await;
+    let swapped = only_the_image_is_changed(&stage).await;
+    // What it asks for: the manifest of this release.
+    stage.install().await;
     let (vsphere, theirs) = another_clusters_volume(&stage, &host).await;
     for number in 0..20 {
         stage.attach(&format!("pv-{number}"), "node-1").await;
@@ -218,12 +335,13 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
 
     let status = stage
-        .status("both drivers are ours, up to date and ready", 180, |status| {
+        .status("both drivers are ours, up to date and ready", 240, |status| {
             let ready = |kind| api::condition::is_true(&status.conditions, kind);
             let csi = status.csi.clone().unwrap_or_default();
             let new = csi.version.as_deref().is_some_and(|version| !version.starts_with("3.0"));
             assert!(operator.ended().is_none(), "{}", operator.tail());
-            ready("CloudProviderReady") && ready("StorageReady") && new && csi.target.is_none()
+            let drivers = ready("CloudProviderReady") && ready("StorageReady");
+            ready("Ready") && drivers && new && csi.target.is_none()
         })
         .await;
     assert_eq!(status.cluster_id.as_deref(), Some(host.as_str()), "volumes are known by it");
@@ -253,6 +371,8 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     let map = maps.get("vsphere-cloud-config").await.unwrap().data.unwrap();
     assert!(map["vsphere.conf"].contains(&host), "no placeholder any more: {map:?}");
     assert_eq!(stage.refusals(), Vec::<String>::new());
+    assert!(swapped.ended().is_none(), "{}", swapped.tail());
+    assert_eq!(stage.writes_of(GO_VDO), Vec::<String>::new(), "with its rights nothing is changed");
 }
 
 /// Upstream's chart of the cloud controller, as Helm renders it.

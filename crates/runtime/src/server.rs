@@ -1,4 +1,5 @@
-//! The HTTP side every binary has: `/metrics`, `/livez`, `/readyz`, `/version`, `/log-level`.
+//! The HTTP side every binary has: `/metrics`, `/livez` (also as `/healthz`), `/readyz`, `/version`,
+//! `/log-level`.
 
 use std::{fmt::Write as _, net::SocketAddr};
 
@@ -76,6 +77,8 @@ fn routes(shown: Shown) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(async |State(shown): State<Shown>| probe(&shown.live)))
+        // As many manifests still call it.
+        .route("/healthz", get(async |State(shown): State<Shown>| probe(&shown.live)))
         .route("/readyz", get(async |State(shown): State<Shown>| probe(&shown.ready)))
         .route("/version", get(async |State(shown): State<Shown>| Json(shown.build)))
         .route("/log-level", put(set_log_level))

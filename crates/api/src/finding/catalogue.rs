@@ -349,6 +349,16 @@ catalogue! {
             "If it cannot be mended: kubectl delete configmap --namespace {namespace} {record}   and VDO writes it anew from the driver that runs",
         ],
     }
+    ACCOUNT_OF_PREDECESSOR = "VDO-1912" {
+        title: "The operator's account lacks rights it needs",
+        severity: Blocker,
+        seen: "the account VDO runs under may not {first} ({count} rights are missing)",
+        why: "With the rights of an earlier VDO, as after only the image was changed, this one cannot see what it has to see. It changes and deletes nothing; the drivers run on.",
+        remedy: [
+            "kubectl apply --server-side -f deploy/install.yaml   of this release, which brings its account and rights",
+            "Then kubectl delete deployment --namespace {namespace} {deployment}   if only the image of an earlier VDO was changed; the drivers stay",
+        ],
+    }
     UPSTREAM_NEEDED = "VDO-1920" {
         title: "NSX needs the upstream cloud controller, so that one is taken",
         severity: Info,

@@ -128,7 +128,7 @@ impl Stage {
 
     /// Applies what a user applies, but for the Deployment: its pod cannot run here, the operator
     /// is a process of the test instead.
-    async fn install(&self) {
+    pub async fn install(&self) {
         let client = self.plane.client();
         let apply = PatchParams::apply("test").force();
         for object in operator::install::objects() {
@@ -327,8 +327,13 @@ impl Stage {
     /// What the operator wrote: verb and path of every request that changed something but leases,
     /// events and status.
     pub fn writes(&self) -> Vec<String> {
+        self.writes_of("vdo")
+    }
+
+    /// The same of whoever uses another account beside the operator's.
+    pub fn writes_of(&self, account: &str) -> Vec<String> {
         let events = self.plane.audit().into_iter();
-        let own = format!("system:serviceaccount:{NAMESPACE}:vdo");
+        let own = format!("system:serviceaccount:{NAMESPACE}:{account}");
         let writes = events.filter(|event| {
             let uri = event["requestURI"].as_str().unwrap_or_default();
             let verb = event["verb"].as_str().unwrap_or_default();
@@ -350,6 +355,9 @@ impl Stage {
             "/nodes/",
             "storageclasses/",
             "csinodes/",
+            "persistentvolumeclaims/",
+            "volumesnapshotclasses/",
+            "/pods/",
         ];
         let mut writes = self.writes();
         writes.retain(|write| {

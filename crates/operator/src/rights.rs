@@ -1,0 +1,305 @@
+//! Whether the account the operator runs under may do what it cannot do without.
+//!
+//! Somebody who changes only the image of an earlier VDO leaves its account in place. With that one
+//! some watches would never begin, and everybody would wait without being told for what. So before
+//! anything else the API server is asked what this account may do; while something is missing, that is
+//! said on every VDOConfig, as an event and in the log, and nothing is changed.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use api::{
+    VDOConfig,
+    finding::{Finding, Subject, codes},
+};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        authorization::v1::{
+            ResourceRule, SelfSubjectRulesReview, SelfSubjectRulesReviewSpec,
+            SubjectRulesReviewStatus,
+        },
+        core::v1::Event,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use runtime::{checks::Check, story::story};
+use serde_json::json;
+
+use crate::{act, names};
+
+/// How often it is asked again whether the rights are there by now.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// What a cache needs.
+const WATCH: [&str; 2] = ["list", "watch"];
+
+/// A right the operator cannot work without.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    group: String,
+    resource: String,
+    verb: &'static str,
+    /// Empty for the whole cluster.
+    namespace: String,
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { group, resource, verb, namespace } = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        write!(f, "{verb} {resource}{dot}{group}")?;
+        if namespace.is_empty() { Ok(()) } else { write!(f, " in namespace {namespace}") }
+    }
+}
+
+/// What has to be watched before the first round, and where it is reported.
+fn needed(home: &str) -> Vec<Right> {
+    let mut all = Vec::new();
+    let mut need = |group: &str, resource: &str, verbs: &[&'static str], namespace: &str| {
+        all.extend(verbs.iter().map(|verb| Right {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            verb,
+            namespace: namespace.to_owned(),
+        }));
+    };
+    for kind in ["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"] {
+        need("vdo.vmware.com", kind, &WATCH, "");
+    }
+    need("vdo.vmware.com", "vdoconfigs/status", &["patch"], "");
+    for (group, kind) in
+        [("", "nodes"), ("", "pods"), ("apps", "daemonsets"), ("apps", "deployments")]
+    {
+        need(group, kind, &WATCH, "");
+    }
+    need("storage.k8s.io", "volumeattachments", &WATCH, "");
+    for (resource, namespaced) in act::KINDS.iter() {
+        let homes: &[&str] = if *namespaced { &names::HOMES } else { &[""] };
+        for place in homes {
+            need(&resource.group, &resource.plural, &WATCH, place);
+        }
+    }
+    need("", "configmaps", &["list", "watch", "patch"], home);
+    need("coordination.k8s.io", "leases", &["get", "create", "update"], home);
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn allows(rules: &[ResourceRule], right: &Right) -> bool {
+    let has = |all: Option<&Vec<String>>, wanted: &str| {
+        all.is_some_and(|all| all.iter().any(|one| one == wanted || one == "*"))
+    };
+    rules.iter().any(|rule| {
+        let named = rule.resource_names.as_ref().is_some_and(|names| !names.is_empty());
+        !named
+            && has(rule.api_groups.as_ref(), &right.group)
+            && has(rule.resources.as_ref(), &right.resource)
+            && has(Some(&rule.verbs), right.verb)
+    })
+}
+
+/// What this account lacks. Nothing, where the API server cannot tell everything: then the watches
+/// will show it.
+async fn missing(client: &Client, home: &str) -> Result<Vec<Right>, kube::Error> {
+    let reviews = Api::<SelfSubjectRulesReview>::all(client.clone());
+    let mut rules: BTreeMap<String, SubjectRulesReviewStatus> = BTreeMap::new();
+    let mut lacking = Vec::new();
+    for right in needed(home) {
+        // What holds in the whole cluster holds in every namespace.
+        let place = if right.namespace.is_empty() { home } else { &right.namespace };
+        if !rules.contains_key(place) {
+            let review = SelfSubjectRulesReview {
+                spec: SelfSubjectRulesReviewSpec { namespace: Some(place.to_owned()) },
+                ..SelfSubjectRulesReview::default()
+            };
+            let told = reviews.create(&PostParams::default(), &review).await?;
+            rules.insert(place.to_owned(), told.status.unwrap_or_default());
+        }
+        let Some(told) = rules.get(place) else { continue };
+        if told.incomplete {
+            return Ok(Vec::new());
+        }
+        if !allows(&told.resource_rules, &right) {
+            lacking.push(right);
+        }
+    }
+    Ok(lacking)
+}
+
+/// Returns once the account may do what the operator cannot do without. Until then it tells whoever
+/// can be told, and changes nothing.
+pub async fn wait(client: &Client, home: &str, working: &Check) {
+    let mut told: Vec<Right> = Vec::new();
+    loop {
+        match missing(client, home).await {
+            Ok(lacking) if lacking.is_empty() => return,
+            Ok(lacking) => {
+                let finding = finding(home, &lacking);
+                let text = sentence(&finding);
+                working.fail(text.clone());
+                let news = told != lacking;
+                if news {
+                    let all: Vec<String> = lacking.iter().map(Right::to_string).collect();
+                    tracing::error!(missing = all.join(", "), "{text}");
+                    told = lacking;
+                }
+                if let Err(error) = tell(client, &finding, &text, news).await {
+                    tracing::warn!(error = story(&error), "the VDOConfig could not be told");
+                }
+            }
+            // Somebody may have forbidden the question; the watches will show what is missing.
+            Err(kube::Error::Api(status)) if status.code == 403 => return,
+            Err(error) => {
+                working.fail(story(&error));
+                tracing::warn!(error = story(&error), "it is not known what this account may do");
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+fn finding(home: &str, lacking: &[Right]) -> Finding {
+    let first = lacking.first().map(Right::to_string).unwrap_or_default();
+    codes::ACCOUNT_OF_PREDECESSOR
+        .found()
+        .with("first", first)
+        .with("count", lacking.len().to_string())
+        .with("namespace", home)
+        .with("deployment", names::PREDECESSOR)
+        .about(Subject::kubernetes("Namespace", None, home))
+        .build()
+}
+
+/// What is wrong and what to do, in one sentence.
+fn sentence(finding: &Finding) -> String {
+    let seen = finding.seen.as_deref().unwrap_or(&finding.title);
+    format!("{}: {seen}; nothing is changed until you {}", finding.code, finding.remedy[0])
+}
+
+/// Writes it where an admin looks. Fields an older definition does not know are left out by the API
+/// server; the message of each driver is in all of them.
+async fn tell(
+    client: &Client,
+    finding: &Finding,
+    text: &str,
+    news: bool,
+) -> Result<(), kube::Error> {
+    let configs = Api::<VDOConfig>::all(client.clone()).list(&ListParams::default()).await?;
+    for config in configs {
+        let status = config.status.clone().unwrap_or_default();
+        let says = |driver: Option<&api::vdo_config::DriverStatus>| {
+            driver.and_then(|driver| driver.status_msg.as_deref()) == Some(text)
+        };
+        if says(status.csi.as_ref()) || says(status.cpi.as_ref()) {
+            continue;
+        }
+        let home = config.namespace().unwrap_or_default();
+        let ready = json!({
+            "type": "Ready", "status": "False", "reason": "RightsMissing", "message": text,
+            "lastTransitionTime": Time(Timestamp::now()),
+        });
+        let mut body = json!({
+            "csi": {"statusMsg": text}, "conditions": [ready], "findings": [finding],
+        });
+        if config.spec.cloud_provider.is_some() {
+            body["cpi"] = json!({"statusMsg": text});
+        }
+        let by = PatchParams {
+            field_manager: Some(names::FIELD_MANAGER.into()),
+            ..PatchParams::default()
+        };
+        let own = Api::<VDOConfig>::namespaced(client.clone(), &home);
+        let patch = Patch::Merge(json!({"status": body}));
+        own.patch_status(&config.name_any(), &by, &patch).await?;
+        if news {
+            event(client, &config, &home, text).await;
+        }
+    }
+    Ok(())
+}
+
+/// An event of the old kind: the account of an earlier VDO may write no other.
+async fn event(client: &Client, config: &VDOConfig, home: &str, text: &str) {
+    let now = Time(Timestamp::now());
+    let event = Event {
+        metadata: kube::api::ObjectMeta {
+            generate_name: Some(format!("{}-", config.name_any())),
+            ..Default::default()
+        },
+        involved_object: config.object_ref(&()),
+        type_: Some("Warning".into()),
+        reason: Some("RightsMissing".into()),
+        message: Some(text.to_owned()),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        count: Some(1),
+        ..Event::default()
+    };
+    let events = Api::<Event>::namespaced(client.clone(), home);
+    if let Err(error) = events.create(&PostParams::default(), &event).await {
+        tracing::debug!(error = story(&error), "no event could be written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(groups: &[&str], resources: &[&str], verbs: &[&str]) -> ResourceRule {
+        let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        ResourceRule {
+            api_groups: Some(owned(groups)),
+            resources: Some(owned(resources)),
+            resource_names: None,
+            verbs: owned(verbs),
+        }
+    }
+
+    fn right(group: &str, resource: &str, verb: &'static str) -> Right {
+        let (group, resource) = (group.to_owned(), resource.to_owned());
+        Right { group, resource, verb, namespace: String::new() }
+    }
+
+    #[test]
+    fn a_right_is_there_by_name_or_by_wildcard_and_not_for_some_objects_alone() {
+        let nodes = right("", "nodes", "watch");
+        assert!(allows(&[rules(&[""], &["nodes"], &["list", "watch"])], &nodes));
+        assert!(allows(&[rules(&["*"], &["*"], &["*"])], &nodes));
+        assert!(!allows(&[rules(&["apps"], &["nodes"], &["watch"])], &nodes));
+        assert!(!allows(&[rules(&[""], &["nodes"], &["get"])], &nodes));
+        let mut some = rules(&[""], &["nodes"], &["watch"]);
+        some.resource_names = Some(vec!["node-1".into()]);
+        assert!(!allows(&[some], &nodes));
+    }
+
+    #[test]
+    fn what_the_shipped_manifest_grants_is_all_that_is_needed() {
+        let mut granted: BTreeMap<String, Vec<ResourceRule>> = BTreeMap::new();
+        for object in crate::install::objects() {
+            if matches!(object.kind(), "Role" | "ClusterRole") {
+                let rules: Vec<ResourceRule> =
+                    serde_json::from_value(object.0["rules"].clone()).unwrap();
+                granted.entry(object.namespace().to_owned()).or_default().extend(rules);
+            }
+        }
+        for right in needed(api::NAMESPACE) {
+            let everywhere = allows(&granted[""], &right);
+            let there = granted.get(&right.namespace).is_some_and(|rules| allows(rules, &right));
+            assert!(everywhere || there, "{right}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_said_in_one_sentence_with_what_to_apply() {
+        let text =
+            sentence(&finding("home", &[right("storage.k8s.io", "volumeattachments", "list")]));
+        assert!(text.contains("list volumeattachments.storage.k8s.io"), "{text}");
+        assert!(text.contains("kubectl apply") && text.contains("install.yaml"), "{text}");
+        assert!(!text.contains('{'), "{text}");
+    }
+}
