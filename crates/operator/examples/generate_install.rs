@@ -1,4 +1,4 @@
-//! Writes `deploy/install.yaml` and `deploy/alerts.yaml` under the folder given.
+//! Writes `deploy/install.yaml`, `deploy/uninstall.yaml` and `deploy/alerts.yaml` under the folder given.
 
 use std::{fs, path::PathBuf};
 
@@ -7,5 +7,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fs::create_dir_all(root.join("deploy"))?;
     fs::write(root.join("deploy/install.yaml"), operator::install::manifest()?)?;
     fs::write(root.join("deploy/alerts.yaml"), operator::alerts::manifest()?)?;
+    fs::write(root.join("deploy/uninstall.yaml"), operator::install::uninstall()?)?;
     Ok(())
 }

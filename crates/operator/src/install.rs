@@ -49,6 +49,26 @@ pub fn manifest() -> Result<String, serde_json::Error> {
     Ok(documents?.join("\n---\n") + "\n")
 }
 
+/// What takes the operator away and nothing else: its Deployment, its account and its rights. The
+/// drivers run on; the namespaces stay because the storage driver and the records are in them, and the
+/// definitions stay because deleting one deletes every object of its kind.
+pub fn uninstall() -> Result<String, serde_json::Error> {
+    let kept = ["Namespace", "CustomResourceDefinition"];
+    let going =
+        objects().into_iter().filter(|object| !kept.contains(&object.kind())).map(|object| {
+            let mut identity = json!({
+                "apiVersion": object.api_version(), "kind": object.kind(),
+                "metadata": {"name": object.name()},
+            });
+            if !object.namespace().is_empty() {
+                identity["metadata"]["namespace"] = json!(object.namespace());
+            }
+            serde_json::to_string_pretty(&identity)
+        });
+    let documents: Result<Vec<String>, _> = going.collect();
+    Ok(documents?.join("\n---\n") + "\n")
+}
+
 fn namespace(name: &str, level: &str) -> Value {
     // The operator uses the host's network, which only the privileged level allows.
     let level = if name == NAMESPACE { "privileged" } else { level };
@@ -376,6 +396,13 @@ mod tests {
         for object in objects() {
             assert!(own.contains(&object.kind()), "{} needs somebody else", object.kind());
         }
+    }
+
+    #[test]
+    fn taking_the_operator_away_takes_no_namespace_and_no_definition() {
+        let text = uninstall().unwrap();
+        assert!(!text.contains("\"Namespace\"") && !text.contains("CustomResourceDefinition"));
+        assert!(text.contains("\"Deployment\"") && text.contains("\"ClusterRoleBinding\""));
     }
 
     #[test]
