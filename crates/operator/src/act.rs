@@ -4,6 +4,7 @@
 mod applied;
 mod shared;
 mod takeover;
+pub(crate) mod terminating;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -26,6 +27,7 @@ use snafu::{ResultExt, Snafu};
 pub use self::applied::Applied;
 pub(crate) use self::applied::mark;
 use crate::{
+    apply_set,
     decide::is_kept,
     facts::{Facts, ObjectId},
     names,
@@ -326,7 +328,7 @@ async fn write_record(
     let text = serde_json::to_string_pretty(record).unwrap_or_default();
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": apply_set::parent(name, namespace, record),
         "data": {"record.json": text},
     });
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);

@@ -28,6 +28,7 @@ mod lost;
 mod machines;
 mod naming;
 mod nsx;
+mod privileges;
 mod profile;
 mod release;
 mod removal;

@@ -195,8 +195,13 @@ impl Engine {
             self.mending.mend(client, &self.recorder, &facts, vcenters).await;
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
-        let refusal = |error: &act::Error| Refusal { text: story(error), firm: error.is_firm() };
-        self.refused = done.failed.iter().map(|(driver, e)| (*driver, refusal(e))).collect();
+        self.refused.clear();
+        for (driver, error) in &done.failed {
+            let holds = act::terminating::holds(client, error).await;
+            let text =
+                holds.map_or_else(|| story(error), |holds| format!("{}: {holds}", story(error)));
+            self.refused.insert(*driver, Refusal { text, firm: error.is_firm() });
+        }
         if let Some((driver, error)) = done.failed.into_iter().next() {
             return Err(error).context(ActSnafu { driver });
         }

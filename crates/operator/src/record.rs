@@ -58,6 +58,9 @@ pub struct Record {
     /// wish changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
+    /// Whom the driver was last given to log in as, by vCenter.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub users: BTreeSet<String>,
     /// Every object that may have been applied.
     pub objects: BTreeSet<ObjectId>,
     /// The identity of this cluster in CNS. Once written it never changes.

@@ -10,7 +10,10 @@ mod common;
 use std::time::Duration;
 
 use common::{NAMESPACE, Stage};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Secret},
+    storage::v1::VolumeAttachment,
+};
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams},
@@ -141,6 +144,10 @@ impl World {
         let mut operator = stage.operator();
         self.befalls(mishaps[0], &mut numbers, &mut operator).await;
         self.runs(&mut operator, "3.6.3", &text("install")).await;
+        // From here to the removal there is something to lose.
+        let volume = format!("pv-{seed}");
+        stage.attach(&volume, "node-1").await;
+        let uids = self.uids().await;
 
         stage.change(json!({"spec": {"storageProvider": version("3.7.3")}})).await;
         self.befalls(mishaps[1], &mut numbers, &mut operator).await;
@@ -161,6 +168,11 @@ impl World {
         .await;
         self.runs(&mut operator, "3.7.3", &text("change")).await;
         let installed = inventory(stage).await;
+        assert_eq!(self.uids().await, uids, "{}", text("something was made anew"));
+        let attachments = Api::<VolumeAttachment>::all(stage.client());
+        let attachment = format!("csi-{volume}");
+        attachments.get(&attachment).await.unwrap();
+        attachments.delete(&attachment, &DeleteParams::default()).await.unwrap();
 
         stage.change(json!({"spec": {"deletionPolicy": "Remove"}})).await;
         self.until(&mut operator, &text("the finalizer is set"), async || {
@@ -178,6 +190,12 @@ impl World {
         let vcenters = Api::<api::VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
         vcenters.delete("vc", &DeleteParams::default()).await.unwrap();
         (installed, left)
+    }
+
+    /// Which objects the driver's workloads are: changed is not the same as made anew.
+    async fn uids(&self) -> [Option<String>; 2] {
+        let stage = &self.stage;
+        [stage.controller().await.metadata.uid, stage.node_driver().await.metadata.uid]
     }
 
     /// Lets something go wrong after a seeded time; the operator that lives on is in `operator`.

@@ -3,13 +3,25 @@
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use common::Stage;
+use futures::StreamExt;
 use k8s_openapi::api::{apps::v1::DaemonSet, storage::v1::VolumeAttachment};
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, ResourceExt,
+    api::ListParams,
+    runtime::{WatchStreamExt, watcher},
+};
 use serde_json::json;
 use testkit::{Fate, eventually};
+use tokio::task::JoinSet;
 
 const CPI: &str = "vsphere-cloud-controller-manager";
 
@@ -48,16 +60,57 @@ async fn a_release_that_crashes_is_taken_back_and_one_that_runs_stays() {
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }
 
+/// Nodes of the cluster that is upgraded under load: enough for a tenth of them to be more than one.
+const NODES: usize = 20;
+
+/// Sees every change of the node driver's status.
+struct WaveWatch {
+    fewest: Arc<AtomicUsize>,
+    changes: Arc<AtomicUsize>,
+    _task: JoinSet<()>,
+}
+
+impl WaveWatch {
+    async fn begin(stage: &Stage) -> Self {
+        let sets = Api::<DaemonSet>::namespaced(stage.client(), "vmware-system-csi");
+        let only = watcher::Config::default().fields("metadata.name=vsphere-csi-node");
+        let mut events = Box::pin(watcher(sets, only).default_backoff().applied_objects());
+        let (fewest, changes) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::default());
+        let (least, seen): (_, Arc<AtomicUsize>) = (fewest.clone(), Arc::clone(&changes));
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            while let Some(set) = events.next().await {
+                let status = set.ok().and_then(|set| set.status).unwrap_or_default();
+                let available = status.number_available.unwrap_or_default();
+                least.fetch_min(usize::try_from(available).unwrap_or_default(), Relaxed);
+                seen.fetch_add(1, Relaxed);
+            }
+        });
+        let watch = Self { fewest, changes, _task: task };
+        eventually("the watch has begun", 30, async || {
+            if watch.changes.load(Relaxed) > 0 { Ok(()) } else { Err("not yet") }
+        })
+        .await;
+        watch
+    }
+
+    /// The fewest nodes that had a driver at any time.
+    fn end(self) -> usize {
+        assert!(self.changes.load(Relaxed) > 4, "the upgrade was seen");
+        self.fewest.load(Relaxed)
+    }
+}
+
 #[tokio::test]
 async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_load() {
-    let stage = Stage::of(2, false).await;
+    let stage = Stage::of(NODES - 1, false).await;
     let configs = stage.use_catalog().await;
-    let operator = stage.operator_with(&["--patience=5"]);
+    let operator = stage.operator_with(&["--patience=60"]);
     let pinned = |version: &str| json!({"storageProvider": {"vsphereCloudConfig": "vc", "version": version}});
     stage.configure(pinned("3.6.3")).await;
     stage.ready(&operator, 60).await;
     for number in 0..200 {
-        stage.attach(&format!("pv-{number}"), &format!("node-{}", number % 2 + 1)).await;
+        stage.attach(&format!("pv-{number}"), &format!("node-{}", number % NODES + 1)).await;
     }
     let attachments = Api::<VolumeAttachment>::all(stage.client());
     let attached = async || -> BTreeSet<Option<String>> {
@@ -67,10 +120,12 @@ async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_l
     let before = attached().await;
     let (controller, node) = (stage.controller().await.uid(), stage.node_driver().await.uid());
 
+    // A tenth of the nodes is replaced at once, and never more are without a driver.
+    let watched = WaveWatch::begin(&stage).await;
     for version in ["3.7.3", "3.8.0"] {
         stage.change(json!({"spec": pinned(version)})).await;
         stage
-            .status(version, 90, |status| {
+            .status(version, 180, |status| {
                 let csi = status.csi.clone().unwrap_or_default();
                 let ready = api::condition::is_true(&status.conditions, "Ready");
                 ready && csi.version.as_deref() == Some(version) && csi.target.is_none()
@@ -78,6 +133,9 @@ async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_l
             .await;
     }
     assert_eq!(attached().await, before, "no volume was detached");
+    let fewest = watched.end();
+    let wave = NODES.div_ceil(10);
+    assert!(fewest >= NODES - wave, "{fewest} of {NODES} nodes had a driver, {wave} may lack one");
     assert_eq!(stage.controller().await.uid(), controller, "changed, not made anew");
     assert_eq!(stage.node_driver().await.uid(), node);
 

@@ -1,5 +1,7 @@
 //! From the spec to everything that is applied for one release of one driver.
 
+use std::collections::BTreeSet;
+
 use api::finding::{Finding, codes};
 use catalog::{
     Driver, Implementation,
@@ -13,8 +15,10 @@ use super::{
     wish::Wish,
 };
 use crate::{
+    apply_set,
     facts::{ClusterId, Facts, ObjectId},
     names,
+    observe::record_name,
     record::{Build, Origin, Record},
 };
 
@@ -27,6 +31,8 @@ pub(super) struct Configuration {
     pub(super) digest: String,
     pub(super) cluster_id: Option<ClusterId>,
     pub(super) origin: Origin,
+    /// Whom the driver logs in as, by vCenter.
+    pub(super) users: BTreeSet<String>,
 }
 
 impl Configuration {
@@ -72,10 +78,11 @@ impl Configuration {
             Some(kept) => naming::rename(rendered.objects, kept),
             None => rendered.objects,
         };
+        let set = apply_set::id(record_name(wish.driver), &facts.home);
         let extras = super::extras::of(facts, wish).into_iter().map(Object);
         let rendered = rendered.into_iter().chain(extras).map(|Object(value)| {
             let digest = digest(&value);
-            stamped(value, &digest)
+            stamped(value, &digest, &set)
         });
         if let Some(taken) = credentials_among(facts, &real) {
             return Err(refused(format!(
@@ -83,13 +90,16 @@ impl Configuration {
                  overwritten; keep them under another name"
             )));
         }
-        let settings =
-            real.into_iter().zip(&masked).map(|(value, masked)| stamped(value, &digest(masked)));
+        let settings = real
+            .into_iter()
+            .zip(&masked)
+            .map(|(value, masked)| stamped(value, &digest(masked), &set));
         let objects: Vec<Object> = rendered.chain(settings).collect();
         let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
         let digest = digest(&Value::Array(digests.collect()));
         let origin = rendering::origin(facts, wish, restarts);
-        Ok(Self { driver: wish.driver, objects, digest, cluster_id, origin })
+        let users = users(facts, wish);
+        Ok(Self { driver: wish.driver, objects, digest, cluster_id, origin, users })
     }
 
     /// Whether the Secret the driver reads would be another one than it has.
@@ -115,6 +125,14 @@ fn credentials_among(facts: &Facts, settings: &[Value]) -> Option<String> {
     let secrets = settings.iter().filter(|value| value["kind"] == "Secret");
     let taken = secrets.map(|value| &value["metadata"]).find(|metadata| theirs(metadata))?;
     Some(format!("{}/{}", names::KUBE_SYSTEM, taken["name"].as_str().unwrap_or_default()))
+}
+
+fn users(facts: &Facts, wish: &Wish<'_>) -> BTreeSet<String> {
+    let user = |name: &&str| {
+        let credentials = facts.vcenters.get(*name)?.credentials.as_ref()?;
+        Some(format!("{name} {}", credentials.username))
+    };
+    wish.vcenters.iter().filter_map(user).collect()
 }
 
 fn refusal(facts: &Facts, wish: &Wish<'_>, problem: String) -> Finding {
@@ -147,10 +165,11 @@ fn cluster_id(facts: &Facts, record: &Record) -> Result<ClusterId, String> {
     Ok(ClusterId { id, kept_by_driver: false })
 }
 
-/// Writes a digest, and that the object is ours, into its metadata.
-fn stamped(mut value: Value, digest: &str) -> Object {
+/// Writes a digest, and that the object is ours and of which set, into its metadata.
+fn stamped(mut value: Value, digest: &str, set: &str) -> Object {
     let metadata = &mut value["metadata"];
     metadata["labels"][names::MANAGED_BY_LABEL] = json!(names::MANAGED_BY);
+    metadata["labels"][apply_set::PART_OF] = json!(set);
     metadata["annotations"][names::DIGEST] = json!(digest);
     Object(value)
 }

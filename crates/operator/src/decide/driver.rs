@@ -14,7 +14,7 @@ use super::{
     leaving::{Farewell, farewell},
     lost,
     machines::Doubts,
-    may_pass, release, removal, rendering, rollout, steps,
+    may_pass, privileges, release, removal, rendering, rollout, steps,
     wish::Wish,
 };
 use crate::{
@@ -304,6 +304,9 @@ fn manage(
     {
         return;
     }
+    if !privileges::are_there(facts, wish, record, &configuration, plan) {
+        return;
+    }
     if record.version.is_none() && before.is_some_and(|cpi| !nodes_may_be_used(facts, cpi)) {
         plan.steps.push(waiting("Wait for the cloud controller to initialise a node", None));
         plan.next = Next::Wait;
@@ -457,6 +460,7 @@ fn recorded(
         next.configuration = Some(configuration.digest.clone());
         next.origin = Some(configuration.origin.clone());
     }
+    next.users.clone_from(&configuration.users);
     if record.cluster_id.is_none()
         && let Some(cluster_id) = &configuration.cluster_id
     {

@@ -4,6 +4,7 @@ mod adopting;
 mod changing;
 mod losing;
 mod patience;
+mod privileges;
 mod refusing;
 mod rendering;
 mod safety;

@@ -38,6 +38,11 @@ pub(super) async fn of(
     if let Some(asked) = before.filter(|asked| asked.id == id && asked.at.elapsed() < AGE) {
         return asked.claims.clone();
     }
+    // Told at once when that changes, so not remembered.
+    let away = |name: &&String| vcenters.known(name).and_then(|known| known.client).is_none();
+    if let Some(name) = names.iter().find(away) {
+        return Err(format!("{name} is not connected"));
+    }
     let claims = ask(stores, vcenters, names, id).await;
     if let Err(why) = &claims {
         tracing::warn!(why, "CNS could not be asked who uses this cluster-id");
