@@ -208,6 +208,25 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Whether its answer is for people, and may be broken into lines as a screen needs it.
+    pub fn is_prose(&self) -> bool {
+        match self {
+            Self::List { .. }
+            | Self::Show { .. }
+            | Self::Verify { .. }
+            | Self::Diff { .. }
+            | Self::Explain { .. } => true,
+            Self::Build { .. }
+            | Self::Keygen { .. }
+            | Self::Sign { .. }
+            | Self::FromManifest { .. }
+            | Self::Images { .. }
+            | Self::Render { .. } => false,
+        }
+    }
+}
+
 /// One line of an answer.
 macro_rules! say {
     ($answer:expr, $($text:tt)+) => {{

@@ -98,7 +98,7 @@ pub async fn look(
         if complete || tokio::time::timeout_at(end, news.changed()).await.is_err() {
             let workloads = observe::workloads(&stores);
             around.platform = around.platform(&stores);
-            vcenters.forget_all();
+            vcenters.leave_all().await;
             let observe::Observed { facts, vcenters, .. } = observed;
             return Ok(Seen { facts, vcenters, around, workloads });
         }

@@ -213,6 +213,14 @@ impl Vcenters {
     pub fn forget_all(&mut self) {
         self.connections.clear();
     }
+
+    /// Ends all sessions and waits until vCenter knows, for whoever ends with them.
+    pub async fn leave_all(&mut self) {
+        let clients = self.connections.values().filter_map(|c| c.known.borrow().client.clone());
+        let clients: Vec<Client> = clients.collect();
+        self.connections.clear();
+        futures::future::join_all(clients.iter().map(Client::shut_down)).await;
+    }
 }
 
 /// Where a connection tells what it sees.

@@ -1,13 +1,17 @@
 //! Writing objects for a user: each is compared to what is there first, so that the user sees what
 //! will change; then all are written, or none stays changed.
 
+use std::time::Duration;
+
 use catalog::manifest::Object;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use snafu::{OptionExt, ResultExt, Snafu};
+use tokio::time::{Instant, sleep};
 
 use crate::{act::KINDS, facts::ObjectId};
 
@@ -26,18 +30,31 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    #[snafu(display("{object} was refused{}", taken_back(*undone)))]
+    #[snafu(display("{object} was not written{}", stays(left)))]
     Write {
         object: ObjectId,
-        /// Whether everything that was written before it was taken back.
-        undone: bool,
+        /// What was written before it and could not be taken back.
+        left: Vec<ObjectId>,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("{object} was not applied; what was applied before it stays"))]
+    Apply {
+        object: ObjectId,
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
 }
 
-fn taken_back(undone: bool) -> &'static str {
-    if undone { "; what was written before it was taken back" } else { "" }
+/// How long an API server that went away in the middle is waited for, to take back what was written.
+const TAKING_BACK: Duration = Duration::from_secs(20);
+
+fn stays(left: &[ObjectId]) -> String {
+    if left.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = left.iter().map(ToString::to_string).collect();
+    format!("; written before it, and not taken back: {}", names.join(", "))
 }
 
 /// An object to be written, beside what is there.
@@ -96,22 +113,39 @@ pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Compar
 }
 
 /// Writes everything that differs, in order. Where one is refused, what was written before it is taken
-/// back: new objects are deleted, changed ones are put back.
+/// back: new objects are deleted, changed ones are put back. Should the API server go away meanwhile,
+/// it is waited for; what could not be taken back even then is named.
 pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error> {
     let mut written: Vec<&Comparison> = Vec::new();
     for one in all.iter().filter(|one| !one.is_same()) {
-        match write(client, one).await {
-            Ok(()) => written.push(one),
-            Err(source) => {
-                let mut undone = true;
-                for one in written.into_iter().rev() {
-                    undone &= undo(client, one).await.is_ok();
-                }
-                return Err(source).context(WriteSnafu { object: one.id.clone(), undone });
+        if let Err(source) = write(client, one).await {
+            // Without an answer it may have been written all the same.
+            if !matches!(source, kube::Error::Api(_)) {
+                written.push(one);
             }
+            let left = take_back(client, written).await;
+            return Err(source).context(WriteSnafu { object: one.id.clone(), left });
         }
+        written.push(one);
     }
     Ok(())
+}
+
+/// Takes back, the latest first; returns what could not be.
+async fn take_back(client: &Client, written: Vec<&Comparison>) -> Vec<ObjectId> {
+    let end = Instant::now() + TAKING_BACK;
+    let mut left = Vec::new();
+    for one in written.into_iter().rev() {
+        while let Err(error) = undo(client, one).await {
+            let refused = matches!(error, kube::Error::Api(_));
+            if refused || Instant::now() > end {
+                left.push(one.id.clone());
+                break;
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+    left
 }
 
 async fn write(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
@@ -123,7 +157,15 @@ async fn write(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
 async fn undo(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
     let api = api_of(client, &one.id).map_err(|e| kube::Error::Service(Box::new(e)))?;
     match &one.before {
-        None => api.delete(&one.id.name, &DeleteParams::default()).await.map(drop),
+        None => {
+            let Some(found) = api.get_opt(&one.id.name).await? else { return Ok(()) };
+            // Only what we made: somebody else may have been quicker.
+            let ours = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
+            if !found.managed_fields().iter().any(ours) {
+                return Ok(());
+            }
+            api.delete(&one.id.name, &DeleteParams::default()).await.map(drop)
+        }
         Some(before) => {
             let mut object: DynamicObject =
                 serde_json::from_value(before.clone()).map_err(kube::Error::SerdeError)?;
@@ -139,7 +181,7 @@ pub async fn apply(client: &Client, object: &Object) -> Result<(), Error> {
     let api = api_of(client, &id)?;
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let applied = api.patch(&id.name, &parameters, &Patch::Apply(&object.0)).await;
-    applied.map(drop).context(WriteSnafu { object: id, undone: false })
+    applied.map(drop).context(ApplySnafu { object: id })
 }
 
 /// The API of an object a user may have written here: one the drivers are made of, or one of ours.

@@ -18,6 +18,8 @@ pub struct ClusterOptions {
     pub kubeconfig: Option<PathBuf>,
     /// The context to use instead of the current one.
     pub context: Option<String>,
+    /// How long an answer may take; by default as long as a watch lasts.
+    pub patience: Option<Duration>,
 }
 
 /// Why no client could be made.
@@ -27,8 +29,21 @@ pub enum Error {
     #[snafu(display("the kubeconfig {} cannot be used", path.display()))]
     Read { path: PathBuf, source: KubeconfigError },
 
-    #[snafu(display("the kubeconfig cannot be used: does the context exist?"))]
-    Context { source: KubeconfigError },
+    #[snafu(display("the kubeconfig of this environment cannot be used"))]
+    Environment { source: KubeconfigError },
+
+    #[snafu(display("there is no context \"{context}\" in the kubeconfig"))]
+    NoContext {
+        context: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
+
+    #[snafu(display(
+        "no file that KUBECONFIG names exists: {}",
+        paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    ))]
+    Missing { paths: Vec<PathBuf> },
 
     #[snafu(display(
         "no cluster is known: set KUBECONFIG or --kubeconfig, or run in a pod with a service account"
@@ -62,7 +77,7 @@ pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client
     install_tls_provider();
     let mut config = configuration(options).await?;
     config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(READ);
+    config.read_timeout = Some(options.patience.unwrap_or(READ));
     config.write_timeout = Some(WRITE);
     if let Ok(agent) = HeaderValue::from_str(&build.user_agent()) {
         config.headers.push((USER_AGENT, agent));
@@ -71,16 +86,47 @@ pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client
 }
 
 async fn configuration(options: &ClusterOptions) -> Result<Config, Error> {
+    let Some(file) = kubeconfig(options)? else {
+        // No kubeconfig was named: the default one, or else the service account of the pod.
+        return Config::infer().await.context(NowhereSnafu);
+    };
+    let context = options.context.clone().or_else(|| file.current_context.clone());
+    let known: Vec<String> = file.contexts.iter().map(|known| known.name.clone()).collect();
+    if let Some(context) = context.filter(|context| !known.contains(context)) {
+        return NoContextSnafu { context, known }.fail();
+    }
     let choice =
         KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
+    let made = Config::from_custom_kubeconfig(file, &choice).await;
     match &options.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path).context(ReadSnafu { path })?;
-            Config::from_custom_kubeconfig(file, &choice).await.context(ReadSnafu { path })
-        }
-        None if options.context.is_some() => {
-            Config::from_kubeconfig(&choice).await.context(ContextSnafu)
-        }
-        None => Config::infer().await.context(NowhereSnafu),
+        Some(path) => made.context(ReadSnafu { path }),
+        None => made.context(EnvironmentSnafu),
     }
+}
+
+/// The kubeconfig that is named by a flag or by the environment, or that a context has to be in. As
+/// kubectl does it, `KUBECONFIG` may list several files, the first to say something wins, and files
+/// that do not exist are left out. None where nothing is named.
+pub fn kubeconfig(options: &ClusterOptions) -> Result<Option<Kubeconfig>, Error> {
+    if let Some(path) = &options.kubeconfig {
+        return Kubeconfig::read_from(path).context(ReadSnafu { path }).map(Some);
+    }
+    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let listed = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty());
+    let paths: Vec<PathBuf> = listed.collect();
+    if paths.is_empty() {
+        return match options.context {
+            Some(_) => Kubeconfig::read().context(EnvironmentSnafu).map(Some),
+            None => Ok(None),
+        };
+    }
+    let mut merged: Option<Kubeconfig> = None;
+    for path in paths.iter().filter(|path| path.exists()) {
+        let next = Kubeconfig::read_from(path).context(ReadSnafu { path })?;
+        merged = Some(match merged {
+            Some(merged) => merged.merge(next).context(ReadSnafu { path })?,
+            None => next,
+        });
+    }
+    merged.map_or_else(|| MissingSnafu { paths }.fail(), |merged| Ok(Some(merged)))
 }

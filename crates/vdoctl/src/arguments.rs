@@ -34,6 +34,10 @@ pub(crate) struct Global {
     /// The namespace of VDO and its objects.
     #[arg(long, short, global = true, value_name = "NAME", default_value = api::NAMESPACE)]
     pub(crate) namespace: String,
+    /// How long the API server may take for an answer, in seconds.
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) request_timeout: u64,
     /// Answer yes to every question.
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
@@ -77,6 +81,7 @@ pub(crate) enum Task {
     Plan(commands::plan::Plan),
     Versions(commands::versions::Versions),
     Explain(commands::explain::Explain),
+    Fix(commands::fix::Fix),
     Upgrade(commands::upgrade::Upgrade),
     Adopt(commands::adopt::Adopt),
     #[command(alias = "delete")]

@@ -1,7 +1,9 @@
 //! The way to the API server.
 
+use std::time::Duration;
+
 use kube::{Api, Client, api::ListParams, config::Kubeconfig};
-use runtime::kubernetes::{ClusterOptions, client};
+use runtime::kubernetes::{ClusterOptions, client, kubeconfig};
 use snafu::ResultExt as _;
 
 use crate::{
@@ -25,6 +27,7 @@ impl Cluster {
         let options = ClusterOptions {
             kubeconfig: global.kubeconfig.clone(),
             context: global.context.clone(),
+            patience: Some(Duration::from_secs(global.request_timeout)),
         };
         let client = client(&options, BUILD).await.context(ClusterSnafu)?;
         Ok(Self { client, namespace: global.namespace.clone(), name: name(&options) })
@@ -51,11 +54,8 @@ impl Cluster {
 
 /// The name of the cluster in the context that is used.
 fn name(options: &ClusterOptions) -> Option<String> {
-    let read = match &options.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let config = read.ok()?;
+    let named = kubeconfig(options).ok()?;
+    let config = named.map_or_else(Kubeconfig::read, Ok).ok()?;
     let wanted = options.context.clone().or(config.current_context)?;
     let context = config.contexts.into_iter().find(|context| context.name == wanted)?;
     Some(context.context?.cluster)

@@ -6,11 +6,11 @@ use inquire::{
     validator::Validation,
 };
 use kube::{Api, api::ListParams};
-use operator::proof::Proof;
+use operator::proof::{Proof, Store};
 
 use crate::{
     cluster::Cluster,
-    commands::configure::{Access, Attempt, Draft, Drivers, attempt, trusted},
+    commands::configure::{Access, Attempt, Class, Draft, Drivers, attempt, trusted},
     failure::{Doing as _, Failure, Outcome},
     screen::Screen,
 };
@@ -53,6 +53,7 @@ pub(crate) async fn configure(
 ) -> Outcome<Draft> {
     let mut all: Vec<Access> = Vec::new();
     let mut categories = std::collections::BTreeMap::new();
+    let mut stores: Vec<Store> = Vec::new();
     let old = existing.map(|config| config.spec.vcenters().len()).unwrap_or_default();
     loop {
         let default = known.get(all.len()).map(|vcenter| vcenter.spec.vc_ip.0.as_str());
@@ -61,6 +62,7 @@ pub(crate) async fn configure(
         for (category, tags) in proof.categories {
             categories.entry(category).or_insert_with(Vec::new).extend(tags);
         }
+        stores.extend(proof.datastores.into_iter().filter(|store| store.shared));
         all.push(access);
         let more = all.len() < old;
         if !ask(|| {
@@ -70,8 +72,9 @@ pub(crate) async fn configure(
         }
     }
     let fresh = tainted_nodes(cluster).await?;
-    let mut cloud = Confirm::new("Install the cloud provider?").with_default(true);
-    let help = format!("{fresh} nodes wait for one");
+    let default = existing.is_none_or(|config| config.spec.cloud_provider.is_some());
+    let mut cloud = Confirm::new("Install the cloud provider?").with_default(default);
+    let help = format!("{} for one", waiting(fresh));
     cloud = cloud.with_help_message(if fresh > 0 {
         &help
     } else {
@@ -79,7 +82,8 @@ pub(crate) async fn configure(
     });
     let cloud_provider = ask(|| cloud.prompt())?;
     let topology = zones(&categories, all.len())?;
-    let drivers = Drivers { cloud_provider, topology };
+    let class = class(existing, &stores)?;
+    let drivers = Drivers { cloud_provider, topology, class };
     let mut draft = Draft::of(&all, &drivers, &cluster.namespace, existing);
     draft.asked = true;
     draft.proven = true;
@@ -237,6 +241,35 @@ fn zones(
             .prompt()
     })?;
     Ok(Some((zone, region)))
+}
+
+/// A StorageClass to begin with, on one of the datastores that several hosts share. Classes that were
+/// asked for before are left alone.
+fn class(existing: Option<&VDOConfig>, stores: &[Store]) -> Outcome<Option<Class>> {
+    const NONE: &str = "none";
+    const ANY: &str = "on any datastore that fits";
+    let storage = existing.and_then(|config| config.spec.storage_provider.as_ref());
+    if storage.is_some_and(|storage| !storage.storage_classes.is_empty()) || stores.is_empty() {
+        return Ok(None);
+    }
+    let shown = |store: &Store| format!("on {} ({})", store.name, store.kind);
+    let mut choices = vec![NONE.to_owned(), ANY.to_owned()];
+    choices.extend(stores.iter().map(shown));
+    let chosen = ask(|| {
+        Select::new("Default StorageClass:", choices)
+            .with_help_message("volumes of claims that name no class go there")
+            .prompt()
+    })?;
+    let store = stores.iter().find(|store| shown(store) == chosen);
+    Ok(match (chosen.as_str(), store) {
+        (NONE, _) => None,
+        (_, Some(store)) => Some(Class { datastore: Some(store.url.clone()) }),
+        (_, None) => Some(Class { datastore: None }),
+    })
+}
+
+fn waiting(nodes: usize) -> String {
+    if nodes == 1 { "1 node waits".into() } else { format!("{nodes} nodes wait") }
 }
 
 /// How many nodes wait for a cloud provider.

@@ -26,6 +26,24 @@ pub(crate) enum Failure {
         source: Box<kube::Error>,
     },
 
+    /// Of several objects that belong together one was not written.
+    #[snafu(display("writing {object} failed; {}", remains(left)))]
+    Unwritten {
+        object: String,
+        /// What was written before and is still there.
+        left: Vec<String>,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+
+    /// Of several objects that can be applied again one was not.
+    #[snafu(display("applying {object} failed"))]
+    Unapplied {
+        object: String,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+
     /// The definitions are not there.
     #[snafu(display("VDO is not installed in this cluster"))]
     NotInstalled,
@@ -94,6 +112,13 @@ pub(crate) enum Failure {
     Verdict { exit: Exit },
 }
 
+fn remains(left: &[String]) -> String {
+    match left {
+        [] => "nothing was changed".into(),
+        left => format!("{} could not be taken back", left.join(", ")),
+    }
+}
+
 impl Failure {
     /// The exit code of the process.
     pub(crate) fn exit(&self) -> Exit {
@@ -116,11 +141,20 @@ impl Failure {
     /// What the user can do.
     fn advice(&self) -> Option<String> {
         match self {
+            Self::Cluster { source: runtime::kubernetes::Error::NoContext { context, known } } => {
+                Some(contexts(context, known))
+            }
             Self::Cluster { .. } => Some(
                 "name one with --kubeconfig or KUBECONFIG, and --context if it is not the current one"
                     .into(),
             ),
-            Self::Api { source, .. } => api_advice(source),
+            Self::Unwritten { left, .. } if !left.is_empty() => {
+                Some("run the same again once the cluster answers: it goes on from there".into())
+            }
+            Self::Api { source, .. } | Self::Unwritten { source, .. } => api_advice(source),
+            Self::Unapplied { .. } => Some(
+                "what was applied before stays; the same command again goes on from there".into(),
+            ),
             Self::NotInstalled => Some("vdoctl deploy installs it".into()),
             Self::NotConfigured => Some("vdoctl configure sets it up".into()),
             Self::Mistake { help, .. } | Self::Request { help, .. } | Self::TooLate { help, .. } => {
@@ -128,6 +162,15 @@ impl Failure {
             }
             _ => None,
         }
+    }
+}
+
+/// The contexts there are instead.
+fn contexts(wanted: &str, known: &[String]) -> String {
+    match crate::text::nearest(wanted, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near}? kubectl config get-contexts lists all"),
+        None if known.is_empty() => "it has none: is it the right file?".into(),
+        None => format!("there are {}", known.join(", ")),
     }
 }
 

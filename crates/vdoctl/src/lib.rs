@@ -51,8 +51,16 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help is no mistake. A reader who has seen enough is none either.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage } else { Exit::Success }.into();
+            let screen = Screen::new(anstream::ColorChoice::Auto, false, false);
+            let text = text::fold(&error.render().ansi().to_string(), screen.width);
+            if error.use_stderr() {
+                screen.complain(&text);
+                return Exit::Usage.into();
+            }
+            return match screen.print(&text) {
+                Ok(()) => Exit::Success.into(),
+                Err(failure) => report::show(&failure, &screen).into(),
+            };
         }
     };
     let Arguments { global, task } = arguments;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     screen::Screen,
-    text::{BAD, BUSY, DIM, GOOD, paint},
+    text::{BAD, BUSY, DIM, GOOD, columns, paint, wrap},
 };
 
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -36,13 +36,19 @@ impl<'a> Step<'a> {
         step
     }
 
+    /// What is being done.
+    pub(crate) fn title(&self) -> &str {
+        &self.title
+    }
+
     /// Says what it waits for, and moves on.
     pub(crate) fn waits(&mut self, what: &str) {
         self.frame += 1;
         if self.waits != what {
             what.clone_into(&mut self.waits);
             if !self.screen.animated && !what.is_empty() {
-                self.screen.note(&format!("  … {}: {what}", self.title));
+                let text = format!("{}: {what}", self.title);
+                self.screen.note(wrap("  … ", &text, self.screen.width).trim_end_matches('\n'));
             }
         }
         self.draw();
@@ -68,8 +74,16 @@ impl<'a> Step<'a> {
         };
         let more = [result, &took].map(str::to_owned).into_iter().filter(|text| !text.is_empty());
         let more = more.collect::<Vec<_>>().join(", ");
-        let more = if more.is_empty() { more } else { paint(DIM, &format!("  {more}")) };
-        self.screen.note(&format!("{mark} {}{more}", self.title));
+        let room = columns(&self.title) + columns(&more) + 4 <= self.screen.width;
+        let text = match more.as_str() {
+            "" => format!("{mark} {}", self.title),
+            more if room => format!("{mark} {}{}", self.title, paint(DIM, &format!("  {more}"))),
+            more => {
+                let width = self.screen.width;
+                wrap(&format!("{mark} "), &self.title, width) + &wrap("    ", more, width)
+            }
+        };
+        self.screen.note(text.trim_end_matches('\n'));
     }
 
     fn draw(&self) {
@@ -86,7 +100,8 @@ impl<'a> Step<'a> {
         self.screen.complain(&format!("\r\x1b[K{mark} {line}"));
     }
 
-    fn clear(&self) {
+    /// Takes it off the screen, as if it had not been begun.
+    pub(crate) fn clear(&self) {
         if self.screen.animated && !self.screen.is_quiet() {
             self.screen.complain("\r\x1b[K");
         }

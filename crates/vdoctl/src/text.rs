@@ -54,6 +54,29 @@ pub(crate) fn wrap(first: &str, text: &str, width: usize) -> String {
     lines.collect()
 }
 
+/// Breaks lines that are too long at a blank, and goes on a little further in. Shorter ones stay as they
+/// are, columns and all.
+pub(crate) fn fold(text: &str, width: usize) -> String {
+    let mut folded = String::with_capacity(text.len());
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let (mut rest, mut begin) = (line, String::new());
+        loop {
+            let room = width.saturating_sub(begin.len()).max(16);
+            // A blank after the room is used up, or the first there is: a long word is not broken.
+            let mut blanks = rest.match_indices(' ').map(|(at, _)| at).filter(|at| *at > indent);
+            let first = blanks.clone().next();
+            let fits = blanks.rfind(|at| columns(&rest[..*at]) <= room);
+            let Some(at) = fits.or(first).filter(|_| columns(rest) > room) else { break };
+            folded.extend([&begin, rest[..at].trim_end(), "\n"]);
+            rest = rest[at..].trim_start();
+            begin = " ".repeat(indent + 4);
+        }
+        folded.extend([&begin, rest, "\n"]);
+    }
+    folded
+}
+
 /// Rows of cells, each column as wide as its widest cell.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -99,7 +122,9 @@ impl Table {
             }
             let last = row.last().map_or("", String::as_str);
             // Too little room beside the other columns: below them, a little in.
-            if columns(&begin) + columns(last).min(20) > width && columns(last) > 0 {
+            let longest = last.split(' ').map(columns).max().unwrap_or_default();
+            let least = columns(last).min(20).max(longest);
+            if columns(&begin) + least > width && columns(last) > 0 {
                 text.push_str(begin.trim_end());
                 text.push('\n');
                 text.push_str(&wrap("      ", last, width));
@@ -149,6 +174,14 @@ mod tests {
     fn words_are_broken_at_blanks_and_indented_under_the_first() {
         let text = wrap("Why  ", "volumes attach but the node cannot find them", 30);
         assert_eq!(text, "Why  volumes attach but the\n     node cannot find them\n");
+    }
+
+    #[test]
+    fn long_lines_are_folded_and_short_ones_left() {
+        let text = "CPI     1.36.0    stable\n  3.7.3  It supports Kubernetes 1.33 to 1.35\n";
+        let folded = "CPI     1.36.0    stable\n  3.7.3  It supports\n      Kubernetes 1.33\n      to 1.35\n";
+        assert_eq!(fold(text, 24), folded);
+        assert_eq!(fold("a-word-that-is-longer-than-it-may-be\n", 20).lines().count(), 1);
     }
 
     #[test]

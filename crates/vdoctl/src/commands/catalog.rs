@@ -11,6 +11,7 @@ use crate::{
     cluster::Cluster,
     failure::{Failure, Outcome},
     screen::Screen,
+    text::fold,
 };
 
 /// List, show, compare, build, sign and import catalogs of driver releases.
@@ -46,8 +47,9 @@ impl Catalog {
     pub(crate) fn local(self, screen: &Screen) -> Outcome {
         match self.what {
             What::Tool(command) => {
+                let prose = command.is_prose();
                 let answer = tool::run(command).map_err(|error| said(&error))?;
-                screen.print(&answer)
+                screen.print(&if prose { fold(&answer, screen.width) } else { answer })
             }
             What::Import { .. } => Ok(()),
         }

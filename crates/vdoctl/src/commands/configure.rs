@@ -19,7 +19,7 @@ use operator::writing::{self, Comparison};
 
 pub(crate) use self::{
     door::Door,
-    draft::{Access, Draft, Drivers},
+    draft::{Access, Class, Draft, Drivers},
     proving::{Attempt, attempt, trust as trusted},
 };
 use crate::{
@@ -125,7 +125,8 @@ impl Wish {
             Draft::from_files(&self.file, &cluster.namespace)?
         } else if let Some(access) = self.door.access(&vcenters)? {
             let topology = self.zone.clone().zip(self.region.clone());
-            let drivers = Drivers { cloud_provider: !self.storage_only, topology };
+            let drivers =
+                Drivers { cloud_provider: !self.storage_only, topology, class: None };
             Draft::of(&[access], &drivers, &cluster.namespace, existing.as_ref())
         } else if screen.interactive {
             dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?

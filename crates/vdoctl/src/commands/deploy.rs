@@ -190,10 +190,17 @@ pub(crate) fn written(error: writing::Error) -> Failure {
         writing::Error::Compare { object, source } => {
             Failure::Api { doing: format!("checking {object}"), source }
         }
-        writing::Error::Write { object, undone: false, source } => {
-            Failure::Api { doing: format!("writing {object}"), source }
+        writing::Error::Write { object, left, source } => Failure::Unwritten {
+            object: object.to_string(),
+            left: left.iter().map(ToString::to_string).collect(),
+            source,
+        },
+        writing::Error::Apply { object, source } => {
+            Failure::Unapplied { object: object.to_string(), source }
         }
-        other => Failure::Other { text: "nothing was changed".into(), source: other.into() },
+        other @ writing::Error::UnknownKind { .. } => {
+            Failure::Other { text: "nothing was changed".into(), source: other.into() }
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! `vdoctl doctor`: all checks, from where one sits.
 
+use std::collections::BTreeMap;
+
 use api::{Finding, Severity};
 use clap::Args;
 use health::{Examination, facts::Facts};
@@ -51,8 +53,9 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        let facts = look(global, screen, &self.door, self.no_cluster).await?;
-        let examination = Examination::of(facts);
+        let look = look(global, screen, &self.door, self.no_cluster).await?;
+        look.leave().await;
+        let examination = Examination::of(look.facts);
         let mut found = examination.report().all();
         found.retain(|finding| self.is_wanted(finding));
         if let Some(form) = self.output {
@@ -134,13 +137,28 @@ fn each(examination: &Examination, found: &[Finding], width: usize) -> String {
     text
 }
 
-/// Everything the checks look at.
+/// Everything the checks look at, and the sessions it was seen through.
+pub(crate) struct Look {
+    pub(crate) facts: Facts,
+    pub(crate) cluster: Option<Cluster>,
+    /// By the name of their VsphereCloudConfig.
+    pub(crate) vcenters: BTreeMap<String, vsphere::Client>,
+}
+
+impl Look {
+    /// Logs out everywhere: a process that just ends would leave its sessions open.
+    pub(crate) async fn leave(&self) {
+        futures::future::join_all(self.vcenters.values().map(vsphere::Client::shut_down)).await;
+    }
+}
+
+/// Looks at everything once.
 pub(crate) async fn look(
     global: &Global,
     screen: &Screen,
     door: &Door,
     no_cluster: bool,
-) -> Outcome<Facts> {
+) -> Outcome<Look> {
     let cluster = if no_cluster { None } else { Some(Cluster::connect(global).await?) };
     let client = cluster.as_ref().map(|cluster| &cluster.client);
     if let Some(client) = client {
@@ -164,9 +182,13 @@ pub(crate) async fn look(
         (None, Some(client)) => targets(client).await?,
         (None, None) => Vec::new(),
     };
+    let open = targets.iter().filter_map(|target| {
+        Some((target.name.clone(), target.connection.as_ref().ok()?.clone()))
+    });
+    let vcenters = open.collect();
     let facts = survey::once(client, targets, None).await;
     step.done("");
-    Ok(facts)
+    Ok(Look { facts, cluster, vcenters })
 }
 
 /// The vCenters of the cluster; none where VDO is not installed.

@@ -31,10 +31,20 @@ pub(crate) struct Images {
     /// Print each with its name in this mirror beside it, for a tool that copies.
     #[arg(long, value_name = "REGISTRY")]
     mirror: Option<String>,
+    /// Not there yet: vdoctl names images, other tools copy them.
+    #[arg(long, value_name = "FILE", hide = true)]
+    export: Option<std::path::PathBuf>,
 }
 
 impl Images {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        if self.export.is_some() {
+            return request(
+                "vdoctl does not copy images: it names them",
+                "give the list to a tool that copies: vdoctl images | xargs -n1 skopeo ..., or with \
+                 --mirror REGISTRY each with its new name beside it",
+            );
+        }
         let mut images: BTreeSet<String> = install::objects()
             .iter()
             .filter_map(|object| object.0.pointer("/spec/template/spec/containers/0/image"))

@@ -7,6 +7,7 @@ pub(crate) mod configure;
 pub(crate) mod deploy;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod fix;
 pub(crate) mod images;
 pub(crate) mod plan;
 pub(crate) mod remove;
@@ -61,6 +62,7 @@ async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
         Task::Update(task) => task.run(global, screen).await,
         Task::Status(task) => task.run(global, screen).await,
         Task::Doctor(task) => task.run(global, screen).await,
+        Task::Fix(task) => task.run(global, screen).await,
         Task::Plan(task) => task.run(global, screen).await,
         Task::Versions(task) => task.run(global, screen).await,
         Task::Upgrade(task) => task.run(global, screen).await,

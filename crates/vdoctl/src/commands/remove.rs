@@ -129,7 +129,9 @@ impl Remove {
             table.row([id.kind.clone(), id.to_string()]);
         }
         screen.print(&table.render(screen.width))?;
-        screen.note("\nThe drivers, the definitions, the VDOConfig and the records stay: a later vdoctl deploy takes up where this one left.");
+        let stays = "The drivers, the definitions, the VDOConfig and the records stay: a later \
+                     vdoctl deploy takes up where this one left.";
+        screen.note(&format!("\n{}", wrap("", stays, screen.width).trim_end()));
         if self.dry_run {
             return Ok(());
         }

@@ -20,6 +20,7 @@ use crate::{
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
+    findings,
     progress::{PACE, Step},
     screen::Screen,
 };
@@ -113,6 +114,22 @@ impl Overview {
         Ok(Self { health, cluster, operator, config, vcenters, now: Timestamp::now() })
     }
 
+    /// The release of a driver that runs.
+    pub(crate) fn running(&self, driver: ::catalog::Driver) -> Option<&str> {
+        let status = self.config.status.as_ref()?;
+        let part = match driver {
+            ::catalog::Driver::Cpi => &status.cpi,
+            ::catalog::Driver::Csi => &status.csi,
+        };
+        part.as_ref()?.version.as_deref()
+    }
+
+    /// What is wrong, as it stands on the screen.
+    pub(crate) fn problems(&self, width: usize) -> String {
+        let findings = self.config.status.iter().flat_map(|status| &status.findings);
+        findings::render(&findings.cloned().collect::<Vec<_>>(), width, self.now)
+    }
+
     /// What the process ends with.
     pub(crate) fn judged(&self) -> Outcome {
         let exit = match self.health {
@@ -175,36 +192,100 @@ pub(crate) async fn wait(
     screen: &Screen,
     within: Duration,
 ) -> Outcome<Overview> {
+    wait_until(cluster, screen, within, |overview| overview.health == Health::Healthy).await
+}
+
+/// Waits for an end, likewise.
+pub(crate) async fn wait_until(
+    cluster: &Cluster,
+    screen: &Screen,
+    within: Duration,
+    is_over: impl Fn(&Overview) -> bool,
+) -> Outcome<Overview> {
     let end = Instant::now() + within;
-    let mut shown = BTreeMap::new();
-    let mut step = Step::begin(screen, "Become healthy");
+    let mut steps = Steps::new(screen);
     loop {
         let overview = match Overview::look(cluster).await {
             // The API server may restart meanwhile.
             Err(Failure::Api { .. }) if Instant::now() < end => {
-                step.waits("the API server does not answer");
+                steps.now.waits("the API server does not answer");
                 sleep(PACE).await;
                 continue;
             }
             other => other?,
         };
-        let status = overview.config.status.clone().unwrap_or_default();
-        for done in status.plan.iter().flat_map(|plan| &plan.steps) {
-            let is_new = shown.insert(done.title.clone(), done.state) != Some(done.state);
-            if is_new && done.state == StepState::Done {
-                step.done("");
-                step = Step::begin(screen, done.title.clone());
-            }
-        }
-        if overview.health == Health::Healthy {
-            step.done("");
+        if is_over(&overview) {
+            steps.end(&overview);
             return Ok(overview);
         }
         if Instant::now() > end {
-            step.failed(&format!("not healthy within {} s", within.as_secs()));
+            steps.now.failed(&format!("not within {} s", within.as_secs()));
             return Ok(overview);
         }
-        step.waits(&view::sentence(&overview));
+        steps.show(&overview);
         sleep(PACE).await;
+    }
+}
+
+/// The steps of the operator's plan, each shown while it is made and when it is done.
+struct Steps<'a> {
+    screen: &'a Screen,
+    seen: BTreeMap<String, StepState>,
+    now: Step<'a>,
+}
+
+/// What is waited for where no step of the plan is under way.
+const WAIT: &str = "Wait for the operator";
+
+impl<'a> Steps<'a> {
+    fn new(screen: &'a Screen) -> Self {
+        Self { screen, seen: BTreeMap::new(), now: Step::begin(screen, WAIT) }
+    }
+
+    fn show(&mut self, overview: &Overview) {
+        let plan = overview.config.status.as_ref().and_then(|status| status.plan.as_ref());
+        let steps = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
+        for step in steps.iter().filter(|step| step.state == StepState::Done) {
+            if self.seen.insert(step.title.clone(), step.state) != Some(step.state) {
+                self.turn_to(&step.title);
+                self.turn_from("");
+            }
+        }
+        for step in steps.iter().filter(|step| step.state != StepState::Done) {
+            self.seen.insert(step.title.clone(), step.state);
+        }
+        let under_way = steps.iter().find(|step| step.state == StepState::Running);
+        match under_way {
+            Some(step) => {
+                self.turn_to(&step.title);
+                self.now.waits(step.message.as_deref().unwrap_or_default());
+            }
+            None => self.now.waits(&view::sentence(overview)),
+        }
+    }
+
+    /// Another step is under way.
+    fn turn_to(&mut self, title: &str) {
+        if self.now.title() != title {
+            self.now.clear();
+            self.now = Step::begin(self.screen, title);
+        }
+    }
+
+    /// The step under way is done.
+    fn turn_from(&mut self, result: &str) {
+        let next = Step::begin(self.screen, WAIT);
+        std::mem::replace(&mut self.now, next).done(result);
+    }
+
+    /// It is over, for better or worse.
+    fn end(mut self, overview: &Overview) {
+        self.show(overview);
+        self.now.clear();
+        let last = Step::begin(self.screen, format!("{:?}", overview.health));
+        match overview.health {
+            Health::Healthy => last.done(""),
+            _ => last.failed(""),
+        }
     }
 }

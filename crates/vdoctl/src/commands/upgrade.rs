@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::catalog::{Driver, tool::DriverName};
+use api::{finding::codes, vdo_config::Health};
 use clap::Args;
 use kube::{
     Api, ResourceExt as _,
@@ -12,10 +13,12 @@ use operator::{decide::decide, facts::Facts, names, plan::DriverPlan, writing};
 use semver::Version;
 use serde_json::{Value, json};
 
+use super::status::Overview;
 use crate::{
     arguments::Global,
     cluster::Cluster,
-    failure::{Doing as _, Outcome, request},
+    exit::Exit,
+    failure::{Doing as _, Failure, Outcome, request},
     screen::Screen,
     text::{STRONG, paint},
 };
@@ -49,63 +52,106 @@ impl Upgrade {
             self.driver.is_none_or(|wanted| Driver::from(wanted) == driver.driver)
         };
         let drivers: Vec<&DriverPlan> = plan.drivers.iter().filter(wanted).collect();
-        let (lines, patch) =
-            if self.back { self.going_back(&facts)? } else { self.approved(&drivers) };
-        if lines.is_empty() {
+        let changes =
+            if self.back { vec![self.going_back(&facts)?] } else { self.approved(&drivers) };
+        if changes.is_empty() {
             screen.print("There is nothing to upgrade: what runs is what is planned.\n")?;
             return Ok(());
         }
-        screen.print(&lines.join(""))?;
+        screen.print(&changes.iter().map(Change::line).collect::<String>())?;
         screen.confirm("Go on?")?;
         let cluster = Cluster::connect(global).await?;
+        let mut patch = json!({});
+        for change in &changes {
+            change.write_into(&mut patch);
+        }
         patch_config(&cluster, &facts, &patch).await?;
         if self.no_wait {
             screen.note("Approved. vdoctl status --watch follows it.");
             return Ok(());
         }
-        let within = Duration::from_secs(self.timeout);
-        let overview = super::status::wait(&cluster, screen, within).await?;
-        overview.judged()
+        self.follow(&cluster, &changes, screen).await
     }
 
-    /// What would be approved, and how that is said in the VDOConfig.
-    fn approved(&self, drivers: &[&DriverPlan]) -> (Vec<String>, Value) {
-        let (mut lines, mut annotations, mut spec) = (Vec::new(), json!({}), json!({}));
-        for driver in drivers {
-            let target = self.to.as_ref().map(ToString::to_string).or_else(|| goal(driver));
-            let Some(target) = target.filter(|target| driver.installed.as_ref() != Some(target))
-            else {
-                continue;
-            };
-            let from = driver.installed.as_deref().unwrap_or("nothing");
-            let name = paint(STRONG, super::plan::name(driver.driver));
-            lines.push(format!("{name}  {from} → {target}\n"));
-            if self.to.is_some() {
-                spec[section(driver.driver)] = json!({"version": target});
-            } else {
-                annotations[annotation(driver.driver)] = target.into();
-            }
+    /// Until the releases run, or one of them was taken back.
+    async fn follow(&self, cluster: &Cluster, changes: &[Change], screen: &Screen) -> Outcome {
+        let failed = |overview: &Overview| {
+            let findings = overview.config.status.iter().flat_map(|status| &status.findings);
+            findings.into_iter().any(|finding| finding.code == codes::UPGRADE_ROLLED_BACK.code)
+        };
+        // One that is told already is about an earlier try.
+        let before = failed(&Overview::look(cluster).await?);
+        let there = |overview: &Overview| {
+            let all = changes.iter();
+            all.into_iter().all(|change| overview.running(change.driver) == Some(&*change.to))
+        };
+        let within = Duration::from_secs(self.timeout);
+        let overview = super::status::wait_until(cluster, screen, within, |overview| {
+            there(overview) && overview.health == Health::Healthy
+                || !before && !self.back && failed(overview)
+        })
+        .await?;
+        if there(&overview) && overview.health == Health::Healthy {
+            return Ok(());
         }
-        let mut patch = json!({"metadata": {"annotations": annotations}});
-        if spec != json!({}) {
-            patch["spec"] = spec;
-        }
-        (lines, patch)
+        screen.print(&overview.problems(screen.width))?;
+        let exit = if failed(&overview) { Exit::Degraded } else { Exit::Progressing };
+        Err(Failure::Verdict { exit })
+    }
+
+    /// What would be approved.
+    fn approved(&self, drivers: &[&DriverPlan]) -> Vec<Change> {
+        let changes = drivers.iter().filter_map(|driver| {
+            let to = self.to.as_ref().map(ToString::to_string).or_else(|| goal(driver))?;
+            let from = driver.installed.clone();
+            let pinned = self.to.is_some();
+            (from.as_ref() != Some(&to)).then_some(Change {
+                driver: driver.driver,
+                from,
+                to,
+                pinned,
+            })
+        });
+        changes.collect()
     }
 
     /// Back to the release before: possible as long as the new one has not become healthy.
-    fn going_back(&self, facts: &Facts) -> Outcome<(Vec<String>, Value)> {
+    fn going_back(&self, facts: &Facts) -> Outcome<Change> {
         let driver = self.driver.map_or(Driver::Csi, Driver::from);
         let record = facts.record(driver);
         let running = record.version.as_deref().unwrap_or("nothing");
-        let Some(previous) = record.previous.as_ref().filter(|_| !record.healthy) else {
+        let Some(previous) = record.previous.clone().filter(|_| !record.healthy) else {
             return request(
                 format!("{} {running} is not being upgraded", super::plan::name(driver)),
                 "a release that became healthy is not followed by an older one: volumes it made may not suit that",
             );
         };
-        let line = format!("{}  {running} → {previous}\n", super::plan::name(driver));
-        Ok((vec![line], json!({"spec": {section(driver): {"version": previous}}})))
+        Ok(Change { driver, from: record.version.clone(), to: previous, pinned: true })
+    }
+}
+
+/// One driver from one release to another.
+struct Change {
+    driver: Driver,
+    from: Option<String>,
+    to: String,
+    /// Whether it stays there from then on, or is brought there once.
+    pinned: bool,
+}
+
+impl Change {
+    fn line(&self) -> String {
+        let name = paint(STRONG, super::plan::name(self.driver));
+        format!("{name}  {} → {}\n", self.from.as_deref().unwrap_or("nothing"), self.to)
+    }
+
+    /// How it is said in the VDOConfig.
+    fn write_into(&self, patch: &mut Value) {
+        if self.pinned {
+            patch["spec"][section(self.driver)]["version"] = self.to.as_str().into();
+        } else {
+            patch["metadata"]["annotations"][annotation(self.driver)] = self.to.as_str().into();
+        }
     }
 }
 

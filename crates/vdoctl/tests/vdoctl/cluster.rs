@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 use testkit::{User, eventually};
 
 use crate::{
-    dialogue,
+    dialogue, screens,
     stage::{NAMESPACE, PASSWORD, Stage},
+    trouble,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,15 +32,25 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     a_wrong_configuration_leaves_nothing_behind(&stage).await;
     dialogue::interrupted_anywhere(&stage).await;
     dialogue::corrected_and_finished(&stage).await;
+    dialogue::two_vcenters(&stage).await;
     configuring(&stage).await;
     let operator = stage.operator().await;
     healthy(&stage);
     editing(&stage).await;
     looking(&stage);
     doctoring(&stage).await;
+    screens::fit_sixty_columns_and_end_with_their_reader(&stage);
+    screens::quiet_verbose_and_without_colours(&stage);
+    screens::kept_current_until_interrupted(&stage).await;
     bundling(&stage);
+    trouble::a_disk_that_is_full(&stage);
+    trouble::contexts_and_files(&stage);
+    trouble::a_slow_vcenter(&stage).await;
+    dialogue::editing_shows_what_changes(&stage).await;
     removing(&stage).await;
     drop(operator);
+    trouble::refused_in_the_middle(&stage).await;
+    trouble::away_in_the_middle(&stage).await;
     without_rights_and_without_a_cluster(&stage);
 }
 
@@ -53,13 +64,6 @@ fn before_anything_is_there(stage: &Stage) {
     assert_eq!(said.code, 5, "{}", said.all());
     assert!(said.err.contains("VDO is not installed in this cluster"), "{}", said.all());
     assert!(said.err.contains("vdoctl deploy installs it"), "{}", said.all());
-}
-
-/// A fault that every check of nodes sees, and its end.
-async fn hide_disk_ids(stage: &Stage, hidden: bool) {
-    let value = if hidden { "FALSE" } else { "TRUE" };
-    let change = json!({"extraConfig": {"disk.EnableUUID": value}});
-    stage.vcenter.patch_vm("/DC0/vm/node-1", change).await;
 }
 
 /// The flags that lead to the vCenter, without any object in a cluster.
@@ -84,22 +88,29 @@ async fn doctoring_before_anything_is_there(stage: &Stage) {
     let found: Value = serde_json::from_str(&said.out).unwrap();
     assert!(found["findings"].is_array(), "{}", said.all());
     // With the cluster, and no operator in it.
-    hide_disk_ids(stage, true).await;
+    stage.hide_disk_ids(true).await;
     let said = doctor(&["--only", "1203"]);
     assert_eq!(said.code, 3, "{}", said.all());
     assert!(said.out.starts_with("▲ 1 error"), "{}", said.all());
     assert!(said.out.contains("VDO-1203") && said.out.contains("node-1"), "{}", said.all());
     assert!(said.out.contains("Mend"), "{}", said.all());
     assert!(!said.all().contains(PASSWORD), "{}", said.all());
-    hide_disk_ids(stage, false).await;
+    stage.hide_disk_ids(false).await;
     let said = doctor(&["--only", "1203"]);
     assert_eq!(said.code, 0, "{}", said.all());
     assert!(said.out.starts_with("● Nothing is wrong"), "{}", said.all());
+    nobody_is_logged_in(stage).await;
+}
+
+/// Whoever looked has logged out.
+async fn nobody_is_logged_in(stage: &Stage) {
+    let sessions = stage.vcenter.sessions().await;
+    assert!(!sessions.to_string().contains("vdo@vsphere.local"), "{sessions}");
 }
 
 /// The doctor and the operator say the same.
 async fn doctoring(stage: &Stage) {
-    hide_disk_ids(stage, true).await;
+    stage.hide_disk_ids(true).await;
     let said = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
     assert_eq!(said.code, 3, "{}", said.all());
     assert!(said.out.contains("Background"), "what explain says: {}", said.all());
@@ -110,7 +121,7 @@ async fn doctoring(stage: &Stage) {
     .await;
     assert_eq!(said.code, 3, "{}", said.all());
     assert!(said.out.starts_with("▲ Degraded"), "{}", said.all());
-    hide_disk_ids(stage, false).await;
+    stage.hide_disk_ids(false).await;
     stage.works(&["status", "--wait", "--timeout", "120"]);
 }
 
@@ -137,7 +148,7 @@ async fn deploying(stage: &Stage) {
 }
 
 /// The objects of a user, in one file.
-fn objects(stage: &Stage, change: impl Fn(&mut Value)) -> String {
+pub(crate) fn objects(stage: &Stage, change: impl Fn(&mut Value)) -> String {
     let mut all = json!([
         {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "vc"},
@@ -241,6 +252,8 @@ async fn configuring(stage: &Stage) {
     let said = stage.works(&["configure", "-f", "vdo.yaml"]);
     assert!(said.out.contains("Everything is as it should be already"), "{}", said.all());
 
+    stage.works(&["plan"]);
+    nobody_is_logged_in(stage).await;
     let said = stage.vdoctl(&["status"]);
     assert_eq!(said.code, 4, "nobody has looked at it yet: {}", said.all());
     assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
@@ -322,11 +335,6 @@ fn looking(stage: &Stage) {
     assert!(said.out.contains("nothing to upgrade"), "{}", said.all());
     let said = stage.works(&["adopt"]);
     assert!(said.out.contains("nothing to adopt"), "{}", said.all());
-    // A reader who has seen enough is no error.
-    let line = format!("set -o pipefail; {} status | head -1", env!("CARGO_BIN_EXE_vdoctl"));
-    let mut shell = std::process::Command::new("bash");
-    let output = shell.args(["-c", &line]).env("KUBECONFIG", stage.kubeconfig()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn bundling(stage: &Stage) {
@@ -353,11 +361,6 @@ fn bundling(stage: &Stage) {
         .output()
         .unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
-
-    // A disk that is full: one tidy error, and nothing half-made.
-    let said = stage.vdoctl(&["support-bundle", "--output", "/dev/full/bundle.tar.gz"]);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("cannot be written"), "{}", said.all());
 }
 
 async fn removing(stage: &Stage) {

@@ -2,11 +2,15 @@
 
 use api::{VDOConfig, VsphereCloudConfig};
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams},
+};
+use testkit::{Datacenter, Vcenter};
 
 use crate::{
     cluster::nothing_is_there,
-    stage::{NAMESPACE, PASSWORD, Stage},
+    stage::{NAMESPACE, PASSWORD, Stage, inventory},
     terminal::Terminal,
 };
 
@@ -21,6 +25,7 @@ fn questions(stage: &Stage) -> Vec<(&'static str, String)> {
         ("Install the cloud provider?", "n\r".into()),
         ("names zones:", "\r".into()),
         ("names regions:", "\r".into()),
+        ("Default StorageClass:", "\r".into()),
         ("Write this to the cluster?", "y\r".into()),
     ]
 }
@@ -94,8 +99,127 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let secret = secrets.get("vcenter").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes());
 
+    nothing_stays(stage).await;
+}
+
+/// Takes away what a dialogue wrote.
+async fn nothing_stays(stage: &Stage) {
+    let (client, all) = (stage.plane.client(), ListParams::default());
     let now = DeleteParams::default();
-    configs.delete("vdo", &now).await.unwrap();
-    vcenters.delete("vcenter", &now).await.unwrap();
-    secrets.delete("vcenter", &now).await.unwrap();
+    let configs = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE);
+    configs.delete_collection(&now, &all).await.unwrap();
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE);
+    for vcenter in vcenters.list(&all).await.unwrap() {
+        let secrets = Api::<Secret>::namespaced(client.clone(), "kube-system");
+        secrets.delete(&vcenter.spec.credentials.0, &now).await.unwrap();
+        vcenters.delete(&vcenter.name_any(), &now).await.unwrap();
+    }
+    nothing_is_there(stage, "it was taken away").await;
+}
+
+/// A cluster on two vCenters, with the cloud provider and a StorageClass on a datastore that was found.
+pub(crate) async fn two_vcenters(stage: &Stage) {
+    let mut there = inventory(1);
+    there.datacenters.push(Datacenter { name: "DC1".into(), ..Datacenter::default() });
+    let other = Vcenter::start(there).await;
+    let mut terminal = Terminal::run(stage.command(&["configure"]), 100);
+    let log_in = |vcenter: &Vcenter| {
+        [
+            ("vCenter:", format!("{}\r", vcenter.address())),
+            ("User:", "vdo@vsphere.local\r".into()),
+            ("Password:", format!("{PASSWORD}\r")),
+            ("Trust this certificate?", "y\r".into()),
+        ]
+    };
+    for (question, answer) in log_in(&stage.vcenter) {
+        terminal.expect(question).await;
+        terminal.types(&answer);
+    }
+    terminal.expect("another vCenter too?").await;
+    terminal.types("y\r");
+    for (question, answer) in log_in(&other) {
+        terminal.expect(question).await;
+        terminal.types(&answer);
+    }
+    // Of two datacenters the first stays, the second goes.
+    terminal.expect("Datacenters with nodes or volumes:").await;
+    terminal.expect("DC1").await;
+    terminal.types("\x1b[B \r");
+    terminal.expect("another vCenter too?").await;
+    terminal.types("n\r");
+    for (question, answer) in [
+        ("Install the cloud provider?", "y\r"),
+        ("names zones:", "\r"),
+        ("names regions:", "\r"),
+        // Below "none" and "any": the first that was found.
+        ("Default StorageClass:", "\x1b[B\x1b[B\r"),
+        ("Write this to the cluster?", "y\r"),
+    ] {
+        terminal.expect(question).await;
+        terminal.types(answer);
+    }
+    let (status, shown) = terminal.ends().await;
+    assert!(status.success(), "{shown}");
+    assert!(!shown.contains(PASSWORD), "{shown}");
+
+    let client = stage.plane.client();
+    let config = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE).get("vdo").await.unwrap();
+    let cloud = config.spec.cloud_provider.clone().unwrap();
+    let names: Vec<&str> = cloud.vsphere_cloud_configs.iter().map(|name| name.0.as_str()).collect();
+    assert_eq!(names, ["vcenter", "vcenter-2"]);
+    let topology = cloud.topology.unwrap();
+    assert_eq!((topology.zone.as_str(), topology.region.as_str()), ("k8s-zone", "k8s-region"));
+    let storage = config.spec.storage_provider.clone().unwrap();
+    assert_eq!(storage.vsphere_cloud_configs.len(), 2, "{storage:?}");
+    let class = &storage.storage_classes[0];
+    assert_eq!((class.name.0.as_str(), class.default), ("vsphere", Some(true)));
+    let url = class.datastore_url.clone().unwrap().0;
+    assert!(url.starts_with("ds:///"), "{url}");
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(client, NAMESPACE);
+    let second = vcenters.get("vcenter-2").await.unwrap();
+    assert_eq!(second.spec.vc_ip.0, other.address().to_string());
+    assert_eq!(second.spec.datacenters, ["DC0"]);
+    nothing_stays(stage).await;
+}
+
+/// What is there already is offered as the answer, what changes is shown, and what was not asked for
+/// stays.
+pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
+    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
+    let before = configs.get("vdo").await.unwrap();
+    let edit = async |answer: &str| {
+        let mut terminal = Terminal::run(stage.command(&["configure"]), 100);
+        for (question, answer) in [
+            ("vCenter:", "\r"),
+            ("User:", "vdo@vsphere.local\r"),
+            ("Password:", &format!("{PASSWORD}\r")),
+            // Its certificate was trusted before.
+            ("another vCenter too?", "\r"),
+            ("Install the cloud provider?", "\r"),
+            ("names zones:", "\r"),
+            ("names regions:", "\r"),
+            ("Default StorageClass:", "\x1b[B\r"),
+            ("Write this to the cluster?", answer),
+        ] {
+            terminal.expect(question).await;
+            terminal.types(answer);
+        }
+        let (status, shown) = terminal.ends().await;
+        (status.code(), anstream::adapter::strip_str(&shown).to_string())
+    };
+    let (code, shown) = edit("n\r").await;
+    assert_eq!(code, Some(1), "{shown}");
+    for line in
+        ["same Secret", "changed VDOConfig", "+     storageClasses:", "+     topologyCategories:"]
+    {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert!(shown.contains("nothing was changed"), "{shown}");
+    assert_eq!(configs.get("vdo").await.unwrap().spec, before.spec);
+
+    let (code, shown) = edit("y\r").await;
+    assert_eq!(code, Some(0), "{shown}");
+    let after = configs.get("vdo").await.unwrap();
+    assert_eq!(after.spec.upgrades, before.spec.upgrades, "nobody was asked about it");
+    assert_eq!(after.spec.storage_provider.unwrap().storage_classes.len(), 1);
 }

@@ -1,9 +1,12 @@
 //! `vdoctl` as people and scripts use it. One program for all of it: linking is what takes long.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod catalog;
 mod cluster;
 mod dialogue;
+mod releases;
+mod screens;
 mod stage;
 mod terminal;
 mod transcripts;
+mod trouble;

@@ -25,7 +25,7 @@ pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
     pub(crate) vcenter: Vcenter,
     pub(crate) workdir: Workdir,
-    _nodes: Nodes,
+    pub(crate) nodes: Nodes,
     kubeconfig: OnceLock<PathBuf>,
 }
 
@@ -53,20 +53,26 @@ impl From<Output> for Said {
     }
 }
 
+/// A vCenter with so many machines, tagged, that lets the user of the tests in.
+pub(crate) fn inventory(vms: usize) -> Inventory {
+    let mut inventory =
+        Inventory::with_vms(vms).category("k8s-region", &[("region-1", &["/DC0"])]).category(
+            "k8s-zone",
+            &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
+        );
+    let user = VcenterUser::new("vdo@vsphere.local", PASSWORD);
+    let permission = Permission::new(&user.name, "Admin", "/");
+    inventory.users.insert(0, user);
+    inventory.permissions.push(permission);
+    inventory
+}
+
 impl Stage {
     /// A control-plane node and two workers that need no cloud provider, a machine for each, and
     /// nothing installed.
     pub(crate) async fn set() -> Self {
         let plane = ControlPlane::builder().with_controllers().start().await;
-        let mut inventory =
-            Inventory::with_vms(3).category("k8s-region", &[("region-1", &["/DC0"])]).category(
-                "k8s-zone",
-                &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
-            );
-        let user = VcenterUser::new("vdo@vsphere.local", PASSWORD);
-        let permission = Permission::new(&user.name, "Admin", "/");
-        inventory.users.insert(0, user);
-        inventory.permissions.push(permission);
+        let inventory = inventory(3);
         let vms = inventory.datacenters[0].vms.clone();
         let vcenter = Vcenter::start(inventory).await;
         let nodes = Nodes::start(&plane).await;
@@ -77,7 +83,7 @@ impl Stage {
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
         let workdir = Workdir::new("vdoctl").unwrap();
-        Self { plane, vcenter, workdir, _nodes: nodes, kubeconfig: OnceLock::new() }
+        Self { plane, vcenter, workdir, nodes, kubeconfig: OnceLock::new() }
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -114,6 +120,13 @@ impl Stage {
         child.wait_with_output().unwrap().into()
     }
 
+    /// Hides the disk ids of a machine, which every check of nodes sees, or shows them again.
+    pub(crate) async fn hide_disk_ids(&self, hidden: bool) {
+        let value = if hidden { "FALSE" } else { "TRUE" };
+        let change = serde_json::json!({"extraConfig": {"disk.EnableUUID": value}});
+        self.vcenter.patch_vm("/DC0/vm/node-1", change).await;
+    }
+
     /// Runs it and expects it to work.
     pub(crate) fn works(&self, arguments: &[&str]) -> Said {
         let said = self.vdoctl(arguments);
@@ -123,8 +136,12 @@ impl Stage {
 
     /// The operator, under the rights of its service account, in this process: pods are simulated.
     pub(crate) async fn operator(&self) -> JoinSet<()> {
+        self.operator_with(SignedDuration::from_mins(15)).await
+    }
+
+    /// The operator, that gives a release so long to become healthy.
+    pub(crate) async fn operator_with(&self, patience: SignedDuration) -> JoinSet<()> {
         let client = self.plane.client_as(&User::service_account(NAMESPACE, "vdo"));
-        let patience = SignedDuration::from_mins(15);
         let build = BuildInfo::of("vdo");
         let metrics = OperatorMetrics::default();
         let engine = Engine::start(client, NAMESPACE, patience, build, metrics).await.unwrap();

@@ -87,6 +87,12 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
+    /// Ctrl-C outside of a question: the terminal turns it into a signal.
+    pub(crate) fn interrupt(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    }
+
     /// Waits for the end.
     pub(crate) async fn ends(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + PATIENCE;

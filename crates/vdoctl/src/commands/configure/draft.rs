@@ -45,6 +45,66 @@ pub(crate) struct Access {
 pub(crate) struct Drivers {
     pub(crate) cloud_provider: bool,
     pub(crate) topology: Option<(String, String)>,
+    /// A StorageClass to make the default one, if one is wanted.
+    pub(crate) class: Option<Class>,
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Class {
+    /// The datastore of its volumes; any that fits if none is named.
+    pub(crate) datastore: Option<String>,
+}
+
+impl Drivers {
+    /// As the spec of a VDOConfig. What an existing one says beyond what is asked here stays.
+    fn spec(&self, vcenters: &[&str], existing: Option<&VDOConfig>) -> Value {
+        let kept = existing.and_then(|config| serde_json::to_value(&config.spec).ok());
+        let mut spec = kept.unwrap_or_else(|| json!({}));
+        if spec["storageProvider"].is_null() {
+            spec["storageProvider"] = json!({});
+        }
+        if self.cloud_provider {
+            let cloud = &mut spec["cloudProvider"];
+            cloud["vsphereCloudConfigs"] = json!(vcenters);
+            put(cloud, "topology", self.topology.as_ref().map(|(zone, region)| {
+                json!({"zone": zone, "region": region})
+            }));
+        } else {
+            put(&mut spec, "cloudProvider", None);
+        }
+        let storage = &mut spec["storageProvider"];
+        let (one, several) = match vcenters {
+            [one] => (Some(json!(one)), None),
+            several => (None, Some(json!(several))),
+        };
+        put(storage, "vsphereCloudConfig", one);
+        put(storage, "vsphereCloudConfigs", several);
+        let own = self.topology.as_ref().filter(|_| !self.cloud_provider);
+        put(storage, "topologyCategories", own.map(|(zone, region)| json!([region, zone])));
+        if let Some(class) = &self.class {
+            let mut class = class.clone().object();
+            class["default"] = true.into();
+            storage["storageClasses"] = json!([class]);
+        }
+        spec
+    }
+}
+
+impl Class {
+    fn object(self) -> Value {
+        let mut class = json!({"name": "vsphere"});
+        put(&mut class, "datastoreUrl", self.datastore.map(Value::from));
+        class
+    }
+}
+
+/// Sets a field, or takes it away.
+fn put(object: &mut Value, field: &str, value: Option<Value>) {
+    match value {
+        Some(value) => object[field] = value,
+        None => drop(object.as_object_mut().and_then(|fields| fields.remove(field))),
+    }
 }
 
 impl Draft {
@@ -97,20 +157,7 @@ impl Draft {
         }
         objects.extend(all.iter().map(|access| access.object(namespace)));
         let names: Vec<&str> = all.iter().map(|access| access.name.as_str()).collect();
-        let mut spec = json!({});
-        if drivers.cloud_provider {
-            spec["cloudProvider"] = json!({"vsphereCloudConfigs": names});
-            if let Some((zone, region)) = &drivers.topology {
-                spec["cloudProvider"]["topology"] = json!({"zone": zone, "region": region});
-            }
-        }
-        spec["storageProvider"] = match names.as_slice() {
-            [one] => json!({"vsphereCloudConfig": one}),
-            several => json!({"vsphereCloudConfigs": several}),
-        };
-        if let (false, Some((zone, region))) = (drivers.cloud_provider, &drivers.topology) {
-            spec["storageProvider"]["topologyCategories"] = json!([region, zone]);
-        }
+        let spec = drivers.spec(&names, existing);
         let name = existing.map_or_else(|| "vdo".to_owned(), kube::ResourceExt::name_any);
         let home = existing.and_then(kube::ResourceExt::namespace);
         objects.push(json!({

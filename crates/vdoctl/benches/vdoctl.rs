@@ -1,0 +1,168 @@
+//! How quick and how small `vdoctl` is: the program as it is shipped, on a cluster of 5,000 nodes.
+//!
+//! `cargo bench -p vdoctl -- 500` takes fewer nodes.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use api::VDOConfig;
+use futures::{StreamExt as _, stream};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, api::PostParams};
+use operator::{engine::Engine, report::OperatorMetrics};
+use runtime::{build::BuildInfo, checks::Checks};
+use serde_json::json;
+use testkit::{ControlPlane, Inventory, User, Vcenter, Vm, Workdir, eventually};
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+const NAMESPACE: &str = "vmware-system-vdo";
+
+#[tokio::main]
+async fn main() {
+    let nodes = std::env::args().find_map(|text| text.parse().ok()).unwrap_or(5000);
+    let program = shipped();
+    println!("| promise | allowed | measured |\n|---|---|---|");
+    let size = std::fs::metadata(&program).unwrap().len() as f64 / 1_048_576.0;
+    println!("| the program, optimised and stripped | 15 MiB | {size:.1} MiB |");
+    let alone = Path::new("/nonexistent");
+    for arguments in [&["--help"][..], &["version", "--client"]] {
+        let (median, worst) = timed(&program, alone, arguments, 40, &[0]);
+        let line = arguments.join(" ");
+        println!("| `vdoctl {line}` | 20 ms | {} (worst of 40: {}) |", shown(median), shown(worst));
+    }
+    large(&program, nodes).await;
+}
+
+/// The program as a release has it.
+fn shipped() -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--locked", "--package", "vdoctl", "--bin", "vdoctl"])
+        .current_dir(testkit::repository())
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| testkit::repository().join("target")).join("release/vdoctl")
+}
+
+/// The median and the worst of several runs.
+fn timed(
+    program: &Path,
+    kubeconfig: &Path,
+    arguments: &[&str],
+    runs: usize,
+    codes: &[i32],
+) -> (Duration, Duration) {
+    let mut times: Vec<Duration> = (0..runs)
+        .map(|_| {
+            let begin = Instant::now();
+            let output = Command::new(program)
+                .args(arguments)
+                .env("KUBECONFIG", kubeconfig)
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            let code = output.status.code().unwrap_or(-1);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(codes.contains(&code), "vdoctl {arguments:?}: {code} {text}");
+            begin.elapsed()
+        })
+        .collect();
+    times.sort();
+    (times[times.len() / 2], times[times.len() - 1])
+}
+
+fn shown(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{:.1} ms", time.as_secs_f64() * 1e3)
+    } else {
+        format!("{:.2} s", time.as_secs_f64())
+    }
+}
+
+/// Many nodes, a machine for each, and an operator that has looked at all of them.
+async fn large(program: &Path, size: usize) {
+    let plane = ControlPlane::start().await;
+    let vcenter = Vcenter::start(Inventory::with_vms(size)).await;
+    let workdir = Workdir::new("bench").unwrap();
+    let kubeconfig = plane.kubeconfig();
+    let machines: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
+    let adding = machines.iter().map(|vm| add(Api::all(plane.client()), vm));
+    stream::iter(adding).buffer_unordered(32).collect::<Vec<()>>().await;
+    timed(program, &kubeconfig, &["deploy", "--no-wait"], 1, &[0]);
+    let objects = [
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "vc"},
+            "stringData": {"username": vcenter.user(), "password": vcenter.password()},
+        }),
+        json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
+            "metadata": {"name": "vc"},
+            "spec": {
+                "vcIp": vcenter.address().to_string(), "credentials": "vc",
+                "thumbprint": vcenter.thumbprint_sha256(),
+            },
+        }),
+        json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "metadata": {"name": "vdo"},
+            "spec": {"cloudProvider": {"vsphereCloudConfigs": ["vc"]}},
+        }),
+    ];
+    let objects = objects.map(|object| serde_saphyr::to_string(&object).unwrap());
+    let file = workdir.write("vdo.yaml", objects.join("---\n")).unwrap().display().to_string();
+    timed(program, &kubeconfig, &["configure", "-f", &file], 1, &[0]);
+    let operator = operator(&plane).await;
+    let configs = Api::<VDOConfig>::namespaced(plane.client(), NAMESPACE);
+    eventually("the operator has seen all nodes", 600, async || {
+        let status = configs.get("vdo").await.unwrap().status.unwrap_or_default();
+        let seen = status.cpi.and_then(|cpi| cpi.nodes_ready);
+        if seen == i32::try_from(size).ok() { Ok(()) } else { Err(format!("{seen:?}")) }
+    })
+    .await;
+    // What else it does would be measured too.
+    drop(operator);
+    for (line, allowed, runs) in [("status", "1 s", 9), ("doctor", "5 s", 5)] {
+        let (median, worst) = timed(program, &kubeconfig, &[line], runs, &[0, 3, 4]);
+        println!(
+            "| `vdoctl {line}` on {size} nodes and machines | {allowed} | {} (worst of {runs}: {}) |",
+            shown(median),
+            shown(worst)
+        );
+    }
+}
+
+/// The operator, in this process: pods are simulated.
+async fn operator(plane: &ControlPlane) -> JoinSet<()> {
+    let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
+    let (patience, build) = (SignedDuration::from_mins(15), BuildInfo::of("vdo"));
+    let metrics = OperatorMetrics::default();
+    let engine = Engine::start(client, NAMESPACE, patience, build, metrics).await.unwrap();
+    let working = Checks::default().register("rounds", "none yet");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(Box::pin(engine.run(CancellationToken::new(), working)));
+    tasks
+}
+
+async fn add(nodes: Api<Node>, vm: &Vm) {
+    let node = json!({
+        "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
+        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "nodeInfo": {
+                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
+                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
+            },
+        },
+    });
+    let node: Node = serde_json::from_value(node).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+}

@@ -1,0 +1,229 @@
+//! `vdoctl fix`: what VDO can mend itself, shown first and done on yes.
+
+use std::collections::BTreeMap;
+
+use api::Finding;
+use clap::Args;
+use health::{Examination, repair::Proposal};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use operator::mend::{self, Hands};
+
+use super::{configure::Door, doctor, explain};
+use crate::{
+    arguments::Global,
+    cluster::Cluster,
+    critical,
+    exit::Exit,
+    failure::{Doing as _, Failure, Outcome, request},
+    findings,
+    progress::Step,
+    screen::Screen,
+    text::{CARE, DIM, GOOD, STRONG, Table, count, paint, wrap},
+};
+
+/// Mend what a finding names, where VDO can.
+///
+/// What would be done is shown first; it is done on yes. None of it can lose data. A finding that VDO
+/// cannot mend is shown with what to do about it, and the exit code is 3. Without a code, everything
+/// that could be mended now is listed.
+#[derive(Args, Debug)]
+pub(crate) struct Fix {
+    /// The code, as in VDO-1203 or 1203.
+    code: Option<String>,
+    /// Only show.
+    #[arg(long)]
+    dry_run: bool,
+    /// List what was mended so far.
+    #[arg(long, conflicts_with_all = ["code", "undo", "dry_run"])]
+    made: bool,
+    /// Take one back, by its name in that list.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["code", "dry_run"])]
+    undo: Option<String>,
+}
+
+impl Fix {
+    pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        if self.made {
+            return self.list_made(global, screen).await;
+        }
+        let code = self.code.as_deref().map(explain::definition).transpose()?;
+        let code = code.map(|definition| definition.code);
+        let mut look = doctor::look(global, screen, &Door::default(), false).await?;
+        let outcome = Box::pin(self.with(&mut look, code, screen)).await;
+        look.leave().await;
+        outcome
+    }
+
+    async fn with(
+        &self,
+        look: &mut doctor::Look,
+        code: Option<&'static str>,
+        screen: &Screen,
+    ) -> Outcome {
+        let Some(cluster) = look.cluster.clone() else { return Err(Failure::NotInstalled) };
+        let hands = Hands {
+            home: home(&cluster).await?,
+            cluster: cluster.client,
+            vcenters: look.vcenters.clone(),
+        };
+        if let Some(id) = &self.undo {
+            return undo(&hands, id, screen).await;
+        }
+        let facts = std::mem::take(&mut look.facts);
+        let mut found = Examination::of(facts.clone()).report().all();
+        found.retain(|finding| code.is_none_or(|code| finding.code == code));
+        let proposals = mend::propose(facts, code);
+        let (refused, ready): (Vec<_>, Vec<_>) =
+            proposals.into_iter().partition(|proposal| proposal.refused.is_some());
+        match code {
+            None => listed(&ready, screen),
+            Some(code) if found.is_empty() => {
+                screen.print(&format!("{code} is not found here: there is nothing to mend.\n"))
+            }
+            Some(_) if ready.is_empty() => by_hand(&found, &refused, screen),
+            Some(_) => self.mend(&hands, &ready, &refused, screen).await,
+        }
+    }
+
+    /// Shows, asks, does.
+    async fn mend(
+        &self,
+        hands: &Hands,
+        ready: &[Proposal],
+        refused: &[Proposal],
+        screen: &Screen,
+    ) -> Outcome {
+        let text: String = ready.iter().map(|proposal| shown(proposal, screen.width)).collect();
+        screen.print(&text)?;
+        for proposal in refused {
+            let why = proposal.refused.as_deref().unwrap_or_default();
+            screen.print(&wrap(&format!("{} ", paint(CARE, "!")), why, screen.width))?;
+        }
+        if self.dry_run {
+            screen.note("Nothing was changed.");
+            return Ok(());
+        }
+        screen.confirm(&format!("Make {}?", count(ready.len(), "change")))?;
+        for proposal in ready {
+            let step = Step::begin(screen, proposal.says.clone());
+            match critical::section(mend::carry_out(hands, proposal)).await {
+                Ok(()) => step.done(""),
+                Err(error) => {
+                    step.failed("");
+                    return Err(unmade(error));
+                }
+            }
+        }
+        let mut left: Vec<&str> = ready.iter().filter_map(|p| p.then.as_deref()).collect();
+        left.dedup();
+        for then in left {
+            screen.print(&wrap("Then  ", then, screen.width))?;
+        }
+        if hands.home.is_some() && ready.iter().any(|proposal| proposal.undo.is_some()) {
+            screen.note("vdoctl fix --made lists what was mended; --undo NAME takes it back.");
+        }
+        Ok(())
+    }
+
+    async fn list_made(&self, global: &Global, screen: &Screen) -> Outcome {
+        let cluster = Cluster::connect(global).await?;
+        let hands = Hands {
+            home: home(&cluster).await?,
+            cluster: cluster.client,
+            vcenters: BTreeMap::new(),
+        };
+        let made = mend::made(&hands).await.map_err(unmade)?;
+        if made.is_empty() {
+            return screen.print("Nothing was mended so far.\n");
+        }
+        let mut table = Table::new(&["NAME", "WHEN", "STATE"]);
+        for (id, entry) in made {
+            let state = if entry.undone.is_some() {
+                paint(DIM, "taken back")
+            } else {
+                paint(GOOD, "mended")
+            };
+            let when = crate::text::ago(entry.at, Timestamp::now());
+            table.row([id, format!("{when} ago"), state]);
+        }
+        screen.print(&table.render(screen.width))
+    }
+}
+
+/// The operator's namespace, where it is known what was mended; none where there is no operator.
+async fn home(cluster: &Cluster) -> Outcome<Option<String>> {
+    let namespaces = Api::<Namespace>::all(cluster.client.clone());
+    let found = namespaces.get_metadata_opt(&cluster.namespace).await;
+    Ok(found.doing("looking for the operator's namespace")?.map(|_| cluster.namespace.clone()))
+}
+
+/// What a repair does, what remains, how it is taken back.
+fn shown(proposal: &Proposal, width: usize) -> String {
+    let begin = format!("{}  ", paint(STRONG, &proposal.code));
+    let mut text = wrap(&begin, &proposal.says, width);
+    let blanks = " ".repeat(crate::text::columns(&begin));
+    if let Some(then) = &proposal.then {
+        text.push_str(&wrap(&format!("{blanks}{}  ", paint(DIM, "Then")), then, width));
+    }
+    if let Some(undo) = &proposal.undo {
+        text.push_str(&wrap(&format!("{blanks}{}  ", paint(DIM, "Undo")), undo, width));
+    }
+    text
+}
+
+/// Everything that could be mended.
+fn listed(ready: &[Proposal], screen: &Screen) -> Outcome {
+    if ready.is_empty() {
+        return screen.print("There is nothing VDO could mend itself. vdoctl doctor looks for more.\n");
+    }
+    let text: String = ready.iter().map(|proposal| shown(proposal, screen.width)).collect();
+    screen.print(&text)?;
+    screen.note("\nvdoctl fix CODE does it.");
+    Ok(())
+}
+
+/// What VDO cannot mend: what the user can do.
+fn by_hand(found: &[Finding], refused: &[Proposal], screen: &Screen) -> Outcome {
+    screen.print(&findings::render(found, screen.width, Timestamp::now()))?;
+    let mut reasons: Vec<&str> = refused.iter().filter_map(|p| p.refused.as_deref()).collect();
+    reasons.dedup();
+    for reason in &reasons {
+        screen.print(&wrap(&format!("\n{} ", paint(CARE, "!")), reason, screen.width))?;
+    }
+    if reasons.is_empty() {
+        screen.print(&wrap("\n", "VDO cannot mend this itself.", screen.width))?;
+    }
+    Err(Failure::Verdict { exit: Exit::Degraded })
+}
+
+async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
+    let made = mend::made(hands).await.map_err(unmade)?;
+    if !made.contains_key(id) {
+        let near = crate::text::nearest(id, made.keys().map(String::as_str));
+        return request(
+            format!("nothing called {id} was mended"),
+            match near {
+                Some(near) => format!("did you mean {near}?"),
+                None => "vdoctl fix --made lists what was".to_owned(),
+            },
+        );
+    }
+    screen.confirm(&format!("Take {id} back?"))?;
+    let step = Step::begin(screen, format!("Take {id} back"));
+    match critical::section(mend::undo(hands, id)).await {
+        Ok(()) => {
+            step.done("");
+            Ok(())
+        }
+        Err(error) => {
+            step.failed("");
+            Err(unmade(error))
+        }
+    }
+}
+
+fn unmade(error: mend::Error) -> Failure {
+    Failure::Other { text: "it could not be mended".into(), source: error.into() }
+}

@@ -1,0 +1,275 @@
+//! Drivers of other hands and their way through releases: catalogs come into the cluster, a driver is
+//! adopted, upgraded, taken back, approved.
+
+use std::{fs, process::Command};
+
+use api::{VDOConfig, vdo_config::UpgradePolicy};
+use jiff::SignedDuration;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret},
+    storage::v1::VolumeAttachment,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::{Fate, eventually};
+
+use crate::{
+    cluster::objects,
+    stage::{NAMESPACE, Stage},
+};
+
+const CSI: &str = "vmware-system-csi";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_a_driver_of_other_hands_through_its_releases() {
+    let stage = Stage::set().await;
+    deploying_a_manifest(&stage).await;
+    bringing_catalogs(&stage).await;
+    installed_by_hand(&stage).await;
+    let operator = stage.operator().await;
+    adopting(&stage).await;
+    fixing(&stage).await;
+    taking_back(&stage).await;
+    drop(operator);
+    let operator = stage.operator_with(SignedDuration::from_secs(5)).await;
+    told_of_a_release_that_does_not_run(&stage).await;
+    drop(operator);
+    let _operator = stage.operator().await;
+    approving(&stage).await;
+}
+
+/// As the earlier tool was called: a manifest by its address.
+async fn deploying_a_manifest(stage: &Stage) {
+    let manifest = testkit::repository().join("deploy/install.yaml");
+    let wrong = stage.vdoctl(&["deploy", "--spec", "file:///no/such/manifest.yaml"]);
+    assert_eq!(wrong.code, 1, "{}", wrong.all());
+    assert!(wrong.err.contains("/no/such/manifest.yaml cannot be read"), "{}", wrong.all());
+    let spec = format!("file://{}", manifest.display());
+    let said = stage.works(&["deploy", "--spec", &spec, "--image", "registry.example.com/vdo:1"]);
+    assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
+    let deployments = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
+    let pod = deployments.get("vdo").await.unwrap().spec.unwrap().template.spec.unwrap();
+    assert_eq!(pod.containers[0].image.as_deref(), Some("registry.example.com/vdo:1"));
+}
+
+/// The embedded catalog, with two older lines of the storage driver let onto this cluster.
+fn catalog() -> String {
+    let mut text = catalog::EMBEDDED.to_owned();
+    for (min, max) in [("1.32", "1.34"), ("1.33", "1.35")] {
+        let range = |max: &str| format!(r#"kubernetes: {{ min: "{min}", max: "{max}" }}"#);
+        assert!(text.contains(&range(max)), "{min}");
+        text = text.replace(&range(max), &range("1.36"));
+    }
+    text
+}
+
+/// All three commands lead to the same, also while volumes are attached.
+async fn bringing_catalogs(stage: &Stage) {
+    let attachment = json!({
+        "metadata": {"name": "csi-pv-1"},
+        "spec": {
+            "attacher": "csi.vsphere.vmware.com", "nodeName": "node-1",
+            "source": {"persistentVolumeName": "pv-1"},
+        },
+    });
+    let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+    let attachments = Api::<VolumeAttachment>::all(stage.plane.client());
+    attachments.create(&PostParams::default(), &attachment).await.unwrap();
+
+    stage.workdir.write("catalog.yaml", catalog()).unwrap();
+    stage.workdir.write("wrong.yaml", "schema: \"9.0\"").unwrap();
+    let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), NAMESPACE);
+    let lines: [&[&str]; 4] = [
+        &["configure", "compatibility-matrix"],
+        &["update", "compatibility-matrix"],
+        &["update", "cm"],
+        &["catalog", "import"],
+    ];
+    for line in lines {
+        let said = stage.vdoctl(&[line, &["wrong.yaml"]].concat());
+        assert_eq!(said.code, 1, "{line:?}: {}", said.all());
+        assert!(said.err.contains("is no catalog VDO would use"), "{line:?}: {}", said.all());
+        assert!(maps.get_opt("vdo-catalog").await.unwrap().is_none(), "{line:?}");
+    }
+    let file = format!("file://{}", stage.workdir.path().join("catalog.yaml").display());
+    for (line, file) in lines.iter().zip(["catalog.yaml", &file, &file, "catalog.yaml"]) {
+        let said = stage.works(&[line, &[file][..]].concat());
+        assert!(said.out.contains("vdoctl plan shows what"), "{line:?}: {}", said.all());
+        let data = maps.get("vdo-catalog").await.unwrap().data.unwrap();
+        assert_eq!(data["catalog.yaml"], catalog(), "{line:?}");
+        maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
+    }
+    stage.works(&["catalog", "import", "catalog.yaml"]);
+}
+
+/// Storage 3.6.3 as an admin applies it, with a configuration of its own.
+async fn installed_by_hand(stage: &Stage) {
+    let rendered = stage.works(&[
+        "catalog", "render", "catalog.yaml", "--driver", "csi", "--version", "3.6.3",
+        "--kubernetes", "1.36",
+    ]);
+    // Nothing says that VDO had a hand in it.
+    let foreign: Vec<&str> =
+        rendered.out.lines().filter(|line| !line.contains("managed-by")).collect();
+    stage.workdir.write("by-hand.yaml", foreign.join("\n")).unwrap();
+    let created = Command::new(testkit::peer("kubectl"))
+        .args(["apply", "--server-side", "--force-conflicts", "-f", "by-hand.yaml"])
+        .env("KUBECONFIG", stage.kubeconfig())
+        .current_dir(stage.workdir.path())
+        .output()
+        .unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let secret = json!({
+        "metadata": {"name": "vsphere-config-secret", "namespace": CSI},
+        "stringData": {"csi-vsphere.conf": "[Global]\ncluster-id = \"prod-7\"\n\
+            [VirtualCenter \"vc.example.com\"]\nuser = \"them@vsphere.local\"\npassword = \"theirs\"\n"},
+    });
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let secrets = Api::<Secret>::namespaced(stage.plane.client(), CSI);
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Manual"}));
+    stage.workdir.write("vdo.yaml", text).unwrap();
+    stage.works(&["configure", "drivers", "-f", "vdo.yaml"]);
+}
+
+async fn adopting(stage: &Stage) {
+    let deployments = Api::<Deployment>::namespaced(stage.plane.client(), CSI);
+    let before = deployments.get("vsphere-csi-controller").await.unwrap().metadata.uid;
+    let said = stage.works(&["versions"]);
+    assert!(said.out.contains("installed by other hands"), "{}", said.all());
+    let said = stage.works(&["adopt", "--dry-run"]);
+    assert!(said.out.contains("3.6.3") && said.out.contains("in place"), "{}", said.all());
+    let said = stage.vdoctl(&["adopt"]);
+    assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
+    assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
+
+    let said = stage.works(&["adopt", "--yes", "--timeout", "120"]);
+    assert!(!said.all().contains("theirs"), "{}", said.all());
+    let status = config(stage).await.status.unwrap();
+    assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"), "as it was");
+    assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "volumes are known by it");
+    let after = deployments.get("vsphere-csi-controller").await.unwrap().metadata.uid;
+    assert_eq!(after, before, "nothing is made anew");
+    let said = stage.works(&["adopt"]);
+    assert!(said.out.contains("nothing to adopt"), "{}", said.all());
+}
+
+async fn config(stage: &Stage) -> VDOConfig {
+    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
+    configs.get("vdo").await.unwrap()
+}
+
+/// An upgrade that gets stuck, and the way back.
+async fn taking_back(stage: &Stage) {
+    let said = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
+    assert_eq!(said.code, 2, "{}", said.all());
+    assert!(said.err.contains("is not being upgraded"), "{}", said.all());
+
+    stage.nodes.pods("v3.7.3", Fate::Crashes);
+    let said = stage.works(&["upgrade", "csi", "--to", "3.7.3", "--yes", "--no-wait"]);
+    assert!(said.out.contains("3.6.3 → 3.7.3"), "{}", said.all());
+    eventually("the new release is on its way", 60, async || {
+        let said = stage.vdoctl(&["versions"]);
+        if said.out.contains("3.7.3") { Ok(()) } else { Err(said.all()) }
+    })
+    .await;
+    let said = stage.vdoctl(&["status"]);
+    assert!(matches!(said.code, 3 | 4), "{}", said.all());
+    let said = stage.works(&["upgrade", "csi", "--back", "--yes", "--timeout", "120"]);
+    assert!(said.out.contains("3.7.3 → 3.6.3"), "{}", said.all());
+    let status = config(stage).await.status.unwrap();
+    assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"));
+    stage.works(&["status"]);
+}
+
+/// Where the operator takes a release back by itself, whoever follows it is told why.
+async fn told_of_a_release_that_does_not_run(stage: &Stage) {
+    let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "120"];
+    let said = stage.vdoctl(&line);
+    assert_eq!(said.code, 3, "{}", said.all());
+    assert!(said.out.contains("VDO-1905"), "{}", said.all());
+    assert!(said.out.contains("CrashLoopBackOff"), "{}", said.all());
+    stage.nodes.pods("v3.7.3", Fate::Ready);
+}
+
+/// With policy Manual a release that fits waits for a yes.
+async fn approving(stage: &Stage) {
+    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
+    let unpin = json!({"spec": {"storageProvider": {"version": null}}});
+    configs.patch("vdo", &PatchParams::default(), &Patch::Merge(unpin)).await.unwrap();
+    stage.works(&["status", "--wait", "--timeout", "120"]);
+    let spec = config(stage).await.spec;
+    assert_eq!(spec.upgrade_policy(), UpgradePolicy::Manual);
+    let plan = stage.works(&["plan", "-o", "json"]);
+    let plan: Value = serde_json::from_str(&plan.out).unwrap();
+    let waits = plan["drivers"][0]["waitsFor"].as_str().unwrap();
+    let (newer, _) = waits.split_once(" fits").unwrap();
+    let said = stage.works(&["plan"]);
+    assert!(said.out.contains("waits") && said.out.contains(newer), "{}", said.all());
+
+    let said = stage.vdoctl(&["upgrade"]);
+    assert_eq!(said.code, 2, "nothing without a yes: {}", said.all());
+    let said = stage.works(&["upgrade", "--yes", "--timeout", "120"]);
+    assert!(said.out.contains(&format!("3.6.3 → {newer}")), "{}", said.all());
+    let status = config(stage).await.status.unwrap();
+    assert_eq!(status.csi.unwrap().version.as_deref(), Some(newer), "followed to its end");
+    let said = stage.works(&["upgrade"]);
+    assert!(said.out.contains("nothing to upgrade"), "{}", said.all());
+    assert!(fs::exists(stage.workdir.path().join("vdo.yaml")).unwrap());
+}
+
+/// What a repair would do is shown; it is done on yes, and taken back on request. What VDO cannot mend
+/// is told with its remedy.
+async fn fixing(stage: &Stage) {
+    let said = stage.works(&["fix", "1203"]);
+    assert!(said.out.contains("VDO-1203 is not found here"), "{}", said.all());
+    stage.hide_disk_ids(true).await;
+    let said = stage.works(&["fix", "VDO-1203", "--dry-run"]);
+    assert!(said.out.contains("disk.EnableUUID") && said.out.contains("node-1"), "{}", said.all());
+    let said = stage.vdoctl(&["fix", "1203"]);
+    assert_eq!(said.code, 2, "nothing without a yes: {}", said.all());
+    assert_eq!(disk_ids(stage).await, "FALSE");
+    let said = stage.works(&["fix"]);
+    assert!(said.out.contains("VDO-1203"), "it is listed: {}", said.all());
+
+    let said = stage.works(&["fix", "1203", "--yes"]);
+    assert!(said.err.contains('✔'), "{}", said.all());
+    assert_eq!(disk_ids(stage).await, "TRUE");
+    let said = stage.works(&["fix", "--made"]);
+    let name = said.out.split_whitespace().find(|word| word.starts_with("VDO-1203.")).unwrap();
+    assert!(said.out.contains("mended"), "{}", said.all());
+    let wrong = stage.vdoctl(&["fix", "--undo", "VDO-1203.nobody", "--yes"]);
+    assert_eq!(wrong.code, 2, "{}", wrong.all());
+    stage.works(&["fix", "--undo", name, "--yes"]);
+    assert_eq!(disk_ids(stage).await, "FALSE");
+    let said = stage.works(&["fix", "--made"]);
+    assert!(said.out.contains("taken back"), "{}", said.all());
+    stage.hide_disk_ids(false).await;
+
+    // A machine that is too old needs hands, and a maintenance window.
+    let old = json!({"version": "vmx-11"});
+    stage.vcenter.patch_vm("/DC0/vm/node-1", old).await;
+    let doctor = stage.vdoctl(&["doctor", "--only", "VDO-12", "-o", "json"]);
+    let found: Value = serde_json::from_str(&doctor.out).unwrap();
+    let code = found["findings"][0]["code"].as_str().unwrap();
+    let said = stage.vdoctl(&["fix", code, "--yes"]);
+    assert_eq!(said.code, 3, "{}", said.all());
+    assert!(said.out.contains("Mend"), "{}", said.all());
+    assert!(said.out.contains("VDO cannot mend this itself"), "{}", said.all());
+    stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"version": "vmx-21"})).await;
+    let said = stage.vdoctl(&["fix", "9999"]);
+    assert_eq!(said.code, 2, "{}", said.all());
+    stage.works(&["status", "--wait", "--timeout", "120"]);
+}
+
+/// What the vCenter says about the disks of a machine.
+async fn disk_ids(stage: &Stage) -> String {
+    let truth = stage.vcenter.truth().await;
+    let vms = truth["datacenters"][0]["vms"].as_array().unwrap();
+    let vm = vms.iter().find(|vm| vm["name"] == "node-1").unwrap();
+    vm["extraConfig"]["disk.EnableUUID"].as_str().unwrap_or_default().to_uppercase()
+}

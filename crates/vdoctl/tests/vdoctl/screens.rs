@@ -1,0 +1,121 @@
+//! What holds for every screen, however different they are.
+
+use std::process::Command;
+
+use crate::{
+    stage::{PASSWORD, Said, Stage},
+    terminal::Terminal,
+};
+
+/// Commands that show something to a person and change nothing.
+const SCREENS: [&str; 22] = [
+    "--help",
+    "configure --help",
+    "catalog explain --help",
+    "adopt",
+    "catalog explain --driver csi --kubernetes 1.36 --vsphere 8.0",
+    "catalog list",
+    "catalog show csi 3.7.3",
+    "configure -f vdo.yaml --dry-run",
+    "deploy --dry-run",
+    "doctor --all",
+    "doctor --only VDO-12 --explain",
+    "explain",
+    "explain 1203",
+    "plan",
+    "plan --all",
+    "remove csi --dry-run",
+    "remove vdo --dry-run",
+    "status",
+    "status -o wide",
+    "upgrade",
+    "version",
+    "versions",
+];
+
+/// Commands whose output is for programs.
+const LISTS: [&str; 9] = [
+    "catalog build embedded",
+    "catalog images",
+    "completion bash",
+    "deploy -o yaml",
+    "doctor -o json",
+    "images",
+    "images --all --mirror registry.example.com",
+    "status -o json",
+    "versions -o yaml",
+];
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
+/// Sixty columns are enough, and a reader who leaves is no failure, whatever is shown.
+pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
+    let mut wrong = Vec::new();
+    for line in SCREENS {
+        let output = stage.command(&words(line)).env("COLUMNS", "60").output().unwrap();
+        let said = Said::from(output);
+        if said.code != 0 {
+            wrong.push(format!("{line}: {}", said.all()));
+        }
+        // A word that does not fit stands alone.
+        let fits = |line: &&str| line.chars().count() <= 60 || !line.trim().contains(' ');
+        let long = said.out.lines().chain(said.err.lines()).filter(|l| !fits(l));
+        wrong.extend(long.map(|long| format!("{line}: too long: {long}")));
+    }
+    for line in SCREENS.iter().chain(&LISTS) {
+        // Nobody reads at all.
+        let program = env!("CARGO_BIN_EXE_vdoctl");
+        let script = format!("{program} {line} | true; exit ${{PIPESTATUS[0]}}");
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).env("KUBECONFIG", stage.kubeconfig());
+        let said = Said::from(shell.current_dir(stage.workdir.path()).output().unwrap());
+        if said.code != 0 || said.err.contains("cannot be written") {
+            wrong.push(format!("{line} | true: {}", said.all()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `--quiet` leaves results alone, `-v` tells more but no secret, and colours are for terminals only.
+pub(crate) fn quiet_verbose_and_without_colours(stage: &Stage) {
+    let (plain, quiet) = (stage.works(&["plan"]), stage.works(&["plan", "--quiet"]));
+    assert!(plain.err.contains("Look at the cluster"), "{}", plain.all());
+    assert_eq!((quiet.err.as_str(), &quiet.out), ("", &plain.out));
+    let variable = stage.command(&["plan"]).env("VDOCTL_QUIET", "1").output().unwrap();
+    assert_eq!(Said::from(variable).err, "", "the same as a variable");
+
+    let verbose = stage.works(&["doctor", "-vv"]);
+    assert!(verbose.err.contains("DEBUG"), "{}", verbose.all());
+    assert!(!verbose.all().contains(PASSWORD), "{}", verbose.all());
+    let variable = stage.command(&["plan"]).env("VDOCTL_VERBOSE", "2").output().unwrap();
+    let variable = Said::from(variable);
+    assert!(variable.err.contains("DEBUG"), "{}", variable.all());
+
+    for line in SCREENS {
+        let said = stage.works(&words(line));
+        assert!(!said.all().contains('\x1b'), "{line}: {}", said.all());
+    }
+}
+
+/// A screen on a terminal, and `--watch`: the health changes while one looks.
+pub(crate) async fn kept_current_until_interrupted(stage: &Stage) {
+    let coloured = Terminal::run(stage.command(&["status"]), 60).ends().await.1;
+    assert!(coloured.contains("\x1b["), "{coloured}");
+    let mut plain = stage.command(&["status"]);
+    plain.env("NO_COLOR", "1");
+    let plain = Terminal::run(plain, 60).ends().await.1;
+    assert!(!plain.contains('\x1b'), "{plain}");
+
+    let mut terminal = Terminal::run(stage.command(&["status", "--watch"]), 60);
+    terminal.expect("Healthy").await;
+    stage.hide_disk_ids(true).await;
+    terminal.expect("Degraded").await;
+    terminal.expect("VDO-1203").await;
+    stage.hide_disk_ids(false).await;
+    terminal.expect("Healthy").await;
+    terminal.interrupt();
+    let (status, shown) = terminal.ends().await;
+    assert_eq!(status.code(), Some(130), "{shown}");
+}
