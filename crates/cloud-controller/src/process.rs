@@ -69,7 +69,10 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let source = Source { path: settings.flags.cloud_config.clone(), environment };
     let configuration = source.load().context(ConfigurationSnafu)?;
-    let cluster = ClusterOptions { kubeconfig: settings.flags.kubeconfig.clone(), ..ClusterOptions::default() };
+    let cluster = ClusterOptions {
+        kubeconfig: settings.flags.kubeconfig.clone(),
+        ..ClusterOptions::default()
+    };
     let client = kubernetes::client(&cluster, build).await.context(ClusterSnafu)?;
     let metrics = Metrics::default();
     if let Some(name) = settings.flags.explain_node.clone() {

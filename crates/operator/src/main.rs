@@ -125,7 +125,8 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     }
     tasks.spawn("server", server.serve(shown, stop.clone()));
 
-    let options = ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
+    let options =
+        ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
     let client = kubernetes::client(&options, BUILD).await?;
     // Before there is a lease: one that may do nothing must not keep out one that may.
     tokio::select! {

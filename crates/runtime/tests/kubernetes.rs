@@ -15,7 +15,8 @@ const BUILD: BuildInfo = BuildInfo::of("tested");
 async fn the_api_server_sees_who_we_are_and_in_which_version() {
     let plane = ControlPlane::builder().with_audit().start().await;
     let kubeconfig = Some(plane.kubeconfig_as(&User::named("viewer").in_group("system:masters")));
-    let client = client(&ClusterOptions { kubeconfig, ..ClusterOptions::default() }, BUILD).await.unwrap();
+    let client =
+        client(&ClusterOptions { kubeconfig, ..ClusterOptions::default() }, BUILD).await.unwrap();
     Api::<Namespace>::all(client).list(&ListParams::default()).await.unwrap();
     eventually("our name stands in the audit log", 10, async || {
         let events = plane.audit();

@@ -8,7 +8,10 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
 
-use crate::failure::{Failure, Outcome};
+use crate::{
+    failure::{Failure, Outcome},
+    text::fold,
+};
 
 /// The output of one run.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +70,7 @@ impl Screen {
     /// Something beside the result. A reader who is not there does not matter.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            self.complain(&format!("{text}\n"));
+            self.complain(&fold(&format!("{text}\n"), self.width));
         }
     }
 

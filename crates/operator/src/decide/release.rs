@@ -146,7 +146,9 @@ fn settled(facts: &Facts, record: &Record) -> Option<Build> {
     if record.healthy || record.generation == facts.generation() {
         record.running()
     } else {
-        record.before()
+        // On the way back, what is gone back to is what ran before, and was healthy then.
+        let back = record.running().filter(|_| record.rejected.is_some());
+        record.before().or(back)
     }
 }
 

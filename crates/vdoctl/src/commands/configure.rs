@@ -125,8 +125,7 @@ impl Wish {
             Draft::from_files(&self.file, &cluster.namespace)?
         } else if let Some(access) = self.door.access(&vcenters)? {
             let topology = self.zone.clone().zip(self.region.clone());
-            let drivers =
-                Drivers { cloud_provider: !self.storage_only, topology, class: None };
+            let drivers = Drivers { cloud_provider: !self.storage_only, topology, class: None };
             Draft::of(&[access], &drivers, &cluster.namespace, existing.as_ref())
         } else if screen.interactive {
             dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?

@@ -182,9 +182,9 @@ pub(crate) async fn look(
         (None, Some(client)) => targets(client).await?,
         (None, None) => Vec::new(),
     };
-    let open = targets.iter().filter_map(|target| {
-        Some((target.name.clone(), target.connection.as_ref().ok()?.clone()))
-    });
+    let open = targets
+        .iter()
+        .filter_map(|target| Some((target.name.clone(), target.connection.as_ref().ok()?.clone())));
     let vcenters = open.collect();
     let facts = survey::once(client, targets, None).await;
     step.done("");

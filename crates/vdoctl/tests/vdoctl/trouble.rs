@@ -96,8 +96,18 @@ pub(crate) async fn a_slow_vcenter(stage: &Stage) {
     let proxy = FaultProxy::before(stage.vcenter.address()).await;
     let (address, thumbprint) = (proxy.address().to_string(), stage.vcenter.thumbprint_sha256());
     let arguments = [
-        "doctor", "--no-cluster", "--vcenter", &address, "--user", "vdo@vsphere.local",
-        "--password-file", "-", "--thumbprint", &thumbprint, "--only", "VDO-10",
+        "doctor",
+        "--no-cluster",
+        "--vcenter",
+        &address,
+        "--user",
+        "vdo@vsphere.local",
+        "--password-file",
+        "-",
+        "--thumbprint",
+        &thumbprint,
+        "--only",
+        "VDO-1301",
     ];
     proxy.delay(Duration::from_millis(200));
     let said = stage.vdoctl_reading(&arguments, PASSWORD);
@@ -245,7 +255,10 @@ async fn cut_off(stage: &Stage, proxy: &FaultProxy, kubeconfig: &str, comes_back
             return said;
         }
         let (client, now) = (stage.plane.client(), DeleteParams::default());
-        Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE).delete("second", &now).await.unwrap();
+        Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE)
+            .delete("second", &now)
+            .await
+            .unwrap();
         let vcenters = Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE);
         vcenters.delete("second", &now).await.unwrap();
         Api::<Secret>::namespaced(client, "kube-system").delete("second", &now).await.unwrap();

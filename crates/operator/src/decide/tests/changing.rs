@@ -207,6 +207,24 @@ fn with_the_manual_policy_an_upgrade_waits_for_approval() {
 }
 
 #[test]
+fn a_change_of_mind_on_the_way_back_is_decided_from_what_ran_before() {
+    let mut world = older("3.6.3");
+    let record = &mut world.facts.records.csi;
+    record.healthy = false;
+    let rejected = json!({"version": "3.7.3", "why": "it crashed", "generation": 0});
+    record.rejected = Some(serde_json::from_value(rejected).unwrap());
+    world.wish(|config| {
+        config.spec.storage_provider.as_mut().unwrap().version = None;
+        let upgrades = json!({"policy": "Manual"});
+        config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
+    });
+    world.settle();
+    assert_eq!(running(&world), Some("3.6.3"), "nothing newer without approval");
+    let held = world.driver(Driver::Csi).held.unwrap();
+    assert!(held.contains("vdo.vmware.com/approve-csi="), "{held}");
+}
+
+#[test]
 fn an_upgrade_waits_for_its_window_and_a_repair_does_not() {
     let mut world = older("3.6.3");
     world.wish(|config| {

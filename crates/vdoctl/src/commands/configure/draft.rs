@@ -67,9 +67,13 @@ impl Drivers {
         if self.cloud_provider {
             let cloud = &mut spec["cloudProvider"];
             cloud["vsphereCloudConfigs"] = json!(vcenters);
-            put(cloud, "topology", self.topology.as_ref().map(|(zone, region)| {
-                json!({"zone": zone, "region": region})
-            }));
+            put(
+                cloud,
+                "topology",
+                self.topology
+                    .as_ref()
+                    .map(|(zone, region)| json!({"zone": zone, "region": region})),
+            );
         } else {
             put(&mut spec, "cloudProvider", None);
         }
