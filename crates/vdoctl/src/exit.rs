@@ -38,3 +38,26 @@ impl From<Exit> for std::process::ExitCode {
         Self::from(exit as u8)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_documented_and_no_other() {
+        let all = [
+            Exit::Success,
+            Exit::Failure,
+            Exit::Usage,
+            Exit::Degraded,
+            Exit::Progressing,
+            Exit::Absent,
+            Exit::Interrupted,
+        ];
+        let codes: Vec<u8> = all.into_iter().map(|exit| exit as u8).collect();
+        let (_, table) = TABLE.split_once("Exit codes:\n").unwrap_or_default();
+        let told: Vec<u8> =
+            table.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
+        assert_eq!(told, codes);
+    }
+}

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
 /// Every character that is special to somebody.
-pub(crate) const PASSWORD: &str = r#"p'"\ <&>%$`#;:=[]{}!ü-42"#;
+pub(crate) const PASSWORD: &str = r#"p'"\ <&>%$`#;:=[]{}!@^*()|~?,./+_ü-42"#;
 
 /// What the tests stand on.
 pub(crate) struct Stage {
