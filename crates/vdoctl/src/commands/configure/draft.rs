@@ -31,6 +31,8 @@ pub(crate) struct Draft {
 pub(crate) struct Access {
     pub(crate) name: String,
     pub(crate) secret: String,
+    /// Whether its objects are in the cluster: the type of a Secret cannot be changed.
+    known: bool,
     pub(crate) address: String,
     pub(crate) user: String,
     pub(crate) password: driver_config::SecretText,
@@ -153,11 +155,15 @@ impl Draft {
     ) -> Self {
         let mut objects = Vec::new();
         for access in all {
-            objects.push(json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
+            let mut secret = json!({
+                "apiVersion": "v1", "kind": "Secret",
                 "metadata": {"name": access.secret, "namespace": api::CREDENTIALS_NAMESPACE},
                 "stringData": {"username": access.user, "password": access.password.expose()},
-            }));
+            });
+            if !access.known {
+                secret["type"] = "kubernetes.io/basic-auth".into();
+            }
+            objects.push(secret);
         }
         objects.extend(all.iter().map(|access| access.object(namespace)));
         let names: Vec<&str> = all.iter().map(|access| access.name.as_str()).collect();
@@ -232,7 +238,8 @@ impl Access {
         };
         let name = same.map_or_else(fresh, kube::ResourceExt::name_any);
         let secret = same.map_or_else(|| name.clone(), |same| same.spec.credentials.0.clone());
-        Self { name, secret, address: address.to_owned(), ..Self::default() }
+        let known = same.is_some();
+        Self { name, secret, known, address: address.to_owned(), ..Self::default() }
     }
 
     fn object(&self, namespace: &str) -> Value {
