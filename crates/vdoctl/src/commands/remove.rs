@@ -79,7 +79,12 @@ impl Remove {
         screen.confirm(&format!("Remove {name}?"))?;
         let cluster = Cluster::connect(global).await?;
         let section = super::upgrade::section(driver);
-        let patch = json!({"spec": {section: {"mode": "Removed"}}});
+        // What is said about a driver that goes has to go with it.
+        let mut part = json!({"mode": "Removed"});
+        for field in said_about(driver) {
+            part[*field] = serde_json::Value::Null;
+        }
+        let patch = json!({"spec": {section: part}});
         super::upgrade::patch_config(&cluster, &facts, &patch).await?;
         self.follow(driver, &cluster, screen).await
     }
@@ -157,6 +162,24 @@ impl Remove {
         deleted.await?;
         step.done("");
         Ok(())
+    }
+}
+
+/// The fields that make no sense beside `mode: Removed`, as the definition says.
+fn said_about(driver: Driver) -> &'static [&'static str] {
+    match driver {
+        Driver::Cpi => &["version", "implementation", "nodes", "nodeDeletion", "nsx"],
+        Driver::Csi => &[
+            "version",
+            "implementation",
+            "storageClasses",
+            "snapshots",
+            "fileVolumes",
+            "maxVolumesPerNode",
+            "topologyCategories",
+            "migrationDatastoreUrl",
+            "tuning",
+        ],
     }
 }
 
