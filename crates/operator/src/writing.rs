@@ -34,7 +34,7 @@ pub enum Error {
     Write {
         object: ObjectId,
         /// What was written before it and could not be taken back.
-        left: Vec<ObjectId>,
+        left: Box<[ObjectId]>,
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
@@ -124,6 +124,7 @@ pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error>
                 written.push(one);
             }
             let left = take_back(client, written).await;
+            let left = left.into_boxed_slice();
             return Err(source).context(WriteSnafu { object: one.id.clone(), left });
         }
         written.push(one);
