@@ -123,8 +123,8 @@ impl Table {
             let last = row.last().map_or("", String::as_str);
             // Too little room beside the other columns: below them, a little in.
             let longest = last.split(' ').map(columns).max().unwrap_or_default();
-            let least = columns(last).min(20).max(longest);
-            if columns(&begin) + least > width && columns(last) > 0 {
+            let needed = columns(last).min(20).max(longest);
+            if columns(&begin) + needed > width && columns(last) > 0 {
                 text.push_str(begin.trim_end());
                 text.push('\n');
                 text.push_str(&wrap("      ", last, width));

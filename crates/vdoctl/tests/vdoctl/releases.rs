@@ -36,7 +36,7 @@ async fn from_a_driver_of_other_hands_through_its_releases() {
     taking_back(&stage).await;
     drop(operator);
     let operator = stage.operator_with(SignedDuration::from_secs(5)).await;
-    told_of_a_release_that_does_not_run(&stage).await;
+    told_of_a_release_that_does_not_run(&stage);
     drop(operator);
     let _operator = stage.operator().await;
     approving(&stage).await;
@@ -194,7 +194,7 @@ async fn taking_back(stage: &Stage) {
 }
 
 /// Where the operator takes a release back by itself, whoever follows it is told why.
-async fn told_of_a_release_that_does_not_run(stage: &Stage) {
+fn told_of_a_release_that_does_not_run(stage: &Stage) {
     let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "120"];
     let said = stage.vdoctl(&line);
     assert_eq!(said.code, 3, "{}", said.all());
