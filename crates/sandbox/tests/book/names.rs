@@ -233,35 +233,12 @@ impl Known {
             return (!OTHERS.contains(program)).then(|| format!("program {program} ({place})"));
         };
         let verbs: Vec<&str> = rest.iter().copied().take_while(|w| !w.starts_with('-')).collect();
-        if let Some(unknown) = missing_verb(&path, &verbs) {
-            return Some(format!("command {program} {unknown} ({place})"));
-        }
         let help = programs::help(&path, &verbs);
         let flags = rest.iter().filter(|word| word.starts_with("--") && word.len() > 2);
         let mut names = flags.map(|flag| flag.split('=').next().unwrap_or_default());
         let unknown = names.find(|name| !help.contains(*name))?;
         Some(format!("flag {unknown} of {program} ({place})"))
     }
-}
-
-/// The word that stands where a program has commands, and is none of them. Words after the last command
-/// are its arguments.
-fn missing_verb(program: &Path, words: &[&str]) -> Option<String> {
-    if program.ends_with("kubectl") {
-        return None;
-    }
-    for (number, word) in words.iter().enumerate() {
-        let known = verbs(&programs::own_help(program, &words[..number]));
-        // What stands for a word, as in `vdoctl COMMAND --help`, is none.
-        if known.is_empty() || word.chars().all(|c| c.is_ascii_uppercase()) {
-            return None;
-        }
-        let alias = programs::is_command(program, &words[..=number]);
-        if !known.iter().any(|verb| verb == word) && !alias {
-            return Some(words[..=number].join(" "));
-        }
-    }
-    None
 }
 
 fn told(page: &Page, missing: BTreeSet<String>) -> Vec<String> {

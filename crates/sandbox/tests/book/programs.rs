@@ -28,23 +28,6 @@ pub(crate) fn help(program: &Path, words: &[&str]) -> String {
     texts.join("\n")
 }
 
-/// What a program says about one of its commands.
-pub(crate) fn own_help(program: &Path, words: &[&str]) -> String {
-    asked(program, &[words, &["--help"]].concat())
-}
-
-/// Whether a program knows a command, be it listed or kept for those who know it from elsewhere.
-pub(crate) fn is_command(program: &Path, words: &[&str]) -> bool {
-    let (last, above) = words.split_last().unwrap_or((&"", &[]));
-    let usage = own_help(program, words);
-    let usage =
-        usage.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default().to_owned();
-    // An argument leads to the help of what it is given to.
-    let above = own_help(program, above);
-    let above = above.lines().find(|line| line.starts_with("Usage:")).unwrap_or_default();
-    !last.is_empty() && !usage.is_empty() && usage != above
-}
-
 fn is_verb(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
 }

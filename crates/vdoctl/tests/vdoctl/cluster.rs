@@ -49,8 +49,6 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     dialogue::editing_shows_what_changes(&stage).await;
     removing(&stage).await;
     drop(operator);
-    trouble::refused_in_the_middle(&stage).await;
-    trouble::away_in_the_middle(&stage).await;
     without_rights_and_without_a_cluster(&stage);
 }
 

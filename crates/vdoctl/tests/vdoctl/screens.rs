@@ -56,7 +56,7 @@ pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
     for line in SCREENS {
         let output = stage.command(&words(line)).env("COLUMNS", "60").output().unwrap();
         let said = Said::from(output);
-        if said.code != 0 {
+        if !matches!(said.code, 0 | 3) {
             wrong.push(format!("{line}: {}", said.all()));
         }
         // A word that does not fit stands alone.
@@ -71,7 +71,7 @@ pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("KUBECONFIG", stage.kubeconfig());
         let said = Said::from(shell.current_dir(stage.workdir.path()).output().unwrap());
-        if said.code != 0 || said.err.contains("cannot be written") {
+        if !matches!(said.code, 0 | 3) || said.err.contains("cannot be written") {
             wrong.push(format!("{line} | true: {}", said.all()));
         }
     }
@@ -86,7 +86,7 @@ pub(crate) fn quiet_verbose_and_without_colours(stage: &Stage) {
     let variable = stage.command(&["plan"]).env("VDOCTL_QUIET", "1").output().unwrap();
     assert_eq!(Said::from(variable).err, "", "the same as a variable");
 
-    let verbose = stage.works(&["doctor", "-vv"]);
+    let verbose = stage.vdoctl(&["doctor", "-vv"]);
     assert!(verbose.err.contains("DEBUG"), "{}", verbose.all());
     assert!(!verbose.all().contains(PASSWORD), "{}", verbose.all());
     let variable = stage.command(&["plan"]).env("VDOCTL_VERBOSE", "2").output().unwrap();
@@ -94,7 +94,7 @@ pub(crate) fn quiet_verbose_and_without_colours(stage: &Stage) {
     assert!(variable.err.contains("DEBUG"), "{}", variable.all());
 
     for line in SCREENS {
-        let said = stage.works(&words(line));
+        let said = stage.vdoctl(&words(line));
         assert!(!said.all().contains('\x1b'), "{line}: {}", said.all());
     }
 }
