@@ -15,7 +15,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 
 use super::{
     cluster::Warning,
@@ -74,7 +74,7 @@ impl Part {
 
     fn of(
         kind: &str,
-        object: &(impl Resource + ResourceExt),
+        object: &impl ResourceExt,
         (template, selector): (Option<&PodTemplateSpec>, Option<&LabelSelector>),
         (desired, ready): (i32, i32),
         current: bool,

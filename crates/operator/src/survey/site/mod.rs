@@ -75,15 +75,15 @@ pub(super) struct Site {
 impl Site {
     /// Everything, read once.
     pub(super) async fn read(client: &Client) -> Self {
-        let mut definitions = Known::Known(BTreeMap::new());
+        let mut definitions = nothing();
         for name in sources::DEFINITIONS {
             merge(&mut definitions, sources::definition(client, name).read(false).await);
         }
-        let mut certificates = Known::Known(BTreeMap::new());
+        let mut certificates = nothing();
         for home in crate::names::HOMES {
             merge(&mut certificates, sources::certificates(client, home).read(false).await);
         }
-        let mut secrets = Known::Known(BTreeMap::new());
+        let mut secrets = nothing();
         for home in crate::names::HOMES {
             merge(&mut secrets, sources::secrets(client, home).read(false).await);
         }
@@ -168,6 +168,11 @@ pub(crate) fn map<T, R>(known: &Known<T>, make: impl FnOnce(&T) -> R) -> Known<R
         Known::Known(value) => Known::Known(make(value)),
         Known::Unknown { reason } => Known::unknown(reason),
     }
+}
+
+/// Nothing, for certain.
+fn nothing<T>() -> Kept<T> {
+    Known::Known(BTreeMap::new())
 }
 
 /// Adds to what is known; what is not known in part is not known.
