@@ -192,7 +192,8 @@ fn object(version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Val
 }
 
 fn with(mut object: Value, fields: Value) -> Value {
-    object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let Value::Object(fields) = fields else { unreachable!("fields are an object") };
+    object.as_object_mut().unwrap().extend(fields);
     object
 }
 

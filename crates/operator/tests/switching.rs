@@ -218,7 +218,7 @@ async fn go_vdo_surroundings(stage: &Stage) {
     let account = json!([{"kind": "ServiceAccount", "name": GO_VDO, "namespace": NAMESPACE}]);
     let named = |name: &str| json!({"name": name});
     let beside = |name: &str| json!({"name": name, "namespace": NAMESPACE});
-    let role = |kind: &str, name: &str| json!({"apiGroup": rbac, "kind": kind, "name": name});
+    let of_role = |kind: &str, name: &str| json!({"apiGroup": rbac, "kind": kind, "name": name});
     let rules = json!([
         rule(
             &[""],
@@ -251,12 +251,12 @@ async fn go_vdo_surroundings(stage: &Stage) {
         json!({"apiVersion": version, "kind": "ClusterRole", "metadata": named("vdo-manager-role"), "rules": rules}),
         json!({
             "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": named("vdo-manager-rolebinding"),
-            "roleRef": role("ClusterRole", "vdo-manager-role"), "subjects": account,
+            "roleRef": of_role("ClusterRole", "vdo-manager-role"), "subjects": account,
         }),
         json!({"apiVersion": version, "kind": "Role", "metadata": beside("vdo-leader-election-role"), "rules": election}),
         json!({
             "apiVersion": version, "kind": "RoleBinding", "metadata": beside("vdo-leader-election-rolebinding"),
-            "roleRef": role("Role", "vdo-leader-election-role"), "subjects": account,
+            "roleRef": of_role("Role", "vdo-leader-election-role"), "subjects": account,
         }),
     ];
     stage.create("kubectl", made).await;

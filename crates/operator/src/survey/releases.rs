@@ -59,7 +59,7 @@ mod tests {
 
     fn said(kubernetes: KubernetesVersion, version: &str) -> (usize, Option<String>) {
         let catalog = catalog::embedded();
-        let releases = Releases { catalog: &catalog, kubernetes: Some(kubernetes) };
+        let releases = Releases { catalog, kubernetes: Some(kubernetes) };
         let version = Some(version.parse().unwrap());
         let driver = Driver { version, upstream: true, ..Driver::default() };
         let (switches, unsuitable) = releases.of(catalog::Driver::Csi, &driver);

@@ -53,8 +53,8 @@ enum What {
 impl Remove {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         match self.what {
-            What::Cpi => self.driver(Driver::Cpi, global, screen).await,
-            What::Csi => self.driver(Driver::Csi, global, screen).await,
+            What::Cpi => Box::pin(self.driver(Driver::Cpi, global, screen)).await,
+            What::Csi => Box::pin(self.driver(Driver::Csi, global, screen)).await,
             What::Vdo => self.operator(global, screen).await,
         }
     }

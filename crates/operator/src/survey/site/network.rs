@@ -127,7 +127,8 @@ mod tests {
         let plugin = Plugin::of(&set(1)).unwrap();
         assert_eq!(plugin.selector, "app=antrea");
         let none = std::iter::empty;
-        let long = network(&[plugin.clone()], &[pod("2026-01-01T11:50:00Z")], none(), now);
+        let long =
+            network(std::slice::from_ref(&plugin), &[pod("2026-01-01T11:50:00Z")], none(), now);
         assert_eq!(long.missing_on, ["worker-1"]);
         assert_eq!(long.plugin, "Antrea");
         let short = network(&[plugin], &[pod("2026-01-01T11:59:30Z")], none(), now);

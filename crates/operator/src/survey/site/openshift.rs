@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    fn own(vsphere: Value) -> Infrastructure {
+    fn own(vsphere: &Value) -> Infrastructure {
         let object = json!({
             "metadata": {"name": "cluster"},
             "spec": {"platformSpec": {"type": "VSphere", "vsphere": vsphere}},
@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn site(text: &str) -> Site {
-        let own = own(json!({
+        let own = own(&json!({
             "vcenters": [{"server": "vc-a", "datacenters": ["DC0"]}],
             "failureDomains": [{
                 "name": "east", "server": "vc-a",

@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    fn object(spec: Value, status: Value) -> DynamicObject {
+    fn object(spec: &Value, status: &Value) -> DynamicObject {
         let object = json!({"metadata": {"name": "c"}, "spec": spec, "status": status});
         serde_json::from_value(object).unwrap()
     }
@@ -60,10 +60,10 @@ mod tests {
         let brought = json!({"driver": names::CSI_DRIVER, "source": {"snapshotHandle": "v-1+s-9"}});
         let other = json!({"driver": "other", "source": {"volumeHandle": "v-1"}});
         let all = [
-            content(&object(ours.clone(), json!({"snapshotHandle": "v-1+s-1"}))),
-            content(&object(brought, Value::Null)),
-            content(&object(ours, Value::Null)),
-            content(&object(other, Value::Null)),
+            content(&object(&ours, &json!({"snapshotHandle": "v-1+s-1"}))),
+            content(&object(&brought, &Value::Null)),
+            content(&object(&ours, &Value::Null)),
+            content(&object(&other, &Value::Null)),
         ];
         let kept = all.into_iter().enumerate();
         let kept = kept.filter_map(|(n, content)| Some((n.to_string(), content?))).collect();
