@@ -94,8 +94,8 @@ async fn a_restart_in_between_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
     let (stage, ccm) = started(&vms(&["hidden"]), QUICK).await;
-    stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/hidden")).await;
     stage.nodes.set_ready("hidden", false).await;
+    stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/hidden")).await;
     let text = stage.event("hidden", "MachineUncertain").await;
     assert!(text.contains("may not be seen"), "{text}");
     stage.settle(&ccm, "marker").await;

@@ -31,7 +31,10 @@ async fn log_in_as(stage: &Stage, user: &str, password: &str) {
 }
 
 fn of(version: &str) -> Value {
-    json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"], "version": version}})
+    json!({
+        "cloudProvider": {"vsphereCloudConfigs": ["vc"], "version": version},
+        "storageProvider": {"vsphereCloudConfig": "vc"},
+    })
 }
 
 /// The finding that blocks, as it stands in a status.

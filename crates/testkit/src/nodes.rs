@@ -22,6 +22,7 @@ use tokio::{net::TcpStream, task::JoinSet};
 
 pub use self::kubelet::Fate;
 use self::kubelet::Fates;
+pub(crate) use self::kubelet::topology_keys;
 use crate::{
     control_plane::ControlPlane,
     error::{Error, KubernetesSnafu, must},

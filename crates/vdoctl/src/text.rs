@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn long_lines_are_folded_and_short_ones_left() {
         let text = "CPI     1.36.0    stable\n  3.7.3  It supports Kubernetes 1.33 to 1.35\n";
-        let folded = "CPI     1.36.0    stable\n  3.7.3  It supports\n      Kubernetes 1.33\n      to 1.35\n";
+        let folded = "CPI     1.36.0    stable\n  3.7.3  It supports\n      Kubernetes 1.33 to\n      1.35\n";
         assert_eq!(fold(text, 24), folded);
         assert_eq!(fold("a-word-that-is-longer-than-it-may-be\n", 20).lines().count(), 1);
     }

@@ -165,3 +165,32 @@ impl CallObserver for OperatorMetrics {
         self.calls.get_or_create(&label).inc();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alerts_ask_for_metrics_and_labels_there_are() {
+        let own = OperatorMetrics::default();
+        let metrics = Metrics::new("vdo", runtime::build::BuildInfo::of("vdo"));
+        own.register(&metrics);
+        own.ready.get_or_create(&DriverLabel { driver: "CSI".into() }).set(1);
+        own.reachable.get_or_create(&VcenterLabel { vcenter: "vc".into() }).set(1);
+        let open = FindingLabel {
+            code: "VDO-1203".into(),
+            severity: "Error".into(),
+            state: "open".into(),
+        };
+        own.findings.get_or_create(&open).set(1);
+        let text = metrics.encode();
+        for expression in crate::alerts::expressions() {
+            let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            let mut asked = words.filter(|word| word.starts_with("vdo_")).peekable();
+            assert!(asked.peek().is_some(), "{expression}");
+            assert!(asked.all(|name| text.contains(name)), "{expression}\n{text}");
+        }
+        let labels = ["code=\"", "severity=\"", "state=\"open\"", "driver=\"", "vcenter=\""];
+        assert!(labels.iter().all(|label| text.contains(label)), "{text}");
+    }
+}

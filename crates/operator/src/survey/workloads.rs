@@ -23,7 +23,7 @@ use super::{
     site::{Place, Site, map},
 };
 use crate::{
-    facts::{Make, ObjectId},
+    facts::{Make, ObjectId, Task},
     names, observe,
 };
 
@@ -36,6 +36,7 @@ const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 pub(super) struct Part {
     pub(super) id: ObjectId,
     pub(super) driver: Which,
+    task: Task,
     /// Whether it is VDO's.
     pub(super) labelled: bool,
     /// What its pods are found by.
@@ -79,7 +80,7 @@ impl Part {
         (desired, ready): (i32, i32),
         current: bool,
     ) -> Option<Self> {
-        let (driver, _) = observe::part(kind, object, template)?;
+        let (driver, task) = observe::part(kind, object, template)?;
         let Make { settings, .. } = observe::make(object.meta(), template);
         let version = observe::version(object.labels(), template);
         let spec = template.and_then(|template| template.spec.as_ref());
@@ -98,6 +99,7 @@ impl Part {
                 name: object.name_any(),
             },
             driver,
+            task,
             selector: super::site::selector(selector),
             settings,
             labelled: observe::is_labelled(object.labels()),
@@ -238,14 +240,20 @@ fn tag(image: &str) -> Option<Version> {
     image.split('@').next()?.rsplit_once(':')?.1.parse().ok()
 }
 
-/// Names of driver workloads that do not belong to the one [`driver`] describes.
+/// Names of workloads of a second driver beside the one [`driver`] describes. What a driver brings
+/// with itself, as the cluster's snapshot controller, is no driver; neither is a DaemonSet that no node
+/// wants, and one that is being taken over is the same driver before and after.
 pub(super) fn others(parts: &[Part]) -> Vec<String> {
     let mut others = Vec::new();
     for which in [Which::Cpi, Which::Csi] {
-        let own: Vec<&Part> = parts.iter().filter(|part| part.driver == which).collect();
-        let Some(home) = own.iter().find(|part| part.labelled).or(own.first()) else { continue };
-        let elsewhere = own.iter().filter(|part| {
-            part.id.namespace != home.id.namespace || part.labelled != home.labelled
+        let own = parts.iter().filter(|part| part.driver == which && part.task != Task::Helper);
+        let own: Vec<&Part> = own.collect();
+        let mut controllers = own.iter().filter(|part| part.task == Task::Controller);
+        let ours = controllers.clone().find(|part| part.labelled);
+        let Some(home) = ours.or_else(|| controllers.next()) else { continue };
+        let elsewhere = own.iter().filter(|part| match part.task {
+            Task::Controller => part.id != home.id,
+            _ => part.id.namespace != home.id.namespace && part.desired > 0,
         });
         others.extend(elsewhere.map(|part| format!("{}/{}", part.id.namespace, part.id.name)));
     }

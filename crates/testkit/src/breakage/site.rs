@@ -326,10 +326,12 @@ impl Site<'_> {
 
     /// An entry of a CSINode is taken out and put in anew: it cannot be changed.
     async fn register(&self, id: &str) -> Result<(), Error> {
-        let nodes = self.all::<CSINode>();
-        for entry in [None, Some(json!({"name": DRIVER, "nodeID": id}))] {
+        let registered = self.all::<CSINode>();
+        let entry =
+            json!({"name": DRIVER, "nodeID": id, "topologyKeys": crate::nodes::topology_keys()});
+        for entry in [None, Some(entry)] {
             let drivers: Vec<Value> = entry.into_iter().collect();
-            merge(&nodes, &self.machine.name, json!({"spec": {"drivers": drivers}})).await?;
+            merge(&registered, &self.machine.name, json!({"spec": {"drivers": drivers}})).await?;
         }
         Ok(())
     }

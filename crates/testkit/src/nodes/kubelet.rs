@@ -152,7 +152,12 @@ async fn register_driver(client: &Client, pod: &Pod, there: bool) {
         }
         if there {
             let node_id = system_uuid(client, &node).await.unwrap_or_else(|| node.clone());
-            drivers.push(CSINodeDriver { name: driver.clone(), node_id, ..Default::default() });
+            drivers.push(CSINodeDriver {
+                name: driver.clone(),
+                node_id,
+                topology_keys: Some(topology_keys()),
+                ..Default::default()
+            });
         } else {
             drivers.retain(|d| d.name != driver);
         }
@@ -160,6 +165,12 @@ async fn register_driver(client: &Client, pod: &Pod, there: bool) {
             return;
         }
     }
+}
+
+/// The keys a node is registered with. Nobody asks the driver here: it is taken to know its zone and
+/// region.
+pub(crate) fn topology_keys() -> Vec<String> {
+    ["k8s-region", "k8s-zone"].map(|key| format!("topology.csi.vmware.com/{key}")).into()
 }
 
 async fn system_uuid(client: &Client, node: &str) -> Option<String> {
