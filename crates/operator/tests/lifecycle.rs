@@ -268,6 +268,8 @@ async fn fake_olm(stage: &Stage) -> Api<DynamicObject> {
 async fn an_api_server_that_restarts_is_met_again_and_olm_is_told_when_to_wait() {
     let mut stage = Stage::of(1, false).await;
     stage.variables = vec![("OPERATOR_CONDITION_NAME", "vdo.v0")];
+    // An API server takes a while to come back, and the operator is to be the same one then.
+    stage.lease = 120;
     let conditions = fake_olm(&stage).await;
     let operator = stage.operator();
     stage.configure(storage()).await;
