@@ -25,6 +25,8 @@ const CONTROLLER: &str = "vsphere-csi-controller";
 #[tokio::test]
 async fn troubles_around_the_operator_are_said_and_pass_without_a_trace() {
     let mut stage = Stage::of(1, false).await;
+    // It is the same operator that lives through all of them.
+    stage.lease = 120;
     let api = FaultProxy::before(stage.plane.address()).await;
     stage.api_address = Some(api.address());
     let operator = a_secret_in_the_wrong_namespace(&stage).await;
