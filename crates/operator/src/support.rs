@@ -54,11 +54,26 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
         files.extend(logs(client, home).await);
     }
     let secrets = secrets(client, &homes).await;
+    if !secrets.all_known {
+        // What a Secret holds may stand anywhere in these, and nobody knows what to look for.
+        for file in files.iter_mut().filter(|file| is_free_text(&file.path)) {
+            LEFT_OUT.clone_into(&mut file.text);
+        }
+    }
     files.push(secrets.listing);
     for file in &mut files {
         file.text = secrets.redaction.apply(&file.text);
     }
     files
+}
+
+/// What stands in place of texts that could not be searched for secrets.
+pub const LEFT_OUT: &str =
+    "(left out: not every Secret may be read, so nobody knows what to remove here)\n";
+
+fn is_free_text(path: &str) -> bool {
+    ["/configmaps.json", "/events.json", "/pods.json"].iter().any(|end| path.ends_with(end))
+        || path.contains("/logs/")
 }
 
 type Group = (&'static str, &'static str);
@@ -187,6 +202,8 @@ fn is_ours(pod: &Pod, namespace: &str) -> bool {
 }
 
 struct Secrets {
+    /// Whether each of them could be read.
+    all_known: bool,
     listing: File,
     redaction: Redaction,
 }
@@ -194,11 +211,12 @@ struct Secrets {
 /// What Secrets there are, by name and keys; and what must not be found in any text.
 async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
     let mut listing: BTreeMap<String, Value> = BTreeMap::new();
-    let mut hidden = BTreeSet::new();
+    let (mut hidden, mut all_known) = (BTreeSet::new(), true);
     for home in homes {
         let api = Api::<Secret>::namespaced(client.clone(), home);
         match api.list(&ListParams::default()).await {
             Err(error) => {
+                all_known = false;
                 listing.insert((*home).to_owned(), json!({"unreadable": error.to_string()}));
             }
             Ok(list) => {
@@ -214,7 +232,7 @@ async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
     }
     let text = serde_json::to_string_pretty(&listing).unwrap_or_default();
     let listing = File { path: "secrets-by-name.json".into(), text };
-    Secrets { listing, redaction: Redaction::of(hidden) }
+    Secrets { all_known, listing, redaction: Redaction::of(hidden) }
 }
 
 /// Texts that must not be seen, the longest first.

@@ -49,6 +49,9 @@ impl SupportBundle {
         let path = self.output.clone().unwrap_or_else(|| name.into());
         write(&path, &files)?;
         screen.print(&format!("{}\n", path.display()))?;
+        if files.iter().any(|file| file.text == support::LEFT_OUT) {
+            screen.note("You may not read every Secret, so ConfigMaps, events, pods and logs were left out: what is secret in them could not be removed.");
+        }
         screen.note("It holds no secrets. Look into it before you pass it on: names of your machines are in it.");
         Ok(())
     }

@@ -7,7 +7,8 @@ use api::{VDOConfig, VsphereCloudConfig};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Namespace, Secret},
+    core::v1::{ConfigMap, Namespace, Secret},
+    rbac::v1::ClusterRoleBinding,
     storage::v1::VolumeAttachment,
 };
 use kube::{
@@ -42,7 +43,7 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     screens::fit_sixty_columns_and_end_with_their_reader(&stage);
     screens::quiet_verbose_and_without_colours(&stage);
     screens::kept_current_until_interrupted(&stage).await;
-    bundling(&stage);
+    bundling(&stage).await;
     trouble::a_disk_that_is_full(&stage);
     trouble::contexts_and_files(&stage);
     trouble::a_slow_vcenter(&stage).await;
@@ -335,16 +336,12 @@ fn looking(stage: &Stage) {
     assert!(said.out.contains("nothing to adopt"), "{}", said.all());
 }
 
-fn bundling(stage: &Stage) {
-    let said = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
-    assert_eq!(said.out, "bundle.tar.gz\n");
+/// What a bundle holds, unpacked.
+fn bundled(stage: &Stage) -> String {
     let mut all = Vec::new();
     let file = std::fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
     flate2::read::GzDecoder::new(file).read_to_end(&mut all).unwrap();
-    let text = String::from_utf8_lossy(&all);
-    for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
-        assert!(text.contains(wanted), "{wanted}");
-    }
+    let text = String::from_utf8_lossy(&all).into_owned();
     let encoded = {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.encode(PASSWORD)
@@ -353,12 +350,51 @@ fn bundling(stage: &Stage) {
     for secret in [PASSWORD, encoded.as_str(), json.trim_matches('"')] {
         assert!(!text.contains(secret), "the bundle holds {secret}");
     }
+    text
+}
+
+async fn bundling(stage: &Stage) {
+    // Somebody noted the password where no Secret is.
+    let note = json!({
+        "metadata": {"name": "notes", "namespace": "kube-system"},
+        "data": {"todo": format!("change {PASSWORD} some day")},
+    });
+    let note: ConfigMap = serde_json::from_value(note).unwrap();
+    let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), "kube-system");
+    maps.create(&PostParams::default(), &note).await.unwrap();
+
+    let said = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
+    assert_eq!(said.out, "bundle.tar.gz\n");
+    let text = bundled(stage);
+    for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
+        assert!(text.contains(wanted), "{wanted}");
+    }
+    assert!(text.contains("some day"), "the note is there, without the password");
     let listed = std::process::Command::new("tar")
         .args(["tzf", "bundle.tar.gz"])
         .current_dir(stage.workdir.path())
         .output()
         .unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+
+    // Who may not read Secrets cannot know what to remove.
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
+    let subject =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "viewer"});
+    let binding = json!({"metadata": {"name": "viewer"}, "roleRef": role, "subjects": [subject]});
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+    let bindings = Api::<ClusterRoleBinding>::all(stage.plane.client());
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let viewer = stage.plane.kubeconfig_as(&User::named("viewer")).display().to_string();
+    let flags = ["--kubeconfig", viewer.as_str(), "support-bundle", "--output", "bundle.tar.gz"];
+    let said = eventually("the binding holds", 30, async || {
+        let said = stage.works(&flags);
+        if bundled(stage).contains("vsphere-csi-node") { Ok(said) } else { Err(said.all()) }
+    })
+    .await;
+    assert!(said.all().contains("may not read every Secret"), "{}", said.all());
+    assert!(!bundled(stage).contains("some day"), "what could not be searched is left out");
 }
 
 async fn removing(stage: &Stage) {
