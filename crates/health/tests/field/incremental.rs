@@ -3,9 +3,13 @@
 use health::{Examination, Touched, VmRef};
 use proptest::prelude::*;
 
+use std::collections::BTreeMap;
+
 use crate::{
-    facts::{Attachment, Facts, Node, Power},
+    facts::{Attachment, Drivers, Facts, Known, Node, Power},
+    faults::FAULTS,
     healthy,
+    rows::rows,
     shortcuts::Shortcuts,
 };
 
@@ -133,4 +137,109 @@ proptest! {
         let fresh = Examination::of(examination.facts().clone());
         prop_assert_eq!(examination.report().all(), fresh.report().all());
     }
+}
+
+/// The facts without what changes one by one.
+fn frame(facts: &Facts) -> Facts {
+    let mut facts = facts.clone();
+    facts.cluster.nodes = Known::unknown("");
+    facts.cluster.drivers = Drivers::default();
+    facts.cluster.leases = Known::unknown("");
+    facts.storage.pending = Known::unknown("");
+    facts.storage.attachments = Known::unknown("");
+    facts.storage.growing = Known::unknown("");
+    facts.storage.snapshots = Known::unknown("");
+    facts.storage.volumes = Known::unknown("");
+    for vcenter in facts.vcenters.values_mut() {
+        if let Some(inventory) = vcenter.inventory.get_mut() {
+            inventory.vms.clear();
+        }
+    }
+    facts
+}
+
+/// What is in one, or differs, and not in the other.
+fn differing<T: Clone + PartialEq>(
+    before: &BTreeMap<String, T>,
+    after: &BTreeMap<String, T>,
+) -> Vec<(String, Option<T>)> {
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), None));
+    let other = after.iter().filter(|(key, value)| before.get(*key) != Some(value));
+    gone.chain(other.map(|(key, value)| (key.clone(), Some(value.clone())))).collect()
+}
+
+fn put<T>(map: &mut BTreeMap<String, T>, key: String, value: Option<T>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}
+
+/// Brings what is known to `after` step by step, each step touching no more than it says. False where
+/// that cannot be done, because the difference lies in what no single step changes.
+fn bring(examination: &mut Examination, after: &Facts) -> bool {
+    let before = examination.facts().clone();
+    let known = |facts: &Facts| {
+        let vms = facts.vcenters.values().all(|vcenter| vcenter.inventory.get().is_some());
+        vms && facts.cluster.nodes.get().is_some() && facts.storage.volumes.get().is_some()
+    };
+    if frame(&before) != frame(after) || !known(&before) || !known(after) {
+        return false;
+    }
+    let nodes = |facts: &Facts| facts.cluster.nodes.get().unwrap().clone();
+    for (name, node) in differing(&nodes(&before), &nodes(after)) {
+        let touched = Touched::Node(name.clone());
+        examination.change(&touched, |f| put(f.cluster.nodes.get_mut().unwrap(), name, node));
+    }
+    for (vcenter, theirs) in &after.vcenters {
+        let vms = |facts: &Facts| facts.vcenters[vcenter].inventory.get().unwrap().vms.clone();
+        let inventory = theirs.inventory.get().unwrap();
+        for (id, vm) in differing(&vms(&before), &inventory.vms) {
+            let touched = Touched::Vm(VmRef { vcenter: vcenter.clone(), vm: id.clone() });
+            examination.change(&touched, |facts| {
+                let vcenter = facts.vcenters.get_mut(vcenter).unwrap();
+                put(&mut vcenter.inventory.get_mut().unwrap().vms, id, vm);
+            });
+        }
+    }
+    let volumes = |facts: &Facts| facts.storage.volumes.get().unwrap().clone();
+    for (handle, volume) in differing(&volumes(&before), &volumes(after)) {
+        let touched = Touched::Volume(handle.clone());
+        examination.change(&touched, |f| put(f.storage.volumes.get_mut().unwrap(), handle, volume));
+    }
+    examination.change(&Touched::Waiting, |facts| {
+        facts.storage.pending = after.storage.pending.clone();
+        facts.storage.attachments = after.storage.attachments.clone();
+        facts.storage.growing = after.storage.growing.clone();
+        facts.storage.snapshots = after.storage.snapshots.clone();
+    });
+    examination.change(&Touched::Pods, |facts| {
+        facts.cluster.drivers = after.cluster.drivers.clone();
+        facts.cluster.leases = after.cluster.leases.clone();
+    });
+    assert_eq!(examination.facts(), after);
+    true
+}
+
+#[test]
+fn every_fault_that_comes_and_goes_in_small_steps_is_seen_to_come_and_to_go() {
+    let injected = |row: &crate::rows::Row| {
+        let mut facts = healthy();
+        (row.inject)(&mut facts);
+        facts
+    };
+    let all = rows().iter().map(|row| (row.id, injected(row)));
+    let mut stepped = 0;
+    for (name, faulty) in all.chain(FAULTS.iter().map(|(code, make)| (*code, make()))) {
+        let mut examination = Examination::of(healthy());
+        if !bring(&mut examination, &faulty) {
+            continue;
+        }
+        stepped += 1;
+        let fresh = Examination::of(faulty);
+        assert_eq!(examination.report().all(), fresh.report().all(), "{name} comes");
+        assert!(bring(&mut examination, &healthy()), "{name}");
+        assert_eq!(examination.report().all(), [], "{name} goes");
+    }
+    assert!(stepped > 40, "only {stepped} faults are of a kind that comes in small steps");
 }

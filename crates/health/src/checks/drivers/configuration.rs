@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/configuration",
     gives: &[codes::CONFIG_SECRET_MISSING],
-    run: Run::Cluster(&[], check),
+    run: Run::Cluster(&[Part::Pods], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {

@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/release",
     gives: &[codes::RELEASE_UNSUITABLE],
-    run: Run::Cluster(&[], check),
+    run: Run::Cluster(&[Part::Pods], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
