@@ -5,7 +5,8 @@
 //! same in a watch. So, before a Node may be deleted:
 //!
 //! 1. every configured vCenter is followed and seen whole;
-//! 2. the vCenter that had the machine is asked for it by reference, and says that it does not exist;
+//! 2. the vCenter that had the machine is the very one that answers now, by its own uuid, is asked
+//!    for the machine by reference, and says that it does not exist;
 //! 3. the folder it stood in can still be seen, or does not exist either: who lost sight of the
 //!    folder would not see the machine registered there anew;
 //! 4. every vCenter is asked for all its machines, in all datacenters, and none has one of the node's
@@ -14,7 +15,9 @@
 //!    uuid was seen before: it could be the one, registered anew;
 //! 6. that folder lists no machine that may not be seen: it could be the one, registered anew and
 //!    hidden while nobody looked;
-//! 7. every vCenter is still followed.
+//! 7. every vCenter is still followed;
+//! 8. and the configuration on disk is the one in use: one that cannot be read may name another
+//!    vCenter, to which the machine went.
 
 use tokio::time::Instant;
 use vsphere::{
@@ -49,10 +52,20 @@ async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
     let member = fleet.member(&place.vcenter).ok_or_else(|| {
         format!("its machine was {place}, and that vCenter is not configured any more")
     })?;
+    if let Some(record) = &record {
+        is_the_same(&member, record)?;
+    }
+    let instance = record.as_ref().and_then(Record::instance_uuid);
+    if identity::uuids(node).is_empty() && instance.is_none() {
+        return Err(
+            "the node has no uuid by which it could be looked for, so nobody can prove that its \
+                    machine is gone: if it is, delete the Node"
+                .into(),
+        );
+    }
     let (gone, folder) = gone(&member, &place, folder).await?;
     // A machine registered anew is in no list that is older than its old reference's end.
     let since = Instant::now();
-    let instance = record.as_ref().and_then(Record::instance_uuid);
     for member in fleet.members() {
         let everything = member.everything(since).await;
         let everything =
@@ -83,8 +96,29 @@ async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
     Ok(Proof::new(&gone, evidence))
 }
 
-/// Every vCenter is followed.
+/// The vCenter that answers is the one that had the machine. Another one in its place truthfully says
+/// that it knows nothing of it.
+fn is_the_same(member: &Member, record: &Record) -> Result<(), String> {
+    let now = member.uuid().unwrap_or_default();
+    if record.vcenter_uuid == *now {
+        return Ok(());
+    }
+    let was = match record.vcenter_uuid.as_str() {
+        "" => "one that is not on record",
+        uuid => uuid,
+    };
+    Err(format!(
+        "its machine was in another vCenter than the one that answers at {} now (it was {was}, now it is {now}), \
+         so nobody can prove that it is gone: if it is, delete the Node",
+        member.name()
+    ))
+}
+
+/// Every vCenter is followed, as the configuration wants it.
 fn whole(fleet: &Fleet) -> Result<(), String> {
+    if let Some(why) = fleet.unusable() {
+        return Err(format!("the configuration on disk cannot be used, and may say more: {why}"));
+    }
     match fleet.troubles().first() {
         None => Ok(()),
         Some((name, why)) => Err(format!("{name} is not followed at present: {why}")),

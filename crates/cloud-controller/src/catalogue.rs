@@ -57,6 +57,8 @@ pub fn selection(datacenters: &[String], with_tree: bool) -> Selection {
 pub struct Catalogue<'a> {
     /// What the vCenter is called.
     pub vcenter: &'a Arc<str>,
+    /// Its own uuid.
+    pub uuid: &'a Arc<str>,
     /// Its inventory.
     pub tree: &'a Tree,
     /// Which of it counts.
@@ -161,6 +163,7 @@ impl Catalogue<'_> {
         Machine {
             place: Place { vcenter: self.vcenter.clone(), machine: vm.reference.clone() },
             path: self.tree.path_of(&vm.reference).unwrap_or_else(name),
+            vcenter_uuid: self.uuid.clone(),
             folder: vm.parent.clone(),
             bios_uuid: vm.bios_uuid.filter(|uuid| !uuid.is_nil()),
             instance_uuid: vm.instance_uuid.filter(|uuid| !uuid.is_nil()),

@@ -90,6 +90,8 @@ struct Memory {
     /// Nodes that were looked at.
     seen: HashSet<Box<str>>,
     deletions: Deletions,
+    /// How many nodes are ours and how many of them have no machine in view, and when that was.
+    census: Option<(Instant, (usize, usize))>,
 }
 
 /// When to look at a node again.

@@ -28,6 +28,8 @@ pub struct Fleet {
 #[derive(Default)]
 struct State {
     configuration: Option<Arc<Configuration>>,
+    /// Why the configuration that should be in use is not.
+    unusable: Option<String>,
     members: BTreeMap<Arc<str>, Serving>,
     /// Whom members give way to once it is followed.
     coming: BTreeMap<Arc<str>, Serving>,
@@ -50,6 +52,16 @@ impl Fleet {
     /// The configuration in use.
     pub fn configuration(&self) -> Option<Arc<Configuration>> {
         self.read().configuration.clone()
+    }
+
+    /// Why the configuration on disk is not the one in use, if it is not.
+    pub fn unusable(&self) -> Option<String> {
+        self.read().unusable.clone()
+    }
+
+    /// Notes whether the configuration on disk can be used.
+    pub fn note_configuration(&self, unusable: Option<String>) {
+        self.write().unusable = unusable;
     }
 
     /// The members in service.

@@ -222,6 +222,9 @@ impl Search<'_> {
     /// Whether the machine at the recorded place is the recorded machine. References are never used
     /// twice, but a vCenter restored from an old backup may do so.
     fn is_recorded(&self, record: &Record, machine: &Machine) -> bool {
+        if !record.vcenter_uuid.is_empty() && record.vcenter_uuid != *machine.vcenter_uuid {
+            return false;
+        }
         match (record.instance_uuid(), machine.instance_uuid) {
             (Some(recorded), Some(seen)) if !seen.is_nil() => recorded == seen,
             _ => match (provider_uuid(&self.node.provider_id), machine.bios_uuid) {

@@ -135,7 +135,9 @@ pub struct Deletions {
 }
 
 impl Deletions {
-    /// What to do with a node. `nodes` is the number of nodes that are ours.
+    /// What to do with a node. `nodes` is the number of nodes that are ours, `unseen` how many of them
+    /// have no machine in view, Ready or not, proven or not: what vanishes together is judged together,
+    /// however long it takes to prove each one.
     ///
     /// [`Action::Delete`] counts as a deletion from here on, so that many who decide at once stay
     /// within the limits together; who then deletes nothing says so with [`Deletions::not_deleted`].
@@ -143,7 +145,7 @@ impl Deletions {
         &mut self,
         node: &Node,
         standing: &Standing,
-        nodes: usize,
+        (nodes, unseen): (usize, usize),
         policy: &Policy,
         now: Instant,
     ) -> Action {
@@ -169,7 +171,7 @@ impl Deletions {
         // A second attempt at one node is one deletion.
         let mine = self.recent.iter().position(|(deleted, _)| *deleted == node.uid);
         let mine = mine.and_then(|at| self.recent.remove(at));
-        match self.within_limits(nodes, policy, now) {
+        match self.within_limits((nodes, unseen), policy, now) {
             Ok(()) => {
                 self.recent.push_back((node.uid.clone(), now));
                 Action::Delete(proof.clone())
@@ -204,9 +206,14 @@ impl Deletions {
         self.gone_since.len()
     }
 
-    fn within_limits(&mut self, nodes: usize, policy: &Policy, now: Instant) -> Result<(), Action> {
+    fn within_limits(
+        &mut self,
+        (nodes, unseen): (usize, usize),
+        policy: &Policy,
+        now: Instant,
+    ) -> Result<(), Action> {
         let most_gone = ALWAYS.max(nodes * policy.share / 100);
-        let gone = self.gone_since.len();
+        let gone = self.gone_since.len().max(unseen);
         if gone > most_gone {
             let why = format!(
                 "the machines of {gone} of {nodes} nodes are gone at once: an accident is more likely than \

@@ -93,6 +93,8 @@ pub struct Member {
 #[derive(Clone)]
 struct Connected {
     client: Client,
+    /// Which vCenter it is.
+    uuid: Arc<str>,
     inventory: Inventory,
 }
 
@@ -141,14 +143,18 @@ impl Member {
 
     /// Looks at its machines as last seen; `None` before the first look.
     pub fn look<T>(&self, at: impl FnOnce(&Catalogue<'_>) -> T) -> Option<T> {
-        let inventory = self.connected()?.inventory;
+        let Connected { inventory, uuid, .. } = self.connected()?;
         if matches!(inventory.status(), Status::Starting) {
             return None;
         }
         let view: View<'_> = inventory.view();
-        let catalogue =
-            Catalogue { vcenter: &self.settings.name, tree: &view, scope: &self.common.scope };
-        Some(at(&catalogue))
+        let (vcenter, scope) = (&self.settings.name, &self.common.scope);
+        Some(at(&Catalogue { vcenter, uuid: &uuid, tree: &view, scope }))
+    }
+
+    /// Which vCenter answers: its own uuid. `None` before it was connected.
+    pub fn uuid(&self) -> Option<Arc<str>> {
+        Some(self.connected()?.uuid)
     }
 
     /// The tags, as last read; `None` before they were.
@@ -239,7 +245,9 @@ impl Member {
             !self.common.categories.is_empty() || !self.common.scope.clusters.is_empty();
         let following = client.watch(selection(&self.settings.datacenters, with_tree));
         let inventory = following.inventory().clone();
-        let connected = Connected { client: client.clone(), inventory };
+        let about = client.about().ok();
+        let uuid = about.and_then(|about| about.instance_uuid).unwrap_or_default().into();
+        let connected = Connected { client: client.clone(), uuid, inventory };
         *self.connected.write().unwrap_or_else(PoisonError::into_inner) = Some(connected);
         if !self.common.categories.is_empty() {
             beside.spawn(self.clone().follow_tags(client.clone()));

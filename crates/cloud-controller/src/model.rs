@@ -164,6 +164,8 @@ pub struct Machine {
     pub place: Place,
     /// Its inventory path, or its name where the path cannot be seen.
     pub path: String,
+    /// The vCenter's own uuid: another one may answer at the same address one day.
+    pub vcenter_uuid: Arc<str>,
     /// The folder it stands in.
     pub folder: Option<MoRef>,
     /// BIOS uuid; `None` while vCenter does not know it.

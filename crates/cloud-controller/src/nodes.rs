@@ -384,6 +384,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_node_is_ready_only_if_its_kubelet_says_so() {
+        let ready = |conditions: serde_json::Value| {
+            let object = json!({"metadata": {"name": "n"}, "spec": {}, "status": {"conditions": conditions}});
+            keep(serde_json::from_value(object).unwrap(), &Kept::default(), Arc::new).ready
+        };
+        assert!(ready(json!([{"type": "Ready", "status": "True"}])));
+        // What becomes of the node of a dead machine: its kubelet says nothing any more.
+        assert!(!ready(json!([{"type": "Ready", "status": "Unknown"}])));
+        assert!(!ready(json!([{"type": "Ready", "status": "False"}])));
+        assert!(!ready(json!([{"type": "MemoryPressure", "status": "True"}])));
+        assert!(!ready(json!([])));
+    }
+
+    #[test]
     fn only_what_the_controller_needs_is_kept_of_a_node() {
         let object: NodeObject = serde_json::from_value(json!({
             "metadata": {

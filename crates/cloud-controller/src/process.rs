@@ -236,6 +236,7 @@ impl Work {
             match self.source.load() {
                 Ok(configuration) => {
                     complaint.clear();
+                    fleet.note_configuration(None);
                     self.metrics.configuration_current.set(1);
                     if configuration != current {
                         tracing::info!("the configuration changed");
@@ -246,6 +247,7 @@ impl Work {
                 Err(error) => {
                     self.metrics.configuration_current.set(0);
                     let now = story(&error);
+                    fleet.note_configuration(Some(now.clone()));
                     if now != complaint {
                         tracing::error!(
                             error = now,

@@ -18,6 +18,10 @@ pub const ANNOTATION: &str = "vdo.vmware.com/virtual-machine";
 pub struct Record {
     /// The vCenter's server, as configured.
     pub vcenter: String,
+    /// Which vCenter that was, by its own uuid; empty if it was not known. One that took the place of
+    /// another knows nothing of the other's machines.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub vcenter_uuid: String,
     /// The machine's reference there, `vm-42`.
     pub machine: String,
     /// What tells it apart from its copies; empty if it was not known.
@@ -34,6 +38,7 @@ impl Record {
     pub fn of(machine: &Machine) -> Self {
         Self {
             vcenter: machine.place.vcenter.to_string(),
+            vcenter_uuid: machine.vcenter_uuid.to_string(),
             machine: machine.place.machine.id.to_string(),
             instance_uuid: machine.instance_uuid.map(|uuid| uuid.to_string()).unwrap_or_default(),
             folder: machine.folder.as_ref().map(|folder| folder.id.to_string()).unwrap_or_default(),
@@ -79,7 +84,7 @@ mod tests {
         let record = Record::of(&machine("node-1"));
         assert_eq!(
             record.to_text(),
-            r#"{"vcenter":"vc.test","machine":"vm-node-1","instanceUuid":"502e4956-ad22-1139-6d72-59cc8f26bc90","folder":"group-v1"}"#
+            r#"{"vcenter":"vc.test","vcenterUuid":"uuid-of-vc","machine":"vm-node-1","instanceUuid":"502e4956-ad22-1139-6d72-59cc8f26bc90","folder":"group-v1"}"#
         );
         assert_eq!(Record::read(&record.to_text()), Some(record.clone()));
         assert_eq!(record.place(), machine("node-1").place);

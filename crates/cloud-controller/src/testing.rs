@@ -14,6 +14,7 @@ pub(crate) fn machine(name: &str) -> Machine {
             machine: MoRef::new("VirtualMachine", format!("vm-{name}")),
         },
         path: format!("/DC0/vm/{name}"),
+        vcenter_uuid: "uuid-of-vc".into(),
         folder: Some(MoRef::new("Folder", "group-v1")),
         bios_uuid: "422e4956-ad22-1139-6d72-59cc8f26bc90".parse().ok(),
         instance_uuid: "502e4956-ad22-1139-6d72-59cc8f26bc90".parse().ok(),

@@ -102,10 +102,8 @@ async fn what_cannot_be_decided_is_said_on_the_node_and_mended_once_it_can() {
     let ccm = stage.controller("", &[]);
     let text = stage.event("copy", "AmbiguousMachine").await;
     assert!(text.contains("/DC0/vm/twin-1") && text.contains("/DC0/vm/twin-2"), "{text}");
-    let text = stage.event("silent", "NotInitialized").await;
-    assert!(text.contains("VMware Tools"), "{text}");
-    let text = stage.event("not-there", "MachineNotFound").await;
-    assert!(text.contains("no virtual machine"), "{text}");
+    stage.event_saying("silent", "NotInitialized", "VMware Tools").await;
+    stage.event_saying("not-there", "MachineNotFound", "no virtual machine").await;
 
     stage
         .vcenter
@@ -137,8 +135,9 @@ async fn a_kubelets_own_address_is_honoured() {
     let ccm = stage.controller("", &[]);
     let node = stage.initialised("node-1", &ccm).await;
     assert_eq!(addresses(&node), ["InternalIP=10.0.0.1", "ExternalIP=10.0.0.1", "Hostname=node-1"]);
-    let text = stage.event("node-2", "NotInitialized").await;
-    assert!(text.contains("--node-ip 10.0.0.77 is none of the addresses"), "{text}");
+    stage
+        .event_saying("node-2", "NotInitialized", "--node-ip 10.0.0.77 is none of the addresses")
+        .await;
     assert!(has_taint(&stage.node("node-2").await, UNINITIALIZED));
 }
 

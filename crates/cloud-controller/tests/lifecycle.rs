@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use serde_json::json;
-use testkit::{Fault, Inventory, Node, Permission, Process, Vm, eventually};
+use testkit::{Fault, Inventory, Node, Permission, Process, Vcenter, Vm, eventually};
 
 const QUICK: &[&str] = &["--node-deletion-delay=1s"];
 
@@ -74,8 +74,7 @@ async fn a_destroyed_machines_node_goes_once_it_is_not_ready() {
     stage.vcenter.destroy_vm("/DC0/vm/never").await;
     stage.until_deleted("never").await;
     stage.until_deleted("gone").await;
-    let text = stage.event("gone", "DeletingNode").await;
-    assert!(text.contains("does not exist in the cloud provider"), "{text}");
+    stage.event_saying("gone", "DeletingNode", "does not exist in the cloud provider").await;
     stage.settle(&ccm, "marker").await;
     stage.node("ready").await;
     stage.node("stays").await;
@@ -96,8 +95,8 @@ async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
     let (stage, ccm) = started(&vms(&["hidden"]), QUICK).await;
     stage.nodes.set_ready("hidden", false).await;
     stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/hidden")).await;
-    let text = stage.event("hidden", "MachineUncertain").await;
-    assert!(text.contains("may not be seen"), "{text}");
+    // Until the controller knows that the node is not Ready, it says something else.
+    stage.event_saying("hidden", "MachineUncertain", "may not be seen").await;
     stage.settle(&ccm, "marker").await;
     stage.node("hidden").await;
     // Hidden by its folder, and registered anew there: gone by its reference, alive all the same.
@@ -145,13 +144,55 @@ async fn while_a_vcenter_is_away_nothing_is_deleted() {
     // A process that starts during the outage has never seen the machine, and knows no better.
     drop(ccm);
     let next = stage.controller("", &["--node-deletion-delay=1s", "--leader-elect=false"]);
-    let text = stage.event("gone", "MachineUncertain").await;
-    assert!(text.contains("is not followed at present"), "{text}");
+    stage.event_saying("gone", "MachineUncertain", "is not followed at present").await;
     stage.node("gone").await;
     stage.vcenter.clear_faults().await;
     stage.until_deleted("gone").await;
     stage.settle(&next, "marker").await;
     stage.node("node-2").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart_either() {
+    let (mut stage, ccm) = started(&vms(&["node-1", "node-2"]), QUICK).await;
+    drop(ccm);
+    for name in ["node-1", "node-2"] {
+        stage.nodes.set_ready(name, false).await;
+    }
+    // It is new and empty, and truthfully knows none of the references and uuids on record.
+    let address = stage.vcenter.address().to_string();
+    let mut empty = readable(Inventory::small());
+    let uuid = "22222222-0000-4000-8000-000000000002".to_owned();
+    empty.about.insert("instanceUuid".to_owned(), uuid);
+    let before = std::mem::replace(&mut stage.vcenter, Vcenter::start(Inventory::small()).await);
+    drop(before);
+    stage.vcenter = Vcenter::builder(empty).listen(&address).start().await;
+    let ccm = stage.controller("", &["--node-deletion-delay=1s", "--leader-elect=false"]);
+    for name in ["node-1", "node-2"] {
+        stage
+            .event_saying(name, "MachineUncertain", "another vCenter than the one that answers")
+            .await;
+    }
+    stage.settle(&ccm, "marker").await;
+    for name in ["node-1", "node-2"] {
+        stage.node(name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_configuration_on_disk_cannot_be_used_nothing_is_deleted() {
+    let (stage, ccm) = started(&vms(&["gone"]), QUICK).await;
+    // A second vCenter was to be named, and a key is misspelt.
+    stage.configuration("  two:\n    srever: 127.0.0.2\n    datacenters: [DC0]");
+    until_logged(&ccm, "the changed configuration cannot be used").await;
+    stage.vcenter.destroy_vm("/DC0/vm/gone").await;
+    stage.nodes.set_ready("gone", false).await;
+    let text = stage.event_saying("gone", "MachineUncertain", "cannot be used").await;
+    assert!(text.contains("srever"), "{text}");
+    stage.settle(&ccm, "marker").await;
+    stage.node("gone").await;
+    stage.configuration("");
+    stage.until_deleted("gone").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,8 +221,7 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
     let flags = ["--node-deletion-delay=10s", "--leader-elect=false"];
     let ccm = stage.controller("", &flags);
     for name in gone {
-        let text = stage.event(name, "DeletionHeld").await;
-        assert!(text.contains("7 of 10 nodes are gone at once"), "{text}");
+        stage.event_saying(name, "DeletionHeld", "7 of 10 nodes are gone at once").await;
     }
     all_stand("held").await;
     drop(ccm);
@@ -225,8 +265,13 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
         stage.nodes.set_ready(name, false).await;
     }
     let ccm = stage.controller("", &flags);
-    let text = stage.event("node-1", "MachineUncertain").await;
-    assert!(text.contains("holds one that the controller's user may not see"), "{text}");
+    stage
+        .event_saying(
+            "node-1",
+            "MachineUncertain",
+            "holds one that the controller's user may not see",
+        )
+        .await;
     stage.settle(&ccm, "marker").await;
     assert!(stage.api().get_opt("node-1").await.unwrap().is_some());
     // Seen again and really destroyed, both go.
@@ -244,8 +289,7 @@ async fn a_machine_registered_anew_and_hidden_while_nobody_looked_keeps_its_node
     stage.vcenter.patch_vm("/DC0/vm/node-3", unread).await;
     stage.nodes.set_ready("node-3", false).await;
     let ccm = stage.controller("", &flags);
-    let text = stage.event("node-3", "MachineUncertain").await;
-    assert!(text.contains("one without a uuid"), "{text}");
+    let text = stage.event_saying("node-3", "MachineUncertain", "one without a uuid").await;
     assert!(text.contains("/DC0/vm/node-3"), "{text}");
     stage.settle(&ccm, "marker-2").await;
     stage.node("node-3").await;

@@ -22,6 +22,9 @@ use crate::{
 /// What is awaited without being announced is looked for again after this long.
 const ASK_AGAIN: Duration = Duration::from_secs(20);
 
+/// So long the nodes whose machine is not in view are taken to be as many as they were.
+const CENSUS: Duration = Duration::from_secs(1);
+
 impl Shared {
     pub(super) async fn look_at(&self, name: &Arc<str>) -> Next {
         let Some(node) = self.nodes.get(name) else { return Next::OnChange };
@@ -245,7 +248,7 @@ impl Shared {
             // Told as soon as it is followed, or cannot be.
             return Next::OnChange;
         }
-        let was_ours = !node.provider_id.is_empty() || node.record.is_some();
+        let was_ours = was_ours(node);
         let policy = &self.options.policy;
         let may_go = was_ours && self.options.lifecycle_controller && !policy.skip_deletion;
         if node.is_uninitialized() {
@@ -312,15 +315,31 @@ impl Shared {
     }
 
     fn decide_by(&self, node: &Node, standing: &Standing, policy: &Policy) -> Action {
-        // Nodes of other providers would make a disaster among ours look small.
-        let ours = match standing {
-            Standing::Gone(_) => self.nodes.count(|n| !identity::is_foreign(&n.provider_id)),
-            Standing::Present(_) | Standing::Uncertain(_) => 0,
+        let counts = match standing {
+            Standing::Gone(_) => self.census(),
+            Standing::Present(_) | Standing::Uncertain(_) => (0, 0),
         };
         let mut memory = self.memory();
-        let action = memory.deletions.decide(node, standing, ours, policy, Instant::now());
+        let action = memory.deletions.decide(node, standing, counts, policy, Instant::now());
         self.count(&memory);
         action
+    }
+
+    /// How many nodes are ours, and how many of those have no machine in view at this moment. Nodes of
+    /// other providers would make a disaster among ours look small.
+    fn census(&self) -> (usize, usize) {
+        let known = self.memory().census.filter(|(at, _)| at.elapsed() < CENSUS);
+        if let Some((_, counts)) = known {
+            return counts;
+        }
+        let ours = self.nodes.count(|n| !identity::is_foreign(&n.provider_id));
+        let unseen = self.nodes.count(|n| {
+            was_ours(n)
+                && !n.deleting
+                && identity::identify(n, &self.fleet).outcome == Match::NotFound
+        });
+        self.memory().census = Some((Instant::now(), (ours, unseen)));
+        (ours, unseen)
     }
 
     /// The last look before a node is deleted is at the API server itself, and the deletion holds
@@ -410,10 +429,18 @@ impl Shared {
     }
 }
 
+/// Whether a node was found to be a machine before.
+fn was_ours(node: &Node) -> bool {
+    !node.provider_id.is_empty() || node.record.is_some()
+}
+
 /// Whether the record names another place than the machine's: it was registered anew.
 fn is_other_machine(node: &Node, machine: &Machine) -> bool {
-    identity::record_of(node)
-        .is_none_or(|record| record.place() != machine.place || record.folder() != machine.folder)
+    identity::record_of(node).is_none_or(|record| {
+        record.place() != machine.place
+            || record.folder() != machine.folder
+            || record.vcenter_uuid != *machine.vcenter_uuid
+    })
 }
 
 fn write_failed(node: &Node, what: &str, error: &kube::Error) -> Next {

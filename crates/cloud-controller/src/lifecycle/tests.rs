@@ -16,7 +16,7 @@ fn shutdown() -> Taint {
 }
 
 fn once(node: &Node, standing: &Standing, policy: &Policy) -> Action {
-    Deletions::default().decide(node, standing, 10, policy, Instant::now())
+    Deletions::default().decide(node, standing, (10, 0), policy, Instant::now())
 }
 
 fn at_once() -> Policy {
@@ -120,7 +120,7 @@ async fn one_moment_of_doubt_starts_the_delay_anew() {
     let start = Instant::now();
     let mut at = |seconds: u64, standing: &Standing| {
         let now = start + Duration::from_secs(seconds);
-        memory.decide(&node, standing, 10, &policy, now)
+        memory.decide(&node, standing, (10, 0), &policy, now)
     };
     assert_eq!(at(0, &gone), Action::Wait(start + policy.delay));
     assert_eq!(at(29, &gone), Action::Wait(start + policy.delay));
@@ -137,15 +137,15 @@ async fn no_more_nodes_go_in_a_time_than_allowed() {
     let start = Instant::now();
     for name in ["a", "b"] {
         let node = not_ready(name);
-        assert!(matches!(memory.decide(&node, &gone, 100, &policy, start), Action::Delete(_)));
+        assert!(matches!(memory.decide(&node, &gone, (100, 0), &policy, start), Action::Delete(_)));
         memory.deleted(&node.uid);
     }
     let third = not_ready("c");
-    let held = memory.decide(&third, &gone, 100, &policy, start);
+    let held = memory.decide(&third, &gone, (100, 0), &policy, start);
     let until = Some(start + Duration::from_mins(1));
     assert!(matches!(&held, Action::Hold(_, at) if *at == until), "{held:?}");
     let later = start + Duration::from_mins(1);
-    assert!(matches!(memory.decide(&third, &gone, 100, &policy, later), Action::Delete(_)));
+    assert!(matches!(memory.decide(&third, &gone, (100, 0), &policy, later), Action::Delete(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,15 +157,15 @@ async fn many_who_decide_at_once_stay_within_the_limit_together() {
     let nodes: Vec<Node> = (0..16).map(|n| not_ready(&n.to_string())).collect();
     // Nothing is deleted before the last of them has decided.
     let actions: Vec<Action> =
-        nodes.iter().map(|n| memory.decide(n, &gone, 100, &policy, start)).collect();
+        nodes.iter().map(|n| memory.decide(n, &gone, (100, 0), &policy, start)).collect();
     let deleting = actions.iter().filter(|a| matches!(a, Action::Delete(_))).count();
     assert_eq!(deleting, 2, "{actions:?}");
     // The API server refused one: it may try again, and took the place of nobody.
     memory.not_deleted(&nodes[0].uid);
-    assert!(matches!(memory.decide(&nodes[0], &gone, 100, &policy, start), Action::Delete(_)));
+    assert!(matches!(memory.decide(&nodes[0], &gone, (100, 0), &policy, start), Action::Delete(_)));
     // Whether the other was deleted is not known: another attempt at it is no further deletion.
-    assert!(matches!(memory.decide(&nodes[1], &gone, 100, &policy, start), Action::Delete(_)));
-    assert!(matches!(memory.decide(&nodes[2], &gone, 100, &policy, start), Action::Hold(..)));
+    assert!(matches!(memory.decide(&nodes[1], &gone, (100, 0), &policy, start), Action::Delete(_)));
+    assert!(matches!(memory.decide(&nodes[2], &gone, (100, 0), &policy, start), Action::Hold(..)));
 }
 
 #[tokio::test]
@@ -177,12 +177,12 @@ async fn a_mass_disappearance_deletes_nothing() {
     let start = Instant::now();
     for n in 0..40 {
         let node = not_ready(&n.to_string());
-        assert!(matches!(memory.decide(&node, &gone, 100, &waiting, start), Action::Wait(_)));
+        assert!(matches!(memory.decide(&node, &gone, (100, 0), &waiting, start), Action::Wait(_)));
     }
     let later = start + Duration::from_secs(2);
     for n in 0..40 {
         let node = not_ready(&n.to_string());
-        let action = memory.decide(&node, &gone, 100, &waiting, later);
+        let action = memory.decide(&node, &gone, (100, 0), &waiting, later);
         assert!(matches!(&action, Action::Hold(why, _) if why.contains("40 of 100")), "{action:?}");
     }
     // A few of them were an accident: they come back, and the rest may go.
@@ -190,12 +190,25 @@ async fn a_mass_disappearance_deletes_nothing() {
         memory.decide(
             &not_ready(&n.to_string()),
             &Standing::Present(Some(Power::On)),
-            100,
+            (100, 0),
             &waiting,
             later,
         );
     }
-    let action = memory.decide(&not_ready("39"), &gone, 100, &waiting, later);
+    let action = memory.decide(&not_ready("39"), &gone, (100, 0), &waiting, later);
+    assert!(matches!(action, Action::Delete(_)), "{action:?}");
+}
+
+#[tokio::test]
+async fn nodes_that_are_ready_or_not_proven_gone_count_as_gone_with_the_rest() {
+    let gone = Standing::Gone(Proof::for_test());
+    let mut memory = Deletions::default();
+    let mut decide = |unseen| {
+        memory.decide(&not_ready("first"), &gone, (5000, unseen), &at_once(), Instant::now())
+    };
+    let action = decide(1501);
+    assert!(matches!(&action, Action::Hold(why, _) if why.contains("1501 of 5000")), "{action:?}");
+    let action = decide(1500);
     assert!(matches!(action, Action::Delete(_)), "{action:?}");
 }
 
@@ -204,7 +217,7 @@ async fn in_a_small_cluster_a_few_may_go_at_once() {
     let gone = Standing::Gone(Proof::for_test());
     let mut memory = Deletions::default();
     for name in ["a", "b", "c"] {
-        let action = memory.decide(&not_ready(name), &gone, 3, &at_once(), Instant::now());
+        let action = memory.decide(&not_ready(name), &gone, (3, 0), &at_once(), Instant::now());
         assert!(matches!(action, Action::Delete(_)), "{action:?}");
     }
 }

@@ -42,10 +42,7 @@ impl Stage {
     }
 
     pub(crate) async fn on(plane: ControlPlaneBuilder, inventory: Inventory) -> Self {
-        // All the controller needs in vSphere: to see.
-        let role = VcenterRole::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
-        let inventory = inventory.user(VcenterUser::new(USER, PASSWORD), &role, &["/"]);
-        let (plane, vcenter) = tokio::join!(plane.start(), Vcenter::start(inventory));
+        let (plane, vcenter) = tokio::join!(plane.start(), Vcenter::start(readable(inventory)));
         let nodes = Nodes::start(&plane).await;
         let workdir = Workdir::new("cloud-controller").unwrap();
         allow(&plane.client()).await;
@@ -231,6 +228,12 @@ impl Stage {
             .map(|r| format!("{} {}", r["verb"], r["requestURI"]))
             .collect()
     }
+}
+
+/// All the controller needs in vSphere: a user who may see.
+pub(crate) fn readable(inventory: Inventory) -> Inventory {
+    let role = VcenterRole::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
+    inventory.user(VcenterUser::new(USER, PASSWORD), &role, &["/"])
 }
 
 /// Grants the controller what it is granted by whoever installs it, and no more.

@@ -10,7 +10,6 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
 };
 
 use api::{CompatibilityConfig, Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
@@ -289,7 +288,7 @@ impl Stage {
         within: u64,
         is: impl Fn(&VDOConfigStatus) -> bool,
     ) -> VDOConfigStatus {
-        eventually(what, Duration::from_secs(within), async || {
+        eventually(what, within, async || {
             let status = self.config().await.status.unwrap_or_default();
             if is(&status) {
                 return Ok(status);
@@ -431,7 +430,7 @@ impl Stage {
     }
 
     pub async fn ready(&self, operator: &Process, within: u64) -> VDOConfig {
-        eventually("the VDOConfig is Ready", Duration::from_secs(within), async || {
+        eventually("the VDOConfig is Ready", within, async || {
             assert!(operator.ended().is_none(), "{}", operator.tail());
             let config = self.config().await;
             let status = config.status.clone().unwrap_or_default();
