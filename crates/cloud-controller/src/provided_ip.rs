@@ -122,6 +122,47 @@ mod tests {
                 &["InternalIP 10.1.1.1", "InternalIP fd01::1"],
             ),
             (
+                "a pair, and an external address beside it",
+                "10.1.1.1,fd01::1",
+                &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "InternalIP fd01::1"],
+                &["InternalIP 10.1.1.1", "InternalIP fd01::1", "ExternalIP 55.55.55.55"],
+            ),
+            (
+                "a pair, and several external addresses of both families",
+                "fd01::1,10.1.1.1",
+                &[
+                    "InternalIP 10.1.1.1",
+                    "InternalIP fd01::1",
+                    "ExternalIP 55.55.55.55",
+                    "ExternalIP 2001:db8::1",
+                    "ExternalIP 55.55.55.56",
+                ],
+                &[
+                    "InternalIP fd01::1",
+                    "InternalIP 10.1.1.1",
+                    "ExternalIP 55.55.55.55",
+                    "ExternalIP 2001:db8::1",
+                    "ExternalIP 55.55.55.56",
+                ],
+            ),
+            (
+                "a pair of an internal and an external address thins both kinds",
+                "10.1.1.1,2001:db8::1",
+                &[
+                    "InternalIP 10.1.1.2",
+                    "InternalIP 10.1.1.1",
+                    "ExternalIP 55.55.55.55",
+                    "ExternalIP 2001:db8::1",
+                ],
+                &["InternalIP 10.1.1.1", "ExternalIP 2001:db8::1"],
+            ),
+            (
+                "one address of a machine with both families",
+                "fd01::1",
+                &["InternalIP 10.1.1.1", "InternalIP fd01::1", "Hostname a"],
+                &["InternalIP fd01::1", "Hostname a"],
+            ),
+            (
                 "another spelling of the same address",
                 "fd01::1",
                 &["InternalIP FD01:0:0::1"],
