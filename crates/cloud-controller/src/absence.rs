@@ -15,9 +15,16 @@
 //!    uuid was seen before: it could be the one, registered anew;
 //! 6. that folder lists no machine that may not be seen: it could be the one, registered anew and
 //!    hidden while nobody looked;
-//! 7. every vCenter is still followed;
-//! 8. and the configuration on disk is the one in use: one that cannot be read may name another
+//! 7. no vCenter hides a folder in which a machine of any node stood: whoever took such rights away may
+//!    have hidden this one too, after it went there;
+//! 8. every vCenter is still followed;
+//! 9. and the configuration on disk is the one in use: one that cannot be read may name another
 //!    vCenter, to which the machine went.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tokio::time::Instant;
 use vsphere::{
@@ -34,15 +41,18 @@ use crate::{
     record::Record,
 };
 
-/// Asks for the machine of a node that is not in view.
-pub async fn ask(fleet: &Fleet, node: &Node) -> Standing {
-    match prove(fleet, node).await {
+/// Where the machines of all nodes stood when they were last seen, by vCenter.
+pub type Folders = BTreeMap<Arc<str>, BTreeSet<MoRef>>;
+
+/// Asks for the machine of a node that is not in view. `folders` are those of all nodes.
+pub async fn ask(fleet: &Fleet, node: &Node, folders: &Folders) -> Standing {
+    match prove(fleet, node, folders).await {
         Ok(proof) => Standing::Gone(proof),
         Err(why) => Standing::Uncertain(why),
     }
 }
 
-async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
+async fn prove(fleet: &Fleet, node: &Node, folders: &Folders) -> Result<Proof, String> {
     whole(fleet)?;
     let record = identity::record_of(node);
     let (place, folder) = last_seen(fleet, node, record.as_ref()).ok_or(
@@ -85,6 +95,9 @@ async fn prove(fleet: &Fleet, node: &Node) -> Result<Proof, String> {
         }
         if let (Some(folder), true) = (&folder, *member.name() == place.vcenter) {
             nothing_is_hidden(&member, folder, &everything).await?;
+        }
+        if let Some(folders) = folders.get(member.name()) {
+            all_are_seen(&member, folders).await?;
         }
     }
     whole(fleet)?;
@@ -145,6 +158,24 @@ fn last_seen(
         let place =
             Place { vcenter: member.name().clone(), machine: departed.object.reference().clone() };
         Some((place, departed.object.parent().cloned()))
+    })
+}
+
+/// None of these folders is hidden.
+async fn all_are_seen(member: &Member, folders: &BTreeSet<MoRef>) -> Result<(), String> {
+    let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
+    let folders: Vec<MoRef> = folders.iter().cloned().collect();
+    let answers = client.ask_for(&folders).await;
+    let hidden = answers
+        .iter()
+        .find(|(_, word)| !matches!(word, Word::Present | Word::Absent(Absence::Gone(_))));
+    hidden.map_or(Ok(()), |(folder, _)| {
+        Err(format!(
+            "its machine is in no list, but the folder {} of other nodes' machines in {} may not be seen by the \
+             controller's user any more, and it may be there: give the user the role ReadOnly on the folder",
+            folder.id,
+            member.name()
+        ))
     })
 }
 

@@ -21,6 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    absence::Folders,
     events::Events,
     fleet::Fleet,
     lifecycle::{Deletions, Policy},
@@ -90,8 +91,17 @@ struct Memory {
     /// Nodes that were looked at.
     seen: HashSet<Box<str>>,
     deletions: Deletions,
-    /// How many nodes are ours and how many of them have no machine in view, and when that was.
-    census: Option<(Instant, (usize, usize))>,
+    /// The last count, and when that was.
+    census: Option<(Instant, Census)>,
+}
+
+/// All nodes, in a few words.
+#[derive(Clone)]
+struct Census {
+    /// How many are ours, and how many of those have no machine in view.
+    counts: (usize, usize),
+    /// Where their machines stood when they were last seen.
+    folders: Arc<Folders>,
 }
 
 /// When to look at a node again.

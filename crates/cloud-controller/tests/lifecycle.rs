@@ -180,6 +180,41 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_gone() {
+    let mine = vms(&["node-1"]);
+    let stage = Stage::with(Inventory::small().vms(mine.clone())).await;
+    let other = Vcenter::start(readable(Inventory::small().vms(vms(&["node-2"])))).await;
+    stage.add_nodes(&mine).await;
+    stage.add_nodes(&vms(&["node-2"])).await;
+    let more = format!(
+        "  two:\n    server: localhost\n    port: {}\n    insecureFlag: true\n    user: {USER}\n    password: \
+         {PASSWORD}",
+        other.address().port()
+    );
+    let ccm = stage.controller(&more, &["--node-deletion-delay=1s", "--leader-elect=false"]);
+    stage.initialised("node-1", &ccm).await;
+    stage.initialised("node-2", &ccm).await;
+    drop(ccm);
+    for way in ["/DC0/host", "/DC0/vm"] {
+        other.permit(&Permission::new(USER, "NoAccess", way)).await;
+    }
+    other.add_vms("DC0", mine).await;
+    stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
+    stage.nodes.set_ready("node-1", false).await;
+    let ccm = stage.controller(&more, &["--node-deletion-delay=1s", "--leader-elect=false"]);
+    stage.event_saying("node-1", "MachineUncertain", "of other nodes' machines in localhost").await;
+    stage.settle(&ccm, "marker").await;
+    stage.node("node-1").await;
+    for way in ["/DC0/host", "/DC0/vm"] {
+        other.permit(&Permission::new(USER, "reader", way)).await;
+    }
+    let there = |node: &k8s_openapi::api::core::v1::Node| {
+        record(node).unwrap()["vcenter"].as_str().unwrap().starts_with("localhost")
+    };
+    stage.until("its new place is on record", "node-1", there).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn while_the_configuration_on_disk_cannot_be_used_nothing_is_deleted() {
     let (stage, ccm) = started(&vms(&["gone"]), QUICK).await;
     // A second vCenter was to be named, and a key is misspelt.

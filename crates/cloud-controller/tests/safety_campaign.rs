@@ -14,6 +14,7 @@ mod common;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use common::*;
 use kube::api::ListParams;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
-use testkit::{Fault, Inventory, Node, Permission, Process, Vm, eventually};
+use testkit::{Fault, Inventory, Node, Permission, Process, Vcenter, Vm, eventually};
 
 /// Nodes at the start of a run.
 const NODES: usize = 5;
@@ -34,10 +35,16 @@ const RUNS_ON_A_STAGE: usize = 10;
 
 struct Run<'a> {
     stage: &'a Stage,
+    /// A second vCenter, with which machines go and come.
+    other: &'a Vcenter,
     seed: u64,
     random: StdRng,
     /// Machines that exist, by name; all of this run.
     alive: BTreeSet<String>,
+    /// Those of them that moved to the second vCenter.
+    moved: BTreeSet<String>,
+    /// Whether the folders of the first vCenter are hidden, and of the second.
+    hidden: BTreeSet<bool>,
     /// Machines that were destroyed.
     destroyed: BTreeSet<String>,
     uuids: BTreeMap<String, String>,
@@ -48,12 +55,15 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    async fn new(stage: &'a Stage, seed: u64) -> Self {
+    async fn new(stage: &'a Stage, other: &'a Vcenter, seed: u64) -> Self {
         let mut run = Run {
             stage,
+            other,
             seed,
             random: StdRng::seed_from_u64(seed),
             alive: BTreeSet::new(),
+            moved: BTreeSet::new(),
+            hidden: BTreeSet::new(),
             destroyed: BTreeSet::new(),
             uuids: BTreeMap::new(),
             story: Vec::new(),
@@ -78,14 +88,63 @@ impl<'a> Run<'a> {
             "--leader-elect=false",
             "--node-deletion-delay=200ms",
             "--node-deletion-limit=1000",
-            // Of so few nodes most may be gone at once.
-            "--node-deletion-share=100",
             // Most of a run's few machines may really be destroyed at once.
             "--node-deletion-share=100",
             "--vcenter-retry-period=300ms",
         ];
-        let configuration = self.stage.configuration("");
+        let configuration = self.configure(self.other.address().port());
         self.ccm = Some(self.stage.controller_named(&label, &configuration, &flags, &[]));
+    }
+
+    /// Names both vCenters, the second at this port.
+    fn configure(&self, port: u16) -> PathBuf {
+        self.stage.configuration(&format!(
+            "  two:\n    server: localhost\n    port: {port}\n    insecureFlag: true\n    user: {USER}\n    \
+             password: {PASSWORD}\n    datacenters: [DC0]"
+        ))
+    }
+
+    /// Whether a machine that goes there can be missed: every folder there is hidden, and no Node tells that
+    /// there is one.
+    async fn is_unknown_and_hidden(&self, other: bool) -> bool {
+        let all = self.stage.api().list(&ListParams::default()).await.unwrap();
+        let there = |node: &k8s_openapi::api::core::v1::Node| {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            self.alive.contains(name) && is_recorded_in(node, other)
+        };
+        self.hidden.contains(&other) && !all.items.iter().any(there)
+    }
+
+    /// Moves a machine to the other vCenter, where it has the same uuid and another reference.
+    async fn move_over(&mut self, name: &str, path: &str) {
+        let vm = Vm { uuid: self.uuids[name].clone(), ..Vm::named(name) };
+        let there = self.moved.contains(name);
+        let (from, to) = if there {
+            (self.other, &self.stage.vcenter)
+        } else {
+            (&self.stage.vcenter, self.other)
+        };
+        to.add_vms("DC0", [vm]).await;
+        from.destroy_vm(path).await;
+        if !self.moved.remove(name) {
+            self.moved.insert(name.to_owned());
+        }
+    }
+
+    /// Whether the controller knows where each machine is. One that moved to another vCenter and is hidden
+    /// there before anybody noticed is gone by every answer vCenter can give: see docs/cloud-controller.md.
+    async fn moves_are_noticed(&self) -> bool {
+        let all = self.stage.api().list(&ListParams::default()).await.unwrap();
+        let at_home = |node: &k8s_openapi::api::core::v1::Node| {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            !self.alive.contains(name) || is_recorded_in(node, self.moved.contains(name))
+        };
+        all.items.iter().all(at_home)
+    }
+
+    /// The vCenter that has a machine.
+    fn home(&self, name: &str) -> &'a Vcenter {
+        if self.moved.contains(name) { self.other } else { &self.stage.vcenter }
     }
 
     async fn add(&mut self) {
@@ -107,9 +166,17 @@ impl<'a> Run<'a> {
 
     async fn step(&mut self) {
         let Some((name, path)) = self.any() else { return };
-        let vcenter = &self.stage.vcenter;
+        let vcenter = self.home(&name);
         let ready = |ready| self.stage.nodes.set_ready(&name, ready);
-        let kind = self.random.random_range(0..15);
+        let kind = self.random.random_range(0..20);
+        let misses = match kind {
+            5 | 7 => !self.moves_are_noticed().await,
+            15 | 16 => self.is_unknown_and_hidden(!self.moved.contains(&name)).await,
+            _ => false,
+        };
+        if misses {
+            return;
+        }
         self.story.push(format!("{kind} {name}"));
         match kind {
             0 => {
@@ -130,12 +197,14 @@ impl<'a> Run<'a> {
                 for way in ["/DC0/host", "/DC0/vm"] {
                     vcenter.permit(&Permission::new(USER, "NoAccess", way)).await;
                 }
+                self.hidden.insert(self.moved.contains(&name));
                 ready(false).await;
             }
             8 => {
                 for way in ["/DC0/host", "/DC0/vm"] {
                     vcenter.permit(&Permission::new(USER, "reader", way)).await;
                 }
+                self.hidden.remove(&self.moved.contains(&name));
             }
             9 => vcenter.expire_sessions("").await,
             10 => {
@@ -158,6 +227,24 @@ impl<'a> Run<'a> {
             13 => {
                 self.ccm = None;
                 self.start();
+            }
+            14 => {
+                // The next one begins before the last one ends, and for a moment both are at work.
+                let last = self.ccm.take();
+                self.start();
+                let both = self.random.random_range(0..400);
+                tokio::time::sleep(Duration::from_millis(both)).await;
+                drop(last);
+            }
+            15 | 16 => self.move_over(&name, &path).await,
+            17 => drop(self.configure(free_port())),
+            18 => {
+                // Unreadable, or good again.
+                let path = self.configure(self.other.address().port());
+                if self.random.random_bool(0.5) {
+                    let good = std::fs::read_to_string(&path).unwrap();
+                    std::fs::write(&path, good.replace("server", "srever")).unwrap();
+                }
             }
             _ => {
                 let method =
@@ -191,12 +278,15 @@ impl<'a> Run<'a> {
 
     /// Everything is well again: what is gone goes, what is there stays.
     async fn end(mut self) {
-        let vcenter = &self.stage.vcenter;
-        vcenter.clear_faults().await;
-        for way in ["/DC0/host", "/DC0/vm"] {
-            vcenter.permit(&Permission::new(USER, "reader", way)).await;
+        self.configure(self.other.address().port());
+        for vcenter in [&self.stage.vcenter, self.other] {
+            vcenter.clear_faults().await;
+            for way in ["/DC0/host", "/DC0/vm"] {
+                vcenter.permit(&Permission::new(USER, "reader", way)).await;
+            }
         }
         for name in &self.alive {
+            let vcenter = self.home(name);
             vcenter.permit(&Permission::new(USER, "reader", &format!("/DC0/vm/{name}"))).await;
         }
         eventually("every node whose machine is gone is deleted", 150, async || {
@@ -213,10 +303,16 @@ impl<'a> Run<'a> {
         self.check().await;
         self.ccm = None;
         for name in &self.alive {
-            vcenter.destroy_vm(&format!("/DC0/vm/{name}")).await;
+            self.home(name).destroy_vm(&format!("/DC0/vm/{name}")).await;
             self.stage.api().delete(name, &kube::api::DeleteParams::default()).await.unwrap();
         }
     }
+}
+
+/// Whether the controller knows the machine of a node to be in the second vCenter, or in the first.
+fn is_recorded_in(node: &k8s_openapi::api::core::v1::Node, second: bool) -> bool {
+    let is = |vcenter: &str| vcenter.starts_with("localhost") == second;
+    record(node).is_some_and(|record| is(record["vcenter"].as_str().unwrap()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,9 +342,12 @@ async fn no_node_is_deleted_whose_machine_exists() {
 
 /// One stage serves many runs, each with machines and nodes of its own.
 async fn runs(seeds: &[u64]) {
-    let stage = Stage::with(Inventory::small()).await;
+    let mut other = readable(Inventory::small());
+    let uuid = "22222222-0000-4000-8000-000000000002".to_owned();
+    other.about.insert("instanceUuid".to_owned(), uuid);
+    let (stage, other) = tokio::join!(Stage::with(Inventory::small()), Vcenter::start(other));
     for seed in seeds {
-        let mut run = Run::new(&stage, *seed).await;
+        let mut run = Run::new(&stage, &other, *seed).await;
         for _ in 0..STEPS {
             run.step().await;
         }

@@ -6,9 +6,9 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Next, Shared};
+use super::{Census, Next, Shared};
 use crate::{
-    absence,
+    absence::{self, Folders},
     events::{Source, Weight},
     identity::{self, Match},
     initialise::{self, NotYet},
@@ -285,7 +285,7 @@ impl Shared {
             self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
             return Next::OnChange;
         }
-        let standing = absence::ask(&self.fleet, node).await;
+        let standing = absence::ask(&self.fleet, node, &self.census().folders).await;
         if let Standing::Uncertain(why) = &standing {
             self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
         }
@@ -316,7 +316,7 @@ impl Shared {
 
     fn decide_by(&self, node: &Node, standing: &Standing, policy: &Policy) -> Action {
         let counts = match standing {
-            Standing::Gone(_) => self.census(),
+            Standing::Gone(_) => self.census().counts,
             Standing::Present(_) | Standing::Uncertain(_) => (0, 0),
         };
         let mut memory = self.memory();
@@ -325,12 +325,11 @@ impl Shared {
         action
     }
 
-    /// How many nodes are ours, and how many of those have no machine in view at this moment. Nodes of
-    /// other providers would make a disaster among ours look small.
-    fn census(&self) -> (usize, usize) {
-        let known = self.memory().census.filter(|(at, _)| at.elapsed() < CENSUS);
-        if let Some((_, counts)) = known {
-            return counts;
+    /// Nodes of other providers do not count: they would make a disaster among ours look small.
+    fn census(&self) -> Census {
+        let known = self.memory().census.clone().filter(|(at, _)| at.elapsed() < CENSUS);
+        if let Some((_, census)) = known {
+            return census;
         }
         let ours = self.nodes.count(|n| !identity::is_foreign(&n.provider_id));
         let unseen = self.nodes.count(|n| {
@@ -338,8 +337,14 @@ impl Shared {
                 && !n.deleting
                 && identity::identify(n, &self.fleet).outcome == Match::NotFound
         });
-        self.memory().census = Some((Instant::now(), (ours, unseen)));
-        (ours, unseen)
+        let mut folders = Folders::new();
+        for record in self.nodes.all().iter().filter_map(|node| identity::record_of(node)) {
+            let there = folders.entry(record.vcenter.as_str().into()).or_default();
+            there.extend(record.folder());
+        }
+        let census = Census { counts: (ours, unseen), folders: Arc::new(folders) };
+        self.memory().census = Some((Instant::now(), census.clone()));
+        census
     }
 
     /// The last look before a node is deleted is at the API server itself, and the deletion holds
