@@ -16,7 +16,7 @@ use health::repair::Proposal;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    facts::{Facts, Task, VcenterState},
+    facts::{Facts, ObjectId, Task, VcenterState, Workload},
     names,
     plan::{self, DriverPlan, Next, Plan},
     survey::open,
@@ -78,12 +78,12 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
     });
     let message = message.or_else(|| driver.held.clone());
     let nodes = node_states(facts, driver.driver);
-    let ready = nodes.values().filter(|state| **state == NodeState::Ready).count();
+    let (served, ready) = counts(facts, driver, &nodes);
     DriverStatus {
         phase: (driver.mode == Mode::Managed).then_some(phase),
         status_msg: message,
-        nodes: i32::try_from(nodes.len()).ok(),
-        nodes_ready: i32::try_from(ready).ok(),
+        nodes: served,
+        nodes_ready: ready,
         node_status: if nodes.len() <= NODES_LISTED { nodes } else { BTreeMap::new() },
         version: driver.installed.clone(),
         target: driver.target.clone().filter(|_| !is_there(driver)),
@@ -105,6 +105,23 @@ fn node_states(facts: &Facts, driver: Driver) -> BTreeMap<String, NodeState> {
             (node.name.clone(), if ready { NodeState::Ready } else { NodeState::Pending })
         })
         .collect()
+}
+
+/// How many nodes a driver should serve, and how many it serves.
+fn counts(
+    facts: &Facts,
+    driver: &DriverPlan,
+    nodes: &BTreeMap<String, NodeState>,
+) -> (Option<i32>, Option<i32>) {
+    if driver.driver == Driver::Csi {
+        let sets = judged(facts, driver, Task::Node);
+        let (wanted, available) = sets.fold((0_i32, 0_i32), |(wanted, available), (_, set)| {
+            (wanted.saturating_add(set.wanted), available.saturating_add(set.available))
+        });
+        return (Some(wanted), Some(available));
+    }
+    let ready = nodes.values().filter(|state| **state == NodeState::Ready).count();
+    (i32::try_from(nodes.len()).ok(), i32::try_from(ready).ok())
 }
 
 fn versions(facts: &Facts) -> Versions {
@@ -296,13 +313,20 @@ pub(super) fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
         Driver::Csi => &[Task::Controller, Task::Node],
     };
     let runs = tasks.iter().all(|task| {
-        let all = facts.workloads_of(driver.driver, *task);
-        let mut judged = all
-            .into_iter()
-            .filter(|(id, _)| driver.mode == Mode::Observe || facts.is_ours(id))
-            .peekable();
+        let mut judged = judged(facts, driver, *task).peekable();
         judged.peek().is_some() && judged.all(|(_, workload)| workload.is_healthy())
     });
     let nodes = node_states(facts, driver.driver);
     runs && nodes.values().all(|state| *state == NodeState::Ready)
+}
+
+/// The workloads of a part of a driver that count: ours, or whoever's where VDO only looks on.
+fn judged<'a>(
+    facts: &'a Facts,
+    driver: &DriverPlan,
+    task: Task,
+) -> impl Iterator<Item = (&'a ObjectId, &'a Workload)> {
+    let observed = driver.mode == Mode::Observe;
+    let all = facts.workloads_of(driver.driver, task).into_iter();
+    all.filter(move |(id, _)| observed || facts.is_ours(id))
 }

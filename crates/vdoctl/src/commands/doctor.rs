@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::{Finding, Severity};
+use api::{Finding, Severity, finding::CATALOGUE};
 use clap::Args;
 use health::{Examination, facts::Facts};
 use jiff::Timestamp;
@@ -53,6 +53,8 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        // A code that does not exist is never found: that would look as if nothing were wrong.
+        self.only.iter().try_for_each(|wanted| findings_exist(wanted))?;
         let look = look(global, screen, &self.door, self.no_cluster).await?;
         look.leave().await;
         let examination = Examination::of(look.facts);
@@ -74,11 +76,7 @@ impl Doctor {
 
     fn is_wanted(&self, finding: &Finding) -> bool {
         let told = self.all || finding.severity > Severity::Info || !self.only.is_empty();
-        let begins = |wanted: &String| {
-            let wanted = wanted.to_uppercase();
-            let wanted = wanted.strip_prefix("VDO-").unwrap_or(&wanted);
-            finding.code.trim_start_matches("VDO-").starts_with(wanted)
-        };
+        let begins = |wanted: &String| finding.code.starts_with(&prefixed(wanted));
         told && (self.only.is_empty() || self.only.iter().any(begins))
     }
 
@@ -137,6 +135,22 @@ fn each(examination: &Examination, found: &[Finding], width: usize) -> String {
     text
 }
 
+/// A code or its beginning, as findings write it.
+fn prefixed(wanted: &str) -> String {
+    let wanted = wanted.to_uppercase();
+    if wanted.starts_with("VDO-") { wanted } else { format!("VDO-{wanted}") }
+}
+
+/// Refuses what no finding is called or begins with.
+fn findings_exist(wanted: &str) -> Outcome {
+    let wanted = prefixed(wanted);
+    let begins = |known: &&api::finding::Definition| known.code.starts_with(&wanted);
+    if CATALOGUE.iter().any(begins) {
+        Ok(())
+    } else {
+        super::explain::definition(&wanted).map(drop)
+    }
+}
 /// Everything the checks look at, and the sessions it was seen through.
 pub(crate) struct Look {
     pub(crate) facts: Facts,

@@ -176,8 +176,8 @@ fn shown(proposal: &Proposal, width: usize) -> String {
 /// Everything that could be mended.
 fn listed(ready: &[Proposal], screen: &Screen) -> Outcome {
     if ready.is_empty() {
-        return screen
-            .print("There is nothing VDO could mend itself. vdoctl doctor looks for more.\n");
+        let text = "There is nothing VDO could mend itself. vdoctl doctor looks for more.";
+        return screen.print(&wrap("", text, screen.width));
     }
     let text: String = ready.iter().map(|proposal| shown(proposal, screen.width)).collect();
     screen.print(&text)?;

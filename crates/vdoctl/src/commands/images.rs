@@ -45,11 +45,7 @@ impl Images {
                  --mirror REGISTRY each with its new name beside it",
             );
         }
-        let mut images: BTreeSet<String> = install::objects()
-            .iter()
-            .filter_map(|object| object.0.pointer("/spec/template/spec/containers/0/image"))
-            .filter_map(|image| image.as_str().map(str::to_owned))
-            .collect();
+        let mut images = BTreeSet::new();
         if self.all || self.driver.is_some() {
             images.extend(self.of_catalog()?);
         } else {
@@ -59,6 +55,7 @@ impl Images {
                 images.extend(super::plan::images(&facts.catalog, driver.driver, version));
             }
         }
+        images.extend(of_operator());
         let lines: Outcome<Vec<String>> = images.iter().map(|image| self.line(image)).collect();
         screen.print(&(lines?.join("\n") + "\n"))
     }
@@ -83,4 +80,13 @@ impl Images {
             Err(_) => request(format!("{image} is no image"), ""),
         }
     }
+}
+
+/// The operator's own.
+fn of_operator() -> Vec<String> {
+    let objects = install::objects();
+    let images = objects
+        .iter()
+        .filter_map(|object| object.0.pointer("/spec/template/spec/containers/0/image"));
+    images.filter_map(|image| image.as_str().map(str::to_owned)).collect()
 }

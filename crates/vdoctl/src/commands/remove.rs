@@ -16,7 +16,7 @@ use crate::{
     arguments::Global,
     cluster::Cluster,
     critical,
-    failure::{Failure, Outcome, request},
+    failure::{Doing as _, Failure, Outcome, request},
     findings,
     progress::{PACE, Step},
     screen::Screen,
@@ -124,14 +124,17 @@ impl Remove {
 
     async fn operator(&self, global: &Global, screen: &Screen) -> Outcome {
         let cluster = Cluster::connect(global).await?;
+        // What is asked about a cluster that does not answer is asked in vain.
+        cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
         let goes: Vec<ObjectId> = install::objects()
             .iter()
             .map(ObjectId::of)
             .filter(|id| !matches!(id.kind.as_str(), "CustomResourceDefinition" | "Namespace"))
             .collect();
         let mut table = Table::new(&["GOES", ""]);
-        for id in &goes {
-            table.row([id.kind.clone(), id.to_string()]);
+        for ObjectId { kind, namespace, name, .. } in &goes {
+            let place = if namespace.is_empty() { "" } else { "/" };
+            table.row([kind, &format!("{namespace}{place}{name}")]);
         }
         screen.print(&table.render(screen.width))?;
         let stays = "The drivers, the definitions, the VDOConfig and the records stay: a later \

@@ -9,7 +9,6 @@ use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Namespace, Secret},
     rbac::v1::ClusterRoleBinding,
-    storage::v1::VolumeAttachment,
 };
 use kube::{
     Api,
@@ -21,7 +20,7 @@ use testkit::{User, eventually};
 use crate::{
     dialogue, screens,
     stage::{NAMESPACE, PASSWORD, Stage},
-    trouble,
+    transcripts, trouble,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,15 +30,20 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     doctoring_before_anything_is_there(&stage).await;
     deploying(&stage).await;
     a_wrong_configuration_leaves_nothing_behind(&stage).await;
-    dialogue::interrupted_anywhere(&stage).await;
+    let other = dialogue::another_vcenter().await;
+    dialogue::interrupted_anywhere(&stage, &other).await;
+    dialogue::no_vcenter_there(&stage).await;
+    dialogue::distrusted(&stage).await;
     dialogue::corrected_and_finished(&stage).await;
-    dialogue::two_vcenters(&stage).await;
+    dialogue::two_vcenters(&stage, &other).await;
+    drop(other);
     configuring(&stage).await;
     let operator = stage.operator().await;
     healthy(&stage);
     editing(&stage).await;
     looking(&stage);
     doctoring(&stage).await;
+    transcripts::where_all_is_well(&stage).await;
     screens::fit_sixty_columns_and_end_with_their_reader(&stage);
     screens::quiet_verbose_and_without_colours(&stage);
     screens::kept_current_until_interrupted(&stage).await;
@@ -398,20 +402,11 @@ async fn bundling(stage: &Stage) {
 }
 
 async fn removing(stage: &Stage) {
-    let attachment = json!({
-        "metadata": {"name": "csi-pv-1"},
-        "spec": {
-            "attacher": "csi.vsphere.vmware.com", "nodeName": "node-1",
-            "source": {"persistentVolumeName": "pv-1"},
-        },
-    });
-    let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
-    let attachments = Api::<VolumeAttachment>::all(stage.plane.client());
-    attachments.create(&PostParams::default(), &attachment).await.unwrap();
+    stage.attach_a_volume().await;
     let said = stage.vdoctl(&["remove", "csi", "--yes"]);
     assert_eq!(said.code, 3, "{}", said.all());
     assert!(said.out.contains("pv-1 is attached to node-1"), "{}", said.all());
-    attachments.delete("csi-pv-1", &kube::api::DeleteParams::default()).await.unwrap();
+    stage.detach_the_volume().await;
 
     let said = stage.vdoctl(&["remove", "csi"]);
     assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());

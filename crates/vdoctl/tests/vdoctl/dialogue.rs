@@ -14,71 +14,138 @@ use crate::{
     terminal::Terminal,
 };
 
+/// A question, by how it can be told from others, and the answer.
+type Answered = (&'static str, String);
+
 /// The questions in their order, and how they are answered.
-fn questions(stage: &Stage) -> Vec<(&'static str, String)> {
-    vec![
-        ("vCenter:", format!("{}\r", stage.vcenter.address())),
-        ("User:", "vdo@vsphere.local\r".into()),
-        ("Password:", format!("{PASSWORD}\r")),
-        ("Trust this certificate?", "y\r".into()),
+fn questions(stage: &Stage) -> Vec<Answered> {
+    let mut questions = log_in(&stage.vcenter).to_vec();
+    questions.extend([
         ("another vCenter too?", "\r".into()),
         ("Install the cloud provider?", "n\r".into()),
         ("names zones:", "\r".into()),
         ("names regions:", "\r".into()),
         ("Default StorageClass:", "\r".into()),
         ("Write this to the cluster?", "y\r".into()),
+    ]);
+    questions
+}
+
+/// What is asked about each vCenter.
+fn log_in(vcenter: &Vcenter) -> [Answered; 4] {
+    [
+        ("vCenter:", format!("{}\r", vcenter.address())),
+        ("User:", "vdo@vsphere.local\r".into()),
+        ("Password:", format!("{PASSWORD}\r")),
+        ("Trust this certificate?", "y\r".into()),
     ]
 }
 
+/// Someone who is at the last of these questions.
+async fn asked(stage: &Stage, columns: u16, before: &[Answered], last: &str) -> Terminal {
+    let mut terminal = Terminal::run(stage.command(&["configure"]), columns);
+    for (question, answer) in before {
+        terminal.expect(question).await;
+        terminal.types(answer);
+    }
+    terminal.expect(last).await;
+    terminal
+}
+
+/// Every question there is, each at the end of a way that leads to it.
+fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
+    let straight = questions(stage);
+    let mut refused = straight[..4].to_vec();
+    refused[2].1 = "not the password\r".into();
+    refused.extend([("User:", "\r".into()), ("Password:", String::new())]);
+    let mut elsewhere = straight[..3].to_vec();
+    elsewhere[0].1 = "127.0.0.1:1\r".into();
+    elsewhere.extend([("Try another address", "y\r".into()), ("vCenter:", String::new())]);
+    let mut two = straight[..4].to_vec();
+    two.push(("another vCenter too?", "y\r".into()));
+    two.extend(log_in(other));
+    two.push(("Datacenters with nodes or volumes:", "\r".into()));
+    two.push(("another vCenter too?", String::new()));
+    // What one of them shares with the straight way is not walked again.
+    let rest = |way: Vec<Answered>, known: usize| {
+        (known..way.len()).map(move |last| way[..=last].to_vec()).collect::<Vec<_>>()
+    };
+    [rest(straight, 0), rest(refused, 4), rest(elsewhere, 3), rest(two, 5)].concat()
+}
+
 /// Ctrl-C at each question leaves nothing behind.
-pub(crate) async fn interrupted_anywhere(stage: &Stage) {
-    let questions = questions(stage);
-    for last in 0..questions.len() {
-        let mut terminal = Terminal::run(stage.command(&["configure"]), 80);
-        for (question, answer) in &questions[..last] {
-            terminal.expect(question).await;
-            terminal.types(answer);
-        }
-        terminal.expect(questions[last].0).await;
+pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
+    let ways = ways(stage, other);
+    let asked_at = |text: &str| ways.iter().filter(|way| way.last().unwrap().0 == text).count();
+    assert_eq!((asked_at("User:"), asked_at("Datacenters with nodes or volumes:")), (3, 1));
+    for way in &ways {
+        let (last, before) = way.split_last().unwrap();
+        let mut terminal = asked(stage, 80, before, last.0).await;
         terminal.types("\x03");
         let (status, shown) = terminal.ends().await;
-        assert_eq!(status.code(), Some(130), "{}: {shown}", questions[last].0);
-        assert!(shown.contains("nothing was changed"), "{}: {shown}", questions[last].0);
-        assert!(!shown.contains(PASSWORD), "{shown}");
-        nothing_is_there(stage, questions[last].0).await;
+        let place = format!("{} after {} questions", last.0, before.len());
+        assert_eq!(status.code(), Some(130), "{place}: {shown}");
+        assert!(shown.contains("nothing was changed"), "{place}: {shown}");
+        assert!(!shown.contains(PASSWORD), "{place}: {shown}");
+        nothing_is_there(stage, &place).await;
     }
+}
+
+/// An address where no vCenter is can be corrected, or left at that.
+pub(crate) async fn no_vcenter_there(stage: &Stage) {
+    let mut before = questions(stage)[..3].to_vec();
+    before[0].1 = "127.0.0.1:1\r".into();
+    let mut terminal = asked(stage, 80, &before, "Try another address than 127.0.0.1:1?").await;
+    terminal.types("n\r");
+    let (status, shown) = terminal.ends().await;
+    assert_eq!(status.code(), Some(1), "{shown}");
+    assert!(shown.contains("vCenter 127.0.0.1:1 cannot be used"), "{shown}");
+    nothing_is_there(stage, "nobody was there").await;
+}
+
+/// A certificate is shown before any password is sent; who does not trust it ends it.
+pub(crate) async fn distrusted(stage: &Stage) {
+    stage.vcenter.forget_calls().await;
+    let questions = questions(stage);
+    let mut terminal = asked(stage, 120, &questions[..3], questions[3].0).await;
+    let shown = terminal.shown();
+    assert!(shown.contains("SHA-256"), "{shown}");
+    assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
+    assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "nothing was sent so far");
+    terminal.types("n\r");
+    let (status, shown) = terminal.ends().await;
+    assert_eq!(status.code(), Some(1), "{shown}");
+    assert!(shown.contains("nothing was changed"), "{shown}");
+    assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "nor was anything later");
+    nothing_is_there(stage, "it was not trusted").await;
 }
 
 /// A wrong password is asked for again, alone; then all goes well.
 pub(crate) async fn corrected_and_finished(stage: &Stage) {
-    let mut terminal = Terminal::run(stage.command(&["configure"]), 60);
-    for (question, answer) in questions(stage) {
+    let questions = questions(stage);
+    let mut terminal = asked(stage, 60, &questions[..2], "Password:").await;
+    terminal.types("not the password\r");
+    terminal.expect("Trust this certificate?").await;
+    // On a narrow terminal it is broken into lines, and whole all the same.
+    let shown: String = terminal.shown().split_whitespace().collect();
+    assert!(shown.contains("SHA-256"), "{shown}");
+    assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
+    terminal.types("y\r");
+    terminal.expect("does not let vdo@vsphere.local log in").await;
+    for (question, answer) in [
+        ("User:", "\r"),
+        ("Password:", questions[2].1.as_str()),
+        // The certificate is trusted already.
+        ("another vCenter too?", "\r"),
+    ] {
         terminal.expect(question).await;
-        if question == "Trust this certificate?" {
-            // It was shown before any password was sent.
-            assert!(terminal.shown().contains("SHA-256"), "{}", terminal.shown());
-            terminal.types(&answer);
-            continue;
-        }
-        if question == "Password:" {
-            terminal.types("not the password\r");
-            terminal.expect("Trust this certificate?").await;
-            terminal.types("y\r");
-            terminal.expect("does not let vdo@vsphere.local log in").await;
-            terminal.expect("User:").await;
-            terminal.types("\r");
-            terminal.expect("Password:").await;
-            terminal.types(&answer);
-            // The certificate is trusted already.
-            terminal.expect("another vCenter too?").await;
-            terminal.types("\r");
-            break;
-        }
-        terminal.types(&answer);
+        terminal.types(answer);
     }
-    for (question, answer) in questions(stage).into_iter().skip(5) {
+    let shown = anstream::adapter::strip_str(&terminal.shown()).to_string();
+    assert_eq!(shown.matches("Trust this certificate? Yes").count(), 1, "{shown}");
+    for (question, answer) in &questions[5..] {
         terminal.expect(question).await;
-        terminal.types(&answer);
+        terminal.types(answer);
     }
     let (status, shown) = terminal.ends().await;
     assert!(status.success(), "{shown}");
@@ -117,27 +184,23 @@ async fn nothing_stays(stage: &Stage) {
     nothing_is_there(stage, "it was taken away").await;
 }
 
-/// A cluster on two vCenters, with the cloud provider and a StorageClass on a datastore that was found.
-pub(crate) async fn two_vcenters(stage: &Stage) {
+/// A vCenter with two datacenters.
+pub(crate) async fn another_vcenter() -> Vcenter {
     let mut there = inventory(1);
     there.datacenters.push(Datacenter { name: "DC1".into(), ..Datacenter::default() });
-    let other = Vcenter::start(there).await;
+    Vcenter::start(there).await
+}
+
+/// A cluster on two vCenters, with the cloud provider and a StorageClass on a datastore that was found.
+pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     let mut terminal = Terminal::run(stage.command(&["configure"]), 100);
-    let log_in = |vcenter: &Vcenter| {
-        [
-            ("vCenter:", format!("{}\r", vcenter.address())),
-            ("User:", "vdo@vsphere.local\r".into()),
-            ("Password:", format!("{PASSWORD}\r")),
-            ("Trust this certificate?", "y\r".into()),
-        ]
-    };
     for (question, answer) in log_in(&stage.vcenter) {
         terminal.expect(question).await;
         terminal.types(&answer);
     }
     terminal.expect("another vCenter too?").await;
     terminal.types("y\r");
-    for (question, answer) in log_in(&other) {
+    for (question, answer) in log_in(other) {
         terminal.expect(question).await;
         terminal.types(&answer);
     }

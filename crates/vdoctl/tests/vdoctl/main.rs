@@ -4,6 +4,8 @@
 mod catalog;
 mod cluster;
 mod dialogue;
+mod gate;
+mod halfway;
 mod releases;
 mod screens;
 mod stage;

@@ -8,7 +8,6 @@ use jiff::SignedDuration;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret},
-    storage::v1::VolumeAttachment,
 };
 use kube::{
     Api,
@@ -19,6 +18,7 @@ use testkit::{Fate, eventually};
 
 use crate::{
     cluster::objects,
+    halfway,
     stage::{NAMESPACE, Stage},
 };
 
@@ -28,6 +28,9 @@ const CSI: &str = "vmware-system-csi";
 async fn from_a_driver_of_other_hands_through_its_releases() {
     let stage = Stage::set().await;
     deploying_a_manifest(&stage).await;
+    halfway::a_right_is_missing(&stage).await;
+    halfway::a_rule_of_the_cluster_refuses(&stage).await;
+    halfway::the_api_server_goes_away(&stage).await;
     bringing_catalogs(&stage).await;
     installed_by_hand(&stage).await;
     let operator = stage.operator().await;
@@ -69,16 +72,7 @@ fn catalog() -> String {
 
 /// All three commands lead to the same, also while volumes are attached.
 async fn bringing_catalogs(stage: &Stage) {
-    let attachment = json!({
-        "metadata": {"name": "csi-pv-1"},
-        "spec": {
-            "attacher": "csi.vsphere.vmware.com", "nodeName": "node-1",
-            "source": {"persistentVolumeName": "pv-1"},
-        },
-    });
-    let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
-    let attachments = Api::<VolumeAttachment>::all(stage.plane.client());
-    attachments.create(&PostParams::default(), &attachment).await.unwrap();
+    stage.attach_a_volume().await;
 
     stage.workdir.write("catalog.yaml", catalog()).unwrap();
     stage.workdir.write("wrong.yaml", "schema: \"9.0\"").unwrap();

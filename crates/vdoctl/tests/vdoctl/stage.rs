@@ -8,6 +8,11 @@ use std::{
 };
 
 use jiff::SignedDuration;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use operator::{engine::Engine, report::OperatorMetrics};
 use runtime::{build::BuildInfo, checks::Checks};
 use testkit::{
@@ -19,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
 /// Every character that is special to somebody.
 pub(crate) const PASSWORD: &str = r#"p'"\ <&>%$`#;:=[]{}!@^*()|~?,./+_ü-42"#;
+
+const ATTACHMENT: &str = "csi-pv-1";
 
 /// What the tests stand on.
 pub(crate) struct Stage {
@@ -107,6 +114,13 @@ impl Stage {
         self.command(arguments).stdin(Stdio::null()).output().unwrap().into()
     }
 
+    /// Runs it while other things go on in this test.
+    pub(crate) async fn vdoctl_beside(&self, arguments: &[&str]) -> Said {
+        let command =
+            tokio::process::Command::from(self.command(arguments)).stdin(Stdio::null()).output();
+        command.await.unwrap().into()
+    }
+
     /// Runs it with something to read.
     pub(crate) fn vdoctl_reading(&self, arguments: &[&str], input: &str) -> Said {
         let mut child = self
@@ -118,6 +132,26 @@ impl Stage {
             .unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         child.wait_with_output().unwrap().into()
+    }
+
+    /// A volume that is attached to a node through the driver.
+    pub(crate) async fn attach_a_volume(&self) {
+        let attachment = serde_json::json!({
+            "metadata": {"name": ATTACHMENT},
+            "spec": {
+                "attacher": "csi.vsphere.vmware.com", "nodeName": "node-1",
+                "source": {"persistentVolumeName": "pv-1"},
+            },
+        });
+        let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+        let attachments = Api::<VolumeAttachment>::all(self.plane.client());
+        attachments.create(&PostParams::default(), &attachment).await.unwrap();
+    }
+
+    /// It is detached again.
+    pub(crate) async fn detach_the_volume(&self) {
+        let attachments = Api::<VolumeAttachment>::all(self.plane.client());
+        attachments.delete(ATTACHMENT, &DeleteParams::default()).await.unwrap();
     }
 
     /// Hides the disk ids of a machine, which every check of nodes sees, or shows them again.

@@ -13,12 +13,15 @@ use std::{
 use rustix::{
     fs::{Mode, OFlags, open},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+    termios::{Termios, Winsize, tcgetattr, tcsetwinsize},
 };
 use tokio::time::{Instant, sleep};
 
 /// Far more than any answer takes.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// What a program may switch on for itself, and how it is switched off: a hidden cursor, marked pastes.
+const SWITCHES: [(&str, &str); 2] = [("\x1b[?25l", "\x1b[?25h"), ("\x1b[?2004h", "\x1b[?2004l")];
 
 pub(crate) struct Terminal {
     child: Child,
@@ -28,6 +31,8 @@ pub(crate) struct Terminal {
     reader: thread::JoinHandle<()>,
     /// How much of it was read.
     read: usize,
+    /// How the terminal was set before anything ran on it.
+    before: Termios,
 }
 
 impl Terminal {
@@ -38,6 +43,7 @@ impl Terminal {
         unlockpt(&master).unwrap();
         let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).unwrap();
+        let before = tcgetattr(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let slave =
             || -> OwnedFd { open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap() };
@@ -60,7 +66,7 @@ impl Terminal {
                 writer.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
-        Self { child, keyboard, shown, reader, read: 0 }
+        Self { child, keyboard, shown, reader, read: 0, before }
     }
 
     /// Everything shown so far.
@@ -93,7 +99,20 @@ impl Terminal {
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     }
 
-    /// Waits for the end.
+    /// Whether a shell could go on here: keys are shown and read by line again, Ctrl-C is a signal, and
+    /// the cursor is there.
+    fn is_restored(&self) {
+        let (before, after) = (&self.before, tcgetattr(&self.keyboard).unwrap());
+        assert_eq!(after.local_modes, before.local_modes, "{}", self.shown());
+        assert_eq!(after.input_modes, before.input_modes, "{}", self.shown());
+        assert_eq!(after.output_modes, before.output_modes, "{}", self.shown());
+        let shown = self.shown();
+        for (on, off) in SWITCHES {
+            assert!(shown.rfind(on) <= shown.rfind(off), "{on:?} stays: {shown:?}");
+        }
+    }
+
+    /// Waits for the end; whatever ran leaves the terminal as it found it.
     pub(crate) async fn ends(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -101,6 +120,7 @@ impl Terminal {
             if let Some(status) = self.child.try_wait().unwrap()
                 && self.reader.is_finished()
             {
+                self.is_restored();
                 return (status, self.shown());
             }
             assert!(Instant::now() < end, "it does not end:\n{}", self.shown());

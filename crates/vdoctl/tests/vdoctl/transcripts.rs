@@ -1,11 +1,18 @@
-//! What commands that need no cluster print, word for word: `tests/cmd`. `TRYCMD=overwrite` writes them
-//! anew; read them then.
+//! What commands print, word for word: `tests/cmd` without a cluster, `tests/cmd/cluster` on a healthy
+//! one. `TRYCMD=overwrite` writes them anew; read them then.
+
+use std::{fs, process::Command};
+
+use testkit::eventually;
+
+use crate::stage::{PASSWORD, Stage};
 
 fn transcripts(columns: &str, of: &str) {
     trycmd::TestCases::new()
         .env("NO_COLOR", "1")
         .env("COLUMNS", columns)
         .env("HOME", "/nonexistent")
+        .env("KUBECONFIG", "")
         .case(of);
 }
 
@@ -17,4 +24,69 @@ fn commands_print_what_their_transcripts_say() {
 #[test]
 fn sixty_columns_are_enough() {
     transcripts("60", "tests/cmd/narrow/*.trycmd");
+}
+
+/// Commands that never talk to a cluster.
+const ALONE: [&str; 2] = ["explain", "completion"];
+
+#[test]
+fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {
+    let help = Command::new(env!("CARGO_BIN_EXE_vdoctl")).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let listed = help.split_once("Commands:\n").unwrap().1.lines().take_while(|l| !l.is_empty());
+    let commands: Vec<&str> = listed.map(|l| l.split_whitespace().next().unwrap()).collect();
+    assert!(commands.contains(&"support-bundle") && commands.len() > 15, "{commands:?}");
+    let read = |path: &str| fs::read_to_string(format!("tests/cmd/{path}")).unwrap_or_default();
+    let (away, well) = (read("away.trycmd"), read("cluster/healthy.trycmd"));
+    let mut missing = Vec::new();
+    for command in commands {
+        let own = read(&format!("{command}.trycmd"));
+        let line = format!("$ vdoctl {command}");
+        let fails = |text: &str| {
+            let mut lines = text.lines();
+            lines.any(|l| l.starts_with(&line)) && lines.any(|l| l.starts_with("? "))
+        };
+        let works = |text: &str| {
+            let lines: Vec<&str> = text.lines().collect();
+            let typed = |l: &str| l == line || l.starts_with(&format!("{line} "));
+            lines
+                .windows(2)
+                .any(|w| typed(w[0]) && !w[0].ends_with(" -h") && !w[1].starts_with("? "))
+        };
+        let alone = ALONE.contains(&command);
+        let there = [
+            ("help", own.contains(&format!("{line} -h\n"))),
+            ("error", fails(&own)),
+            ("error without a cluster", alone || fails(&away)),
+            ("success", works(&own) || !alone && works(&well)),
+        ];
+        missing.extend(there.iter().filter(|(_, is)| !is).map(|(what, _)| (command, *what)));
+    }
+    assert!(missing.is_empty(), "tests/cmd has none of these: {missing:?}");
+}
+
+/// Every command that looks, where all is well.
+pub(crate) async fn where_all_is_well(stage: &Stage) {
+    eventually("the account was looked at, and nothing else is told", 60, async || {
+        let said = stage.vdoctl_beside(&["status"]).await;
+        let headline = said.out.lines().next().unwrap_or_default();
+        if headline.ends_with("· 1 hint") { Ok(()) } else { Err(said.all()) }
+    })
+    .await;
+    let in_folder = |name: &str| stage.workdir.path().join(name).display().to_string();
+    let cases = trycmd::TestCases::new();
+    cases
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "100")
+        .env("KUBECONFIG", stage.kubeconfig().display().to_string())
+        .env("VDOCTL_CONFIGURE_FILE", in_folder("vdo.yaml"))
+        .env("VDOCTL_SUPPORT_BUNDLE_OUTPUT", in_folder("transcript.tar.gz"))
+        .insert_var("[VCENTER]", stage.vcenter.address().to_string())
+        .unwrap()
+        .insert_var("[FOLDER]", stage.workdir.path().display().to_string())
+        .unwrap()
+        .case("tests/cmd/cluster/*.trycmd");
+    tokio::task::block_in_place(|| cases.run());
+    let shown = fs::read_to_string("tests/cmd/cluster/healthy.trycmd").unwrap();
+    assert!(!shown.contains(PASSWORD));
 }

@@ -1,0 +1,233 @@
+//! `vdoctl configure` that does not come to its end: refused, or left by the API server between two
+//! writes. All is written or nothing, and the user is told what to do.
+
+use api::{VDOConfig, VsphereCloudConfig};
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    core::v1::Secret,
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+use testkit::{User, eventually};
+
+use crate::{
+    cluster::objects,
+    gate::{Closing, Gate, Loss},
+    stage::{NAMESPACE, PASSWORD, Said, Stage},
+};
+
+/// Longer than it is waited for.
+const FOR_EVER: usize = usize::MAX;
+
+/// The three objects of a user under a name of their own.
+fn written_for(stage: &Stage, name: &str) -> String {
+    let text = objects(stage, |all| {
+        for object in all.as_array_mut().into_iter().flatten() {
+            object["metadata"]["name"] = name.into();
+        }
+        all[1]["spec"]["credentials"] = name.into();
+        all[2]["spec"]["storageProvider"]["vsphereCloudConfig"] = name.into();
+    });
+    let file = format!("{name}.yaml");
+    stage.workdir.write(&file, text).unwrap();
+    file
+}
+
+/// Which of the three are there.
+async fn there(stage: &Stage, name: &str) -> Vec<&'static str> {
+    let client = stage.plane.client();
+    let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE);
+    let configs = Api::<VDOConfig>::namespaced(client, NAMESPACE);
+    let found = [
+        ("Secret", secrets.get_opt(name).await.unwrap().is_some()),
+        ("VsphereCloudConfig", vcenters.get_opt(name).await.unwrap().is_some()),
+        ("VDOConfig", configs.get_opt(name).await.unwrap().is_some()),
+    ];
+    found.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
+}
+
+async fn take_away(stage: &Stage, name: &str) {
+    let (client, now) = (stage.plane.client(), DeleteParams::default());
+    let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
+    secrets.delete(name, &now).await.unwrap();
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE);
+    vcenters.delete(name, &now).await.unwrap();
+    Api::<VDOConfig>::namespaced(client, NAMESPACE).delete(name, &now).await.unwrap();
+}
+
+/// What a user reads, without how it is broken into lines.
+fn flat(said: &Said) -> String {
+    let marks = |word: &&str| !["│", "├─▶", "╰─▶"].contains(word);
+    said.err.split_whitespace().filter(marks).collect::<Vec<_>>().join(" ")
+}
+
+/// The API server goes away at each write in turn.
+pub(crate) async fn the_api_server_goes_away(stage: &Stage) {
+    tokio::join!(comes_back_soon(stage), stays_away(stage));
+}
+
+/// While it is waited for, it comes back: nothing remains.
+async fn comes_back_soon(stage: &Stage) {
+    let file = written_for(stage, "soon");
+    for (at, kind) in [(1, "Secret"), (2, "VsphereCloudConfig"), (3, "VDOConfig")] {
+        for loss in [Loss::OfRequest, Loss::OfAnswer] {
+            let gate = Gate::before(stage, "soon", Closing { at, loss, refused: 2 }).await;
+            let kubeconfig = gate.kubeconfig();
+            let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
+            let said = stage.vdoctl_beside(&line).await;
+            let told = flat(&said);
+            assert_eq!(said.code, 1, "{kind} {loss:?}: {}", said.all());
+            let sentence = format!("writing {kind} ");
+            assert!(told.contains(&sentence), "{kind} {loss:?}: {}", said.all());
+            assert!(told.contains("/soon failed; nothing was changed"), "{}", said.all());
+            assert!(told.contains("help: is the cluster up"), "{}", said.all());
+            assert!(!said.all().contains(PASSWORD), "{}", said.all());
+            assert_eq!(there(stage, "soon").await, Vec::<&str>::new(), "{kind} {loss:?}");
+        }
+    }
+}
+
+/// It stays away: what could not be taken back is named, and the same command again completes it.
+async fn stays_away(stage: &Stage) {
+    let file = written_for(stage, "late");
+    let closing = Closing { at: 2, loss: Loss::OfRequest, refused: FOR_EVER };
+    let gate = Gate::before(stage, "late", closing).await;
+    let kubeconfig = gate.kubeconfig();
+    let said = stage.vdoctl_beside(&["configure", "-f", &file, "--kubeconfig", &kubeconfig]).await;
+    let told = flat(&said);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(told.contains("writing VsphereCloudConfig "), "{}", said.all());
+    assert!(told.contains("Secret kube-system/late could not be taken back"), "{}", said.all());
+    assert!(told.contains("help: run the same again once the cluster answers"), "{}", said.all());
+    assert_eq!(there(stage, "late").await, ["Secret"], "what is told is what is there");
+
+    let said = stage.vdoctl_beside(&["configure", "-f", &file]).await;
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(there(stage, "late").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
+    take_away(stage, "late").await;
+}
+
+/// Who may write two of the three writes none.
+pub(crate) async fn a_right_is_missing(stage: &Stage) {
+    let client = stage.plane.client();
+    let all = ["get", "list", "watch", "create", "patch", "update", "delete"];
+    let role = json!({
+        "metadata": {"name": "almost"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": all},
+            {"apiGroups": [api::GROUP], "resources": ["vspherecloudconfigs"], "verbs": all},
+            {"apiGroups": [api::GROUP], "resources": ["vdoconfigs"], "verbs": ["get", "list"]},
+        ],
+    });
+    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &role).await.unwrap();
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": "almost"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "almost"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "almost"}],
+    });
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+    Api::all(client).create(&PostParams::default(), &binding).await.unwrap();
+
+    let file = written_for(stage, "refused");
+    let kubeconfig = stage.plane.kubeconfig_as(&User::named("almost")).display().to_string();
+    let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
+    let said = eventually("the binding holds", 30, async || {
+        let said = stage.vdoctl_beside(&line).await;
+        if flat(&said).contains("cannot list") { Err(said.all()) } else { Ok(said) }
+    })
+    .await;
+    assert_eq!(said.code, 1, "{}", said.all());
+    let told = flat(&said);
+    assert!(told.contains("cannot patch resource \"vdoconfigs\""), "{}", said.all());
+    assert!(told.contains("help: ask for the right that is named above"), "{}", said.all());
+    assert_eq!(there(stage, "refused").await, Vec::<&str>::new());
+}
+
+/// A rule of the cluster's own refuses the last of the three: in a trial already, or only when it is
+/// meant.
+pub(crate) async fn a_rule_of_the_cluster_refuses(stage: &Stage) {
+    let file = written_for(stage, "refused");
+    for (rule, meant) in [("false", false), ("request.dryRun", true)] {
+        let policy = Policy::hold(stage, rule).await;
+        let said = stage.vdoctl_beside(&["configure", "-f", &file]).await;
+        assert_eq!(said.code, 1, "{rule}: {}", said.all());
+        let told = flat(&said);
+        assert!(told.contains("only the platform team writes VDOConfigs"), "{}", said.all());
+        assert_eq!(told.contains("nothing was changed"), meant, "{rule}: {}", said.all());
+        assert!(!said.all().contains(PASSWORD), "{}", said.all());
+        assert_eq!(there(stage, "refused").await, Vec::<&str>::new(), "{rule}");
+        policy.goes().await;
+    }
+}
+
+/// An admission policy that lets VDOConfigs named `refused` or `probe` in only where its rule says so.
+struct Policy(Client);
+
+impl Policy {
+    async fn hold(stage: &Stage, rule: &str) -> Self {
+        let client = stage.plane.client();
+        let expression = format!("!(object.metadata.name in ['refused', 'probe']) || {rule}");
+        let policy = json!({
+            "metadata": {"name": "vdoconfigs"},
+            "spec": {
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": [api::GROUP], "apiVersions": ["*"],
+                    "resources": ["vdoconfigs"], "operations": ["CREATE"],
+                }]},
+                "validations": [{
+                    "expression": expression,
+                    "message": "only the platform team writes VDOConfigs",
+                }],
+            },
+        });
+        let policy: ValidatingAdmissionPolicy = serde_json::from_value(policy).unwrap();
+        Api::all(client.clone()).create(&PostParams::default(), &policy).await.unwrap();
+        let binding = json!({
+            "metadata": {"name": "vdoconfigs"},
+            "spec": {"policyName": "vdoconfigs", "validationActions": ["Deny"]},
+        });
+        let binding: ValidatingAdmissionPolicyBinding = serde_json::from_value(binding).unwrap();
+        Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
+        let held = Self(client);
+        eventually("the policy holds", 60, async || {
+            if held.lets_in().await { Err("it does not") } else { Ok(()) }
+        })
+        .await;
+        held
+    }
+
+    /// Whether a VDOConfig gets in; it does not stay.
+    async fn lets_in(&self) -> bool {
+        let probe: VDOConfig = serde_json::from_value(json!({
+            "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+            "metadata": {"name": "probe"},
+            "spec": {"storageProvider": {"vsphereCloudConfig": "probe"}},
+        }))
+        .unwrap();
+        let configs = Api::<VDOConfig>::namespaced(self.0.clone(), NAMESPACE);
+        let created = configs.create(&PostParams::default(), &probe).await.is_ok();
+        if created {
+            configs.delete("probe", &DeleteParams::default()).await.unwrap();
+        }
+        created
+    }
+
+    async fn goes(self) {
+        let now = DeleteParams::default();
+        let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(self.0.clone());
+        bindings.delete("vdoconfigs", &now).await.unwrap();
+        let policies = Api::<ValidatingAdmissionPolicy>::all(self.0.clone());
+        policies.delete("vdoconfigs", &now).await.unwrap();
+        eventually("the policy is gone", 60, async || {
+            if self.lets_in().await { Ok(()) } else { Err("it holds") }
+        })
+        .await;
+    }
+}
