@@ -144,6 +144,11 @@ impl<'a> View<'a> {
     pub fn seconds_since(self, moment: jiff::Timestamp) -> i64 {
         self.facts.now.as_second() - moment.as_second()
     }
+
+    /// How many seconds something may take that usually has so many.
+    pub fn patience(self, usual: i64) -> i64 {
+        self.facts.operator.patience(usual)
+    }
 }
 
 /// A vCenter as the subject of a finding.

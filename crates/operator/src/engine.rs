@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use catalog::Driver;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{
     Api, Client,
@@ -22,7 +22,7 @@ use crate::{
     facts::{Facts, Platform, Refusal},
     mend::Mending,
     names,
-    observe::{self, Stores, Surroundings},
+    observe::{self, Patience, Stores, Surroundings},
     report::{self, Followed, Olm, OperatorMetrics},
     survey::{Live, Paged},
     vcenters::Vcenters,
@@ -84,12 +84,12 @@ impl Engine {
     pub async fn start(
         client: Client,
         namespace: &str,
-        patience: SignedDuration,
+        patience: impl Into<Patience>,
         build: BuildInfo,
         metrics: OperatorMetrics,
     ) -> Result<Self, Error> {
         let name = build.to_string();
-        let around = surroundings(&client, namespace, patience, &name);
+        let around = surroundings(&client, namespace, patience.into(), &name);
         let around = around.await.context(ObserveSnafu)?;
         let changed = Arc::new(watch::Sender::new(()));
         let (stores, fillers) = Stores::new(&client, namespace, &changed);
@@ -233,7 +233,7 @@ fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {
 pub(crate) async fn surroundings(
     client: &Client,
     namespace: &str,
-    patience: SignedDuration,
+    patience: Patience,
     build: &str,
 ) -> Result<Surroundings, kube::Error> {
     let version = client.apiserver_version().await?;

@@ -60,6 +60,8 @@ pub struct Facts {
     pub catalog_trouble: Option<Trouble>,
     /// How long a new release may take to become healthy before the one before it is put back.
     pub patience: SignedDuration,
+    /// How many seconds anything else may take, where that shall be less than usual.
+    pub grace: Option<u32>,
     /// What the API server refused when it was last tried, by driver.
     pub refused: BTreeMap<Driver, Refusal>,
     /// Objects of ours that somebody else changed within the hour.

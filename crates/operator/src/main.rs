@@ -4,7 +4,7 @@ use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use jiff::SignedDuration;
-use operator::{engine::Engine, report::OperatorMetrics, rights};
+use operator::{engine::Engine, observe::Patience, report::OperatorMetrics, rights};
 use runtime::{
     build::BuildInfo,
     checks::Checks,
@@ -36,6 +36,10 @@ struct Arguments {
     /// is put back.
     #[arg(long, env = "VDO_PATIENCE", default_value_t = 900)]
     patience: u32,
+    /// How many seconds nodes, attachments and claims may take before they are reported, where that
+    /// shall be less than each is usually given.
+    #[arg(long, env = "VDO_GRACE")]
+    grace: Option<u32>,
     /// How long an instance that vanished is taken to lead, in seconds.
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
@@ -144,7 +148,8 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     };
     // Losing the lease or being asked to stop: either way every writer ends first.
     let writing = leadership.token().child_token();
-    let patience = SignedDuration::from_secs(arguments.patience.into());
+    let rollout = SignedDuration::from_secs(arguments.patience.into());
+    let patience = Patience { rollout, grace: arguments.grace };
     let namespace = &arguments.namespace;
     let engine = Engine::start(client, namespace, patience, BUILD, operator_metrics).await?;
     let mut engine = Box::pin(engine.run(writing.clone(), working));

@@ -53,14 +53,29 @@ pub struct Surroundings {
     pub platform: Platform,
     /// The uid of `kube-system`.
     pub uid: String,
-    /// How long a new release may take to become healthy.
-    pub patience: SignedDuration,
+    /// How long things may take.
+    pub patience: Patience,
     /// The pod this runs in, if it runs in one.
     pub pod: Option<String>,
     /// When the operator began to look.
     pub started: Timestamp,
     /// Which build of the operator this is.
     pub build: String,
+}
+
+/// How long things may take before they are taken for broken.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// A new release, until it is healthy.
+    pub rollout: SignedDuration,
+    /// Everything else, in seconds, where that shall be less than each is usually given.
+    pub grace: Option<u32>,
+}
+
+impl From<SignedDuration> for Patience {
+    fn from(rollout: SignedDuration) -> Self {
+        Self { rollout, grace: None }
+    }
 }
 
 impl Surroundings {
@@ -146,7 +161,8 @@ pub async fn observe(
         records,
         unreadable,
         build: around.build.clone(),
-        patience: around.patience,
+        patience: around.patience.rollout,
+        grace: around.patience.grace,
         refused: refused.clone(),
         fights: applied.fights(Timestamp::now()),
         pull_secrets,

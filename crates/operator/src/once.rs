@@ -66,7 +66,7 @@ pub async fn look(
     let end = Instant::now() + within;
     may_read(client).await?;
     let name = build.to_string();
-    let around = surroundings(client, namespace, PATIENCE, &name);
+    let around = surroundings(client, namespace, PATIENCE.into(), &name);
     let mut around = around.await.context(ClusterSnafu)?;
     let changed = Arc::new(watch::Sender::new(()));
     let (stores, fillers) = Stores::new(client, namespace, &changed);

@@ -3,11 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
+#[path = "feeds/fed.rs"]
+mod fed;
+#[path = "feeds/field.rs"]
+mod field;
+#[path = "feeds/nodes.rs"]
+mod nodes;
+#[path = "feeds/storage.rs"]
+mod storage;
 
 use std::collections::BTreeSet;
 
 use api::{Severity, VDOConfigStatus};
 use common::Stage;
+use field::Field;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Api, Client,
@@ -15,7 +24,8 @@ use kube::{
 };
 use operator::webhook_certificates::Pair;
 use serde_json::{Value, json};
-use testkit::{Process, eventually};
+use testkit::{Nodes, Process, eventually};
+use tokio::time::Instant;
 
 const HOME: &str = "vmware-system-csi";
 const DRIVER: &str = "csi.vsphere.vmware.com";
@@ -25,6 +35,10 @@ const PAUSED: &str = "VDO-1906";
 struct Scene {
     stage: Stage,
     client: Client,
+    /// What a driver would do in vCenter.
+    vcenter: vsphere::Client,
+    /// The cluster's id there.
+    cluster_id: String,
     _operator: Process,
 }
 
@@ -35,6 +49,7 @@ fn resource(object: &Value) -> ApiResource {
     let (group, short) = version.split_once('/').unwrap_or(("", version));
     let plural = match kind {
         "CSINodeTopology" => "csinodetopologies".to_owned(),
+        "StorageClass" => "storageclasses".to_owned(),
         kind => format!("{}s", kind.to_ascii_lowercase()),
     };
     ApiResource {
@@ -49,16 +64,30 @@ fn resource(object: &Value) -> ApiResource {
 impl Scene {
     async fn set() -> Self {
         let stage = Stage::of(1, false).await;
-        let operator = stage.operator();
+        // What is given time otherwise is reported at once: nobody waits for minutes here.
+        let operator = stage.operator_with(&["--grace=1"]);
         stage
             .configure(json!({
-                "cloudProvider": {"vsphereCloudConfigs": ["vc"], "implementation": "Rust"},
+                "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
                 "storageProvider": {"vsphereCloudConfig": "vc"},
             }))
             .await;
         stage.ready(&operator, 120).await;
         let client = stage.client();
-        Self { stage, client, _operator: operator }
+        let vcenter = vsphere::Client::builder(stage.vcenter.address().to_string())
+            .trust(vsphere::Trust::CaBundle(stage.vcenter.ca_pem()))
+            .credentials(vsphere::Credentials::new(stage.vcenter.user(), stage.vcenter.password()))
+            .connect()
+            .await
+            .unwrap();
+        let told = stage.secret(HOME, "vsphere-config-secret", "csi-vsphere.conf").await;
+        let line = told.lines().find(|line| line.trim_start().starts_with("cluster-id")).unwrap();
+        let cluster_id = line.split('"').nth(1).unwrap().to_owned();
+        Self { stage, client, vcenter, cluster_id, _operator: operator }
+    }
+
+    fn nodes(&self) -> &Nodes {
+        self.stage.nodes.as_ref().unwrap()
     }
 
     fn api(&self, object: &Value) -> Api<DynamicObject> {
@@ -104,60 +133,64 @@ impl Scene {
         taken
     }
 
-    async fn named(&self, code: &str, what: &str) {
+    /// Waits until it is named; returns after how many seconds it was.
+    async fn named(&self, code: &str, what: &str) -> f64 {
+        let begin = Instant::now();
         let count = |status: &VDOConfigStatus| {
             status.findings.iter().filter(|finding| finding.code == code).count()
         };
         let told = format!("{what} is named: {code}");
-        self.stage.status(&told, 60, |status| count(status) > 0).await;
         let status = self.stage.status(&told, 60, |status| count(status) > 0).await;
         assert_eq!(count(&status), 1, "said once");
+        begin.elapsed().as_secs_f64()
     }
 
-    /// Nothing but the pause is left to say.
-    async fn is_well(&self, when: &str) {
+    /// Nothing but the pause is left to say; returns after how many seconds that was so.
+    async fn is_well(&self, when: &str) -> f64 {
+        let begin = Instant::now();
         let well = |status: &VDOConfigStatus| {
             let wrong = status.findings.iter().filter(|f| f.severity > Severity::Info);
             let wrong: BTreeSet<&str> = wrong.map(|finding| finding.code.as_str()).collect();
             wrong.is_empty() || wrong == BTreeSet::from([PAUSED])
         };
         self.stage.status(&format!("nothing is wrong {when}"), 60, well).await;
+        begin.elapsed().as_secs_f64()
     }
 
     /// Something that should be there goes, and comes back.
-    async fn missing(&self, code: &str, object: Value) {
+    async fn missing(&self, code: &str, object: Value) -> [f64; 2] {
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
         let taken = self.take(&object).await;
         self.delete(&object).await;
-        self.named(code, &what).await;
+        let named = self.named(code, &what).await;
         self.apply(&taken).await;
-        self.is_well(&format!("after {what} is back")).await;
+        [named, self.is_well(&format!("after {what} is back")).await]
     }
 
     /// Something that should not be there comes, and goes.
-    async fn superfluous(&self, code: &str, what: &str, objects: &[Value]) {
+    async fn superfluous(&self, code: &str, what: &str, objects: &[Value]) -> [f64; 2] {
         for object in objects {
             self.apply(object).await;
             if object["kind"] == "VolumeSnapshotContent" {
                 self.apply_status(object).await;
             }
         }
-        self.named(code, what).await;
+        let named = self.named(code, what).await;
         for object in objects.iter().rev() {
             self.delete(object).await;
         }
-        self.is_well(&format!("after {what}")).await;
+        [named, self.is_well(&format!("after {what}")).await]
     }
 
     /// Somebody edits an object, and edits it back.
-    async fn edited(&self, code: &str, object: Value, wrong: Value, right: Value) {
+    async fn edited(&self, code: &str, object: Value, wrong: Value, right: Value) -> [f64; 2] {
         let what = format!("{} {} was changed", object["kind"], object["metadata"]["name"]);
         let name = object["metadata"]["name"].as_str().unwrap();
         let (api, parameters) = (self.api(&object), PatchParams::default());
         api.patch(name, &parameters, &Patch::Merge(wrong)).await.unwrap();
-        self.named(code, &what).await;
+        let named = self.named(code, &what).await;
         api.patch(name, &parameters, &Patch::Merge(right)).await.unwrap();
-        self.is_well(&format!("after {what} back")).await;
+        [named, self.is_well(&format!("after {what} back")).await]
     }
 }
 
@@ -197,9 +230,9 @@ fn with(mut object: Value, fields: Value) -> Value {
     object
 }
 
-/// A webhook of the storage driver whose certificate ends within days.
+/// A webhook of the storage driver whose certificate has ended.
 fn webhook() -> [Value; 2] {
-    let made = Timestamp::now() - SignedDuration::from_hours(24 * 355);
+    let made = Timestamp::now() - SignedDuration::from_hours(24 * 366);
     let pair = Pair::make("vsphere-webhook-svc.vmware-system-csi.svc", None, made).unwrap();
     let data = serde_json::to_value(pair.data()).unwrap();
     let secret = object("v1", "Secret", Some(HOME), "vsphere-webhook-certs");
@@ -311,39 +344,59 @@ fn unknown_place() -> Value {
     )
 }
 
+impl Scene {
+    /// What stands around the drivers goes, comes or is edited, one thing after the other.
+    async fn look_around(&self, field: &mut Field) {
+        let driver = object("storage.k8s.io/v1", "CSIDriver", None, DRIVER);
+        let took = self.missing("VDO-1622", driver).await;
+        field.note("VDO-1622", "driver not registered", took, "");
+        let secret = object("v1", "Secret", Some(HOME), "vsphere-config-secret");
+        let took = self.missing("VDO-1619", secret).await;
+        field.note("VDO-1619", "no Secret for the driver", took, "");
+        let level = |level: &str| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
+        let home = object("v1", "Namespace", None, HOME);
+        let took = self.edited("VDO-1613", home, level("baseline"), level("privileged")).await;
+        field.note("VDO-1613", "namespace without privileged pods", took, "30");
+        for (code, what, objects, row) in [
+            ("VDO-1610", "certificate of a webhook has expired", webhook().to_vec(), "28"),
+            ("VDO-1617", "a second driver", vec![second_driver()], ""),
+            ("VDO-1224", "a disk multipathd has taken", vec![taken_disk()], "42"),
+            ("VDO-1616", "a leader that is gone", vec![stale_lease()], ""),
+            ("VDO-1606", "a node without a place", vec![unknown_place()], "2"),
+        ] {
+            let took = self.superfluous(code, what, &objects).await;
+            field.note(code, what, took, row);
+        }
+        // Kinds that come later, and go again: they are found when they come.
+        let group = "snapshot.storage.k8s.io";
+        let contents =
+            definition(group, "v1", "VolumeSnapshotContent", "volumesnapshotcontents", true);
+        self.apply(&contents).await;
+        let took = self.superfluous("VDO-1521", "a snapshot too many", &snapshots()).await;
+        field.note("VDO-1521", "a snapshot too many", took, "27");
+        let platform =
+            definition("config.openshift.io", "v1", "Infrastructure", "infrastructures", false);
+        self.apply(&platform).await;
+        let took = self.superfluous("VDO-1807", "two views of vSphere", &openshift()).await;
+        field.note("VDO-1807", "two views of vSphere", took, "");
+        self.delete(&contents).await;
+        self.is_well("after a kind is gone").await;
+    }
+}
+
 #[tokio::test]
 async fn what_stands_around_the_drivers_is_watched_and_each_fault_is_named() {
     let scene = Scene::set().await;
     scene.is_well("at first").await;
     scene.stage.change(json!({"spec": {"paused": true}})).await;
     scene.stage.status("it is paused", 60, |s| s.findings.iter().any(|f| f.code == PAUSED)).await;
-    scene.missing("VDO-1622", object("storage.k8s.io/v1", "CSIDriver", None, DRIVER)).await;
-    scene.missing("VDO-1619", object("v1", "Secret", Some(HOME), "vsphere-config-secret")).await;
-    let features = "internal-feature-states.csi.vsphere.vmware.com";
-    let features = object("v1", "ConfigMap", Some(HOME), features);
-    scene.missing("VDO-1609", features).await;
-    let level = |level: &str| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
-    let home = object("v1", "Namespace", None, HOME);
-    scene.edited("VDO-1613", home, level("baseline"), level("privileged")).await;
-    scene.superfluous("VDO-1610", "a certificate that ends", &webhook()).await;
-    scene.superfluous("VDO-1617", "a second driver", &[second_driver()]).await;
-    scene.superfluous("VDO-1224", "a disk multipathd has taken", &[taken_disk()]).await;
-    scene.superfluous("VDO-1616", "a leader that is gone", &[stale_lease()]).await;
-    // Kinds that come later, and go again: they are found when they come.
-    let crd = "apiextensions.k8s.io/v1";
-    let zones = "csinodetopologies.cns.vmware.com";
-    let zones = object(crd, "CustomResourceDefinition", None, zones);
-    scene.missing("VDO-1605", zones).await;
-    scene.superfluous("VDO-1606", "a node without a place", &[unknown_place()]).await;
-    let group = "snapshot.storage.k8s.io";
-    let contents = definition(group, "v1", "VolumeSnapshotContent", "volumesnapshotcontents", true);
-    scene.apply(&contents).await;
-    scene.superfluous("VDO-1521", "a snapshot too many", &snapshots()).await;
-    let platform =
-        definition("config.openshift.io", "v1", "Infrastructure", "infrastructures", false);
-    scene.apply(&platform).await;
-    scene.superfluous("VDO-1807", "two views of vSphere", &openshift()).await;
-    scene.delete(&contents).await;
-    scene.is_well("after a kind is gone").await;
+    let mut field = Field::default();
+    scene.play(&mut field).await;
+    scene.look_around(&mut field).await;
+    let around = field::AROUND.iter().find(|code| !field.made.contains(**code));
+    assert_eq!(around, None, "all of them were made");
     assert_eq!(scene.stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");
+    if let Ok(path) = std::env::var("VDO_FIELD_SECONDS") {
+        std::fs::write(path, field.seconds).unwrap();
+    }
 }

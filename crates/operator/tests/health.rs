@@ -150,7 +150,8 @@ async fn every_fault_is_named_while_it_lasts_and_a_healthy_cluster_has_none() {
         scene.is_well(&format!("after {}", case.what)).await;
         let (appeared, cured) = (appeared.as_secs_f64(), cured.as_secs_f64());
         let asked = if case.asks { ", asked for" } else { "" };
-        let line = format!("{}\t{}{asked}\t{appeared:.1}\t{cured:.1}", case.code, case.what);
+        let line =
+            format!("{}\t{}{asked}\t{appeared:.1}\t{cured:.1}\t{}", case.code, case.what, case.row);
         writeln!(seconds, "{line}").unwrap();
     }
     scene.accept_a_finding().await;

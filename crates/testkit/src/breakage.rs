@@ -19,6 +19,8 @@ pub struct Breakage {
     pub asks: bool,
     /// Whether a cloud controller that runs sets it right by itself, before anybody has seen it.
     pub settles: bool,
+    /// The number of the symptom in the benchmark of the field; empty if it is none of them.
+    pub row: &'static str,
     kind: Kind,
 }
 
@@ -73,6 +75,11 @@ impl Breakage {
         self
     }
 
+    const fn row(mut self, row: &'static str) -> Self {
+        self.row = row;
+        self
+    }
+
     const fn settling(mut self) -> Self {
         self.settles = true;
         self
@@ -86,7 +93,7 @@ const fn of(
     how: &'static str,
     kind: Kind,
 ) -> Breakage {
-    Breakage { name, what, code, how, asks: false, settles: false, kind }
+    Breakage { name, what, code, how, asks: false, settles: false, row: "", kind }
 }
 
 const ALL: &[Breakage] = &[
@@ -96,21 +103,24 @@ const ALL: &[Breakage] = &[
         "disk ids hidden",
         "disk.EnableUUID is switched off on the VM of a node",
         Kind::DiskUuid,
-    ),
+    )
+    .row("18"),
     of(
         "hardware",
         "VDO-1204",
         "old hardware",
         "the VM of a node is of hardware version 11",
         Kind::Hardware,
-    ),
+    )
+    .row("19"),
     of(
         "snapshot",
         "VDO-1207",
         "machine snapshot",
         "a backup tool leaves a snapshot on the VM of a node",
         Kind::Snapshot,
-    ),
+    )
+    .row("25"),
     of(
         "tools",
         "VDO-1208",
@@ -145,7 +155,8 @@ const ALL: &[Breakage] = &[
         "machine not found",
         "the VM of a node gets another BIOS uuid",
         Kind::NoMachine,
-    ),
+    )
+    .row("3"),
     of(
         "copy",
         "VDO-1202",
@@ -159,7 +170,8 @@ const ALL: &[Breakage] = &[
         "other address",
         "a kubelet is started with a --node-ip its VM does not have",
         Kind::OtherAddress,
-    ),
+    )
+    .row("CPI-4"),
     of(
         "no-address",
         "VDO-1219",
@@ -195,7 +207,8 @@ const ALL: &[Breakage] = &[
         "wrong password",
         "the Secret holds a password that vCenter refuses",
         Kind::Password,
-    ),
+    )
+    .row("13"),
     of(
         "datacenter",
         "VDO-1315",
@@ -210,7 +223,8 @@ const ALL: &[Breakage] = &[
         "vCenter's volume service (CNS) fails every query",
         Kind::VolumeService,
     )
-    .asking(),
+    .asking()
+    .row("39"),
     of(
         "privileges",
         "VDO-1401",
@@ -218,7 +232,8 @@ const ALL: &[Breakage] = &[
         "somebody gives VDO's account a role that can only look",
         Kind::Privileges,
     )
-    .asking(),
+    .asking()
+    .row("37"),
     of(
         "no-datastore",
         "VDO-1503",
@@ -260,7 +275,8 @@ const ALL: &[Breakage] = &[
         "no file service",
         "a claim wants ReadWriteMany, and no vSAN file service is there",
         Kind::FileService,
-    ),
+    )
+    .row("38"),
     of(
         "lost-volume",
         "VDO-1515",
@@ -284,7 +300,8 @@ const ALL: &[Breakage] = &[
         "the zone tag is taken off a cluster of hosts",
         Kind::NoTag,
     )
-    .asking(),
+    .asking()
+    .row("33"),
     of(
         "tag-on-machine",
         "VDO-1704",
@@ -308,7 +325,8 @@ const ALL: &[Breakage] = &[
         "the old and the new region label of a node differ",
         Kind::Labels,
     )
-    .settling(),
+    .settling()
+    .row("34"),
 ];
 
 #[cfg(test)]

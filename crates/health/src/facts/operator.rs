@@ -11,6 +11,15 @@ pub struct Operator {
     pub fights: Vec<Fight>,
     /// Findings somebody decided to live with.
     pub acknowledged: Vec<Acknowledged>,
+    /// How many seconds anything may take before it is a finding, where that shall be less than usual.
+    pub grace: Option<u32>,
+}
+
+impl Operator {
+    /// How many seconds something may take that usually has so many.
+    pub fn patience(&self, usual: i64) -> i64 {
+        self.grace.map_or(usual, |most| usual.min(i64::from(most)))
+    }
 }
 
 /// What is known of the catalog.

@@ -71,6 +71,7 @@ impl World {
             build: "0.7.0 (first)".into(),
             catalog_trouble: None,
             patience: SignedDuration::from_mins(15),
+            grace: None,
             refused: BTreeMap::new(),
             fights: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),

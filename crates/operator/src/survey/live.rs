@@ -399,6 +399,7 @@ fn is_pending(facts: &facts::Facts, vcenters: &Vcenters) -> bool {
 fn due(facts: &Facts) -> Timestamp {
     let now = facts.now;
     let mut next = now + AT_LEAST;
+    let patience = |usual| facts.operator.patience(usual);
     let mut at = |moment: Timestamp, after: i64| {
         let moment = moment.saturating_add(SignedDuration::from_secs(after + 1));
         if let Ok(moment) = moment
@@ -409,18 +410,18 @@ fn due(facts: &Facts) -> Timestamp {
         }
     };
     for node in facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values) {
-        at(node.created, 120);
+        at(node.created, patience(120));
         at(node.created, 300);
         if !node.ready {
             at(node.ready_since, 120);
-            at(node.ready_since, 360);
+            at(node.ready_since, patience(360));
         }
     }
     for claim in facts.storage.pending.get().into_iter().flatten() {
-        at(claim.since, 300);
+        at(claim.since, patience(300));
     }
     for attachment in facts.storage.attachments.get().into_iter().flatten() {
-        at(attachment.since, 120);
+        at(attachment.since, patience(120));
     }
     for lease in facts.cluster.leases.get().into_iter().flatten() {
         at(lease.renewed, i64::from(lease.seconds) + 120);

@@ -16,6 +16,8 @@ use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
 const FATE: &str = "testkit.vdo/fate";
+/// What a container that crashes said last.
+const LAST_WORDS: &str = "testkit.vdo/last-words";
 
 /// What becomes of a pod once it is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum Fate {
     ImagePullFails,
     /// Its containers crash again and again.
     Crashes,
+    /// The same, and these are their last words.
+    CrashesSaying(&'static str),
     /// Nothing happens to it.
     Pending,
 }
@@ -35,8 +39,15 @@ impl Fate {
         match self {
             Self::Ready => "ready",
             Self::ImagePullFails => "image-pull",
-            Self::Crashes => "crash",
+            Self::Crashes | Self::CrashesSaying(_) => "crash",
             Self::Pending => "pending",
+        }
+    }
+
+    fn last_words(self) -> &'static str {
+        match self {
+            Self::CrashesSaying(words) => words,
+            _ => "",
         }
     }
 }
@@ -109,12 +120,14 @@ async fn settle(client: &Client, fates: &Fates, store: &Store<Pod>) {
 }
 
 async fn write_fate(client: &Client, fates: &Fates, pod: &Pod) {
-    let fate = fates.of(pod).annotation();
-    if pod.annotations().get(FATE).is_some_and(|now| now == fate) {
+    let fate = fates.of(pod);
+    let (words, fate) = (fate.last_words(), fate.annotation());
+    let now = |key: &str| pod.annotations().get(key).map_or("", String::as_str);
+    if now(FATE) == fate && now(LAST_WORDS) == words {
         return;
     }
     let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-    let patch = json!({"metadata": {"annotations": {FATE: fate}}});
+    let patch = json!({"metadata": {"annotations": {FATE: fate, LAST_WORDS: words}}});
     // A pod that is gone meanwhile needs no fate; any other failure comes round with the next event.
     let _ = pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
 }

@@ -21,7 +21,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     };
     for node in view.nodes() {
         let away = view.seconds_since(node.ready_since);
-        if node.ready || away < PATIENCE || node.has_taint(Node::OUT_OF_SERVICE) {
+        if node.ready || away < view.patience(PATIENCE) || node.has_taint(Node::OUT_OF_SERVICE) {
             continue;
         }
         let handles = view.index.volumes_on_node(&node.name);

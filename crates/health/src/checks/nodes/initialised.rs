@@ -15,7 +15,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let (Some(_), age) = (&view.facts.wanted.cloud, view.seconds_since(node.created)) else {
         return;
     };
-    if age < PATIENCE {
+    if age < view.patience(PATIENCE) {
         return;
     }
     let driver = match &view.facts.cluster.drivers.cloud {

@@ -25,7 +25,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     };
     for attachment in attachments {
         let age = view.seconds_since(attachment.since);
-        if age < PATIENCE || attachment.message.is_empty() {
+        if age < view.patience(PATIENCE) || attachment.message.is_empty() {
             continue;
         }
         stuck(view, attachment, age, sink);

@@ -19,7 +19,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             file_volume(view, claim, sink);
         }
         let age = view.seconds_since(claim.since);
-        if age < PATIENCE || claim.message.is_empty() {
+        if age < view.patience(PATIENCE) || claim.message.is_empty() {
             continue;
         }
         let explained = messages::explain(&claim.message);

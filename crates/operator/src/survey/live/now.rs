@@ -107,6 +107,7 @@ fn operator(facts: &facts::Facts) -> Operator {
         },
         fights: facts.fights.iter().map(fight).collect(),
         acknowledged: acknowledged(&facts.config.spec),
+        grace: facts.grace,
     }
 }
 
