@@ -5,9 +5,13 @@
 //! keys are), fields that usually hold them are emptied, and whatever any Secret of the namespaces
 //! concerned holds is looked for in every text, in plain and in the usual encodings, and replaced.
 
+mod redaction;
+
+pub use self::redaction::{Held, REDACTED, Redaction};
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     Api, Client, ResourceExt,
@@ -21,10 +25,8 @@ use crate::names;
 const LINES: i64 = 5000;
 /// Bytes of each log.
 const BYTES: i64 = 4 << 20;
-/// Anything shorter would be found everywhere.
-const SHORTEST: usize = 4;
-/// What stands for a secret.
-pub const REDACTED: &str = "(redacted)";
+/// Logs that are read at once.
+const AT_ONCE: usize = 16;
 
 /// A file of the bundle.
 #[derive(Clone, Debug)]
@@ -163,35 +165,39 @@ fn is_telling(name: &str) -> bool {
 async fn logs(client: &Client, namespace: &str) -> Vec<File> {
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
     let Ok(pods) = api.list(&ListParams::default()).await else { return Vec::new() };
-    let mut files = Vec::new();
+    let mut wanted = Vec::new();
     for pod in pods.items.iter().filter(|pod| is_ours(pod, namespace)) {
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        for container in containers {
-            for previous in [false, true] {
-                let parameters = LogParams {
-                    container: Some(container.name.clone()),
-                    tail_lines: Some(LINES),
-                    limit_bytes: Some(BYTES),
-                    previous,
-                    ..LogParams::default()
-                };
-                let text = match api.logs(&pod.name_any(), &parameters).await {
-                    Ok(text) => text,
-                    // Most containers have never been restarted.
-                    Err(_) if previous => continue,
-                    Err(error) => format!("(unreadable: {error})\n"),
-                };
-                let which = if previous { ".previous" } else { "" };
-                let path = format!(
-                    "namespaces/{namespace}/logs/{}/{}{which}.log",
-                    pod.name_any(),
-                    container.name
-                );
-                files.push(File { path, text });
-            }
+        for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+            wanted.push((pod.name_any(), container.name.clone(), false));
+            wanted.push((pod.name_any(), container.name.clone(), true));
         }
     }
-    files
+    let api = &api;
+    // Thousands of nodes have thousands of pods.
+    let read = stream::iter(wanted).map(|(pod, container, previous)| async move {
+        let text = log(api, &pod, &container, previous).await?;
+        let which = if previous { ".previous" } else { "" };
+        let path = format!("namespaces/{namespace}/logs/{pod}/{container}{which}.log");
+        Some(File { path, text })
+    });
+    read.buffered(AT_ONCE).filter_map(async |file| file).collect().await
+}
+
+/// The end of a log, or why it cannot be read; none where there was no container before this one.
+async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Option<String> {
+    let parameters = LogParams {
+        container: Some(container.to_owned()),
+        tail_lines: Some(LINES),
+        limit_bytes: Some(BYTES),
+        previous,
+        ..LogParams::default()
+    };
+    match api.logs(pod, &parameters).await {
+        Ok(text) => Some(text),
+        // Most containers have never been restarted.
+        Err(_) if previous => None,
+        Err(error) => Some(format!("(unreadable: {error})\n")),
+    }
 }
 
 /// In `kube-system` there are many pods that are none of our business.
@@ -211,7 +217,7 @@ struct Secrets {
 /// What Secrets there are, by name and keys; and what must not be found in any text.
 async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
     let mut listing: BTreeMap<String, Value> = BTreeMap::new();
-    let (mut hidden, mut all_known) = (BTreeSet::new(), true);
+    let (mut hidden, mut all_known) = (Vec::new(), true);
     for home in homes {
         let api = Api::<Secret>::namespaced(client.clone(), home);
         match api.list(&ListParams::default()).await {
@@ -225,7 +231,7 @@ async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
                     let keys: Vec<&String> = data.keys().collect();
                     let described = json!({"type": secret.type_, "keys": keys});
                     listing.insert(format!("{home}/{}", secret.name_any()), described);
-                    hidden.extend(data.into_values().filter_map(|v| String::from_utf8(v.0).ok()));
+                    hidden.extend(data.into_iter().map(|(key, v)| Held { key, value: v.0 }));
                 }
             }
         }
@@ -235,107 +241,9 @@ async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
     Secrets { all_known, listing, redaction: Redaction::of(hidden) }
 }
 
-/// Texts that must not be seen, the longest first.
-#[derive(Clone, Debug, Default)]
-pub struct Redaction(Vec<String>);
-
-impl Redaction {
-    /// Everything these texts hold: each as a whole, its lines, the quoted values in it; plain, as XML,
-    /// JSON, URLs and base64 write it.
-    pub fn of(secrets: impl IntoIterator<Item = String>) -> Self {
-        let mut hidden = BTreeSet::new();
-        for secret in secrets {
-            for part in parts(&secret) {
-                if part.chars().count() >= SHORTEST && !is_common(&part) {
-                    hidden.extend(encodings(&part));
-                }
-            }
-        }
-        let mut hidden: Vec<String> = hidden.into_iter().collect();
-        hidden.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        Self(hidden)
-    }
-
-    /// A text without them.
-    pub fn apply(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for hidden in &self.0 {
-            if text.contains(hidden.as_str()) {
-                text = text.replace(hidden.as_str(), REDACTED);
-            }
-        }
-        text
-    }
-}
-
-/// A secret as a whole, and the values of `key = "value"` lines in it, as the drivers' files have them.
-fn parts(secret: &str) -> Vec<String> {
-    let whole = secret.trim_end_matches(['\n', '\r']).to_owned();
-    let mut parts = vec![secret.to_owned(), whole];
-    for line in secret.lines() {
-        let value = line.split_once('=').or_else(|| line.split_once(':')).map(|(_, value)| value);
-        let Some(value) = value else { continue };
-        let name = line.split(['=', ':']).next().unwrap_or_default();
-        if is_telling(name) {
-            let value = value.trim();
-            parts.push(value.to_owned());
-            let bare = value.trim_matches(['"', '\'']);
-            parts.push(bare.to_owned());
-            parts.push(bare.replace("\\\"", "\"").replace("\\\\", "\\"));
-        }
-    }
-    parts
-}
-
-/// Words that stand in Secrets and are none.
-fn is_common(text: &str) -> bool {
-    ["true", "false", "default", "vsphere.local", "kube-system", "Opaque"].contains(&text)
-}
-
-fn encodings(text: &str) -> Vec<String> {
-    let json = serde_json::to_string(text).unwrap_or_default();
-    let xml =
-        text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
-    let percent: String = text
-        .bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                char::from(byte).to_string()
-            }
-            other => format!("%{other:02X}"),
-        })
-        .collect();
-    vec![
-        text.to_owned(),
-        json.trim_matches('"').to_owned(),
-        xml,
-        percent,
-        STANDARD.encode(text),
-        STANDARD.encode(text).trim_end_matches('=').to_owned(),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PASSWORD: &str = "p&ss\"w<r>d\\ ü#1";
-
-    #[test]
-    fn a_secret_is_found_in_whatever_way_it_is_written() {
-        let redaction = Redaction::of([PASSWORD.to_owned()]);
-        for written in encodings(PASSWORD) {
-            let text = redaction.apply(&format!("before {written} after"));
-            assert_eq!(text, format!("before {REDACTED} after"), "{written}");
-        }
-    }
-
-    #[test]
-    fn a_password_inside_a_drivers_file_is_found_on_its_own() {
-        let file = "[VirtualCenter \"vc\"]\nuser = \"u\"\npassword = \"p\\\"w/secret\"\n";
-        let redaction = Redaction::of([file.to_owned()]);
-        assert_eq!(redaction.apply("login with p\"w/secret"), format!("login with {REDACTED}"));
-    }
 
     #[test]
     fn fields_that_say_they_are_secret_are_emptied() {
