@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use api::{VDOConfigStatus, vdo_config::RepairSummary};
 use common::{NAMESPACE, Stage, upstream_csi};
-use health::repair::{Proposal, Repair};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
@@ -19,12 +18,9 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
 };
-use operator::{
-    mend::{self, Hands},
-    webhook_certificates::{self, Pair},
-};
+use operator::webhook_certificates::{self, Pair};
 use serde_json::{Value, json};
-use testkit::{Node as NewNode, Permission, Process, Role, User, Vm, eventually};
+use testkit::{Node as NewNode, Permission, Process, Role, Vm, eventually};
 
 const CSI: &str = "vmware-system-csi";
 const DRIVER: &str = "csi.vsphere.vmware.com";
@@ -104,22 +100,16 @@ fn webhook_of_others(old: &Pair) -> Vec<Value> {
     ]
 }
 
-/// A repair as it is proposed.
-fn proposal(code: &str, repair: Repair) -> Proposal {
-    let (says, automatic) = (String::new(), false);
-    Proposal { code: code.into(), repair, automatic, says, then: None, undo: None, refused: None }
-}
-
 impl Scene {
     async fn set() -> Self {
         let stage = Stage::of(2, false).await;
-        // Whether it waits is only clear after two minutes; everything else comes first.
         stage.vcenter.add_vms("DC0", [Vm::named(LATE)]).await;
         let own = serde_json::from_value(json!({"key": "own", "effect": "PreferNoSchedule"}));
         let late = NewNode::named(LATE).system_uuid(&Vm::named(LATE).uuid).taint(own.unwrap());
         stage.nodes.as_ref().unwrap().add(late).await;
         stage.create("kubectl-create", driver_of_others()).await;
-        let operator = stage.operator();
+        // A node that does not wait is reported at once: nobody gives it two minutes here.
+        let operator = stage.operator_with(&["--grace=1"]);
         let spec = json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
             "storageProvider": {"vsphereCloudConfig": "vc"},
@@ -238,7 +228,22 @@ impl Scene {
         self.stage.event("Repaired", "VDO-1222: Removes the entry").await;
     }
 
-    /// A switch the release needs is added; one that somebody set is theirs.
+    /// Waits until something that was asked for is so, with the operator's last words if it is not.
+    async fn becomes<T: std::fmt::Debug>(
+        &self,
+        what: &str,
+        seen: impl AsyncFn() -> T,
+        is: impl Fn(&T) -> bool,
+    ) -> T {
+        eventually(what, 60, async || {
+            let now = seen().await;
+            if is(&now) { Ok(now) } else { Err(format!("{now:?}\n{}", self.operator.tail())) }
+        })
+        .await
+    }
+
+    /// A switch the release needs is added; one that somebody set is theirs. What was added is taken
+    /// back on request, and stays away while that is wished.
     async fn a_missing_feature_switch_is_added(&self) {
         let maps = Api::<ConfigMap>::namespaced(self.stage.client(), CSI);
         let merge = async |data: Value| {
@@ -251,30 +256,30 @@ impl Scene {
         let release = releases.find(|release| release.version.to_string() == "3.3.1").unwrap();
         let mut names = release.features.keys();
         let (missing, theirs) = (names.next().unwrap(), names.next().unwrap());
-        merge(json!({missing: null, theirs: "true", "of-mine": "true"})).await;
-        let features =
-            [(missing.clone(), "false".to_owned()), (theirs.clone(), "false".to_owned())];
-        let repair = Repair::SetFeatures { namespace: CSI.into(), features: features.into() };
-        let (hands, proposal) = (self.hands(), proposal("VDO-1609", repair));
-        mend::carry_out(&hands, &proposal).await.unwrap();
-        let now = switches().await;
-        assert_eq!(now[missing].as_str(), "false", "it is added");
-        assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), ("true", "true"));
-        mend::undo(&hands, &proposal.id()).await.unwrap();
-        let now = switches().await;
-        assert!(!now.contains_key(missing), "it is gone again");
-        assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), ("true", "true"));
-        merge(json!({missing: "false", theirs: "false"})).await;
-    }
+        let other = if release.features[theirs] { "false" } else { "true" };
+        merge(json!({missing: null, theirs: other, "of-mine": "true"})).await;
+        let proposed = self.proposed("VDO-1609", |repair| !repair.automatic).await;
+        assert!(proposed.refused.is_none(), "{proposed:?}");
+        assert!(!switches().await.contains_key(missing), "it is only proposed");
 
-    /// What the operator repairs with: its own rights.
-    fn hands(&self) -> Hands {
-        let identity = User::service_account(NAMESPACE, "vdo");
-        Hands {
-            cluster: self.stage.plane.client_as(&identity),
-            home: Some(NAMESPACE.into()),
-            vcenters: BTreeMap::new(),
-        }
+        self.allow(json!({"featureStates": "Fix"})).await;
+        let now = self.becomes("it is added", switches, |now| now.contains_key(missing)).await;
+        let usual = release.features[missing].to_string();
+        assert_eq!(now[missing], usual, "as the release has it");
+        assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), (other, "true"));
+        self.stage.event("Repaired", "VDO-1609").await;
+        self.cleared("VDO-1609").await;
+
+        self.undo(Some("VDO-1609")).await;
+        let now =
+            self.becomes("it is gone again", switches, |now| !now.contains_key(missing)).await;
+        assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), (other, "true"));
+        self.stage.event("RepairUndone", "VDO-1609").await;
+        self.stage.finding("VDO-1609", 60).await;
+        self.allow(json!({"featureStates": "Off"})).await;
+        self.undo(None).await;
+        merge(json!({missing: usual})).await;
+        self.cleared("VDO-1609").await;
     }
 
     async fn cleared(&self, code: &str) {
@@ -283,6 +288,7 @@ impl Scene {
     }
 
     /// A certificate that is about to end is replaced by one the API server trusts, beside the old one.
+    /// That cannot be taken back, and whoever asks for it is told.
     async fn an_expiring_webhook_certificate_is_renewed(&self) {
         let host = format!("{SERVICE}.{CSI}.svc");
         let made = Timestamp::now() - SignedDuration::from_hours(24 * 350);
@@ -292,28 +298,37 @@ impl Scene {
         let generation = async || {
             deployments.get("vsphere-csi-webhook").await.unwrap().metadata.generation.unwrap()
         };
-        let before = generation().await;
-        let repair = Repair::RenewWebhookCertificate {
-            webhook: WEBHOOK.into(),
-            namespace: CSI.into(),
-            secret: webhook_certificates::SECRET.into(),
-        };
-        mend::carry_out(&self.hands(), &proposal("VDO-1610", repair)).await.unwrap();
         let secrets = Api::<Secret>::namespaced(self.stage.client(), CSI);
-        let secret = secrets.get(webhook_certificates::SECRET).await.unwrap().data.unwrap();
-        let new = Pair::read(&secret).unwrap();
+        let secret =
+            async || secrets.get(webhook_certificates::SECRET).await.unwrap().data.unwrap();
+        let proposed = self.proposed("VDO-1610", |repair| !repair.automatic).await;
+        assert!(proposed.refused.is_none(), "{proposed:?}");
+        let (before, held) = (generation().await, secret().await);
+        let old_one = Pair::read(&held).unwrap();
+        assert_eq!(old_one.certificate, old.certificate, "it is only proposed");
+
+        self.allow(json!({"webhookCertificates": "Fix"})).await;
+        let is_new = |secret: &BTreeMap<String, k8s_openapi::ByteString>| {
+            Pair::read(secret).is_some_and(|pair| pair.certificate != old.certificate)
+        };
+        let held = self.becomes("there is a new certificate", secret, is_new).await;
+        let new = Pair::read(&held).unwrap();
         assert!(new.expires > Timestamp::now() + SignedDuration::from_hours(24 * 300));
-        assert_eq!(secret["webhook.config"], old.data()["webhook.config"], "its settings stay");
+        assert_eq!(held["webhook.config"], old.data()["webhook.config"], "its settings stay");
         let configurations = Api::<ValidatingWebhookConfiguration>::all(self.stage.client());
         let hooks = configurations.get(WEBHOOK).await.unwrap().webhooks.unwrap();
         let trusted = hooks[0].client_config.ca_bundle.clone().unwrap();
         assert_eq!(String::from_utf8(trusted.0).unwrap(), new.authority);
         assert!(new.authority.ends_with(&old.authority), "the old one is trusted until it is gone");
-        eventually("the webhook is restarted", 60, async || {
-            let now = generation().await;
-            (now == before + 1).then_some(()).ok_or(format!("{before} -> {now}"))
-        })
-        .await;
+        self.becomes("the webhook is restarted", generation, |now| *now == before + 1).await;
+        self.stage.event("Repaired", "VDO-1610").await;
+        self.cleared("VDO-1610").await;
+
+        self.undo(Some("VDO-1610")).await;
+        self.stage.event("UndoFailed", "VDO-1610").await;
+        self.undo(None).await;
+        assert_eq!(secret().await, held, "it stays");
+        assert_eq!(generation().await, before + 1, "one restart");
     }
 
     /// Rights in vCenter are never granted, and whoever asks for that is told.
@@ -352,7 +367,7 @@ impl Scene {
             assert!(self.taints().await.contains(&"own".to_owned()));
         };
         let named = |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == "VDO-1217");
-        self.stage.status("the node is named after two minutes", 200, named).await;
+        self.stage.status("the node is named", 60, named).await;
         assert!(!self.taints().await.contains(&UNINITIALIZED.to_owned()), "it is only proposed");
         self.allow(json!({"nodeTaints": "Fix"})).await;
         is_tainted(true).await;

@@ -12,6 +12,7 @@ use std::{
 use api::{
     Finding, Severity,
     finding::{NAMED_OBJECTS, codes},
+    vdo_config::Remediation,
 };
 use health::{
     Entry, Examination, Page, Report, Touched, VmRef,
@@ -95,6 +96,8 @@ pub struct Live {
     compared: Compared,
     /// Machines whose `disk.EnableUUID` VDO has set, and when.
     repaired: BTreeMap<String, Timestamp>,
+    /// What may be repaired.
+    rules: Remediation,
     health: Health,
 }
 
@@ -146,7 +149,9 @@ impl Live {
         }
         let pending = is_pending(facts, vcenters);
         let asked = asked(facts);
-        if changed || self.health.pending != pending {
+        let rules = facts.config.spec.remediation.clone().unwrap_or_default();
+        if changed || self.health.pending != pending || self.rules != rules {
+            self.rules = rules;
             self.judge(facts);
         }
         self.health.pending = pending;
@@ -307,8 +312,7 @@ impl Live {
         }
         self.health.paged = paged(&report, &findings);
         self.health.blockers = report.blockers();
-        let rules = facts.config.spec.remediation.clone().unwrap_or_default();
-        self.health.repairs = repair::propose(examination, &rules);
+        self.health.repairs = repair::propose(examination, &self.rules);
         self.health.findings = findings;
         if early {
             self.due = self.due.min(facts.started + FIRST_ANSWERS);
