@@ -412,6 +412,7 @@ fn storage(names: &[String], volumes: u32, now: Timestamp) -> Storage {
         volumes: (0..volumes).map(|n| (handle(n), volume(n))).collect::<BTreeMap<_, _>>().into(),
         pending: Vec::new().into(),
         growing: BTreeSet::new().into(),
+        contested: BTreeMap::new().into(),
         snapshots: BTreeMap::new().into(),
         only_in_cns: BTreeMap::new().into(),
         attachments: Vec::new().into(),

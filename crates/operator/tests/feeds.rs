@@ -243,7 +243,7 @@ fn webhook() -> [Value; 2] {
         object(version, kind, None, "validation.csi.vsphere.vmware.com"),
         json!({"webhooks": [{
             "name": "validation.csi.vsphere.vmware.com",
-            "failurePolicy": "Ignore", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {
                 "caBundle": bundle,
                 "service": {"name": "vsphere-webhook-svc", "namespace": HOME},
@@ -347,6 +347,9 @@ fn unknown_place() -> Value {
 impl Scene {
     /// What stands around the drivers goes, comes or is edited, one thing after the other.
     async fn look_around(&self, field: &mut Field) {
+        // The administrator's account may do everything, which is good to know.
+        self.named("VDO-1410", "an account that may do more").await;
+        field.made.insert("VDO-1410".into());
         let driver = object("storage.k8s.io/v1", "CSIDriver", None, DRIVER);
         let took = self.missing("VDO-1622", driver).await;
         field.note("VDO-1622", "driver not registered", took, "");
@@ -359,6 +362,7 @@ impl Scene {
         field.note("VDO-1613", "namespace without privileged pods", took, "30");
         for (code, what, objects, row) in [
             ("VDO-1610", "certificate of a webhook has expired", webhook().to_vec(), "28"),
+            ("VDO-1611", "nobody answers for a webhook", webhook().to_vec(), ""),
             ("VDO-1617", "a second driver", vec![second_driver()], ""),
             ("VDO-1224", "a disk multipathd has taken", vec![taken_disk()], "42"),
             ("VDO-1616", "a leader that is gone", vec![stale_lease()], ""),

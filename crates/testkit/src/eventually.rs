@@ -58,12 +58,17 @@ pub fn eventually<T, E: Display>(
     async move {
         let end = Instant::now() + within;
         let mut pause = Duration::from_millis(10);
+        let mut seen = String::new();
         loop {
-            let seen = match tokio::time::timeout_at(end, probe()).await {
+            match tokio::time::timeout_at(end, probe()).await {
                 Ok(Ok(value)) => return value,
-                Ok(Err(seen)) => seen.to_string(),
-                Err(_) => "the question itself was not answered in time".to_owned(),
-            };
+                Ok(Err(now)) => seen = now.to_string(),
+                // What was seen the time before says more than that the deadline came in between.
+                Err(_) if seen.is_empty() => {
+                    "the question itself was not answered in time".clone_into(&mut seen);
+                }
+                Err(_) => {}
+            }
             assert!(
                 Instant::now() + pause <= end,
                 "{caller}: not so within {within:?}: {what}\n  last seen: {seen}"

@@ -17,6 +17,8 @@ pub struct Storage {
     pub pending: Known<Vec<Claim>>,
     /// Handles of volumes for which a larger size is asked than they have.
     pub growing: Known<BTreeSet<String>>,
+    /// Pods that wait for a volume because another node has it, by name of the PersistentVolume.
+    pub contested: Known<BTreeMap<String, String>>,
     /// Snapshots Kubernetes knows, by handle of the volume; volumes without any are left out.
     pub snapshots: Known<BTreeMap<String, Snapshots>>,
     /// How many snapshots only CNS knew when it was asked, by volume id.

@@ -1,11 +1,15 @@
 //! Faults come together: all causes are named, and what follows from them is marked as such.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use api::{Finding, Severity, finding::NAMED_OBJECTS};
 use proptest::{collection::btree_set, prelude::*};
 
 use crate::{
+    faults::FAULTS,
     found, healthy,
     rows::{Row, rows},
 };
@@ -98,6 +102,95 @@ proptest! {
             if let Some(cause) = &finding.consequence_of {
                 prop_assert!(roots.contains(cause.as_str()), "{ids:?}: {finding:#?}");
             }
+        }
+    }
+}
+
+/// What hides the other, or cannot be together with it: the cluster is one way or the other.
+const HIDES: &[(&str, &str)] = &[
+    ("6", "VDO-1508"),
+    ("6", "VDO-1509"),
+    ("6", "VDO-1510"),
+    ("7", "VDO-1508"),
+    ("7", "VDO-1509"),
+    ("7", "VDO-1510"),
+    ("5", "VDO-1709"),
+    ("13", "VDO-1306"),
+    ("14", "VDO-1603"),
+    ("15", "VDO-1311"),
+    ("29", "VDO-1222"),
+    ("29", "VDO-1709"),
+    ("32", "VDO-1504"),
+    ("32", "VDO-1709"),
+    ("35", "VDO-1504"),
+    ("37", "VDO-1506"),
+    ("VDO-1503", "VDO-1504"),
+    ("VDO-1504", "VDO-1709"),
+    ("VDO-1505", "VDO-1506"),
+    ("VDO-1508", "VDO-1509"),
+    ("VDO-1519", "VDO-1520"),
+    ("VDO-1616", "VDO-1801"),
+];
+
+type Inject = fn(&mut health::facts::Facts);
+
+/// All symptoms and all other faults but that of another platform, by name.
+fn everything() -> Vec<(&'static str, Inject)> {
+    let faults = FAULTS.iter().filter(|(code, _)| *code != "VDO-1807").copied();
+    rows().iter().map(|row| (row.id, row.inject)).chain(faults).collect()
+}
+
+fn together(faults: &[(&'static str, Inject)]) -> BTreeMap<String, Vec<Finding>> {
+    let mut facts = healthy();
+    for (_, inject) in faults {
+        inject(&mut facts);
+    }
+    found(facts)
+}
+
+/// Codes of what is raised as a cause.
+fn causes(found: &BTreeMap<String, Vec<Finding>>) -> BTreeSet<String> {
+    let alarms = found.values().flatten();
+    let alarms = alarms.filter(|f| f.consequence_of.is_none() && f.severity > Severity::Info);
+    alarms.map(|finding| finding.code.clone()).collect()
+}
+
+/// What each raises alone.
+static ALONE: LazyLock<Vec<BTreeSet<String>>> =
+    LazyLock::new(|| everything().iter().map(|fault| causes(&together(&[*fault]))).collect());
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn up_to_six_faults_of_any_kind_are_all_named_and_raise_no_alarm_none_raises_alone(
+        places in btree_set(0..everything().len(), 1..=6)
+    ) {
+        let all = everything();
+        let clash = |one: &str, other: &str| {
+            let listed = |row: &str| rows().iter().find(|r| r.id == row).map_or(&[][..], |r| r.clashes);
+            HIDES.contains(&(one, other)) || HIDES.contains(&(other, one)) || listed(one).contains(&other)
+        };
+        let mut chosen: Vec<usize> = Vec::new();
+        for place in places {
+            if !chosen.iter().any(|other| clash(all[*other].0, all[place].0)) {
+                chosen.push(place);
+            }
+        }
+        let faults: Vec<(&str, Inject)> = chosen.iter().map(|place| all[*place]).collect();
+        let names: Vec<&str> = faults.iter().map(|(name, _)| *name).collect();
+        let found = together(&faults);
+        let alone: BTreeSet<&String> = chosen.iter().flat_map(|place| &ALONE[*place]).collect();
+        for code in &alone {
+            prop_assert!(found.contains_key(*code), "{names:?}: {code} is not named");
+        }
+        for code in causes(&found) {
+            prop_assert!(alone.contains(&code), "{names:?}: a separate alarm: {:#?}", found[&code]);
+        }
+        for finding in found.values().flatten() {
+            let cause = finding.consequence_of.as_ref();
+            let is_there = cause.is_none_or(|cause| found.contains_key(cause));
+            prop_assert!(is_there, "{names:?}: it follows from nothing: {finding:#?}");
         }
     }
 }

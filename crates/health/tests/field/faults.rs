@@ -9,15 +9,15 @@ use health::facts::{
 
 use crate::{healthy, shortcuts::Shortcuts};
 
-/// The finding a fault gives, and the fault.
-pub(crate) type Fault = (&'static str, fn() -> Facts);
-
-/// Starts from a healthy cluster.
-fn with(edit: impl FnOnce(&mut Facts)) -> Facts {
+/// A cluster with one fault.
+pub(crate) fn with(fault: fn(&mut Facts)) -> Facts {
     let mut facts = healthy();
-    edit(&mut facts);
+    fault(&mut facts);
     facts
 }
+
+/// The finding a fault gives, and the fault.
+pub(crate) type Fault = (&'static str, fn(&mut Facts));
 
 fn days(facts: &Facts, days: i64) -> jiff::Timestamp {
     jiff::Timestamp::from_second(facts.now.as_second() + days * 86_400).unwrap()
@@ -28,301 +28,222 @@ fn long_ago() -> jiff::Timestamp {
 }
 
 pub(crate) const FAULTS: &[Fault] = &[
-    ("VDO-1101", || {
-        with(|f| {
-            f.operator.catalog.source = "https://example.com/catalog.json".into();
-            f.operator.catalog.serial = 7;
-            f.operator.catalog.fetch_error = Some("connection timed out".into());
-        })
+    ("VDO-1101", |f| {
+        f.operator.catalog.source = "https://example.com/catalog.json".into();
+        f.operator.catalog.serial = 7;
+        f.operator.catalog.fetch_error = Some("connection timed out".into());
     }),
-    ("VDO-1103", || {
-        with(|f| {
-            f.operator.catalog.source = "https://example.com/catalog.json".into();
-            f.operator.catalog.distrusted = Some("it is signed by another key".into());
-        })
+    ("VDO-1103", |f| {
+        f.operator.catalog.source = "https://example.com/catalog.json".into();
+        f.operator.catalog.distrusted = Some("it is signed by another key".into());
     }),
-    ("VDO-1105", || {
-        with(|f| {
-            f.operator.catalog.source = "https://example.com/catalog.json".into();
-            f.operator.catalog.expires = Some(days(f, -3));
-        })
+    ("VDO-1105", |f| {
+        f.operator.catalog.source = "https://example.com/catalog.json".into();
+        f.operator.catalog.expires = Some(days(f, -3));
     }),
-    ("VDO-1202", || {
-        with(|f| {
-            let mut copy = f.vm("worker-1").clone();
-            copy.path = "/DC0/vm/restore/worker-1".into();
-            copy.volumes.clear();
-            f.inventory().vms.insert("vm-copy".into(), copy);
-        })
+    ("VDO-1202", |f| {
+        let mut copy = f.vm("worker-18").clone();
+        copy.path = "/DC0/vm/restore/worker-18".into();
+        copy.volumes.clear();
+        f.inventory().vms.insert("vm-copied".into(), copy);
     }),
-    ("VDO-1206", || with(|f| f.vm("worker-1").scsi[1].paravirtual = false)),
-    ("VDO-1208", || with(|f| f.vm("worker-1").tools = Tools::NotRunning)),
-    ("VDO-1212", || {
-        with(|f| {
-            f.inventory().hosts.get_mut("host-1").unwrap().version = Version::new(6, 7, 0);
-        })
+    ("VDO-1206", |f| f.vm("worker-1").scsi[1].paravirtual = false),
+    ("VDO-1208", |f| f.vm("worker-1").tools = Tools::NotRunning),
+    ("VDO-1212", |f| {
+        f.inventory().hosts.get_mut("host-1").unwrap().version = Version::new(6, 7, 0);
     }),
-    ("VDO-1213", || with(|f| f.inventory().hosts.get_mut("host-1").unwrap().maintenance = true)),
-    ("VDO-1215", || {
-        with(|f| {
-            f.node("worker-1").provider_id =
-                Some("vsphere://03003042-c110-c220-30c3-000000000003".into());
-        })
+    ("VDO-1213", |f| f.inventory().hosts.get_mut("host-1").unwrap().maintenance = true),
+    ("VDO-1215", |f| {
+        f.node("worker-1").provider_id =
+            Some("vsphere://03003042-c110-c220-30c3-000000000003".into());
     }),
-    ("VDO-1216", || {
-        with(|f| {
-            f.node("worker-1").taints = vec![Node::UNINITIALIZED.into()];
-            f.cloud_driver().workloads[0].ready = 0;
-        })
+    ("VDO-1216", |f| {
+        f.node("worker-1").taints = vec![Node::UNINITIALIZED.into()];
+        f.cloud_driver().workloads[0].ready = 0;
     }),
-    ("VDO-1219", || with(|f| f.vm("worker-1").nics.clear())),
-    ("VDO-1220", || with(|f| f.node("worker-1").kubelet = Version::new(1, 31, 4))),
-    ("VDO-1221", || with(|f| f.node("worker-1").csi = Known::Known(None))),
-    ("VDO-1222", || {
-        with(|f| {
-            let entry = f.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
-            entry.node_id = "4230ffff-10c1-20c2-30c3-00000000ffff".into();
-        })
+    ("VDO-1219", |f| f.vm("worker-20").nics.clear()),
+    ("VDO-1220", |f| f.node("worker-1").kubelet = Version::new(1, 31, 4)),
+    ("VDO-1221", |f| f.node("worker-21").csi = Known::Known(None)),
+    ("VDO-1222", |f| {
+        let entry = f.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
+        entry.node_id = "4230ffff-10c1-20c2-30c3-00000000ffff".into();
     }),
-    ("VDO-1228", || with(|f| f.vm("control-1").disk_latency_ms = Some(140))),
-    ("VDO-1229", || with(|f| f.vm("worker-1").cbt = Some(true))),
-    ("VDO-1230", || {
-        with(|f| {
-            f.vm("worker-1").power = Power::Off;
-            f.node("worker-1").ready = false;
-        })
+    ("VDO-1228", |f| f.vm("control-1").disk_latency_ms = Some(140)),
+    ("VDO-1229", |f| f.vm("worker-1").cbt = Some(true)),
+    ("VDO-1230", |f| {
+        f.vm("worker-19").power = Power::Off;
+        f.node("worker-19").ready = false;
     }),
-    ("VDO-1231", || with(|f| f.vm("worker-1").disk_uuid = false.into())),
-    ("VDO-1232", || with(|f| f.vm("worker-1").accessible = false)),
-    ("VDO-1233", || {
-        with(|f| {
-            f.vm("worker-1").volumes = (0..55).map(|n| format!("volume-x{n}")).collect();
-        })
+    ("VDO-1231", |f| f.vm("worker-1").disk_uuid = false.into()),
+    ("VDO-1232", |f| f.vm("worker-1").accessible = false),
+    ("VDO-1233", |f| {
+        f.vm("worker-1").volumes = (0..55).map(|n| format!("volume-x{n}")).collect();
     }),
-    ("VDO-1301", || {
-        with(|f| {
-            f.vcenter().reach = Reach::NoAnswer { reason: "connection timed out".into() };
-        })
+    ("VDO-1301", |f| {
+        f.vcenter().reach = Reach::NoAnswer { reason: "connection timed out".into() };
     }),
-    ("VDO-1302", || {
-        with(|f| {
-            let reason = "it is signed by an unknown authority";
-            f.vcenter().tls.get_mut().unwrap().distrusted = Some(reason.into());
-        })
+    ("VDO-1302", |f| {
+        let reason = "it is signed by an unknown authority";
+        f.vcenter().tls.get_mut().unwrap().distrusted = Some(reason.into());
     }),
-    ("VDO-1303", || {
-        with(|f| {
-            let soon = days(f, 9);
-            f.vcenter().tls.get_mut().unwrap().expires = soon;
-        })
+    ("VDO-1303", |f| {
+        let soon = days(f, 9);
+        f.vcenter().tls.get_mut().unwrap().expires = soon;
     }),
-    ("VDO-1304", || {
-        with(|f| {
-            f.vcenter().tls.get_mut().unwrap().outdated = Some("it is signed with SHA-1".into());
-        })
+    ("VDO-1304", |f| {
+        f.vcenter().tls.get_mut().unwrap().outdated = Some("it is signed with SHA-1".into());
     }),
-    ("VDO-1306", || {
-        with(|f| {
-            let reason = "5 failed attempts within 180 seconds";
-            f.vcenter().login = Login::Locked { reason: reason.into() }.into();
-        })
+    ("VDO-1306", |f| {
+        let reason = "5 failed attempts within 180 seconds";
+        f.vcenter().login = Login::Locked { reason: reason.into() }.into();
     }),
-    ("VDO-1308", || {
-        with(|f| {
-            let soon = days(f, 6);
-            f.vcenter().password_expires = Known::Known(Some(soon));
-        })
+    ("VDO-1308", |f| {
+        let soon = days(f, 6);
+        f.vcenter().password_expires = Known::Known(Some(soon));
     }),
-    ("VDO-1309", || with(|f| f.vcenter().clock_ahead = (-300).into())),
-    ("VDO-1311", || {
-        with(|f| {
-            f.vcenter().about.get_mut().unwrap().version = Version::new(7, 0, 2);
-        })
+    ("VDO-1309", |f| f.vcenter().clock_ahead = (-300).into()),
+    ("VDO-1311", |f| {
+        f.vcenter().about.get_mut().unwrap().version = Version::new(7, 0, 2);
     }),
-    ("VDO-1314", || {
-        with(|f| {
-            let mut other = f.vcenter().clone();
-            other.name = "vcenter-b".into();
-            other.address = "vc-b.example.com".into();
-            other.inventory.get_mut().unwrap().vms.clear();
-            f.vcenters.insert("vcenter-b".into(), other);
-        })
+    ("VDO-1314", |f| {
+        let mut other = f.vcenter().clone();
+        other.name = "vcenter-b".into();
+        other.address = "vc-b.example.com".into();
+        other.inventory.get_mut().unwrap().vms.clear();
+        f.vcenters.insert("vcenter-b".into(), other);
     }),
-    ("VDO-1315", || {
-        with(|f| {
-            f.vcenter().datacenters.insert("DC1".into());
-        })
+    ("VDO-1315", |f| {
+        f.vcenter().datacenters.insert("DC1".into());
     }),
-    ("VDO-1403", || with(|f| withhold(f, EntityKind::Vm, "VirtualMachine.Config.AddRemoveDevice"))),
-    ("VDO-1405", || with(|f| f.wanted.storage.as_mut().unwrap().file_volumes = true)),
-    ("VDO-1406", || with(|f| f.vcenter().tasks = false.into())),
-    ("VDO-1410", || {
-        with(|f| {
-            let entity = &mut f.vcenter().grants.get_mut().unwrap().entities[0];
-            entity.privileges.get_mut().unwrap().insert("VirtualMachine.Inventory.Delete".into());
-        })
+    ("VDO-1403", |f| withhold(f, EntityKind::Vm, "VirtualMachine.Config.AddRemoveDevice")),
+    ("VDO-1405", |f| f.wanted.storage.as_mut().unwrap().file_volumes = true),
+    ("VDO-1406", |f| f.vcenter().tasks = false.into()),
+    ("VDO-1410", |f| {
+        let entity = &mut f.vcenter().grants.get_mut().unwrap().entities[0];
+        entity.privileges.get_mut().unwrap().insert("VirtualMachine.Inventory.Delete".into());
     }),
-    ("VDO-1503", || {
-        with(|f| {
-            set(f, "datastoreurl", "ds:///vmfs/volumes/65f0c0de-00000001");
-        })
+    ("VDO-1503", |f| {
+        set(f, "datastoreurl", "ds:///vmfs/volumes/65f0c0de-00000001");
     }),
-    ("VDO-1504", || {
-        with(|f| {
-            f.wanted.storage.as_mut().unwrap().categories.clear();
-            f.storage_driver().provisioner_topology = Some(false);
-            set(f, "datastoreurl", "ds:///vmfs/volumes/65f0c0de-00000002/");
-        })
+    ("VDO-1504", |f| {
+        f.wanted.storage.as_mut().unwrap().categories.clear();
+        f.storage_driver().provisioner_topology = Some(false);
+        set(f, "datastoreurl", "ds:///vmfs/volumes/65f0c0de-00000002/");
     }),
-    ("VDO-1505", || with(|f| set(f, "storagepolicyname", "gold"))),
-    ("VDO-1506", || {
-        with(|f| {
-            f.inventory().policies.get_mut().unwrap()[0].datastores = BTreeSet::new().into();
-        })
+    ("VDO-1505", |f| set(f, "storagepolicyname", "gold")),
+    ("VDO-1506", |f| {
+        f.inventory().policies.get_mut().unwrap()[0].datastores = BTreeSet::new().into();
     }),
-    ("VDO-1507", || {
-        with(|f| {
-            let class = &mut f.storage.classes.get_mut().unwrap()[0];
-            class.parameters.insert("diskformat".into(), "thin".into());
-        })
+    ("VDO-1507", |f| {
+        let class = &mut f.storage.classes.get_mut().unwrap()[0];
+        class.parameters.insert("diskformat".into(), "thin".into());
     }),
-    ("VDO-1508", || with(|f| datastore(f).accessible = false)),
-    ("VDO-1509", || with(|f| datastore(f).free = 200 << 30)),
-    ("VDO-1510", || with(|f| datastore(f).storage_pod = Some("pod-1".into()))),
-    ("VDO-1519", || {
-        with(|f| {
-            attach(f, true, "failed to detach: volumeID \"volume-00001\" not found in QueryVolume");
-            for vm in f.inventory().vms.values_mut() {
-                vm.volumes.retain(|volume| *volume != health::sample::handle(1));
-            }
-        })
+    ("VDO-1508", |f| datastore(f).accessible = false),
+    ("VDO-1509", |f| datastore(f).free = 200 << 30),
+    ("VDO-1510", |f| datastore(f).storage_pod = Some("pod-1".into())),
+    ("VDO-1519", |f| {
+        attach(f, true, "failed to detach: volumeID \"volume-00001\" not found in QueryVolume");
+        for vm in f.inventory().vms.values_mut() {
+            vm.volumes.retain(|volume| *volume != health::sample::handle(1));
+        }
     }),
-    ("VDO-1520", || with(|f| attach(f, false, "rpc error: code = DeadlineExceeded"))),
-    ("VDO-1525", || {
-        with(|f| {
-            f.storage.cns_total.get_mut().unwrap().insert("vcenter-a".into(), 9_500);
-        })
+    ("VDO-1520", |f| attach(f, false, "rpc error: code = DeadlineExceeded")),
+    ("VDO-1525", |f| {
+        f.storage.cns_total.get_mut().unwrap().insert("vcenter-a".into(), 9_500);
     }),
-    ("VDO-1527", || {
-        with(|f| {
-            f.storage.pending = vec![Claim {
-                name: "shop/uploads".into(),
-                class: "gold".into(),
-                many_writers: false,
-                message: "rpc error: code = DeadlineExceeded".into(),
-                since: long_ago(),
-            }]
-            .into();
-        })
+    ("VDO-1527", |f| {
+        f.storage.pending.get_mut().unwrap().push(Claim {
+            name: "shop/uploads".into(),
+            class: "gold".into(),
+            many_writers: false,
+            message: "rpc error: code = DeadlineExceeded".into(),
+            since: long_ago(),
+        });
     }),
-    ("VDO-1528", || {
-        with(|f| {
-            let volumes = f.storage.cns.get_mut().unwrap();
-            volumes.get_mut(&health::sample::handle(1)).unwrap().unreachable = true;
-        })
+    ("VDO-1528", |f| {
+        let volumes = f.storage.cns.get_mut().unwrap();
+        volumes.get_mut(&health::sample::handle(1)).unwrap().unreachable = true;
     }),
-    ("VDO-1603", || {
-        with(|f| {
-            let container = &mut f.storage_driver().workloads[0].pods[0].containers[0];
-            let message = "401 Unauthorized".into();
-            container.waiting = Some(Waiting { reason: "ErrImagePull".into(), message });
-        })
+    ("VDO-1603", |f| {
+        let container = &mut f.storage_driver().workloads[0].pods[0].containers[0];
+        let message = "401 Unauthorized".into();
+        container.waiting = Some(Waiting { reason: "ErrImagePull".into(), message });
     }),
-    ("VDO-1604", || {
-        with(|f| {
-            let container = &mut f.storage_driver().workloads[1].pods[0].containers[0];
-            container.restarts = 7;
-            container.waiting =
-                Some(Waiting { reason: "CrashLoopBackOff".into(), message: String::new() });
-            container.last_lines = vec!["panic: runtime error".into()];
-        })
+    ("VDO-1604", |f| {
+        let container = &mut f.storage_driver().workloads[1].pods[0].containers[0];
+        container.restarts = 7;
+        container.waiting =
+            Some(Waiting { reason: "CrashLoopBackOff".into(), message: String::new() });
+        container.last_lines = vec!["panic: runtime error".into()];
     }),
-    ("VDO-1605", || with(Shortcuts::no_crds)),
-    ("VDO-1611", || with(|f| f.cluster.webhooks.get_mut().unwrap()[0].endpoints = 0.into())),
-    ("VDO-1616", || with(|f| f.cluster.leases.get_mut().unwrap()[1].renewed = long_ago())),
-    ("VDO-1617", || {
-        with(|f| {
-            f.cluster.drivers.others = vec!["kube-system/vsphere-csi-controller".into()];
-        })
+    ("VDO-1605", Shortcuts::no_crds),
+    ("VDO-1611", |f| f.cluster.webhooks.get_mut().unwrap()[0].endpoints = 0.into()),
+    ("VDO-1616", |f| f.cluster.leases.get_mut().unwrap()[1].renewed = long_ago()),
+    ("VDO-1617", |f| {
+        f.cluster.drivers.others = vec!["kube-system/vsphere-csi-controller".into()];
     }),
-    ("VDO-1619", || {
-        with(|f| {
-            f.storage_driver().config_secret = Some(("vsphere-config-secret".into(), false)).into();
-        })
+    ("VDO-1619", |f| {
+        f.storage_driver().config_secret = Some(("vsphere-config-secret".into(), false)).into();
     }),
-    ("VDO-1620", || {
-        with(|f| {
-            f.storage_driver().unsuitable =
-                Some("made for Kubernetes 1.28 to 1.30, this is 1.35".into());
-        })
+    ("VDO-1620", |f| {
+        f.storage_driver().unsuitable =
+            Some("made for Kubernetes 1.28 to 1.30, this is 1.35".into());
     }),
-    ("VDO-1621", || with(|f| f.storage_driver().workloads[1].ready -= 2)),
-    ("VDO-1622", || with(|f| f.storage_driver().registered = false.into())),
-    ("VDO-1701", || {
-        with(|f| {
-            f.inventory().tags.get_mut().unwrap().categories.remove("k8s-zone");
-        })
+    ("VDO-1621", |f| {
+        let nodes = &mut f.storage_driver().workloads[1];
+        nodes.ready = nodes.ready.saturating_sub(2);
     }),
-    ("VDO-1703", || with(|f| tag(f, "host-4", "zone-a"))),
-    ("VDO-1704", || with(|f| tag(f, "vm-00003", "zone-b"))),
-    ("VDO-1705", || with(|f| f.vm("worker-1").host = "host-1".into())),
-    ("VDO-1707", || with(|f| f.wanted.cloud.as_mut().unwrap().region = None)),
-    ("VDO-1708", || {
-        with(|f| {
-            f.inventory().host_groups = vec![HostGroup {
-                failure_domain: "east-1".into(),
-                name: "rack-1".into(),
-                problem: Some("it has no hosts".into()),
-            }]
-            .into();
-        })
+    ("VDO-1622", |f| f.storage_driver().registered = false.into()),
+    ("VDO-1701", |f| {
+        f.inventory().tags.get_mut().unwrap().categories.remove("k8s-zone");
     }),
-    ("VDO-1709", || {
-        with(|f| {
-            let entry = f.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
-            entry.topology_keys.clear();
-        })
+    ("VDO-1703", |f| tag(f, "host-4", "zone-a")),
+    ("VDO-1704", |f| tag(f, "vm-00003", "zone-b")),
+    ("VDO-1705", |f| f.vm("worker-1").host = "host-1".into()),
+    ("VDO-1707", |f| f.wanted.cloud.as_mut().unwrap().region = None),
+    ("VDO-1708", |f| {
+        f.inventory().host_groups = vec![HostGroup {
+            failure_domain: "east-1".into(),
+            name: "rack-1".into(),
+            problem: Some("it has no hosts".into()),
+        }]
+        .into();
     }),
-    ("VDO-1801", || {
-        with(|f| {
-            f.cluster.leases = Known::unknown("VDO may not read leases");
-        })
+    ("VDO-1709", |f| {
+        let entry = f.node("worker-1").csi.get_mut().unwrap().as_mut().unwrap();
+        entry.topology_keys.clear();
     }),
-    ("VDO-1803", || {
-        with(|f| {
-            f.cluster.access = vec![AccessReview {
-                group: "storage.k8s.io".into(),
-                resource: "csinodes".into(),
-                namespace: None,
-                verb: "list".into(),
-                allowed: false,
-                needed_for: "seeing where the storage driver is registered".into(),
-            }]
-            .into();
-        })
+    ("VDO-1801", |f| {
+        f.cluster.leases = Known::unknown("VDO may not read leases");
     }),
-    ("VDO-1805", || {
-        with(|f| {
-            f.operator.fights = vec![Fight {
-                kind: "Deployment".into(),
-                object: "vmware-system-csi/vsphere-csi-controller".into(),
-                field: "spec.replicas".into(),
-                manager: "argocd".into(),
-                times: 12,
-            }];
-        })
+    ("VDO-1803", |f| {
+        f.cluster.access = vec![AccessReview {
+            group: "storage.k8s.io".into(),
+            resource: "csinodes".into(),
+            namespace: None,
+            verb: "list".into(),
+            allowed: false,
+            needed_for: "seeing where the storage driver is registered".into(),
+        }]
+        .into();
     }),
-    ("VDO-1806", || {
-        with(|f| {
-            f.cluster.network.get_mut().unwrap().missing_on = vec!["worker-1".into()];
-        })
+    ("VDO-1805", |f| {
+        f.operator.fights = vec![Fight {
+            kind: "Deployment".into(),
+            object: "vmware-system-csi/vsphere-csi-controller".into(),
+            field: "spec.replicas".into(),
+            manager: "argocd".into(),
+            times: 12,
+        }];
     }),
-    ("VDO-1807", || {
-        let mut facts = health::sample::cluster(Platform::OpenShift);
+    ("VDO-1806", |f| {
+        f.cluster.network.get_mut().unwrap().missing_on = vec!["worker-1".into()];
+    }),
+    ("VDO-1807", |facts| {
+        *facts = health::sample::cluster(Platform::OpenShift);
         let openshift = facts.cluster.openshift.get_mut().unwrap().as_mut().unwrap();
         openshift.failure_domain_datacenters.push("vc-a.example.com/DC1".into());
         facts.operator.acknowledged = Vec::<Acknowledged>::new();
-        facts
     }),
 ];
 
@@ -344,15 +265,14 @@ fn datastore(facts: &mut Facts) -> &mut Datastore {
 }
 
 fn attach(facts: &mut Facts, detaching: bool, message: &str) {
-    facts.storage.attachments = vec![Attachment {
+    facts.storage.attachments.get_mut().unwrap().push(Attachment {
         name: "csi-1f2e".into(),
         volume: health::sample::handle(1),
         node: "worker-1".into(),
         detaching,
         message: message.into(),
         since: long_ago(),
-    }]
-    .into();
+    });
 }
 
 fn tag(facts: &mut Facts, object: &str, name: &str) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     facts::{Attachment, Drivers, Facts, Known, Node, Power},
-    faults::FAULTS,
+    faults::{FAULTS, with},
     healthy,
     rows::rows,
     shortcuts::Shortcuts,
@@ -230,7 +230,7 @@ fn every_fault_that_comes_and_goes_in_small_steps_is_seen_to_come_and_to_go() {
     };
     let all = rows().iter().map(|row| (row.id, injected(row)));
     let mut stepped = 0;
-    for (name, faulty) in all.chain(FAULTS.iter().map(|(code, make)| (*code, make()))) {
+    for (name, faulty) in all.chain(FAULTS.iter().map(|(code, make)| (*code, with(*make)))) {
         let mut examination = Examination::of(healthy());
         if !bring(&mut examination, &faulty) {
             continue;

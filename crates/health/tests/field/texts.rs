@@ -7,13 +7,18 @@ use api::{
     finding::{CATALOGUE, Definition},
 };
 
-use crate::{faults::FAULTS, found, healthy, rows::rows, shortcuts::Shortcuts};
+use crate::{
+    faults::{FAULTS, with},
+    found, healthy,
+    rows::rows,
+    shortcuts::Shortcuts,
+};
 
 /// One finding for each code, from the faults and the rows.
 fn examples() -> BTreeMap<String, Finding> {
     let mut examples = BTreeMap::new();
     for (code, fault) in FAULTS {
-        let mut found = found(fault());
+        let mut found = found(with(*fault));
         let finding = found.remove(*code).unwrap_or_else(|| panic!("{code}: given are {found:#?}"));
         examples.insert((*code).to_owned(), finding[0].clone());
     }

@@ -415,7 +415,7 @@ fn due(facts: &Facts) -> Timestamp {
     };
     for node in facts.cluster.nodes.get().into_iter().flat_map(BTreeMap::values) {
         at(node.created, patience(120));
-        at(node.created, 300);
+        at(node.created, patience(300));
         if !node.ready {
             at(node.ready_since, 120);
             at(node.ready_since, patience(360));
@@ -438,7 +438,7 @@ fn due(facts: &Facts) -> Timestamp {
         }
     }
     for webhook in facts.cluster.webhooks.get().into_iter().flatten() {
-        at(webhook.since, 60);
+        at(webhook.since, patience(60));
         if let Some(certificate) = webhook.certificate.get() {
             at(certificate.expires, -21 * 86_400);
             at(certificate.expires, 0);

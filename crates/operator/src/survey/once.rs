@@ -179,6 +179,7 @@ fn leave_out_cluster(facts: &mut Facts) {
     facts.storage.attachments = Vec::new().into();
     facts.storage.pending = Vec::new().into();
     facts.storage.growing = BTreeSet::new().into();
+    facts.storage.contested = BTreeMap::new().into();
     facts.storage.snapshots = BTreeMap::new().into();
 }
 
@@ -247,6 +248,7 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
         openshift: site.openshift(),
     };
     facts.storage = look_at_storage(client).await;
+    facts.storage.contested = site.contested();
     let classes = facts.storage.classes.get().into_iter().flatten();
     let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));
     Seen {
@@ -409,6 +411,7 @@ async fn look_at_storage(client: &Client) -> Storage {
         volumes,
         pending,
         growing,
+        contested: Known::default(),
         snapshots: map(Site::contents(client).await, |all| site::tally(&all)),
         attachments,
         cluster_id,

@@ -16,8 +16,8 @@ use super::{DRIVER, Scene};
 
 /// A symptom, and what is to be said of it.
 pub(super) struct Case {
-    /// Its number.
-    pub(super) row: &'static str,
+    /// Its number, or a word for what is none of the symptoms.
+    row: &'static str,
     /// What is wrong.
     what: &'static str,
     /// The finding that names the cause.
@@ -68,6 +68,10 @@ pub(super) const ALL: &[Together] = &[
             case("CPI-2", "VDO-1209", "short", "guest and node are called differently")
                 .with(&["VDO-1216"]),
             case("CPI-3", "VDO-1210", "twice", "two machines with one host name"),
+            case("provider-id", "VDO-1215", "mislabelled", "provider id of another machine")
+                .with(&["VDO-1206"]),
+            case("unregistered", "VDO-1221", "node-1", "storage driver not registered"),
+            case("claim", "VDO-1527", "waiting", "a claim waits for its volume"),
             case("CPI-7", "VDO-1214", "foreign", "provider id of another cloud"),
         ],
     },
@@ -75,7 +79,7 @@ pub(super) const ALL: &[Together] = &[
         asks: false,
         cases: &[
             case("12", "VDO-1607", "vsphere-csi-controller", "a backslash that is not escaped")
-                .with(&["VDO-1604"]),
+                .with(&["VDO-1604", "VDO-1621"]),
             case(
                 "16",
                 "VDO-1609",
@@ -90,6 +94,7 @@ pub(super) const ALL: &[Together] = &[
         asks: false,
         cases: &[
             case("14", "VDO-1602", "vsphere-csi-controller", "image of a registry that is gone"),
+            case("older", "VDO-1620", "CSI", "a release that does not suit"),
             case("17", "VDO-1601", "vsphere-csi-controller", "no node for the controller"),
             case("32", "VDO-1615", "vsphere-csi-controller", "zones the driver knows nothing of"),
             case(
@@ -117,13 +122,14 @@ pub(super) const ALL: &[Together] = &[
             )
             .with(&["VDO-1604", "VDO-1605"]),
             case("5", "VDO-1501", "vc", "no datastore on all hosts"),
+            case("narrow", "VDO-1504", "narrow", "a class names a datastore of few hosts"),
         ],
     },
     Together {
         asks: true,
         cases: &[
             case("9", "VDO-1512", "vsphere-config-secret", "another cluster with the same id"),
-            case("20", "VDO-1205", "node-2", "no room for another disk"),
+            case("20", "VDO-1205", "node-2", "no room for another disk").with(&["VDO-1233"]),
             case("22", "VDO-1515", "forgotten", "a volume vCenter has forgotten")
                 .with(&["VDO-1519"]),
             case("23", "VDO-1518", "held", "a disk on the VM of a node that is gone")
@@ -144,12 +150,15 @@ pub(super) const ALL: &[Together] = &[
                 "no volumes on the datastore of a class",
             ),
             case("35", "VDO-1502", "zone-a", "a zone without a datastore"),
+            case("tags", "VDO-1703", "node-1", "two tags of one category"),
+            case("keys", "VDO-1709", "node-1", "registered without its zone"),
             case("41", "VDO-1312", "vc", "sessions that are never ended"),
         ],
     },
     Together {
         asks: true,
         cases: &[
+            case("machine", "VDO-1403", "node-2", "no disks for a machine"),
             case("7", "VDO-1402", "/DC0/datastore/shared-b", "no volumes on any datastore"),
             case("36", "VDO-1515", "lost-", "too many volumes vCenter does not know")
                 .with(&["VDO-1516"]),
@@ -159,9 +168,15 @@ pub(super) const ALL: &[Together] = &[
         asks: true,
         cases: &[
             case("8", "VDO-1404", "esx-a", "hosts the account may not read"),
+            case("category", "VDO-1701", "vc", "no such category of tags"),
             case("44", "VDO-1514", "vsphere-config-secret", "volumes made under another id")
                 .with(&["VDO-1515"]),
         ],
+    },
+    Together {
+        asks: true,
+        cases: &[case("away", "VDO-1528", "reached", "a volume on a datastore that is away")
+            .with(&["VDO-1232"])],
     },
     Together {
         asks: false,
@@ -171,8 +186,8 @@ pub(super) const ALL: &[Together] = &[
 
 /// What is made of things that stand around the drivers.
 pub(super) const AROUND: &[&str] = &[
-    "VDO-1224", "VDO-1521", "VDO-1606", "VDO-1610", "VDO-1613", "VDO-1616", "VDO-1617", "VDO-1619",
-    "VDO-1622", "VDO-1807",
+    "VDO-1224", "VDO-1410", "VDO-1521", "VDO-1606", "VDO-1610", "VDO-1611", "VDO-1613", "VDO-1616",
+    "VDO-1617", "VDO-1619", "VDO-1622", "VDO-1807",
 ];
 
 /// What was done, to be undone.
@@ -237,6 +252,8 @@ impl Scene {
                 together.cases.iter().zip(appeared.into_iter().zip(cleared))
             {
                 let Case { row, what, code, .. } = case;
+                // A word is no number.
+                let row = if row.starts_with(|c: char| c.is_ascii_lowercase()) { "" } else { row };
                 field.note(code, &format!("{what}{asked}"), [appeared, cleared], row);
             }
         }
@@ -290,13 +307,16 @@ impl Scene {
 
     async fn change(&self, field: &mut Field, row: &'static str, broken: bool) {
         match row {
-            "4" | "21" | "45" | "CPI-1" | "CPI-2" | "CPI-3" | "CPI-7" => {
+            "4" | "21" | "45" | "provider-id" | "unregistered" | "keys" | "CPI-1" | "CPI-2"
+            | "CPI-3" | "CPI-7" => {
                 self.change_node(row, broken).await;
             }
-            "1" | "12" | "14" | "16" | "17" | "31" | "32" | "CPI-6" | "CPI-8" | "CPI-9" => {
+            "1" | "12" | "14" | "older" | "16" | "17" | "31" | "32" | "CPI-6" | "CPI-8"
+            | "CPI-9" => {
                 self.change_driver(field, row, broken).await;
             }
-            "5" | "6" | "7" | "8" | "11" | "35" | "41" => self.change_vcenter(row, broken).await,
+            "5" | "narrow" | "6" | "7" | "8" | "11" | "35" | "41" | "tags" | "machine"
+            | "category" => self.change_vcenter(row, broken).await,
             _ => self.change_volumes(field, row, broken).await,
         }
     }

@@ -36,6 +36,18 @@ impl Scene {
                     .await;
                 self.limit("node-2", broken.then_some(59)).await;
             }
+            "provider-id" => {
+                let other = format!("vsphere://{}", vm("somebody else").uuid);
+                let name = "mislabelled";
+                let scsi = vec!["pvscsi".into(), "lsilogic".into()];
+                let machine = Vm { scsi, ..vm(name) };
+                self.node(broken, node(name).provider_id(&other), name, [machine]).await;
+            }
+            "unregistered" => self.register("node-1", !broken, |_| {}).await,
+            "keys" => {
+                let keys = if broken { Vec::new() } else { zone_keys() };
+                self.register("node-1", true, |entry| entry["topologyKeys"] = json!(keys)).await;
+            }
             "CPI-1" => self.node(broken, node("late"), "late", [vm("late")]).await,
             "CPI-2" => {
                 let guest = Vm { host_name: "short.example.com".into(), ..vm("short") };
@@ -79,6 +91,7 @@ impl Scene {
         let attachment = object("storage.k8s.io/v1", "VolumeAttachment", None, "csi-kept");
         let volume = Self::volume("kept", "handle-of-kept");
         if !broken {
+            self.delete(&object("v1", "Event", Some("default"), "waits")).await;
             self.delete(&attachment).await;
             self.delete(&volume).await;
             return;
@@ -87,17 +100,40 @@ impl Scene {
         self.stage.attach("kept", "down").await;
         self.apply_status(&with(attachment, json!({"status": {"attached": true}}))).await;
         self.nodes().set_ready("down", false).await;
+        let waits = with(
+            object("v1", "Event", Some("default"), "waits"),
+            json!({
+                "type": "Warning", "reason": "FailedAttachVolume",
+                "message": "Multi-Attach error for volume \"kept\" Volume is already exclusively \
+                            attached to one node and can't be attached to another",
+                "involvedObject": {"kind": "Pod", "namespace": "default", "name": "web-1"},
+            }),
+        );
+        self.apply(&waits).await;
     }
 
-    /// How many volumes a node takes. An entry of a CSINode is taken out and put in anew: it cannot be
-    /// changed.
-    async fn limit(&self, node: &str, limit: Option<u32>) {
+    /// How many volumes a node takes.
+    pub(super) async fn limit(&self, node: &str, limit: Option<u32>) {
+        let limit = limit.map(|limit| json!({"count": limit}));
+        self.register(node, true, |entry| entry["allocatable"] = json!(limit)).await;
+    }
+
+    /// Registers the storage driver on a node, or no longer. An entry of a CSINode is taken out and put
+    /// in anew: it cannot be changed.
+    async fn register(&self, node: &str, there: bool, edit: impl FnOnce(&mut Value)) {
         let nodes = Api::<CSINode>::all(self.client.clone());
         let now = nodes.get(node).await.unwrap();
-        let entry = now.spec.drivers.iter().find(|driver| driver.name == DRIVER).unwrap();
-        let mut entry = serde_json::to_value(entry).unwrap();
-        entry["allocatable"] = json!(limit.map(|limit| json!({"count": limit})));
-        for drivers in [json!([]), json!([entry])] {
+        let entry = now.spec.drivers.iter().find(|driver| driver.name == DRIVER);
+        let mut entry = match entry {
+            Some(entry) => serde_json::to_value(entry).unwrap(),
+            None => json!({
+                "name": DRIVER, "topologyKeys": zone_keys(),
+                "nodeID": Vm::numbered("node", 1).uuid,
+            }),
+        };
+        edit(&mut entry);
+        let after = if there { json!([entry]) } else { json!([]) };
+        for drivers in [json!([]), after] {
             let patch = Patch::Merge(json!({"spec": {"drivers": drivers}}));
             nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
         }
@@ -144,6 +180,20 @@ impl Scene {
                     *template = serde_json::from_str(&text).unwrap();
                 };
                 self.template(field, row, CONTROLLER, broken, moved).await;
+            }
+            "older" => {
+                for (kind, name) in [("DaemonSet", "vsphere-csi-node"), ("Deployment", CONTROLLER)]
+                {
+                    let workload = object("apps/v1", kind, Some(HOME), name);
+                    let key = "app.kubernetes.io/version";
+                    if broken {
+                        let now = self.take(&workload).await;
+                        field.kept.insert(kind, now["metadata"]["labels"][key].clone());
+                    }
+                    let value = if broken { json!("3.1.2") } else { field.kept[kind].clone() };
+                    let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
+                    self.api(&workload).patch(name, &PatchParams::default(), &patch).await.unwrap();
+                }
             }
             "17" => self.template(field, row, CONTROLLER, broken, nowhere).await,
             "32" => {
@@ -215,6 +265,11 @@ impl Scene {
         let patch = Patch::Merge(json!({"data": data}));
         self.api(&map).patch(FEATURES, &PatchParams::default(), &patch).await.unwrap();
     }
+}
+
+/// The keys the simulated kubelet registers the driver with.
+fn zone_keys() -> Vec<String> {
+    ["k8s-region", "k8s-zone"].map(|key| format!("topology.csi.vmware.com/{key}")).into()
 }
 
 fn nowhere(template: &mut Value) {

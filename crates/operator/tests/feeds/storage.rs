@@ -135,7 +135,7 @@ impl Scene {
                     let twice = ["old", "new"].map(|name| entity(id, "PERSISTENT_VOLUME", name));
                     self.make_volumes(id, &twice, 1).await
                 }
-                "23" | "24" | "26" | "43" => self.make_volumes(id, &[], 1).await,
+                "23" | "24" | "26" | "43" | "away" => self.make_volumes(id, &[], 1).await,
                 "44" => self.make_volumes("prod-0", &[], 1).await,
                 _ => Vec::new(),
             };
@@ -144,6 +144,12 @@ impl Scene {
         let made = if broken { field.volumes[row].clone() } else { Vec::new() };
         let handle = made.first().map(|volume| volume.id.clone()).unwrap_or_default();
         match row {
+            "away" => {
+                self.put(broken, &Self::volume("reached", &handle)).await;
+                let there = json!({"accessible": !broken});
+                self.stage.vcenter.patch_datastore("/DC0/datastore/shared", there).await;
+            }
+            "claim" => self.waiting_claim(broken).await,
             "10" => {
                 let map = object("v1", "ConfigMap", Some(super::HOME), "vsphere-csi-cluster-id");
                 let map = with(map, json!({"data": {"clusterID": "made-by-the-driver"}}));
@@ -211,6 +217,7 @@ impl Scene {
         let version = if broken { "7.0.3" } else { "8.0.3" };
         self.stage.vcenter.patch_host(&host, json!({"version": version})).await;
         self.attach_in_vcenter(volumes, "node-2", broken).await;
+        self.limit("node-2", broken.then_some(59)).await;
         if !broken {
             // vCenter leaves the controllers it added.
             self.stage.vcenter.patch_vm("/DC0/vm/node-2", json!({"scsi": ["pvscsi"]})).await;
@@ -258,6 +265,34 @@ impl Scene {
         api.patch_status("growing", &PatchParams::default(), &less).await.unwrap();
     }
 
+    /// A claim for which the driver cannot make a volume.
+    async fn waiting_claim(&self, broken: bool) {
+        let class = with(
+            object("storage.k8s.io/v1", "StorageClass", None, "slow"),
+            json!({"provisioner": DRIVER}),
+        );
+        let claim = with(
+            object("v1", "PersistentVolumeClaim", Some("default"), "waiting"),
+            json!({"spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "slow",
+                "resources": {"requests": {"storage": "1Gi"}},
+            }}),
+        );
+        let event = with(
+            object("v1", "Event", Some("default"), "waiting"),
+            json!({
+                "type": "Warning", "reason": "ProvisioningFailed",
+                "message": "failed to provision volume: rpc error: code = DeadlineExceeded",
+                "involvedObject": {
+                    "kind": "PersistentVolumeClaim", "namespace": "default", "name": "waiting",
+                },
+            }),
+        );
+        for thing in [class, claim, event] {
+            self.put(broken, &thing).await;
+        }
+    }
+
     pub(super) async fn change_vcenter(&self, row: &str, broken: bool) {
         let vcenter = &self.stage.vcenter;
         match row {
@@ -272,15 +307,19 @@ impl Scene {
                 vcenter.patch_datastore("/DC0/datastore/shared", json!({"hosts": all})).await;
                 vcenter.patch_datastore("/DC0/datastore/shared-a", json!({"hosts": only})).await;
             }
+            "narrow" => self.class_on_shared(broken, "narrow").await,
+            "tags" => {
+                let host = self.host_of("node-1").await;
+                if broken {
+                    vcenter.attach_tag("k8s-zone", "zone-b", &[&host]).await;
+                } else {
+                    vcenter.detach_tag("k8s-zone", "zone-b", &[&host]).await;
+                }
+            }
+            "machine" => self.weaken(broken, "/DC0/vm/node-2", "ReadOnly").await,
+            "category" => self.categories(if broken { &["no-such"] } else { &[] }).await,
             "6" => {
-                let class = with(
-                    object("storage.k8s.io/v1", "StorageClass", None, "on-shared"),
-                    json!({
-                        "provisioner": DRIVER,
-                        "parameters": {"datastoreurl": "ds:///vmfs/volumes/shared/"},
-                    }),
-                );
-                self.put(broken, &class).await;
+                self.class_on_shared(broken, "on-shared").await;
                 self.weaken(broken, "/DC0/datastore/shared", "ReadOnly").await;
             }
             "7" => self.weaken(broken, "/DC0/datastore", "ReadOnly").await,
@@ -316,6 +355,23 @@ impl Scene {
             _ if broken => self.open_sessions(1001).await,
             _ => vcenter.expire_sessions(FORGETFUL).await,
         }
+    }
+
+    async fn categories(&self, names: &[&str]) {
+        let storage = json!({"topologyCategories": names});
+        self.stage.change(json!({"spec": {"storageProvider": storage}})).await;
+    }
+
+    /// A StorageClass that names a datastore.
+    async fn class_on_shared(&self, there: bool, name: &str) {
+        let class = with(
+            object("storage.k8s.io/v1", "StorageClass", None, name),
+            json!({
+                "provisioner": DRIVER,
+                "parameters": {"datastoreurl": "ds:///vmfs/volumes/shared/"},
+            }),
+        );
+        self.put(there, &class).await;
     }
 
     /// Gives VDO's account another role on an object than it has elsewhere, or no longer.

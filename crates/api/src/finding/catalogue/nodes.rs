@@ -244,8 +244,8 @@ catalogue! {
     NODE_HOLDS_VOLUMES = "VDO-1225" {
         title: "A node that is down keeps its volumes",
         severity: Error,
-        seen: "{node}: not ready for {age}, still has {count} attached: {volumes}",
-        why: "Kubernetes does not detach volumes from a node it cannot reach: the replacements of the pods that used them wait with a Multi-Attach error.",
+        seen: "{node}: not ready for {age}, still has {count} attached: {volumes}{waits}",
+        why: "Kubernetes does not detach volumes from a node it cannot reach: pods that shall use them elsewhere wait with a Multi-Attach error. It is an error once one does.",
         remedy: [
             "Make sure that {node} is really off: {power}",
             "kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute   lets its volumes go",

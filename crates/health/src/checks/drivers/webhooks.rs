@@ -46,7 +46,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let question = format!("whether somebody answers for {name}");
         if let Some(0) = sink.need(&webhook.endpoints, subject, &question)
             && webhook.fails_closed
-            && view.seconds_since(webhook.since) > PATIENCE
+            && view.seconds_since(webhook.since) > view.patience(PATIENCE)
         {
             sink.raise(hit(codes::WEBHOOK_UNANSWERED));
         }

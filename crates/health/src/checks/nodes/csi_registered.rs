@@ -16,7 +16,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let question = format_args!("whether the storage driver is registered on {}", node.name);
     let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
     let Some(entry) = entry else {
-        let due = node.ready && view.seconds_since(node.created) > PATIENCE;
+        let due = node.ready && view.seconds_since(node.created) > view.patience(PATIENCE);
         if due && !node.is_foreign() && node.os == "linux" {
             let hit = Hit::of_node(codes::CSI_NODE_MISSING, node).driver("CSI");
             sink.raise(hit.shared("namespace", &driver.namespace));

@@ -19,6 +19,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let Some(volumes) = sink.need(&view.facts.storage.volumes, cluster_subject, question) else {
         return;
     };
+    let question = "whether pods wait for volumes of nodes that are down";
+    let contested = sink.need(&view.facts.storage.contested, cluster_subject, question);
     for node in view.nodes() {
         let away = view.seconds_since(node.ready_since);
         if node.ready || away < view.patience(PATIENCE) || node.has_taint(Node::OUT_OF_SERVICE) {
@@ -28,8 +30,16 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         if handles.is_empty() {
             continue;
         }
-        let names =
-            handles.iter().filter_map(|handle| volumes.get(handle)).map(|v| v.name.as_str());
+        let names = handles.iter().filter_map(|handle| volumes.get(handle));
+        let names: Vec<&str> = names.map(|volume| volume.name.as_str()).collect();
+        let mut waiting = contested.into_iter().flat_map(|all| {
+            names.iter().filter_map(|name| Some((*name, all.get(*name)?.as_str())))
+        });
+        // Without one the volumes may be nobody's business, or their pods wait to be let go.
+        let (severity, waits) = match waiting.next() {
+            Some((volume, pod)) => (Severity::Error, format!("; {pod} waits for {volume}")),
+            None => (Severity::Warning, String::new()),
+        };
         let power = match view.only_machine(node) {
             Some(found) if found.vm.power == Power::Off => "vCenter says its VM is off".to_owned(),
             Some(found) => format!("govc vm.power -off {}", quoted(&found.vm.path)),
@@ -40,6 +50,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             .with("age", span(away))
             .with("count", format!("{count} volume{}", if count == 1 { "" } else { "s" }))
             .with("volumes", first_names(names))
+            .with("waits", waits)
+            .severity(severity)
             .with("power", power);
         for handle in handles {
             hit = hit.at(Anchor::Volume, handle);
@@ -50,10 +62,32 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn power_cut(facts: &mut Facts) {
         facts.node("worker-1").ready = false;
+    }
+
+    fn severities(facts: &Facts) -> Vec<Severity> {
+        let examination = crate::Examination::of(facts.clone());
+        let found = examination.report().all().into_iter();
+        found.filter(|f| f.code == "VDO-1225").map(|finding| finding.severity).collect()
+    }
+
+    #[test]
+    fn it_is_an_error_when_a_pod_waits_for_one_of_its_volumes() {
+        let mut facts = healthy();
+        power_cut(&mut facts);
+        assert_eq!(severities(&facts), [Severity::Warning]);
+        let held = facts.storage.volumes.get().unwrap().values();
+        let held = held.clone().find(|volume| volume.node.as_deref() == Some("worker-1"));
+        let (held, pod) = (held.unwrap().name.clone(), "shop/web-1".to_owned());
+        facts.storage.contested = BTreeMap::from([("elsewhere".to_owned(), pod.clone())]).into();
+        assert_eq!(severities(&facts), [Severity::Warning], "another volume");
+        facts.storage.contested = BTreeMap::from([(held, pod)]).into();
+        assert_eq!(severities(&facts), [Severity::Error]);
     }
 
     #[test]

@@ -13,9 +13,11 @@ const FOR_OPENSHIFT: Version = Version::new(7, 0, 2);
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let Some(storage) = &view.facts.wanted.storage else { return };
-    let Some(host) = found.host else {
-        let question = format!("on which ESXi host {} runs", node.name);
-        let reason = "the account does not see the host of its VM";
+    // A host that may be seen but not read has no version.
+    let readable = found.host.filter(|host| host.version != Version::default());
+    let Some(host) = readable else {
+        let question = format!("on what kind of ESXi host {} runs", node.name);
+        let reason = "the account does not see the host of its VM, or may not read it";
         sink.cannot_tell(node_subject(node), &question, reason);
         return;
     };
@@ -102,6 +104,13 @@ mod tests {
     fn a_host_that_may_not_be_seen_is_not_called_fine() {
         let mut facts = healthy();
         facts.inventory().hosts.remove("host-1");
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
+    }
+
+    #[test]
+    fn a_host_that_may_not_be_read_is_not_called_old() {
+        let mut facts = healthy();
+        facts.inventory().hosts.get_mut("host-1").unwrap().version = Version::default();
         assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
     }
 }

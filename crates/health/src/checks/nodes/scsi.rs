@@ -19,7 +19,9 @@ fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     }
     let vm = found.vm;
     // vCenter adds paravirtual controllers by itself, up to four in all.
-    let many = found.host.is_some_and(|host| host.version >= Version::new(8, 0, 0));
+    let version = found.host.map(|host| host.version).filter(|v| *v != Version::default());
+    // Of a host nobody can read the best is assumed: nobody is accused.
+    let many = version.is_none_or(|version| version >= Version::new(8, 0, 0));
     let usable = vm.scsi.iter().filter(|controller| controller.paravirtual);
     let free: u32 = usable.map(|c| places(true, many).saturating_sub(c.disks)).sum();
     if free == 0 && vm.scsi.len() >= 4 {

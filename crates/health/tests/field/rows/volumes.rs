@@ -50,7 +50,13 @@ pub(super) const ROWS: &[Row] = &[
         &["VDO-1225"],
         &[],
         // Kubernetes attaches it nowhere else meanwhile: the error is an event of the new pod.
-        |facts| facts.node("worker-6").ready = false,
+        |facts| {
+            facts.node("worker-6").ready = false;
+            let volumes = facts.storage.volumes.get().unwrap().values();
+            let held = volumes.clone().find(|v| v.node.as_deref() == Some("worker-6")).unwrap();
+            let waits = (held.name.clone(), "shop/web-1".to_owned());
+            facts.storage.contested.get_mut().unwrap().extend([waits]);
+        },
     ),
     row(
         "22",

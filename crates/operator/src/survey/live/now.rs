@@ -57,6 +57,7 @@ pub(super) fn frame(
         classes: stores.classes.read(|all| all.values().cloned().collect::<Vec<StorageClass>>()),
         cluster_id: cluster_id(facts, site),
         list_threshold: list_threshold(facts),
+        contested: site.contested(),
         ..Storage::default()
     };
     for (name, vcenter) in &facts.vcenters {

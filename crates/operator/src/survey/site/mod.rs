@@ -66,6 +66,8 @@ pub(super) struct Site {
     pub(super) topologies: Kept<String>,
     /// Disks that could not be mounted, and why; the name of the node comes first.
     pub(super) mounts: Kept<(String, Event)>,
+    /// Volumes that pods wait for because another node has them, and the pods.
+    pub(super) contests: Kept<(String, String)>,
     /// OpenShift's own view of vSphere.
     pub(super) infrastructure: Kept<openshift::Infrastructure>,
     /// What OpenShift tells the cloud provider.
@@ -99,6 +101,7 @@ impl Site {
             answering: sources::answering(client).read(false).await,
             topologies: sources::topologies(client).read(true).await,
             mounts: sources::mounts(client).read(false).await,
+            contests: sources::contests(client).read(false).await,
             infrastructure: sources::infrastructure(client).read(true).await,
             cloud_config: sources::cloud_config(client).read(false).await,
         }
@@ -117,6 +120,11 @@ impl Site {
     /// What OpenShift knows of vSphere; none where there is no OpenShift on vSphere.
     pub(super) fn openshift(&self) -> Known<Option<OpenShift>> {
         openshift::openshift(self)
+    }
+
+    /// The pods that wait for volumes another node has, by name of the PersistentVolume.
+    pub(super) fn contested(&self) -> Known<BTreeMap<String, String>> {
+        map(&self.contests, |all| all.values().cloned().collect())
     }
 
     /// The failure domains OpenShift gives to groups of hosts.

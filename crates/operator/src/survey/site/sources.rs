@@ -134,6 +134,20 @@ pub(super) fn mounts(client: &Client) -> Source<SeenEvent, (String, Event)> {
     Source::of(Api::all(client.clone()), config, keep)
 }
 
+/// The volume a pod waits for because another node has it, and the pod.
+pub(super) fn contests(client: &Client) -> Source<SeenEvent, (String, String)> {
+    let config = Config::default().fields("type=Warning,reason=FailedAttachVolume");
+    Source::of(Api::all(client.clone()), config, contest)
+}
+
+fn contest(event: &SeenEvent) -> Option<(String, String)> {
+    let told = event.message.as_deref()?.strip_prefix("Multi-Attach error for volume \"")?;
+    let (volume, _) = told.split_once('"')?;
+    let pod = &event.involved_object;
+    let pod = format!("{}/{}", pod.namespace.as_deref()?, pod.name.as_deref()?);
+    Some((volume.to_owned(), pod))
+}
+
 pub(super) fn infrastructure(client: &Client) -> Source<DynamicObject, Infrastructure> {
     let (group, plural) = ("config.openshift.io", "infrastructures");
     let api = dynamic(client, group, "v1", "Infrastructure", plural);
@@ -154,4 +168,27 @@ pub(super) fn contents(client: &Client) -> Source<DynamicObject, Content> {
 /// The beginning of a text.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_waits_for_a_volume_of_another_node_is_told_from_one_that_waits_for_something_else()
+     {
+        let event = |message: &str| -> SeenEvent {
+            serde_json::from_value(json!({
+                "metadata": {"name": "e", "namespace": "shop"}, "message": message,
+                "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-1"},
+            }))
+            .unwrap()
+        };
+        let told = "Multi-Attach error for volume \"pvc-1\" Volume is already used by pod(s) web-0";
+        assert_eq!(contest(&event(told)), Some(("pvc-1".into(), "shop/web-1".into())));
+        let other = "AttachVolume.Attach failed for volume \"pvc-1\" : rpc error";
+        assert_eq!(contest(&event(other)), None);
+    }
 }

@@ -49,6 +49,7 @@ pub(crate) struct Watched {
     answering: Shelf<Answering>,
     topologies: Shelf<String>,
     mounts: Shelf<(String, Event)>,
+    contests: Shelf<(String, String)>,
     infrastructure: Shelf<Infrastructure>,
     cloud_config: Shelf<Result<Told, String>>,
     leases: Vec<Shelf<Lease>>,
@@ -86,6 +87,7 @@ impl Watched {
             answering: fill.one(sources::answering(client)),
             topologies: fill.while_defined(sources::topologies(client), zones),
             mounts: fill.one(sources::mounts(client)),
+            contests: fill.one(sources::contests(client)),
             infrastructure: fill.while_defined(sources::infrastructure(client), platform.clone()),
             cloud_config: fill.while_defined(sources::cloud_config(client), platform),
             contents: fill.while_defined(sources::contents(client), snapshots),
@@ -111,6 +113,7 @@ impl Watched {
             answering: self.answering.read(Clone::clone),
             topologies: self.topologies.read(Clone::clone),
             mounts: self.mounts.read(Clone::clone),
+            contests: self.contests.read(Clone::clone),
             infrastructure: self.infrastructure.read(Clone::clone),
             cloud_config: self.cloud_config.read(Clone::clone),
         }
