@@ -8,6 +8,7 @@ catalogue! {
         why: "The cloud provider cannot initialise the node, or deletes it once it is not ready; the storage driver cannot attach volumes to it, and its controller may exit because of this one node.",
         remedy: [
             "govc vm.info -vm.uuid {uuid}   with an administrator's account; if that shows a VM, the drivers' account may not see it: grant it Read-only on the VM and on every folder above it",
+            "If it shows the VM in a datacenter the VsphereCloudConfig does not list, add that datacenter there: neither VDO nor the drivers look elsewhere",
             "If the VM is on a vCenter VDO does not know, add that vCenter as a VsphereCloudConfig and name it in the VDOConfig",
             "If the machine is gone for good: kubectl delete node {node}",
         ],
