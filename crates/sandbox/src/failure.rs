@@ -35,6 +35,10 @@ pub(crate) enum Failure {
     #[snafu(display("`{command}` ended with {code}; what it said stands above"))]
     Command { command: String, code: i32 },
 
+    /// A command whose answer is read here did not answer as it should.
+    #[snafu(display("`{command}` did not answer as it should: {said}"))]
+    Said { command: String, said: String },
+
     /// A program whose pod is simulated ends again and again.
     #[snafu(display("{name} ended {times} times. Its last words:\n{tail}"))]
     Ended { name: String, times: u32, tail: String },

@@ -11,12 +11,13 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use snafu::ResultExt as _;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    failure::{ClusterSnafu, CommandSnafu, Failure, PeerSnafu, RunSnafu, TooLateSnafu},
+    failure::{ClusterSnafu, CommandSnafu, Failure, PeerSnafu, RunSnafu, SaidSnafu, TooLateSnafu},
     screen::Screen,
     stage::{SECRET, Stage, VCENTER, built},
 };
@@ -143,22 +144,25 @@ impl<'a> User<'a> {
 
     /// The releases that run, and what kept others away.
     pub(crate) fn explains_versions(&self) -> Result<(), Failure> {
-        let command = self.command(&["plan", "--all", "--quiet", "--output", "json"]).output();
-        let told = command.context(RunSnafu { command: "vdoctl plan" })?;
-        let told: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+        let words = ["plan", "--all", "--quiet", "--output", "json"];
+        let command = || format!("vdoctl {}", words.join(" "));
+        let told = self.command(&words).output();
+        let told = told.with_context(|_| RunSnafu { command: command() })?;
+        if !told.status.success() {
+            let said = String::from_utf8_lossy(&told.stderr).into_owned();
+            return SaidSnafu { command: command(), said }.fail();
+        }
+        let told: Told = serde_json::from_slice(&told.stdout)
+            .map_err(|error| SaidSnafu { command: command(), said: error.to_string() }.build())?;
         self.screen.heading("Versions, and why these (vdoctl plan --all tells all of it)");
-        for driver in told["drivers"].as_array().into_iter().flatten() {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let rejected = driver["rejected"].as_array().cloned().unwrap_or_default();
-            let (name, runs) = (text(&driver["driver"]), text(&driver["installed"]));
-            let name = if name == "cpi" { "Cloud provider" } else { "Storage" };
-            let fits = match rejected.len() {
+        for driver in told.drivers {
+            let name = if driver.driver == "cpi" { "Cloud provider" } else { "Storage" };
+            let fits = match driver.rejected.len() {
                 0 => "there is no other of its kind".to_owned(),
                 others => format!("the newest that fits; {others} others were looked at"),
             };
-            self.screen.say(&format!("  {name:<15} {runs}  {fits}"));
-            for other in rejected.iter().take(2) {
-                let (version, why) = (text(&other["version"]), text(&other["why"]));
+            self.screen.say(&format!("  {name:<15} {}  {fits}", driver.installed));
+            for Rejected { version, why } in driver.rejected.iter().take(2) {
                 self.screen.say(&format!("                  not {version}: {why}"));
             }
         }
@@ -168,6 +172,27 @@ impl<'a> User<'a> {
     fn configs(&self) -> Api<VDOConfig> {
         Api::namespaced(self.stage.plane.client(), api::NAMESPACE)
     }
+}
+
+/// What `vdoctl plan --output json` tells, as far as it is shown here.
+#[derive(Deserialize)]
+struct Told {
+    drivers: Vec<Chosen>,
+}
+
+/// A driver and the releases it might have been instead.
+#[derive(Deserialize)]
+struct Chosen {
+    driver: String,
+    installed: String,
+    #[serde(default)]
+    rejected: Vec<Rejected>,
+}
+
+#[derive(Deserialize)]
+struct Rejected {
+    version: String,
+    why: String,
 }
 
 /// A command that goes when nobody waits for it any more.

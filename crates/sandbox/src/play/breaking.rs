@@ -78,7 +78,7 @@ async fn one(
         user.sees(&format!("{code} is gone"), PATIENCE, well).await
     };
     screen.step(&format!("mended: {code} is gone, nothing else is wrong"), clears).await?;
-    Ok(())
+    user.does(&["status", "--wait", "--timeout", &PATIENCE.to_string()]).await
 }
 
 /// Waits for Enter. A thread of its own: one that nobody presses must not hold up the end.

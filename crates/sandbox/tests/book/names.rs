@@ -232,7 +232,14 @@ impl Known {
         let Some(path) = programs::path(program) else {
             return (!OTHERS.contains(program)).then(|| format!("program {program} ({place})"));
         };
+        // A plugin of kubectl is a program of ours.
+        if *program == "kubectl" && rest.first() == Some(&"vdo") {
+            return self.missing_in_command(place, &[&["vdoctl"], &rest[1..]].concat());
+        }
         let verbs: Vec<&str> = rest.iter().copied().take_while(|w| !w.starts_with('-')).collect();
+        if let Some(unknown) = programs::unknown_verb(&path, &verbs) {
+            return Some(format!("command {unknown} of {program} ({place})"));
+        }
         let help = programs::help(&path, &verbs);
         let flags = rest.iter().filter(|word| word.starts_with("--") && word.len() > 2);
         let mut names = flags.map(|flag| flag.split('=').next().unwrap_or_default());

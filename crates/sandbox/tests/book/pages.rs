@@ -30,6 +30,26 @@ impl Block {
         self.note.as_deref()?.strip_prefix("not run: ")
     }
 
+    /// The exit code its commands end with.
+    pub(crate) fn exit(&self) -> i32 {
+        let told = self.note.as_deref().and_then(|note| note.strip_prefix("exit: "));
+        told.map_or(0, |code| code.parse().unwrap_or_else(|_| panic!("{}: no code", self.place)))
+    }
+
+    /// Whether it is typed in a checkout of this repository.
+    pub(crate) fn in_checkout(&self) -> bool {
+        self.note.as_deref() == Some("in the checkout")
+    }
+
+    /// What its comment asks for, if nobody knows what that is.
+    pub(crate) fn unknown_note(&self) -> Option<&str> {
+        let known = ["not run: ", "file: ", "exit: ", "in the checkout", "screen: "];
+        // A block that is a file of this repository is held to that file by the test beside it.
+        let is_known =
+            |note: &str| known.iter().any(|k| note.starts_with(k)) || note.ends_with(".rs");
+        self.note.as_deref().filter(|note| !is_known(note))
+    }
+
     /// The name under which the reader is asked to save it.
     pub(crate) fn file(&self) -> Option<&str> {
         self.note.as_deref()?.strip_prefix("file: ")
@@ -53,6 +73,12 @@ pub(crate) fn in_order() -> Vec<Page> {
     let summary = read(root, &root.join("docs/SUMMARY.md"));
     let links = summary.links();
     links.iter().map(|link| read(root, &root.join("docs").join(link))).collect()
+}
+
+/// What somebody reads first, before the book.
+pub(crate) fn before() -> Vec<Page> {
+    let root = testkit::repository();
+    ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| read(root, &root.join(name))).into()
 }
 
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {

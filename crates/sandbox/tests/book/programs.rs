@@ -28,6 +28,25 @@ pub(crate) fn help(program: &Path, words: &[&str]) -> String {
     texts.join("\n")
 }
 
+/// The first word that would have to be a command of a program and is none.
+pub(crate) fn unknown_verb<'a>(program: &Path, words: &[&'a str]) -> Option<&'a str> {
+    for count in 0..words.len() {
+        let above = asked(program, &[&words[..count], &["--help"]].concat());
+        let has_commands =
+            above.lines().any(|line| line.contains("Commands") && line.ends_with(':'));
+        // `COMMAND` stands for any.
+        if !has_commands || words[count].chars().all(|c| c.is_ascii_uppercase()) {
+            return None;
+        }
+        // Also those the list leaves out: who is asked for help about them answers.
+        let known = !asked(program, &[&words[..=count], &["--help"]].concat()).is_empty();
+        if !known {
+            return Some(words[count]);
+        }
+    }
+    None
+}
+
 fn is_verb(word: &str) -> bool {
     word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
 }

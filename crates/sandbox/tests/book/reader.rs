@@ -6,6 +6,7 @@
 
 use std::{
     fs::{self, File},
+    path::Path,
     process::{ExitStatus, Output, Stdio},
     time::Duration,
 };
@@ -85,13 +86,20 @@ impl Reader {
             (_, Some(name), _) => drop(self.desk.write(name, self.own_names(&block.text)).unwrap()),
             (_, _, Some(_)) => {}
             ("yaml", ..) => self.offers(block).await,
-            ("sh", ..) => {
-                let output = self.types(&block.text).await;
-                assert!(output.status.success(), "{}\n{}", block.place, shown(&output));
-            }
+            ("sh", ..) => drop(self.does(block, &block.text).await),
             ("console", ..) => self.compares(block).await,
             _ => {}
         }
+    }
+
+    /// Types the commands of a block, which end as it says: well, or with its code.
+    async fn does(&self, block: &Block, script: &str) -> Output {
+        let root = testkit::repository();
+        let folder = if block.in_checkout() { root } else { self.desk.path() };
+        let output = self.types_in(folder, script).await;
+        let code = output.status.code();
+        assert_eq!(code, Some(block.exit()), "{}\n{}", block.place, shown(&output));
+        output
     }
 
     /// The names of this vCenter instead of those in the book.
@@ -103,6 +111,10 @@ impl Reader {
     }
 
     async fn types(&self, script: &str) -> Output {
+        self.types_in(self.desk.path(), script).await
+    }
+
+    async fn types_in(&self, folder: &Path, script: &str) -> Output {
         let script = format!("set -euo pipefail\n{}", self.own_names(script));
         let kubectl = testkit::peer("kubectl");
         let folders = [kubectl.parent().unwrap().to_owned(), testkit::programs().to_owned()];
@@ -112,10 +124,12 @@ impl Reader {
         let [out, log] = ["typed.out", "typed.log"].map(|name| self.desk.path().join(name));
         let run = Command::new("bash")
             .args(["-c", &script])
-            .current_dir(self.desk.path())
+            .current_dir(folder)
             .env("PATH", std::env::join_paths(path).unwrap())
             .env("KUBECONFIG", self.plane.kubeconfig())
             .env("HOME", self.desk.path())
+            // Where the programs of the tests are, whatever home this is.
+            .env("VDO_CACHE", testkit::cache())
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(File::create(&out).unwrap())
@@ -126,7 +140,13 @@ impl Reader {
         let [stdout, stderr] = [out, log].map(|file| fs::read(file).unwrap());
         let Ok(status) = ended else {
             let output = Output { status: ExitStatus::default(), stdout, stderr };
-            panic!("still runs after {PATIENCE:?}:\n{script}\n{}", shown(&output));
+            let status = std::process::Command::new(programs::path("vdoctl").unwrap())
+                .arg("status")
+                .env("KUBECONFIG", self.plane.kubeconfig())
+                .output()
+                .unwrap();
+            let (said, status) = (shown(&output), shown(&status));
+            panic!("still runs after {PATIENCE:?}:\n{script}\n{said}\n{status}");
         };
         Output { status: status.unwrap(), stdout, stderr }
     }
@@ -134,8 +154,8 @@ impl Reader {
     /// Types the commands of a transcript, and looks for what it shows: line by line, where `...` stands
     /// for anything.
     async fn compares(&self, block: &Block) {
-        let output = self.types(&names::typed(block).join("\n")).await;
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let output = self.does(block, &names::typed(block).join("\n")).await;
+        let told = shown(&output);
         let mut lines = told.lines();
         for expected in block.text.lines().filter(|l| !l.starts_with("$ ") && !l.trim().is_empty())
         {

@@ -26,7 +26,15 @@ use testkit::Breakage;
 
 #[tokio::test]
 async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing() {
-    let (ours, upstream) = (Run::of(&["--once"]), Run::of(&["--once", "--cpi", "upstream"]));
+    // As README says it; and one that stays with all it runs, until Ctrl-C.
+    let ours = Run::with(run::made("--once"));
+    let upstream = Run::of(&["--stay", "--cpi", "upstream"]);
+    upstream.says(&["$ vdoctl deploy", "$ vdoctl configure", "● Healthy", "Ctrl-C ends"]).await;
+    let running = upstream.programs();
+    for program in ["etcd", "kube-apiserver", "/vdo ", "vsphere-cloud-controller-manager"] {
+        assert!(running.iter().any(|line| line.contains(program)), "{program}: {running:#?}");
+    }
+    upstream.signal(Signal::INT);
     let (ours, upstream) = (ours.ends().await, upstream.ends().await);
     for ended in [&ours, &upstream] {
         assert_eq!(ended.code, 0, "{}", ended.said);
@@ -34,16 +42,50 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
             assert!(ended.said.contains(typed), "{typed}: {}", ended.said);
         }
         assert!(ended.said.contains("● Healthy"), "{}", ended.said);
-        assert!(ended.said.contains("5/5"), "every node is initialised: {}", ended.said);
+        for driver in ["  Cloud provider  Ready ", "  Storage         Ready "] {
+            let line = ended.said.lines().find(|line| line.starts_with(driver));
+            let line = line.unwrap_or_else(|| panic!("{driver}: {}", ended.said));
+            assert!(line.contains(" 5/5 "), "every node is served: {line}");
+        }
         assert!(ended.said.contains("What is real and what is simulated"), "{}", ended.said);
-        assert!(ended.said.contains("Versions, and why these"), "{}", ended.said);
         assert!(!ended.said.contains("\x1b["), "no colours in a pipe: {}", ended.said);
     }
+    explains_its_versions(&ours, "there is no other of its kind");
+    explains_its_versions(&upstream, "the newest that fits; ");
     assert_ne!(ours.folder(), upstream.folder());
     assert!(upstream.said.contains("implementation: Upstream"), "{}", upstream.said);
     ours.leaves_nothing().await;
     upstream.leaves_nothing().await;
     screens::hold("healthy", &ours.after("$ vdoctl status --wait", "● "));
+}
+
+/// Which release of each driver runs, why, and why not others.
+fn explains_its_versions(ended: &Ended, cloud: &str) {
+    let (_, told) = ended.said.split_once("Versions, and why these").unwrap();
+    let line = |name: &str| {
+        let mut lines = told.lines().skip_while(|line| !line.starts_with(name));
+        let first = lines.next().unwrap_or_else(|| panic!("{name}: {told}"));
+        let others = lines.take_while(|line| line.starts_with("                  not "));
+        (first.split_whitespace().collect::<Vec<_>>().join(" "), others.count())
+    };
+    let is_version = |word: &str| word.split('.').filter(|n| n.parse::<u32>().is_ok()).count() == 3;
+    let (provider, others) = line("  Cloud provider  ");
+    assert!(provider.split(' ').nth(2).is_some_and(is_version), "{provider}");
+    assert!(provider.contains(cloud), "{provider}");
+    assert_eq!(others, if provider.contains("others were looked at") { 2 } else { 0 }, "{told}");
+    let (storage, others) = line("  Storage  ");
+    assert!(storage.split(' ').nth(1).is_some_and(is_version), "{storage}");
+    assert!(storage.contains("the newest that fits; "), "{storage}");
+    assert_eq!(others, 2, "{told}");
+    assert!(told.contains("It supports Kubernetes "), "a reason: {told}");
+    // What runs is what the screen before says.
+    for (shown, told) in [
+        ("  Storage  ", storage.split(' ').nth(1)),
+        ("  Cloud provider  ", provider.split(' ').nth(2)),
+    ] {
+        let line = ended.said.lines().find(|line| line.starts_with(shown)).unwrap();
+        assert!(line.contains(&format!(" {} ", told.unwrap())), "{line}: {told:?}");
+    }
 }
 
 #[tokio::test]
@@ -62,6 +104,15 @@ async fn each_fault_is_named_with_its_remedy_and_gone_once_it_is_mended() {
         assert!(shown.contains(&format!("  {code}  ")), "the screen names it: {shown}");
         assert!(shown.contains(" Mend "), "and says what to do: {shown}");
         assert!(after.starts_with(&format!("✔ mended: {code} is gone")), "{after}");
+        // The same screen shows that it is gone.
+        let (_, screen) =
+            after.split_once("$ vdoctl status --wait").unwrap_or_else(|| panic!("{after}"));
+        let screen = screen.split("\n\n$ ").next().unwrap_or_default();
+        let end =
+            run::breakages().filter_map(|next| screen.find(&format!("\n{}: ", next.name))).min();
+        let screen = &screen[..end.unwrap_or(screen.len())];
+        assert!(screen.contains("\n● Healthy"), "{name}: {screen}");
+        assert!(!screen.contains(&format!("  {code}  ")), "{name} is still named: {screen}");
     }
     ended.leaves_nothing().await;
     screens::hold("degraded", &ended.after("disk-uuid: ", "▲ "));
@@ -97,12 +148,13 @@ async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
 }
 
 #[tokio::test]
-async fn ctrl_c_ends_it_and_leaves_nothing() {
+async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     let early = Run::of(&["--stay"]);
-    early.says("✔ Control plane").await;
+    early.says(&["✔ Control plane"]).await;
     early.signal(Signal::INT);
     let late = Run::of(&["--stay", "--bare"]);
-    late.says("Ctrl-C ends the sandbox").await;
+    late.says(&["Ctrl-C ends the sandbox"]).await;
+    assert!(!late.programs().is_empty());
     late.signal(Signal::INT);
     let (early, late) = (early.ends().await, late.ends().await);
     assert_eq!(early.code, 130, "nothing was shown yet: {}", early.said);

@@ -22,6 +22,22 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// The sandbox as README says to start it. Nothing is left to be built: it has what the tests have.
+pub(crate) fn made(arguments: &str) -> Command {
+    let mut make = Command::new("make");
+    make.arg("sandbox")
+        .arg(format!("ARGS={arguments}"))
+        .current_dir(testkit::repository())
+        .env("COLUMNS", "100")
+        // What a make this may run under tells those it starts.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MFLAGS")
+        .env_remove("MAKELEVEL")
+        .env_remove("VDO_KEEP")
+        .env_remove("VDO_KUBERNETES");
+    make
+}
+
 /// What can be broken in a sandbox.
 pub(crate) fn breakages() -> impl Iterator<Item = &'static Breakage> {
     Breakage::ALL.iter().filter(|breakage| !breakage.settles)
@@ -44,10 +60,14 @@ pub(crate) struct Ended {
 impl Run {
     /// Started with these arguments, its output going to a file.
     pub(crate) fn of(arguments: &[&str]) -> Self {
+        Self::with(command(arguments))
+    }
+
+    /// Started so, its output going to a file.
+    pub(crate) fn with(mut command: Command) -> Self {
         let desk = Workdir::new("sandbox-test").unwrap();
         let said = desk.path().join("said");
         let file = File::create(&said).unwrap();
-        let mut command = command(arguments);
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let child = testkit::spawn_tied_to_us(command).unwrap();
         Self { child, said, _desk: desk }
@@ -57,13 +77,21 @@ impl Run {
         fs::read_to_string(&self.said).unwrap()
     }
 
-    /// Waits until it says this.
-    pub(crate) async fn says(&self, text: &str) {
-        eventually(&format!("it says {text}"), 60, async || {
-            let said = self.said();
-            if said.contains(text) { Ok(()) } else { Err(said) }
-        })
-        .await;
+    /// Waits until it says each of these; each has its own deadline.
+    pub(crate) async fn says(&self, texts: &[&str]) {
+        for text in texts {
+            eventually(&format!("it says {text}"), 60, async || {
+                let said = self.said();
+                if said.contains(text) { Ok(()) } else { Err(said) }
+            })
+            .await;
+        }
+    }
+
+    /// The programs that run in its folder now.
+    pub(crate) fn programs(&self) -> Vec<String> {
+        let so_far = Ended { code: 0, said: self.said() };
+        processes_that_name(&so_far.folder().display().to_string())
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
