@@ -2,17 +2,27 @@
 
 use std::error::Error;
 
-/// What failed, and why, and why that: each after a colon. Our errors do not repeat their source, so
-/// nothing is said twice.
+/// What failed, and why, and why that: each after a colon. Our errors do not repeat their source; what
+/// those of others repeat is said once.
 pub fn story(error: &dyn Error) -> String {
-    let mut story = error.to_string();
+    let mut story = tidy(&error.to_string());
     let mut next = error.source();
     while let Some(source) = next {
-        story.push_str(": ");
-        story.push_str(&source.to_string());
+        let text = tidy(&source.to_string());
+        if !story.contains(&text) {
+            story.push_str(": ");
+            story.push_str(&text);
+        }
         next = source.source();
     }
     story
+}
+
+/// The words of an error without the debug form the Kubernetes client adds to them.
+pub fn tidy(text: &str) -> String {
+    let text = text.split(": Status {").next().unwrap_or_default();
+    let text = text.split(" (Status {").next().unwrap_or_default();
+    text.strip_prefix("ApiError: ").unwrap_or(text).trim().to_owned()
 }
 
 #[cfg(test)]
@@ -30,5 +40,17 @@ mod tests {
         let lid = Lid { source: std::io::Error::other("a spoon is in the way") };
         assert_eq!(story(&lid), "the lid does not close: a spoon is in the way");
         assert_eq!(story(&std::io::Error::other("a spoon")), "a spoon");
+    }
+
+    #[test]
+    fn what_an_api_server_refused_is_told_in_its_words_alone() {
+        let refused = kube::core::Status {
+            message: "field is immutable".into(),
+            reason: "Invalid".into(),
+            code: 422,
+            ..kube::core::Status::default()
+        };
+        let error = kube::Error::Api(refused.boxed());
+        assert_eq!(story(&error), "field is immutable: Invalid");
     }
 }

@@ -55,20 +55,13 @@ fn causes(failure: &Failure) -> Option<Box<Cause>> {
     let mut said = failure.to_string();
     while let Some(error) = cause {
         cause = error.source();
-        let text = tidy(&error.to_string());
+        let text = runtime::story::tidy(&error.to_string());
         if !said.contains(&text) && !text.is_empty() {
             said.clone_from(&text);
             texts.push(text);
         }
     }
     texts.into_iter().rev().fold(None, |next, text| Some(Box::new(Cause { text, next })))
-}
-
-/// Without the debug form some libraries add to their words.
-fn tidy(text: &str) -> String {
-    let text = text.split(": Status {").next().unwrap_or_default();
-    let text = text.split(" (Status {").next().unwrap_or_default();
-    text.strip_prefix("ApiError: ").unwrap_or(text).trim().to_owned()
 }
 
 impl fmt::Display for Story<'_> {
