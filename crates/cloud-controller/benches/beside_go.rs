@@ -1,6 +1,8 @@
 //! Ours beside the Go controller: same control plane, same simulator, same run, 20 ms to vCenter.
 //!
-//! `cargo bench -p cloud-controller --bench beside_go -- 50 500 5000 --go-seconds=40 --quiet-seconds=130`
+//! `make bench ARGS=cloud-controller`, or
+//! `cargo bench -p cloud-controller --bench beside_go -- 50 500 5000 --go-seconds=40 --quiet-seconds=600`;
+//! `-- ./vsphere-cloud-controller-manager` takes a program that is built already.
 //!
 //! The Go controller takes an hour for 5,000 nodes. It is given `--go-seconds` for each size; what it
 //! did not finish by then is extrapolated (≈): the time from its pace, the calls from what it needed per
@@ -8,11 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::LazyLock, time::Duration};
 
 use cloud_controller::nodes::{Kept, Nodes};
 use futures::StreamExt as _;
@@ -32,8 +30,14 @@ const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// Each way: 20 ms for an answer.
 const ONE_WAY: Duration = Duration::from_millis(10);
+/// How long the Go controller has before its memory is looked at.
+const GO_SETTLES: Duration = Duration::from_mins(3);
 /// Nodes powered off at once.
 const STOPPED: usize = 200;
+
+/// Ours, as it is shipped.
+static PROGRAM: LazyLock<PathBuf> =
+    LazyLock::new(|| testkit::shipped("cloud-controller", "vsphere-cloud-controller-manager"));
 
 struct Options {
     sizes: Vec<usize>,
@@ -43,7 +47,7 @@ struct Options {
 
 fn options() -> Options {
     let mut options =
-        Options { sizes: Vec::new(), go: Duration::from_secs(20), quiet: Duration::from_secs(30) };
+        Options { sizes: Vec::new(), go: Duration::from_secs(20), quiet: Duration::from_secs(600) };
     for argument in std::env::args().skip(1) {
         let seconds = |text: &str| Duration::from_secs(text.parse().unwrap());
         if let Some(text) = argument.strip_prefix("--go-seconds=") {
@@ -104,8 +108,7 @@ impl Field {
     }
 
     async fn ours(&self) -> Process {
-        let program = Path::new(env!("CARGO_BIN_EXE_vsphere-cloud-controller-manager"));
-        self.contender().await.run(program, "ours", &self.plane, &self.workdir).unwrap()
+        self.contender().await.run(&PROGRAM, "ours", &self.plane, &self.workdir).unwrap()
     }
 
     /// As it runs in a cluster: it leads once it holds the lease, which whoever led before it, and was
@@ -269,6 +272,7 @@ impl Measured {
 #[tokio::main]
 async fn main() {
     let options = options();
+    LazyLock::force(&PROGRAM);
     println!("| nodes | | until all are initialised | vCenter calls | RSS then | at its peak |");
     println!("|---|---|---|---|---|---|");
     let (mut last, mut calls_per_node) = (None, None);
@@ -356,6 +360,11 @@ async fn restart(field: &Field) {
     let before = versions(field);
     field.vcenter.forget_calls().await;
     let process = field.ours().await;
+    testkit::eventually("it follows vCenter", 60, async || {
+        let log = process.log();
+        if log.contains("\"followed\"") { Ok(()) } else { Err(log) }
+    })
+    .await;
     field.until_quiet(Duration::from_secs(30)).await;
     let after = versions(field);
     let written = after.iter().filter(|(name, version)| before.get(*name) != Some(version)).count();
@@ -372,10 +381,11 @@ async fn restart(field: &Field) {
 async fn go_memory(field: &Field) {
     field.proxy.heal();
     let process = field.go(&[]).await;
-    field.until_quiet(Duration::from_mins(1)).await;
+    // It reads all nodes, then asks for one after the other.
+    tokio::time::sleep(GO_SETTLES).await;
     let (now, peak) = process.memory();
     println!(
-        "Go over {} initialised nodes, after at most a minute: RSS {:.0} MiB, at its peak {:.0} MiB.",
+        "Go over {} initialised nodes, after {GO_SETTLES:?}: RSS {:.0} MiB, at its peak {:.0} MiB.",
         field.machines.len(),
         mib(now),
         mib(peak)

@@ -43,7 +43,8 @@ async fn main() {
 }
 
 async fn measure(nodes: usize, quiet: Duration) {
-    let stage = Stage::bare(nodes).await;
+    let mut stage = Stage::bare(nodes).await;
+    stage.program = testkit::shipped("operator", "vdo");
     let client = stage.client();
     let machines = (1..=nodes).map(|number| Vm::numbered("node", number));
     let adding = machines.map(|vm| add(Api::all(client.clone()), vm));

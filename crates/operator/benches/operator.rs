@@ -1,6 +1,7 @@
 //! How fast and how small the operator is.
 //!
-//! `cargo bench -p operator -- 1000 5000` also observes clusters of those sizes.
+//! `make bench ARGS=operator`, or `cargo bench -p operator --bench operator -- 1000 5000` for clusters of those
+//! sizes; `-- ./vdo` takes a program that is built already.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -9,22 +10,26 @@ mod common;
 
 use std::time::Duration;
 
+use api::VsphereCloudConfig;
 use common::{NAMESPACE, Stage};
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::{Api, Client, api::PostParams};
 use serde_json::json;
-use testkit::{Vm, eventually};
+use testkit::{Inventory, Vcenter, Vm, eventually};
 use tokio::time::Instant;
 
 /// How long nothing is done, to see what that costs.
-const QUIET: Duration = Duration::from_secs(30);
+const QUIET: Duration = Duration::from_mins(5);
 
 #[tokio::main]
 async fn main() {
     println!("| what | figure |\n|---|---|");
     small().await;
-    let sizes: Vec<usize> = std::env::args().filter_map(|text| text.parse().ok()).collect();
+    let mut sizes: Vec<usize> = std::env::args().filter_map(|text| text.parse().ok()).collect();
+    if sizes.is_empty() {
+        sizes.push(5000);
+    }
     for size in sizes {
         large(size).await;
     }
@@ -36,7 +41,8 @@ fn mebibytes(bytes: u64) -> String {
 
 /// Five nodes: from the first object to Ready, and what it takes.
 async fn small() {
-    let stage = Stage::of(4, false).await;
+    let mut stage = Stage::of(4, false).await;
+    stage.program = testkit::shipped("operator", "vdo");
     let operator = stage.operator();
     let begin = Instant::now();
     stage
@@ -70,14 +76,41 @@ async fn quiet(stage: &Stage) -> (u64, usize) {
     (stage.vcenter.calls().await.sum(), lists() - before)
 }
 
-/// Many nodes and machines: how soon all are seen, what they take, how soon one more is seen.
+/// Writes the Secret and the VsphereCloudConfig of a second vCenter.
+async fn tell_of(client: &Client, vcenter: &Vcenter) {
+    let secret = json!({
+        "metadata": {"name": "vc-two-credentials", "namespace": "kube-system"},
+        "stringData": {"username": vcenter.user(), "password": vcenter.password()},
+    });
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let config = json!({
+        "metadata": {"name": "vc-two", "namespace": NAMESPACE},
+        "spec": {
+            "vcIp": vcenter.address().to_string(),
+            "insecure": false,
+            "thumbprint": vcenter.thumbprint_sha1(),
+            "credentials": "vc-two-credentials",
+            "datacenters": ["DC0"],
+        },
+    });
+    let config: VsphereCloudConfig = serde_json::from_value(config).unwrap();
+    let create = PostParams::default();
+    Api::namespaced(client.clone(), "kube-system").create(&create, &secret).await.unwrap();
+    Api::namespaced(client.clone(), NAMESPACE).create(&create, &config).await.unwrap();
+}
+
+/// Many nodes and machines on two vCenters: how soon all are seen, what they take, how soon one more is seen.
 async fn large(size: usize) {
-    let stage = Stage::bare(size).await;
     let machines: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
+    let (here, there) = machines.split_at(size / 2);
+    let mut stage = Stage::bare_of(here.to_vec()).await;
+    stage.program = testkit::shipped("operator", "vdo");
+    let second = Vcenter::start(Inventory::small().vms(there.to_vec())).await;
     let client = stage.client();
+    tell_of(&client, &second).await;
     let adding = machines.iter().map(|vm| add(Api::all(client.clone()), vm));
     stream::iter(adding).buffer_unordered(32).collect::<Vec<()>>().await;
-    stage.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}})).await;
+    stage.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc", "vc-two"]}})).await;
 
     let begin = Instant::now();
     let operator = stage.operator();
@@ -109,10 +142,12 @@ async fn large(size: usize) {
         "| {size} nodes: one more is reflected after | {:.1} s |",
         begin.elapsed().as_secs_f64()
     );
+    second.forget_calls().await;
     let (calls, lists) = quiet(&stage).await;
+    let theirs = second.calls().await.sum();
     let (now, most) = operator.memory();
     println!("| {size} nodes: memory, now and at most | {}, {} |", mebibytes(now), mebibytes(most));
-    println!("| {size} nodes: vCenter calls in {QUIET:?} of quiet | {calls} |");
+    println!("| {size} nodes: calls of each vCenter in {QUIET:?} of quiet | {calls}, {theirs} |");
     println!("| {size} nodes: Kubernetes lists in {QUIET:?} of quiet | {lists} |");
 }
 

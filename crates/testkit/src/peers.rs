@@ -43,6 +43,27 @@ pub fn programs() -> &'static Path {
     &FOLDER
 }
 
+/// One of our programs as a release has it, for benches: the one named on the command line
+/// (`-- ./path/to/vdoctl`), else built first.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn shipped(package: &str, program: &str) -> PathBuf {
+    let given = std::env::args().skip(1).map(PathBuf::from);
+    let mut given = given.filter(|path| path.file_name().is_some_and(|name| name == program));
+    if let Some(path) = given.next() {
+        return path;
+    }
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--locked", "--package", package, "--bin", program])
+        .current_dir(repository())
+        .status()
+        .expect("cargo, which built this, runs");
+    assert!(built.success(), "{program} cannot be built");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    target.unwrap_or_else(|| repository().join("target")).join("release").join(program)
+}
+
 /// The path of a real program, built into the cache first if it is not there yet.
 ///
 /// # Panics

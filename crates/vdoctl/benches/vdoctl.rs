@@ -1,11 +1,12 @@
 //! How quick and how small `vdoctl` is: the program as it is shipped, on a cluster of 5,000 nodes.
 //!
-//! `cargo bench -p vdoctl -- 500` takes fewer nodes, `-- ./vdoctl` a program that is built already.
+//! `make bench ARGS=vdoctl`; `cargo bench -p vdoctl -- 500` takes fewer nodes, `-- ./vdoctl` a program that is
+//! built already.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -27,8 +28,7 @@ const NAMESPACE: &str = "vmware-system-vdo";
 #[tokio::main]
 async fn main() {
     let nodes = std::env::args().find_map(|text| text.parse().ok()).unwrap_or(5000);
-    let built = std::env::args().skip(1).find(|text| text.contains('/')).map(PathBuf::from);
-    let program = built.unwrap_or_else(shipped);
+    let program = testkit::shipped("vdoctl", "vdoctl");
     println!("| promise | allowed | measured |\n|---|---|---|");
     let size = std::fs::metadata(&program).unwrap().len() as f64 / 1_048_576.0;
     println!("| the program, optimised and stripped | 15 MiB | {size:.1} MiB |");
@@ -39,18 +39,6 @@ async fn main() {
         println!("| `vdoctl {line}` | 20 ms | {} (worst of 40: {}) |", shown(median), shown(worst));
     }
     large(&program, nodes).await;
-}
-
-/// The program as a release has it.
-fn shipped() -> PathBuf {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "--package", "vdoctl", "--bin", "vdoctl"])
-        .current_dir(testkit::repository())
-        .status()
-        .unwrap();
-    assert!(built.success());
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| testkit::repository().join("target")).join("release/vdoctl")
 }
 
 /// The median and the worst of several runs.

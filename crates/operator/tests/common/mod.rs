@@ -7,10 +7,7 @@
     reason = "shared by tests; a failed unwrap fails the test"
 )]
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::PathBuf, process::Command};
 
 use api::{CompatibilityConfig, Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
 use k8s_openapi::api::{
@@ -45,6 +42,8 @@ pub struct Stage {
     pub api_address: Option<std::net::SocketAddr>,
     /// Variables the operator is started with.
     pub variables: Vec<(&'static str, &'static str)>,
+    /// The operator.
+    pub program: PathBuf,
     /// For how many seconds an operator that was killed is taken to lead. Short only where operators
     /// are killed: one that gets no processor for that long gives up.
     pub lease: u32,
@@ -94,6 +93,7 @@ impl Stage {
             address: None,
             api_address: None,
             variables: Vec::new(),
+            program: env!("CARGO_BIN_EXE_vdo").into(),
             lease: 15,
         };
         stage.install().await;
@@ -119,6 +119,7 @@ impl Stage {
             address: None,
             api_address: None,
             variables: Vec::new(),
+            program: env!("CARGO_BIN_EXE_vdo").into(),
             lease: 15,
         };
         stage.install().await;
@@ -175,8 +176,7 @@ impl Stage {
             "--log=info,operator=debug".into(),
         ];
         let arguments = arguments.into_iter().chain(more.iter().map(|&a| a.to_owned()));
-        let program = Path::new(env!("CARGO_BIN_EXE_vdo"));
-        Process::spawn(program, "vdo", arguments, &self.variables, &self.workdir).unwrap()
+        Process::spawn(&self.program, "vdo", arguments, &self.variables, &self.workdir).unwrap()
     }
 
     /// Writes what a user writes: a Secret, a VsphereCloudConfig and a VDOConfig.
