@@ -47,7 +47,7 @@ struct Options {
 
 fn options() -> Options {
     let mut options =
-        Options { sizes: Vec::new(), go: Duration::from_secs(20), quiet: Duration::from_secs(600) };
+        Options { sizes: Vec::new(), go: Duration::from_secs(20), quiet: Duration::from_mins(10) };
     for argument in std::env::args().skip(1) {
         let seconds = |text: &str| Duration::from_secs(text.parse().unwrap());
         if let Some(text) = argument.strip_prefix("--go-seconds=") {
