@@ -50,8 +50,7 @@ async fn a_secret_of_theirs_has_the_name_of_ours(stage: &Stage) {
     let before = theirs.create(&PostParams::default(), &secret("theirs")).await.unwrap();
     ours.create(&PostParams::default(), &secret("ours")).await.unwrap();
     stage.change(json!({"spec": {"images": {"pullSecrets": ["registry"]}}})).await;
-    let seen = stage.finding("VDO-1909", 60).await.seen.unwrap();
-    assert!(seen.contains("registry") && seen.contains("not made by VDO"), "{seen}");
+    stage.finding_about("VDO-1909", 60, &["registry", "not made by VDO"]).await;
     assert_eq!(theirs.get("registry").await.unwrap().data, before.data, "it is as it was");
 
     theirs.delete("registry", &DeleteParams::default()).await.unwrap();
@@ -76,9 +75,7 @@ async fn a_quota_refuses(stage: &Stage) {
     .await;
     let services = Api::<Service>::namespaced(stage.client(), CSI);
     services.delete(CONTROLLER, &DeleteParams::default()).await.unwrap();
-    let finding = stage.finding("VDO-1909", 60).await;
-    let seen = finding.seen.unwrap();
-    assert!(seen.contains("exceeded quota") && seen.contains("Service"), "{seen}");
+    stage.finding_about("VDO-1909", 60, &["exceeded quota", "Service"]).await;
     let ready = stage.controller().await.status.unwrap().ready_replicas;
     assert!(ready.unwrap_or_default() > 0, "the driver goes on");
     quotas.delete("none", &DeleteParams::default()).await.unwrap();
@@ -103,9 +100,7 @@ async fn somebody_keeps_changing_it(stage: &Stage) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
-    let finding = stage.finding("VDO-1805", 90).await;
-    let seen = finding.seen.unwrap();
-    assert!(seen.contains("rival") && seen.contains(CONTROLLER), "{seen}");
+    stage.finding_about("VDO-1805", 90, &["rival", CONTROLLER]).await;
     rival.shutdown().await;
     eventually("it is put right after a pause", 120, async || {
         let now = deployments.get(CONTROLLER).await.unwrap().spec.unwrap().replicas;

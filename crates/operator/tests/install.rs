@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::Stage;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
@@ -72,7 +70,7 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     ];
     let sanity = testkit::peer("csi-sanity");
     let asked = Process::spawn(&sanity, "csi-sanity", questions, &[], &stage.workdir).unwrap();
-    let ended = asked.wait(Duration::from_mins(1)).await;
+    let ended = asked.wait(60).await;
     assert!(ended.is_some_and(|ended| ended.success()), "{}\n{}", asked.tail(), driver.tail());
     let log = asked.output() + &asked.log();
     assert!(log.contains("Ran ") && !log.contains("Ran 0 of"), "Identity and Probe: {log}");

@@ -7,7 +7,7 @@ use api::{VDOConfig, VsphereCloudConfig, vdo_config::Mode};
 use common::{NAMESPACE, Stage};
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::ConfigMap, events::v1::Event},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceValidation,
 };
 use kube::{
     Api,
@@ -58,14 +58,14 @@ async fn a_driver_by_other_hands_is_left_alone_and_a_second_config_changes_nothi
     configs.create(&PostParams::default(), &rival).await.unwrap();
     let finding = stage.finding("VDO-1001", 20).await;
     assert!(finding.seen.unwrap().contains("zz-rival"));
-    let message = eventually("the rival is told", 20, async || {
+    eventually("the rival is told", 20, async || {
         let status = configs.get("zz-rival").await.map_err(|e| e.to_string())?.status;
         let status = status.ok_or("no status yet")?;
         let ready = api::condition::get(&status.conditions, "Ready").ok_or("no condition")?;
-        Ok::<_, String>(ready.message.clone())
+        let told = ready.message.contains("vmware-system-vdo/vdo-config");
+        if told { Ok(()) } else { Err(ready.message.clone()) }
     })
     .await;
-    assert!(message.contains("vmware-system-vdo/vdo-config"), "{message}");
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }
 
@@ -73,14 +73,15 @@ async fn a_driver_by_other_hands_is_left_alone_and_a_second_config_changes_nothi
 async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
     let stage = Stage::of(1, false).await;
     // As after a change of the definition: what is stored does not fit what is expected.
-    let definitions = Api::<CustomResourceDefinition>::all(stage.client());
-    let name = "vspherecloudconfigs.vdo.vmware.com";
-    let mut definition = definitions.get(name).await.unwrap();
     let anything = json!({"openAPIV3Schema": {
         "type": "object", "x-kubernetes-preserve-unknown-fields": true,
     }});
-    definition.spec.versions[0].schema = Some(serde_json::from_value(anything).unwrap());
-    definitions.replace(name, &PostParams::default(), &definition).await.unwrap();
+    let anything: CustomResourceValidation = serde_json::from_value(anything).unwrap();
+    stage
+        .redefine("vspherecloudconfigs.vdo.vmware.com", |definition| {
+            definition.spec.versions[0].schema = Some(anything.clone());
+        })
+        .await;
     let resource = ApiResource::erase::<VsphereCloudConfig>(&());
     let odd = Api::<DynamicObject>::namespaced_with(stage.client(), NAMESPACE, &resource);
     eventually("the odd one is accepted", 20, async || {
@@ -92,7 +93,10 @@ async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
     let operator = stage.operator();
     stage.configure(storage()).await;
     stage.ready(&operator, 60).await;
-    assert!(operator.log().contains("cannot be read"), "it is said");
+    eventually("it is said", 20, async || {
+        if operator.log().contains("cannot be read") { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -109,17 +113,20 @@ async fn drivers_outlive_their_config_unless_it_says_otherwise() {
         .await;
     };
     let before = stage.controller().await.metadata;
-    let shown = stage.metrics(&operator).await;
-    for line in [
+    let lines = [
         "vdo_driver_ready{driver=\"CSI\"} 1",
         "vdo_driver_version{driver=\"CSI\",version=\"",
         "vdo_driver_target{driver=\"CSI\",version=\"",
         "vdo_step{driver=\"CSI\",step=\"Controllers\",state=\"Done\"} 1",
         "vdo_vcenter_verified{vcenter=\"vc\"} 1",
-        "method=\"Login\",outcome=\"Done\"} 1",
-    ] {
-        assert!(shown.contains(line), "{line}\n{shown}");
-    }
+        "method=\"Login\",outcome=\"Done\"} ",
+    ];
+    eventually("everything is shown", 30, async || {
+        let shown = stage.metrics(&operator).await;
+        let missing: Vec<&&str> = lines.iter().filter(|line| !shown.contains(**line)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}\n{shown}")) }
+    })
+    .await;
     configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
     gone().await;
     let events = Api::<Event>::namespaced(stage.client(), NAMESPACE);
@@ -268,8 +275,6 @@ async fn fake_olm(stage: &Stage) -> Api<DynamicObject> {
 async fn an_api_server_that_restarts_is_met_again_and_olm_is_told_when_to_wait() {
     let mut stage = Stage::of(1, false).await;
     stage.variables = vec![("OPERATOR_CONDITION_NAME", "vdo.v0")];
-    // An API server takes a while to come back, and the operator is to be the same one then.
-    stage.lease = 120;
     let conditions = fake_olm(&stage).await;
     let operator = stage.operator();
     stage.configure(storage()).await;
@@ -281,11 +286,15 @@ async fn an_api_server_that_restarts_is_met_again_and_olm_is_told_when_to_wait()
         if may { Ok(()) } else { Err(condition.to_string()) }
     })
     .await;
-    let told = stage.plane.audit().into_iter().filter(|event| {
-        let uri = event["requestURI"].as_str().unwrap_or_default();
-        uri.contains("operatorconditions") && event["verb"] == "patch"
-    });
-    assert!(told.count() >= 2, "while the driver was installed OLM had to wait");
+    eventually("while the driver was installed OLM had to wait", 30, async || {
+        let told = stage.plane.audit().into_iter().filter(|event| {
+            let uri = event["requestURI"].as_str().unwrap_or_default();
+            uri.contains("operatorconditions") && event["verb"] == "patch"
+        });
+        let told = told.count();
+        if told >= 2 { Ok(()) } else { Err(format!("told {told} times")) }
+    })
+    .await;
     stage.plane.kill_api_server();
     stage.plane.restart_api_server().await;
     stage.change(json!({"spec": {"storageProvider": {"clusterDistribution": "Testbed"}}})).await;

@@ -27,7 +27,7 @@ use crate::{
 
 /// How long a peer may take to become ready. Far more than it needs on an idle machine: a timeout
 /// here means broken, not slow.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// A running control plane with its own authority and RBAC on. Gone when dropped.
 ///

@@ -13,6 +13,12 @@ const BUSY: u64 = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Duration);
 
+impl Deadline {
+    pub(crate) fn duration(self) -> Duration {
+        self.0
+    }
+}
+
 impl From<u64> for Deadline {
     fn from(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds * BUSY))

@@ -58,6 +58,7 @@ pub use eventually::{Deadline, eventually};
 pub use fault_proxy::FaultProxy;
 pub use nodes::{Fate, Node, Nodes};
 pub use peers::{cache, peer, programs, repository, shipped};
+pub use ports::Port;
 pub use process::{Process, processes_started_by, spawn_tied_to_us};
 pub use vcenter::{
     Calls, Category, Cluster, Datacenter, Datastore, Fault, Host, Inventory, Nic, Permission, Role,

@@ -226,7 +226,7 @@ impl Nodes {
         ];
         let kwok = Process::spawn_peer("kwok", "kwok", arguments, &workdir)?;
         let open = async || TcpStream::connect(address).await.map(drop);
-        kwok.ready(Duration::from_mins(1), open).await?;
+        kwok.ready(Duration::from_mins(4), open).await?;
         let (client, fates) = (plane.client(), Fates::default());
         let mut kubelet = JoinSet::new();
         kubelet.spawn(kubelet::serve(client.clone(), fates.clone()));

@@ -18,15 +18,19 @@ use crate::{
 const FIRST: u16 = 21_000;
 const LAST: u16 = 31_999;
 
-/// A reserved port on 127.0.0.1. The reservation is a lock on a file, so it ends with the process.
+/// A reserved port on 127.0.0.1: nobody else listens there for as long as this value lives, whether
+/// somebody is given its number or it is to stay silent. The reservation is a lock on a file, so it ends
+/// with the process.
 #[derive(Debug)]
-pub(crate) struct Port {
-    pub(crate) number: u16,
+pub struct Port {
+    /// Its number.
+    pub number: u16,
     _lock: File,
 }
 
 impl Port {
-    pub(crate) fn reserve() -> Result<Self, Error> {
+    /// One that is free.
+    pub fn reserve() -> Result<Self, Error> {
         let folder = cache().join("ports");
         std::fs::create_dir_all(&folder).context(FilesSnafu { path: &folder })?;
         // Runs side by side start looking at different places.

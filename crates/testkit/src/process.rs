@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     error::{DiedSnafu, Error, FilesSnafu, NotReadySnafu, SpawnSnafu},
+    eventually::Deadline,
     peers::locate,
     workdir::Workdir,
 };
@@ -146,9 +147,9 @@ impl Process {
         (field("VmRSS:"), field("VmHWM:"))
     }
 
-    /// Waits until it ends by itself.
-    pub async fn wait(&self, within: Duration) -> Option<ExitStatus> {
-        let end = Instant::now() + within;
+    /// Waits until it ends by itself, as long as [`eventually`](crate::eventually) would.
+    pub async fn wait(&self, within: impl Into<Deadline>) -> Option<ExitStatus> {
+        let end = Instant::now() + within.into().duration();
         loop {
             if let Some(status) = self.ended() {
                 return Some(status);

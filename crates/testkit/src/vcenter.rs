@@ -18,6 +18,7 @@ use crate::{
     authority::{Authority, Identity},
     error::{Error, must},
     install_tls_provider,
+    ports::Port,
     process::Process,
     workdir::Workdir,
 };
@@ -31,6 +32,7 @@ pub struct Vcenter {
     authority: Authority,
     identity: Identity,
     user: VcenterUser,
+    port: Option<Port>,
     workdir: Workdir,
 }
 
@@ -38,7 +40,7 @@ pub struct Vcenter {
 #[derive(Debug)]
 pub struct VcenterBuilder {
     inventory: Inventory,
-    listen: String,
+    listen: Option<String>,
     names: Vec<String>,
     expired: bool,
 }
@@ -50,10 +52,10 @@ struct Ready {
 }
 
 impl VcenterBuilder {
-    /// Listens on this loopback address (`[::1]:0`, say) instead of a free port of 127.0.0.1.
+    /// Listens on this loopback address (`[::1]:0`, say) instead of a port of 127.0.0.1 of its own.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
-        address.clone_into(&mut self.listen);
+        self.listen = Some(address.to_owned());
         self
     }
 
@@ -88,8 +90,11 @@ impl VcenterBuilder {
         let identity =
             if self.expired { authority.expired_server(&names) } else { authority.server(&names) }?;
         let inventory = serde_json::to_vec(&self.inventory).expect("an inventory is plain data");
+        let port = self.listen.is_none().then(Port::reserve).transpose()?;
+        let own = port.as_ref().map(|port| format!("127.0.0.1:{}", port.number));
+        let listen = self.listen.or(own).unwrap_or_default();
         let arguments = [
-            format!("-listen={}", self.listen),
+            format!("-listen={listen}"),
             "-control=127.0.0.1:0".into(),
             format!("-inventory={}", workdir.write("inventory.json", inventory)?.display()),
             format!("-cert={}", workdir.write("server.crt", &identity.certificate)?.display()),
@@ -97,7 +102,7 @@ impl VcenterBuilder {
         ];
         let process = Process::spawn_peer("vcsim", "vcsim", arguments, &workdir)?;
         let ready: Ready = process
-            .ready(Duration::from_mins(1), async || {
+            .ready(Duration::from_mins(4), async || {
                 let output = process.output();
                 let line = output.lines().next().unwrap_or_default();
                 serde_json::from_str(line).map_err(|_| "it has not said that it is ready")
@@ -113,6 +118,7 @@ impl VcenterBuilder {
             authority,
             identity,
             user,
+            port,
             workdir,
         })
     }
@@ -131,10 +137,21 @@ impl Vcenter {
     pub fn builder(inventory: Inventory) -> VcenterBuilder {
         VcenterBuilder {
             inventory,
-            listen: "127.0.0.1:0".into(),
+            listen: None,
             names: vec!["localhost".into(), "127.0.0.1".into(), "::1".into()],
             expired: false,
         }
+    }
+
+    /// Another vCenter takes its place at the same address, as if it had been installed anew.
+    ///
+    /// # Panics
+    /// If it cannot be started, with its last log lines.
+    pub async fn replace(&mut self, inventory: Inventory) {
+        self.process.kill();
+        let new = Self::builder(inventory).listen(&self.address.to_string()).start().await;
+        let port = self.port.take();
+        *self = Self { port, ..new };
     }
 
     /// Where it listens.

@@ -97,10 +97,14 @@ impl Workdir {
         &self.path
     }
 
-    /// Writes a file into it and returns its path.
+    /// Writes a file into it and returns its path. Whoever reads it meanwhile finds what was there
+    /// before or what is there now, and never an empty or half a file.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
-        std::fs::write(&path, content).context(FilesSnafu { path: &path })?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let new = self.path.join(format!("{name}.new-{number}"));
+        std::fs::write(&new, content).context(FilesSnafu { path: &new })?;
+        std::fs::rename(&new, &path).context(FilesSnafu { path: &path })?;
         Ok(path)
     }
 }

@@ -10,11 +10,15 @@
 use std::{path::PathBuf, process::Command};
 
 use api::{CompatibilityConfig, Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
-use k8s_openapi::api::{
-    apps::v1::{DaemonSet, Deployment},
-    core::v1::{ConfigMap, Node as KubeNode, Secret},
-    events::v1::Event as KubeEvent,
-    storage::v1::VolumeAttachment,
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{ConfigMap, Node as KubeNode, Secret},
+        events::v1::Event as KubeEvent,
+        storage::v1::VolumeAttachment,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
@@ -28,6 +32,9 @@ use testkit::{
 };
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
+
+/// Longer than any machine is too busy to renew it.
+const LEASE: u32 = 120;
 
 /// Everything a test of the operator stands on.
 pub struct Stage {
@@ -45,7 +52,7 @@ pub struct Stage {
     /// The operator.
     pub program: PathBuf,
     /// For how many seconds an operator that was killed is taken to lead. Short only where operators
-    /// are killed: one that gets no processor for that long gives up.
+    /// are killed: one that gets no processor for two thirds of that gives up.
     pub lease: u32,
 }
 
@@ -94,7 +101,7 @@ impl Stage {
             api_address: None,
             variables: Vec::new(),
             program: env!("CARGO_BIN_EXE_vdo").into(),
-            lease: 15,
+            lease: LEASE,
         };
         stage.install().await;
         stage
@@ -120,7 +127,7 @@ impl Stage {
             api_address: None,
             variables: Vec::new(),
             program: env!("CARGO_BIN_EXE_vdo").into(),
-            lease: 15,
+            lease: LEASE,
         };
         stage.install().await;
         stage
@@ -139,9 +146,27 @@ impl Stage {
             let api = operator::act::api_of(&client, &id).unwrap();
             api.patch(&id.name, &apply, &Patch::Apply(&object.0)).await.unwrap();
         }
-        let configs = Api::<VDOConfig>::namespaced(client, NAMESPACE);
+        let (configs, vcenters, catalogs) = (
+            Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE),
+            Api::<VsphereCloudConfig>::namespaced(client.clone(), NAMESPACE),
+            Api::<CompatibilityConfig>::namespaced(client, NAMESPACE),
+        );
+        let some = ListParams::default().limit(1);
         eventually("the definitions are served", 20, async || {
-            configs.list(&ListParams::default()).await.map(drop)
+            configs.list(&some).await?;
+            vcenters.list(&some).await?;
+            catalogs.list(&some).await.map(drop)
+        })
+        .await;
+    }
+
+    /// Changes a definition, whoever else writes to it meanwhile.
+    pub async fn redefine(&self, name: &str, change: impl Fn(&mut CustomResourceDefinition)) {
+        let definitions = Api::<CustomResourceDefinition>::all(self.client());
+        eventually("the definition is changed", 20, async || {
+            let mut definition = definitions.get(name).await?;
+            change(&mut definition);
+            definitions.replace(name, &PostParams::default(), &definition).await.map(drop)
         })
         .await;
     }
@@ -266,6 +291,13 @@ impl Stage {
         (process, socket)
     }
 
+    /// Lets an operator end in good order, so that the next one may lead at once.
+    pub async fn dismiss(&self, operator: Process) {
+        operator.signal(rustix::process::Signal::TERM);
+        let ended = operator.wait(30).await;
+        assert!(ended.is_some_and(|ended| ended.success()), "{}", operator.tail());
+    }
+
     /// What a scraper gets from an operator.
     pub async fn metrics(&self, operator: &Process) -> String {
         let log = operator.log();
@@ -300,10 +332,18 @@ impl Stage {
 
     /// Waits for a finding.
     pub async fn finding(&self, code: &str, within: u64) -> Finding {
-        let status = self
-            .status(code, within, |status| status.findings.iter().any(|f| f.code == code))
-            .await;
-        status.findings.into_iter().find(|finding| finding.code == code).unwrap()
+        self.finding_about(code, within, &[]).await
+    }
+
+    /// Waits for a finding that says all of this: one of the same code may be there from before.
+    pub async fn finding_about(&self, code: &str, within: u64, texts: &[&str]) -> Finding {
+        let is = |finding: &&Finding| {
+            let seen = finding.seen.as_deref().unwrap_or_default();
+            finding.code == code && texts.iter().all(|text| seen.contains(text))
+        };
+        let what = format!("{code} {texts:?}");
+        let status = self.status(&what, within, |status| status.findings.iter().any(|f| is(&f)));
+        status.await.findings.iter().find(is).unwrap().clone()
     }
 
     /// What one of the drivers' Secrets holds.
@@ -326,17 +366,29 @@ impl Stage {
     /// What the operator wrote: verb and path of every request that changed something but leases,
     /// events and status.
     pub fn writes(&self) -> Vec<String> {
-        self.writes_of("vdo")
+        self.writes_since(Timestamp::MIN)
+    }
+
+    /// The same, of what came after this instant. An entry may come into the log after the answer was
+    /// sent: what was there before is told by the time of the request, not by the length of the list.
+    pub fn writes_since(&self, since: Timestamp) -> Vec<String> {
+        self.writes_by("vdo", since)
     }
 
     /// The same of whoever uses another account beside the operator's.
     pub fn writes_of(&self, account: &str) -> Vec<String> {
+        self.writes_by(account, Timestamp::MIN)
+    }
+
+    fn writes_by(&self, account: &str, since: Timestamp) -> Vec<String> {
         let events = self.plane.audit().into_iter();
         let own = format!("system:serviceaccount:{NAMESPACE}:{account}");
         let writes = events.filter(|event| {
             let uri = event["requestURI"].as_str().unwrap_or_default();
             let verb = event["verb"].as_str().unwrap_or_default();
+            let received = event["requestReceivedTimestamp"].as_str().unwrap_or_default();
             event["impersonatedUser"]["username"] == own.as_str()
+                && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
                 && !matches!(verb, "get" | "list" | "watch")
                 && !["leases", "events", "/status", "selfsubject"].iter().any(|p| uri.contains(p))
         });
@@ -429,12 +481,14 @@ impl Stage {
         Api::all(self.client()).create(&PostParams::default(), &attachment).await.unwrap();
     }
 
+    /// Waits until the VDOConfig is Ready as it is now: Ready by an earlier wish does not count.
     pub async fn ready(&self, operator: &Process, within: u64) -> VDOConfig {
         eventually("the VDOConfig is Ready", within, async || {
             assert!(operator.ended().is_none(), "{}", operator.tail());
             let config = self.config().await;
             let status = config.status.clone().unwrap_or_default();
-            if api::condition::is_true(&status.conditions, "Ready") {
+            let seen = status.observed_generation == config.metadata.generation;
+            if seen && api::condition::is_true(&status.conditions, "Ready") {
                 Ok(config)
             } else {
                 let seen = serde_json::to_string_pretty(&status).unwrap();
