@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::*;
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use serde_json::json;
 use testkit::{
-    Category, ControlPlane, Inventory, Node, Process, Role, Vcenter, VcenterUser, Vm, eventually,
+    Category, ControlPlane, Inventory, Node, Port, Process, Role, Vcenter, VcenterUser, Vm,
+    eventually,
 };
 
 fn vms(names: &[&str]) -> Vec<Vm> {
@@ -76,7 +76,8 @@ async fn a_vcenter_that_is_down_delays_nobody_else() {
     };
     stage.add_nodes(&mine).await;
     stage.add_nodes(&vms(&["node-2"])).await;
-    let ccm = stage.controller(&more(free_port()), &["--node-deletion-delay=1s"]);
+    let nobody = Port::reserve().unwrap();
+    let ccm = stage.controller(&more(nobody.number), &["--node-deletion-delay=1s"]);
     stage.initialised("node-1", &ccm).await;
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
     stage.nodes.set_ready("node-1", false).await;
@@ -98,19 +99,19 @@ async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
     stage.event("node-2", "MachineNotFound").await;
     let path = stage.configuration("");
     let good = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, good.replace("datacenters", "datacentres")).unwrap();
+    stage.workdir.write(CONFIGURATION, good.replace("datacenters", "datacentres")).unwrap();
     until_logged(&ccm, "did you mean `datacenters`?").await;
     let both = good.replace("[DC0]", "[DC0, /DC1]");
-    std::fs::write(&path, &both).unwrap();
+    stage.workdir.write(CONFIGURATION, &both).unwrap();
     stage.initialised("node-2", &ccm).await;
     // One that can be read but leads nowhere, and back: it is as if it had never been.
-    std::fs::write(&path, both.replace(SECRET, "missing")).unwrap();
+    stage.workdir.write(CONFIGURATION, both.replace(SECRET, "missing")).unwrap();
     eventually("it is tried", 60, async || {
         let tries = ccm.log().matches("its settings changed; connecting anew").count();
         if tries == 2 { Ok(()) } else { Err(format!("{tries}\n{}", ccm.tail())) }
     })
     .await;
-    std::fs::write(&path, &both).unwrap();
+    stage.workdir.write(CONFIGURATION, &both).unwrap();
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
     stage.nodes.set_ready("node-1", false).await;
     stage.until_deleted("node-1").await;
@@ -126,7 +127,7 @@ async fn a_configuration_that_cannot_be_used_ends_the_start_with_its_reason() {
         ("lables: {zone: z}", "did you mean `labels`?"),
     ] {
         let ccm = stage.controller(more, &[]);
-        let ended = ccm.wait(Duration::from_mins(1)).await;
+        let ended = ccm.wait(60).await;
         assert_eq!(ended.and_then(|e| e.code()), Some(1), "{}", ccm.tail());
         assert!(ccm.log().contains(why), "{}", ccm.tail());
     }
@@ -144,11 +145,15 @@ async fn starting_over_initialised_nodes_writes_to_none() {
     }
     drop(ccm);
     let agent = "vsphere-cloud-controller-manager";
-    let before = stage.node_writes(agent);
-    assert!(before.len() >= 40, "two writes a node: {before:?}");
+    eventually("two writes a node are on record", 60, async || {
+        let before = stage.node_writes(agent);
+        if before.len() >= 40 { Ok(()) } else { Err(format!("{before:?}")) }
+    })
+    .await;
+    let then = Timestamp::now();
     let again = stage.controller("", &["--leader-elect=false"]);
     stage.settle(&again, "marker").await;
-    let after: Vec<String> = stage.node_writes(agent).split_off(before.len());
+    let after = stage.node_writes_since(then, agent);
     assert!(after.iter().all(|write| write.contains("marker")), "{after:?}");
 }
 
@@ -164,7 +169,7 @@ async fn a_node_can_be_explained() {
     let stage = Stage::with(inventory).await;
     stage.add_nodes(&[vm]).await;
     let ccm = stage.controller("labels: {zone: rack}", &["--explain-node=node-1"]);
-    let ended = ccm.wait(Duration::from_mins(1)).await.unwrap();
+    let ended = ccm.wait(60).await.unwrap();
     let page = ccm.output();
     assert!(ended.success(), "{page}\n{}", ccm.tail());
     for line in [
@@ -183,7 +188,8 @@ async fn a_node_can_be_explained() {
 async fn probes_and_metrics_say_how_the_vcenters_are() {
     let vm = Vm::named("node-1");
     let stage = Stage::with(Inventory::small().vms([vm.clone()])).await;
-    let port = free_port();
+    let reserved = Port::reserve().unwrap();
+    let port = reserved.number;
     let flags = ["--bind-address=127.0.0.1", &format!("--secure-port={port}")];
     let user = testkit::User::service_account("kube-system", "vsphere-cloud-controller-manager");
     let arguments = [
@@ -306,7 +312,8 @@ async fn a_thousand_nodes_at_once_are_initialised_with_no_call_for_any_of_them()
     assert!(nodes.iter().all(|node| label(node, zone) == Some("zone-a")));
     let ids: std::collections::BTreeSet<&str> = nodes.iter().map(provider_id).collect();
     assert_eq!(ids.len(), 1000, "each is a machine of its own");
-    // To say hello, to log in, to read the inventory in its pages and the tags: not one for a node.
+    // To say hello, to log in, to read the inventory in its pages and the tags: not one for a node. On a
+    // slow machine it waits for changes more often meanwhile.
     let calls = stage.vcenter.calls().await;
-    assert!(calls.sum() <= 60, "{:?}", calls.total);
+    assert!(calls.sum() - calls.of("WaitForUpdatesEx") <= 60, "{:?}", calls.total);
 }

@@ -100,8 +100,7 @@ async fn what_cannot_be_decided_is_said_on_the_node_and_mended_once_it_can() {
         Node::named("elsewhere").provider_id("aws:///eu/i-1").system_uuid(&uuid).uninitialized();
     stage.nodes.add(foreign).await;
     let ccm = stage.controller("", &[]);
-    let text = stage.event("copy", "AmbiguousMachine").await;
-    assert!(text.contains("/DC0/vm/twin-1") && text.contains("/DC0/vm/twin-2"), "{text}");
+    stage.event_with("copy", "AmbiguousMachine", &["/DC0/vm/twin-1", "/DC0/vm/twin-2"]).await;
     stage.event_saying("silent", "NotInitialized", "VMware Tools").await;
     stage.event_saying("not-there", "MachineNotFound", "no virtual machine").await;
 
@@ -172,8 +171,7 @@ async fn a_missing_tag_is_told_and_keeps_a_node_waiting_only_if_that_is_wanted()
     let stage = Stage::with(tagged).await;
     stage.add_nodes(&vms).await;
     let strict = stage.controller(ZONES, &["--require-zones", "--tag-refresh-period=1s"]);
-    let text = stage.event("node-2", "ZoneMissing").await;
-    assert!(text.contains("no tag of the category \"k8s-zone\""), "{text}");
+    stage.event_saying("node-2", "ZoneMissing", "no tag of the category \"k8s-zone\"").await;
     stage.initialised("node-1", &strict).await;
     assert!(has_taint(&stage.node("node-2").await, UNINITIALIZED));
     // Its own tag is as good as one on what it stands below.

@@ -4,17 +4,14 @@
 
 mod common;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::*;
 use k8s_openapi::{
     api::core::v1::Node as KubeNode, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
 };
-use testkit::{CloudController, ControlPlane, Inventory, Nic, Node, Process, Vm};
+use testkit::{CloudController, ControlPlane, Inventory, Nic, Node, Process, Vm, eventually};
 
 fn nic(network: &str, addresses: &[&str]) -> Nic {
     let addresses = addresses.iter().map(ToString::to_string).collect();
@@ -130,16 +127,19 @@ const THEIRS: &str = "vsphere-cloud-controller-manager/v";
 
 /// What a controller wrote to nodes, by its user agent. Its writes to the marker must be among what is
 /// on record, or nobody could tell that there were no others.
-fn writes_beside_the_marker(stage: &Stage, agent: &str) -> Vec<String> {
-    let writes = stage.node_writes(agent).into_iter();
-    let (own, others): (Vec<_>, Vec<_>) = writes.partition(|write| write.contains("/marker"));
-    if own.is_empty() {
+async fn writes_beside_the_marker(stage: &Stage, agent: &str) -> Vec<String> {
+    eventually("its writes to the marker are on record", 30, async || {
+        let writes = stage.node_writes(agent).into_iter();
+        let (own, others): (Vec<_>, Vec<_>) = writes.partition(|write| write.contains("/marker"));
+        if !own.is_empty() {
+            return Ok(others);
+        }
         let audit = stage.plane.audit();
         let nodes = audit.iter().filter(|r| r["objectRef"]["resource"] == "nodes");
         let agents: BTreeSet<String> = nodes.map(|r| r["userAgent"].to_string()).collect();
-        panic!("no write by {agent}, but by {agents:?}");
-    }
-    others
+        Err(format!("no write by {agent}, but by {agents:?}"))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +156,7 @@ async fn ours_takes_over_from_the_go_controller_without_a_write_and_decides_the_
     stage.vcenter.add_vms("DC0", [marker.clone()]).await;
     stage.add_nodes(&[marker]).await;
     stage.initialised("marker", &ours).await;
-    let writes = writes_beside_the_marker(&stage, OURS);
+    let writes = writes_beside_the_marker(&stage, OURS).await;
     let mut changed = Vec::new();
     for node in &before {
         let after = stage.node(node.metadata.name.as_deref().unwrap()).await;
@@ -209,7 +209,7 @@ async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
     stage.add_nodes(&[marker]).await;
     stage.initialised("marker", &theirs).await;
     let calls = stage.vcenter.calls().await.of("FindByUuid");
-    testkit::eventually("a round of status updates is over", Duration::from_mins(2), async || {
+    eventually("a round of status updates is over", 120, async || {
         let now = stage.vcenter.calls().await.of("FindByUuid");
         if now > calls + 45 { Ok(()) } else { Err(format!("{} of 45 lookups", now - calls)) }
     })
@@ -226,7 +226,7 @@ async fn the_go_controller_leaves_nodes_alone_that_ours_initialised() {
     }
     // It sends the addresses of a node of two families anew in every round, whoever wrote them: that the
     // API server found no difference stands in the managed fields.
-    let mut writes = writes_beside_the_marker(&stage, THEIRS);
+    let mut writes = writes_beside_the_marker(&stage, THEIRS).await;
     writes.retain(|write| !(write.starts_with("\"patch\"") && write.ends_with("/status\"")));
     assert_eq!(writes, Vec::<String>::new());
 }

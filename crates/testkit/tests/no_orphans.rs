@@ -76,7 +76,12 @@ async fn files_are_kept_for_a_look_when_asked_for_and_swept_away_by_the_next_run
         })
         .await;
         run.signal(Signal::KILL);
-        run.wait(std::time::Duration::from_mins(1)).await.expect("it was killed");
+        run.wait(60).await.expect("it was killed");
+        eventually("its processes are gone", 20, async || {
+            let left: Vec<&u32> = started.pids.iter().filter(|pid| lives(**pid)).collect();
+            if left.is_empty() { Ok(()) } else { Err(format!("left: {left:?}")) }
+        })
+        .await;
         started.folder
     };
 
@@ -111,7 +116,7 @@ async fn a_peer_that_cannot_start_says_why_and_what_to_do() {
     let file = workdir.write("inventory.json", bad).unwrap();
     let arguments = [format!("-inventory={}", file.display())];
     let vcsim = Process::spawn(&testkit::peer("vcsim"), "vcsim", arguments, &[], &workdir).unwrap();
-    let status = vcsim.wait(std::time::Duration::from_secs(20)).await.expect("it ends");
+    let status = vcsim.wait(20).await.expect("it ends");
     assert_eq!(status.code(), Some(2));
     assert!(vcsim.log().contains("datacentres"), "{}", vcsim.log());
 }

@@ -7,6 +7,7 @@ use catalog::{
     Driver, Implementation,
     manifest::{self, Object, Profile, Stage as When},
 };
+use jiff::Timestamp;
 use k8s_openapi::{
     ByteString,
     api::core::v1::{Event, Node as KubeNode, Secret},
@@ -23,6 +24,8 @@ use testkit::{
 pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 pub(crate) const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub(crate) const RECORD: &str = "vdo.vmware.com/virtual-machine";
+/// The file with the configuration, among those of the stage.
+pub(crate) const CONFIGURATION: &str = "vsphere.conf";
 pub(crate) const SECRET: &str = "vsphere-cloud-secret";
 
 pub(crate) const USER: &str = "ccm@vsphere.local";
@@ -73,7 +76,7 @@ impl Stage {
             self.vcenter.address().port(),
             ca.display(),
         );
-        self.workdir.write("vsphere.conf", text).unwrap()
+        self.workdir.write(CONFIGURATION, text).unwrap()
     }
 
     /// Ours, with the configuration of [`Stage::configuration`].
@@ -154,6 +157,11 @@ impl Stage {
 
     /// Waits for an event about a node that says something.
     pub(crate) async fn event_saying(&self, node: &str, reason: &str, text: &str) -> String {
+        self.event_with(node, reason, &[text]).await
+    }
+
+    /// Waits for an event about a node that says all of this.
+    pub(crate) async fn event_with(&self, node: &str, reason: &str, texts: &[&str]) -> String {
         let api = Api::<Event>::namespaced(self.plane.client(), "default");
         eventually(&format!("the event {reason} about {node}"), 60, async || {
             let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
@@ -162,7 +170,8 @@ impl Stage {
             let mut seen = Vec::new();
             for event in about {
                 let message = event.message.clone().unwrap_or_default();
-                if event.reason.as_deref() == Some(reason) && message.contains(text) {
+                let says = texts.iter().all(|text| message.contains(text));
+                if event.reason.as_deref() == Some(reason) && says {
                     return Ok(message);
                 }
                 seen.push(format!("{:?}: {:?}", event.reason, event.message));
@@ -212,8 +221,16 @@ impl Stage {
 
     /// All requests so far that wrote to nodes, by anybody whose user agent contains `agent`.
     pub(crate) fn node_writes(&self, agent: &str) -> Vec<String> {
+        self.node_writes_since(Timestamp::MIN, agent)
+    }
+
+    /// The same, of what came after this instant. An entry may come into the log after the answer was
+    /// sent: what was there before is told by the time of the request, not by the length of the list.
+    pub(crate) fn node_writes_since(&self, since: Timestamp, agent: &str) -> Vec<String> {
         self.writes(|request| {
+            let received = request["requestReceivedTimestamp"].as_str().unwrap_or_default();
             request["objectRef"]["resource"] == "nodes"
+                && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
                 && request["userAgent"].as_str().unwrap_or_default().contains(agent)
         })
     }
@@ -300,9 +317,4 @@ pub(crate) async fn until_logged(ccm: &Process, text: &str) {
         if ccm.log().contains(text) { Ok(()) } else { Err(ccm.tail()) }
     })
     .await;
-}
-
-/// A port that is free at this moment.
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
