@@ -17,8 +17,8 @@ use catalog::{
 };
 use futures::{StreamExt as _, stream};
 use kube::{
-    Client,
-    api::{DynamicObject, PostParams},
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde_json::{Value, json};
 use support::{
@@ -34,6 +34,26 @@ async fn prepare(client: &Client, rendered: &Rendered) {
         if matches!(object.kind(), "Namespace" | "ServiceAccount" | "CustomResourceDefinition") {
             apply(client, object, &params).await.unwrap();
         }
+        if object.kind() == "CustomResourceDefinition" {
+            is_served(client, object).await;
+        }
+    }
+}
+
+/// Waits until objects of a definition can be written.
+async fn is_served(client: &Client, definition: &Object) {
+    let spec = &definition.0["spec"];
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
+    for version in spec["versions"].as_array().unwrap().iter().filter(|v| v["served"] == true) {
+        let kind = GroupVersionKind::gvk(&group, &text(&version["name"]), &kind);
+        let plural = text(&spec["names"]["plural"]);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &plural);
+        let all = Api::<DynamicObject>::all_with(client.clone(), &resource);
+        eventually(&format!("{plural} are served"), 30, async || {
+            all.list(&ListParams::default().limit(1)).await.map(drop)
+        })
+        .await;
     }
 }
 

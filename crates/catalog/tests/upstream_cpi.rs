@@ -10,8 +10,6 @@
 
 mod support;
 
-use std::net::TcpListener;
-
 use catalog::{
     Driver,
     manifest::{Object, Profile, Rendered, render},
@@ -23,7 +21,7 @@ use support::{
     plain, release,
 };
 use testkit::{
-    ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Workdir, eventually, peer,
+    ControlPlane, Inventory, Node, Nodes, Port, Process, User, Vcenter, Workdir, eventually, peer,
 };
 
 /// A Node as the API server has it now; none if it is gone.
@@ -75,10 +73,9 @@ fn arguments(rendered: &Rendered, config: &str, kubeconfig: &str) -> Vec<String>
     flags
 }
 
-fn profile() -> Profile {
+fn profile(port: u16) -> Profile {
     let mut profile = plain();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    profile.cpi.port = free.local_addr().unwrap().port();
+    profile.cpi.port = port;
     profile.cpi.node_labels = [("example.com/platform".to_owned(), "vsphere".to_owned())].into();
     profile
 }
@@ -92,7 +89,8 @@ async fn the_upstream_cloud_controller_does_its_work_with_what_it_is_given() {
     for name in ["node-1", "node-2"] {
         nodes.add(Node::named(name).uninitialized()).await;
     }
-    let rendered = render(release(Driver::Cpi, "1.36.0"), &profile()).unwrap();
+    let port = Port::reserve().unwrap();
+    let rendered = render(release(Driver::Cpi, "1.36.0"), &profile(port.number)).unwrap();
     for object in &rendered.objects {
         apply(&client, object, &as_operator()).await.unwrap();
     }
@@ -109,12 +107,12 @@ async fn the_upstream_cloud_controller_does_its_work_with_what_it_is_given() {
             let node = node(&client, name).await.ok_or("it is gone")?;
             let initialised =
                 node["spec"]["providerID"].as_str().is_some_and(|id| id.starts_with("vsphere://"))
-                    && !node["spec"]["taints"].to_string().contains("uninitialized");
-            if initialised { Ok(()) } else { Err(format!("{}\n{}", node["spec"], process.tail())) }
+                    && !node["spec"]["taints"].to_string().contains("uninitialized")
+                    && node["metadata"]["labels"]["example.com/platform"] == "vsphere";
+            let seen = || format!("{} {}", node["metadata"]["labels"], node["spec"]);
+            if initialised { Ok(()) } else { Err(format!("{}\n{}", seen(), process.tail())) }
         })
         .await;
-        let labels = node(&client, name).await.unwrap()["metadata"]["labels"].clone();
-        assert_eq!(labels["example.com/platform"], "vsphere", "{labels}");
     }
 
     // A machine that is really gone: the one time it has to delete.

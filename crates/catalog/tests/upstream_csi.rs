@@ -95,10 +95,12 @@ async fn the_upstream_storage_controller_starts_with_what_it_is_given() {
     .await;
 
     let name = "system:serviceaccount:vmware-system-csi:vsphere-csi-controller";
-    let audit = plane.audit();
-    let own: Vec<_> =
-        audit.iter().filter(|entry| entry["impersonatedUser"]["username"] == name).collect();
-    assert!(own.len() > 5, "only {} requests are in the audit log", own.len());
+    let own = eventually("its requests are in the audit log", 30, async || {
+        let mut own = plane.audit();
+        own.retain(|entry| entry["impersonatedUser"]["username"] == name);
+        if own.len() > 5 { Ok(own) } else { Err(format!("only {}", own.len())) }
+    })
+    .await;
     let refused: Vec<_> = own
         .iter()
         .filter(|entry| entry["responseStatus"]["code"] == 403)

@@ -4,12 +4,11 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use common::web::{WebServer, answer};
 use common::{client_at, client_of, on_every_release, quick, until, watching};
-use testkit::{Authority, FaultProxy, Inventory, Permission, Vcenter, VcenterUser};
+use testkit::{Authority, FaultProxy, Inventory, Permission, Port, Vcenter, VcenterUser};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use vsphere::inventory::{Event, Selection, Vm};
 use vsphere::{Client, ClientBuilder, Credentials, Error, Limits, Refusal, Trust};
@@ -44,8 +43,8 @@ async fn a_name_that_does_not_resolve() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_where_nobody_listens() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (error, story) = refused(to(&free.to_string())).await;
+    let free = Port::reserve().unwrap();
+    let (error, story) = refused(to(&format!("127.0.0.1:{}", free.number))).await;
     assert!(matches!(error, Error::Unreachable { .. }), "{story}");
     assert!(story.contains("check address and port"), "{story}");
 }
@@ -239,15 +238,12 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone() {
         inventory.about.insert("instanceUuid".to_owned(), uuid.to_owned());
         inventory
     };
-    let first = Vcenter::start(called("11111111-0000-4000-8000-000000000001", 3)).await;
-    let address = first.address().to_string();
-    let client = client_of(&first).trust(Trust::Insecure).connect().await.unwrap();
+    let mut vcenter = Vcenter::start(called("11111111-0000-4000-8000-000000000001", 3)).await;
+    let client = client_of(&vcenter).trust(Trust::Insecure).connect().await.unwrap();
     client.tags(Duration::ZERO).categories().await.unwrap();
     let (watch, inventory, mut events) = watching(&client, vms()).await;
-    drop(first);
 
-    let second = called("22222222-0000-4000-8000-000000000002", 1);
-    let second = Vcenter::builder(second).listen(&address).start().await;
+    vcenter.replace(called("22222222-0000-4000-8000-000000000002", 1)).await;
     let other = |error: &Error| matches!(error, Error::OtherVcenter { .. });
     until(&mut events, |event| match event {
         Event::Unreachable(error) => other(error),
@@ -265,8 +261,8 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone() {
         let text = error.to_string();
         assert!(text.contains("22222222-0000") && text.contains("restart this program"), "{text}");
     }
-    let calls = second.calls().await;
+    let calls = vcenter.calls().await;
     assert_eq!(calls.of("Login"), 0, "it is told no password");
-    assert_eq!(second.users().await[0]["failed"], 0);
+    assert_eq!(vcenter.users().await[0]["failed"], 0);
     watch.stop().await;
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{
     RELEASES, client_at, client_of, connected, connected_within, counted, on_every_release, quick,
 };
-use testkit::{Fault, FaultProxy, Inventory, Vcenter};
+use testkit::{Fault, FaultProxy, Inventory, Port, Vcenter};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::task::JoinSet;
 use vsphere::authorization::EntityPermission;
@@ -84,7 +84,7 @@ async fn pages_are_put_together() {
 async fn a_change_is_not_repeated_when_nobody_knows_whether_it_was_done() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
-        let limits = Limits { call: Duration::from_secs(5), ..quick() };
+        let limits = Limits { call: Duration::from_secs(20), ..quick() };
         let client = connected_within(&vcenter, &limits).await;
         let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
         let root = client.root_folder().unwrap();
@@ -252,7 +252,7 @@ async fn the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own() {
         let output = tokio::task::spawn_blocking(move || child.output().unwrap()).await.unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let (nobody, ..) = proxy(Proxy::Says("")).await;
+    let nobody = Port::reserve().unwrap();
     for (manner, said) in [
         (Proxy::Leads(vcenter.address()), "connected"),
         (Proxy::Says("407 Proxy Authentication Required"), "wants a user and a password; put them"),
@@ -266,7 +266,7 @@ async fn the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own() {
         assert!(output.contains(expected), "{output}");
         assert!(asked.load(Ordering::Relaxed) > 0, "nobody asked the proxy");
     }
-    let output = behind(nobody).await;
+    let output = behind(SocketAddr::from(([127, 0, 0, 1], nobody.number))).await;
     assert!(output.contains("proxy: the proxy on the way to "), "{output}");
     assert!(output.contains("does not answer; check HTTPS_PROXY"), "{output}");
 }

@@ -74,11 +74,10 @@ async fn a_wrong_password_is_tried_once_however_many_call_for_however_long() {
     assert!(calls >= CALLERS, "{calls} calls");
     assert_eq!(refused, calls, "everybody is told why");
     assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
-    let status = inventory.status();
-    assert!(
-        matches!(&status, Status::Unreachable(error) if matches!(**error, Error::LoginRefused { .. })),
-        "{status:?}"
-    );
+    common::holds("the watch says why it cannot go on", || {
+        matches!(inventory.status(), Status::Unreachable(error) if matches!(*error, Error::LoginRefused { .. }))
+    })
+    .await;
 
     // Wrong ones do not open it, and count as one attempt each; right ones do.
     assert!(is_refused(client.set_credentials(credentials("Wrong-3")).await));

@@ -211,12 +211,8 @@ async fn shutting_down_logs_out_of_both_sides_and_ends_everything() {
         let (_watch, inventory, mut events) = common::watching(&client, vms()).await;
 
         client.shut_down().await;
-        assert_eq!(
-            vcenter.sessions().await.as_array().map(Vec::len),
-            Some(0),
-            "{}",
-            vcenter.sessions().await
-        );
+        // At once, or on a busy machine soon after.
+        none_is_open(&vcenter).await;
         let error = client.collect(&vms()).await.unwrap_err();
         assert!(matches!(error, Error::ShutDown { .. }), "{error}");
         while events.next().await.is_some() {}
@@ -237,6 +233,15 @@ async fn arrived(vcenter: &Vcenter, method: &str, times: u64) {
 
 async fn open_sessions(vcenter: &Vcenter) -> usize {
     vcenter.sessions().await.as_array().map_or(0, Vec::len)
+}
+
+/// Waits until every session is ended.
+async fn none_is_open(vcenter: &Vcenter) {
+    eventually("no session is open", 60, async || {
+        let open = open_sessions(vcenter).await;
+        if open == 0 { Ok(()) } else { Err(vcenter.sessions().await.to_string()) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -338,7 +343,8 @@ async fn shutting_down_waits_neither_for_a_silent_vcenter_nor_for_its_turn() {
     }
     arrived(&vcenter, "RetrievePropertiesEx", 2).await;
     client.shut_down().await;
-    assert_eq!(open_sessions(&vcenter).await, 0, "the logout passed those who wait");
+    // The logout passed those who wait.
+    none_is_open(&vcenter).await;
     stalled.shutdown().await;
 
     vcenter.clear_faults().await;
@@ -349,7 +355,7 @@ async fn shutting_down_waits_neither_for_a_silent_vcenter_nor_for_its_turn() {
     let other = client.clone();
     stalled.spawn(async move { other.collect(&vms()).await.map(drop) });
     arrived(&vcenter, "Login", 1).await;
-    tokio::time::timeout(Duration::from_mins(1), client.shut_down())
+    tokio::time::timeout(Duration::from_mins(4), client.shut_down())
         .await
         .expect("it does not wait for a login that is never answered");
 }
@@ -361,8 +367,10 @@ async fn callers_that_wait_share_a_failed_attempt() {
     let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
     vcenter.expire_sessions("").await;
     assert!(client.user().await.is_ok(), "nobody has noticed yet");
-    vcenter.fault(Fault::on("Login").status(503).delayed(Duration::from_secs(2))).await;
+    vcenter.fault(Fault::on("Login").status(503)).await;
     assert_eq!(read_at_once(&client, 1).await, 0, "the session is lost");
+    vcenter.clear_faults().await;
+    vcenter.fault(Fault::on("Login").status(503).delayed(Duration::from_secs(10))).await;
     vcenter.forget_calls().await;
     // All ask before the first attempt is answered.
     assert_eq!(read_at_once(&client, 200).await, 0);

@@ -23,7 +23,7 @@ async fn a_task_that_fails_is_slow_or_never_ends() {
         let machines = client.collect(&vms()).await.unwrap().vms();
         let (vm, other) = (machines[0].reference.clone(), machines[1].reference.clone());
         let change = VmChange::default().option("guestinfo.x", "y");
-        let soon = Duration::from_mins(1);
+        let soon = Duration::from_mins(4);
 
         client.reconfigure(&vm, &change).await.unwrap().wait(soon).await.expect("it succeeds");
 
@@ -79,7 +79,7 @@ async fn many_tasks_are_awaited_by_one_filter() {
         let run = |reference| {
             let (client, change) = (client.clone(), change.clone());
             async move {
-                client.reconfigure(&reference, &change).await?.wait(Duration::from_mins(1)).await
+                client.reconfigure(&reference, &change).await?.wait(Duration::from_mins(4)).await
             }
         };
         let outcomes =
@@ -111,7 +111,7 @@ async fn a_task_is_waited_for_across_the_end_of_a_session() {
         );
 
         let unknown = client.resume_task("Task:task-999999".parse().unwrap());
-        let error = unknown.wait(Duration::from_mins(1)).await.unwrap_err();
+        let error = unknown.wait(Duration::from_mins(4)).await.unwrap_err();
         assert!(matches!(error, Error::TaskLost { .. }), "{}", error.story());
     })
     .await;
@@ -124,7 +124,7 @@ async fn a_task_that_has_ended_is_taken_up_again_while_another_goes_on() {
         let (client, counter) = counted(&vcenter).await;
         let vms = client.collect(&vms()).await.unwrap().vms();
         let change = VmChange::default().option("guestinfo.x", "y");
-        let soon = Duration::from_mins(1);
+        let soon = Duration::from_mins(4);
         vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends().times(1)).await;
         let endless = client.reconfigure(&vms[0].reference, &change).await.unwrap();
         vcenter.clear_faults().await;
@@ -158,7 +158,7 @@ async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
         // Only what is told ends the wait.
         let wait = async |task: Task| {
             let told = task.wait(Duration::from_hours(1));
-            let told = tokio::time::timeout(Duration::from_mins(2), told).await;
+            let told = tokio::time::timeout(Duration::from_mins(4), told).await;
             told.expect("whoever waits is told").unwrap_err()
         };
 
@@ -175,7 +175,7 @@ async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
         let mut watched = client.resume_task(reference.clone());
         let (waited, ()) = tokio::join!(wait(task), client.shut_down());
         // Whoever follows the progress comes to an end too.
-        tokio::time::timeout(Duration::from_mins(1), async { while watched.changed().await {} })
+        tokio::time::timeout(Duration::from_mins(4), async { while watched.changed().await {} })
             .await
             .expect("there is nothing more to wait for");
         assert!(watched.progress() < 100, "it did not succeed");

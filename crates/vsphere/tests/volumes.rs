@@ -15,7 +15,7 @@ use vsphere::cns::{
 use vsphere::inventory::{DeviceDetail, Selection, Vm};
 use vsphere::{Client, Error, FaultKind};
 
-const SOON: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_mins(4);
 
 fn cluster(id: &str) -> ContainerCluster {
     ContainerCluster {

@@ -157,7 +157,9 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     assert!(!late.programs().is_empty());
     late.signal(Signal::INT);
     let (early, late) = (early.ends().await, late.ends().await);
-    assert_eq!(early.code, 130, "nothing was shown yet: {}", early.said);
+    // Unless it was quicker than the hand that stopped it, nothing was shown yet.
+    let shown = early.said.contains("Ctrl-C ends the sandbox");
+    assert_eq!(early.code, if shown { 0 } else { 130 }, "{}", early.said);
     assert_eq!(late.code, 0, "{}", late.said);
     late.leaves_nothing().await;
 }

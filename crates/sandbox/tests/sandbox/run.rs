@@ -4,12 +4,10 @@ use std::{
     fs::{self, File},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Breakage, Workdir, eventually};
-use tokio::time::sleep;
 
 /// The sandbox, with these arguments.
 pub(crate) fn command(arguments: &[&str]) -> Command {
@@ -101,13 +99,11 @@ impl Run {
 
     /// Waits until it ends by itself.
     pub(crate) async fn ends(mut self) -> Ended {
-        for _ in 0..6000 {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return Ended { code: status.code().unwrap_or(-1), said: self.said() };
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        panic!("it does not end:\n{}", self.said());
+        let status = eventually("it ends", 300, async || {
+            self.child.try_wait().unwrap().ok_or_else(|| fs::read_to_string(&self.said).unwrap())
+        })
+        .await;
+        Ended { code: status.code().unwrap_or(-1), said: self.said() }
     }
 }
 

@@ -38,7 +38,7 @@ async fn from_a_driver_of_other_hands_through_its_releases() {
     fixing(&stage).await;
     taking_back(&stage).await;
     drop(operator);
-    let operator = stage.operator_with(SignedDuration::from_secs(5)).await;
+    let operator = stage.operator_with(SignedDuration::from_secs(15)).await;
     told_of_a_release_that_does_not_run(&stage);
     drop(operator);
     let _operator = stage.operator().await;
@@ -148,7 +148,7 @@ async fn adopting(stage: &Stage) {
     assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
     assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
 
-    let said = stage.works(&["adopt", "--yes", "--timeout", "120"]);
+    let said = stage.works(&["adopt", "--yes", "--timeout", "480"]);
     assert!(!said.all().contains("theirs"), "{}", said.all());
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"), "as it was");
@@ -180,7 +180,7 @@ async fn taking_back(stage: &Stage) {
     .await;
     let said = stage.vdoctl(&["status"]);
     assert!(matches!(said.code, 3 | 4), "{}", said.all());
-    let said = stage.works(&["upgrade", "csi", "--back", "--yes", "--timeout", "120"]);
+    let said = stage.works(&["upgrade", "csi", "--back", "--yes", "--timeout", "480"]);
     assert!(said.out.contains("3.7.3 → 3.6.3"), "{}", said.all());
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"));
@@ -189,7 +189,7 @@ async fn taking_back(stage: &Stage) {
 
 /// Where the operator takes a release back by itself, whoever follows it is told why.
 fn told_of_a_release_that_does_not_run(stage: &Stage) {
-    let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "120"];
+    let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "480"];
     let said = stage.vdoctl(&line);
     assert_eq!(said.code, 3, "{}", said.all());
     assert!(said.out.contains("VDO-1905"), "{}", said.all());
@@ -202,7 +202,7 @@ async fn approving(stage: &Stage) {
     let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let unpin = json!({"spec": {"storageProvider": {"version": null}}});
     configs.patch("vdo", &PatchParams::default(), &Patch::Merge(unpin)).await.unwrap();
-    stage.works(&["status", "--wait", "--timeout", "120"]);
+    stage.works(&["status", "--wait", "--timeout", "480"]);
     let spec = config(stage).await.spec;
     assert_eq!(spec.upgrade_policy(), UpgradePolicy::Manual);
     let plan = stage.works(&["plan", "-o", "json"]);
@@ -214,7 +214,7 @@ async fn approving(stage: &Stage) {
 
     let said = stage.vdoctl(&["upgrade"]);
     assert_eq!(said.code, 2, "nothing without a yes: {}", said.all());
-    let said = stage.works(&["upgrade", "--yes", "--timeout", "120"]);
+    let said = stage.works(&["upgrade", "--yes", "--timeout", "480"]);
     assert!(said.out.contains(&format!("3.6.3 → {newer}")), "{}", said.all());
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some(newer), "followed to its end");
@@ -264,7 +264,7 @@ async fn fixing(stage: &Stage) {
     stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"version": "vmx-21"})).await;
     let said = stage.vdoctl(&["fix", "9999"]);
     assert_eq!(said.code, 2, "{}", said.all());
-    stage.works(&["status", "--wait", "--timeout", "120"]);
+    stage.works(&["status", "--wait", "--timeout", "480"]);
 }
 
 /// What the vCenter says about the disks of a machine.

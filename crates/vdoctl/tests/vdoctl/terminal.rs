@@ -18,7 +18,7 @@ use rustix::{
 use tokio::time::{Instant, sleep};
 
 /// Far more than any answer takes.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// What a program may switch on for itself, and how it is switched off: a hidden cursor, marked pastes.
 const SWITCHES: [(&str, &str); 2] = [("\x1b[?25l", "\x1b[?25h"), ("\x1b[?2004h", "\x1b[?2004l")];
@@ -26,7 +26,7 @@ const SWITCHES: [(&str, &str); 2] = [("\x1b[?25l", "\x1b[?25h"), ("\x1b[?2004h",
 pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
-    shown: Arc<Mutex<String>>,
+    shown: Arc<Mutex<Vec<u8>>>,
     /// Who reads the screen; ends once the program is gone and everything it showed is read.
     reader: thread::JoinHandle<()>,
     /// How much of it was read.
@@ -58,20 +58,25 @@ impl Terminal {
         drop(command);
         let keyboard = File::from(master);
         let mut screen = keyboard.try_clone().unwrap();
-        let shown = Arc::new(Mutex::new(String::new()));
+        let shown = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&shown);
         let reader = thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = screen.read(&mut buffer) {
-                writer.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+                writer.lock().unwrap().extend_from_slice(&buffer[..count]);
             }
         });
         Self { child, keyboard, shown, reader, read: 0, before }
     }
 
-    /// Everything shown so far.
+    /// Everything shown so far. Of a character that came in two pieces only the whole counts.
     pub(crate) fn shown(&self) -> String {
-        self.shown.lock().unwrap().clone()
+        let shown = self.shown.lock().unwrap();
+        let whole = match std::str::from_utf8(&shown) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => shown.len(),
+        };
+        String::from_utf8_lossy(&shown[..whole]).into_owned()
     }
 
     /// Waits until this is shown, after what was waited for before.

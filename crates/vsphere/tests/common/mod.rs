@@ -28,12 +28,13 @@ pub(crate) fn has_api(version: &str) -> bool {
     version != "6.7.3"
 }
 
-/// Limits for a vCenter on this machine: failures are noticed soon.
+/// Limits for a vCenter on this machine: pauses are short, and no call is given up because the machine
+/// is busy.
 pub(crate) fn quick() -> Limits {
     Limits {
-        connect: Duration::from_secs(5),
-        call: Duration::from_secs(30),
-        idle: Duration::from_secs(15),
+        connect: Duration::from_secs(30),
+        call: Duration::from_mins(1),
+        idle: Duration::from_mins(1),
         wait: Duration::from_secs(1),
         pause: Duration::from_millis(20),
         longest_pause: Duration::from_millis(200),
@@ -116,8 +117,8 @@ pub(crate) async fn watching(client: &Client, selection: Selection) -> (Watch, I
 
 /// The next event, soon.
 pub(crate) async fn next(events: &mut Events) -> Event {
-    let event = tokio::time::timeout(Duration::from_mins(1), events.next()).await;
-    event.expect("an event within a minute").expect("the watch goes on")
+    let event = tokio::time::timeout(Duration::from_mins(4), events.next()).await;
+    event.expect("an event within minutes").expect("the watch goes on")
 }
 
 /// Events until one fits.
