@@ -71,8 +71,13 @@ async fn a_release_that_crashes_is_taken_back_and_one_that_runs_stays() {
     stage.dismiss(hasty).await;
     let operator = stage.operator();
     stage.change(json!({"spec": pinned("1.36.0")})).await;
-    let config = stage.ready(&operator, 60).await;
-    assert_eq!(config.status.unwrap().cpi.unwrap().version.as_deref(), Some("1.36.0"));
+    stage
+        .status("the one that runs stays", 60, |status| {
+            assert!(operator.ended().is_none(), "{}", operator.tail());
+            let version = status.cpi.as_ref().and_then(|cpi| cpi.version.as_deref());
+            version == Some("1.36.0") && api::condition::is_true(&status.conditions, "Ready")
+        })
+        .await;
     assert!(image(&stage).await.contains("v1.36.0"));
     assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
     assert_eq!(stage.refusals(), Vec::<String>::new());

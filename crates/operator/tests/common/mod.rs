@@ -481,14 +481,16 @@ impl Stage {
         Api::all(self.client()).create(&PostParams::default(), &attachment).await.unwrap();
     }
 
-    /// Waits until the VDOConfig is Ready as it is now: Ready by an earlier wish does not count.
+    /// Waits until the VDOConfig is Ready as it is now: Ready by an earlier wish does not count, nor what
+    /// an operator says that has just started and keeps what runs until it has met the vCenter.
     pub async fn ready(&self, operator: &Process, within: u64) -> VDOConfig {
         eventually("the VDOConfig is Ready", within, async || {
             assert!(operator.ended().is_none(), "{}", operator.tail());
             let config = self.config().await;
             let status = config.status.clone().unwrap_or_default();
             let seen = status.observed_generation == config.metadata.generation;
-            if seen && api::condition::is_true(&status.conditions, "Ready") {
+            let so = |kind| api::condition::is_true(&status.conditions, kind);
+            if seen && so("Ready") && so(api::condition::VCENTER_READY) {
                 Ok(config)
             } else {
                 let seen = serde_json::to_string_pretty(&status).unwrap();
