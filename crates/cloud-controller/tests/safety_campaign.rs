@@ -22,7 +22,7 @@ use common::*;
 use kube::api::ListParams;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
-use testkit::{Fault, Inventory, Node, Permission, Process, Vcenter, Vm, eventually};
+use testkit::{Fault, Inventory, Node, Permission, Port, Process, Vcenter, Vm, eventually};
 
 /// Nodes at the start of a run.
 const NODES: usize = 5;
@@ -37,6 +37,8 @@ struct Run<'a> {
     stage: &'a Stage,
     /// A second vCenter, with which machines go and come.
     other: &'a Vcenter,
+    /// Where nobody listens.
+    silent: Port,
     seed: u64,
     random: StdRng,
     /// Machines that exist, by name; all of this run.
@@ -59,6 +61,7 @@ impl<'a> Run<'a> {
         let mut run = Run {
             stage,
             other,
+            silent: Port::reserve().unwrap(),
             seed,
             random: StdRng::seed_from_u64(seed),
             alive: BTreeSet::new(),
@@ -237,7 +240,7 @@ impl<'a> Run<'a> {
                 drop(last);
             }
             15 | 16 => self.move_over(&name, &path).await,
-            17 => drop(self.configure(free_port())),
+            17 => drop(self.configure(self.silent.number)),
             18 => {
                 // Unreadable, or good again.
                 let path = self.configure(self.other.address().port());

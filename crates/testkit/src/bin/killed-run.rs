@@ -10,5 +10,7 @@ async fn main() {
     pids.push(vcenter.process().pid());
     let folder = plane.folder().parent().map(|f| f.display().to_string()).unwrap_or_default();
     println!("{}", serde_json::json!({"pids": pids, "folder": folder}));
-    std::future::pending::<()>().await;
+    // Where a shell started the tests in the background, Ctrl-C would be ignored.
+    let _ = tokio::signal::ctrl_c().await;
+    std::process::exit(130);
 }
