@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use serde_json::json;
-use testkit::{Fault, Inventory, Node, Permission, Process, Vm, eventually};
+use testkit::{Fault, Inventory, Node, Permission, Process, Vcenter, Vm, eventually};
 
 const QUICK: &[&str] = &["--node-deletion-delay=1s"];
 
