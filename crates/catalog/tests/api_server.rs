@@ -26,6 +26,13 @@ use support::{
     full, profiles, release,
 };
 use testkit::{ControlPlane, eventually};
+use tokio::sync::OnceCell;
+
+/// One cluster for all tests: none looks at what another one writes.
+async fn cluster() -> &'static ControlPlane {
+    static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+    PLANE.get_or_init(ControlPlane::start).await
+}
 
 /// Writes for real what others stand on: namespaces, definitions, accounts.
 async fn prepare(client: &Client, rendered: &Rendered) {
@@ -78,7 +85,7 @@ async fn create_pod(client: &Client, pod: &Object) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_release_for_every_cluster_is_accepted() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let client = plane.client();
     // One entry per distinct object, however many releases and clusters share it.
     let mut objects: BTreeMap<String, (String, Object)> = BTreeMap::new();
@@ -126,7 +133,7 @@ async fn every_release_for_every_cluster_is_accepted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_does_not() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let client = plane.client();
     let strict = Object(json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -172,7 +179,7 @@ async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_doe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_snapshot_definitions_hold_snapshots_and_refuse_nonsense() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let client = plane.client();
     let params = as_operator();
     for crd in crds::snapshots() {

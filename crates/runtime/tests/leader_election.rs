@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use runtime::lease::{Contender, Leadership, Terms};
 use testkit::{ControlPlane, FaultProxy, User, eventually};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{sync::OnceCell, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Half of the lease is left between the end of one leader and the begin of the next: more than a
@@ -27,6 +27,12 @@ const STEADY: Terms = Terms {
     renew_deadline: Duration::from_mins(1),
     retry_period: Duration::from_millis(200),
 };
+
+/// One cluster for all tests: each has a lease of its own.
+async fn cluster() -> &'static ControlPlane {
+    static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
+    PLANE.get_or_init(ControlPlane::start).await
+}
 
 fn contender(client: Client, lease: &str, identity: &str, terms: Terms) -> Contender {
     Contender::new(client, "default", lease, identity, terms).unwrap()
@@ -117,8 +123,8 @@ async fn a_duel(plane: &ControlPlane, number: usize, handovers: usize) -> Vec<Te
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn there_are_never_two_leaders_over_200_forced_handovers() {
-    let plane = ControlPlane::start().await;
-    let duels = (0..20).map(|number| a_duel(&plane, number, 10));
+    let plane = cluster().await;
+    let duels = (0..20).map(|number| a_duel(plane, number, 10));
     let mut handovers = 0;
     for mut terms in futures::future::join_all(duels).await {
         terms.sort_by_key(|term| term.from);
@@ -132,7 +138,7 @@ async fn there_are_never_two_leaders_over_200_forced_handovers() {
 
 #[tokio::test]
 async fn letting_go_of_a_leadership_stops_its_writers() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let leadership = contender(plane.client(), "dropped", "me", STEADY).lead().await;
     let token = leadership.token();
     drop(leadership);
@@ -141,7 +147,7 @@ async fn letting_go_of_a_leadership_stops_its_writers() {
 
 #[tokio::test]
 async fn a_lease_is_released_also_while_a_renewal_is_under_way() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let proxy = FaultProxy::before(plane.address()).await;
     let slow = plane.client_via(&User::admin(), proxy.address());
     let terms = Terms {
@@ -169,7 +175,7 @@ async fn a_lease_is_released_also_while_a_renewal_is_under_way() {
 
 #[tokio::test]
 async fn writers_are_stopped_before_the_release_is_written() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let proxy = FaultProxy::before(plane.address()).await;
     let client = plane.client_via(&User::admin(), proxy.address());
     let leadership = contender(client, "order", "me", STEADY).lead().await;
@@ -184,7 +190,7 @@ async fn writers_are_stopped_before_the_release_is_written() {
 
 #[tokio::test]
 async fn a_released_lease_is_taken_at_once_and_not_after_its_duration() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     // So long that only a release explains a quick hand-over.
     let terms = Terms {
         lease_duration: Duration::from_mins(10),
@@ -206,7 +212,7 @@ async fn a_released_lease_is_taken_at_once_and_not_after_its_duration() {
 
 #[tokio::test]
 async fn writers_are_stopped_when_somebody_else_takes_the_lease_by_force() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let leadership: Leadership = contender(plane.client(), "forced", "me", STEADY).lead().await;
     let token: CancellationToken = leadership.token();
     let leases = Api::<Lease>::namespaced(plane.client(), "default");
@@ -220,7 +226,7 @@ async fn writers_are_stopped_when_somebody_else_takes_the_lease_by_force() {
 
 #[tokio::test]
 async fn a_leader_stays_leader_when_somebody_labels_its_lease() {
-    let plane = ControlPlane::start().await;
+    let plane = cluster().await;
     let leadership = contender(plane.client(), "labelled", "me", STEADY).lead().await;
     let leases = Api::<Lease>::namespaced(plane.client(), "default");
     let patch = serde_json::json!({"metadata": {"labels": {"seen": "yes"}}});
