@@ -195,7 +195,10 @@ async fn step(
                 nothing_is_attached(client).await?;
             }
             for object in objects {
-                delete(client, object).await?;
+                let gone = delete(client, object).await?;
+                if let Some(seen) = facts.objects.get(object).filter(|_| gone) {
+                    applied.note_gone(object, &seen.mark);
+                }
             }
         }
     }
@@ -287,25 +290,26 @@ pub(crate) fn is_unwatched(id: &ObjectId) -> bool {
     UNWATCHED.iter().any(|(r, _)| r.kind == id.kind && r.api_version == id.api_version)
 }
 
-async fn delete(client: &Client, id: &ObjectId) -> Result<(), Error> {
+/// Deletes an object that is ours. Returns whether it is gone already.
+async fn delete(client: &Client, id: &ObjectId) -> Result<bool, Error> {
     // No plan deletes such a thing; should one ever try, this is where it ends.
     snafu::ensure!(!is_kept(&id.kind), ForbiddenSnafu { object: id.clone() });
     let api = api_of(client, id)?;
     let there = api.get_metadata_opt(&id.name).await.context(DeleteSnafu { object: id.clone() })?;
-    let Some(there) = there else { return Ok(()) };
+    let Some(there) = there else { return Ok(true) };
     // What somebody put in its place meanwhile is theirs.
     if !there.metadata.labels.as_ref().is_some_and(is_labelled) {
         tracing::warn!(object = %id, "is not deleted: it is not VDO's any more");
-        return Ok(());
+        return Ok(false);
     }
     let this = Preconditions { uid: there.metadata.uid, ..Preconditions::default() };
     let parameters = DeleteParams::background().preconditions(this);
     match api.delete(&id.name, &parameters).await {
         Ok(_) => tracing::info!(object = %id, "deleted"),
-        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
         Err(error) => return Err(error).context(DeleteSnafu { object: id.clone() }),
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Asks once more, and the API server itself: a watch may lag behind an attachment.

@@ -21,7 +21,11 @@ const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 /// How our last apply left each object. Only saves work and tells of others: after a restart
 /// everything is applied once more.
 #[derive(Debug, Default)]
-pub struct Applied(Mutex<HashMap<ObjectId, Left>>);
+pub struct Applied {
+    left: Mutex<HashMap<ObjectId, Left>>,
+    /// Objects the API server said are gone, as a watch had last seen them.
+    gone: Mutex<HashMap<ObjectId, String>>,
+}
 
 /// How an object was left.
 #[derive(Debug, Default)]
@@ -36,7 +40,7 @@ struct Left {
 
 impl Applied {
     fn all(&self) -> MutexGuard<'_, HashMap<ObjectId, Left>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_settled(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
@@ -69,6 +73,19 @@ impl Applied {
         }
         left.mark = mark(after);
         left.digest = digest;
+    }
+
+    /// Notes that an object is gone which a watch still shows like this. The API server's word counts,
+    /// however long the watch takes to hear of it.
+    pub(super) fn note_gone(&self, id: &ObjectId, mark: &str) {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.insert(id.clone(), mark.to_owned());
+    }
+
+    /// Whether what a watch shows is known to be gone. One that was made since is another one.
+    pub(crate) fn is_gone(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
+        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.get(id).is_some_and(|gone| *gone == mark(metadata))
     }
 
     /// Objects that are not watched, as this process left them.
@@ -116,5 +133,30 @@ pub(crate) fn mark(metadata: &ObjectMeta) -> String {
     match metadata.generation {
         Some(generation) if generation > 0 => format!("{uid} generation {generation}"),
         _ => format!("{uid} version {}", metadata.resource_version.as_deref().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_api_server_called_gone_is_gone_until_another_one_is_made() {
+        let metadata = |uid: &str| ObjectMeta {
+            uid: Some(uid.into()),
+            resource_version: Some("7".into()),
+            ..ObjectMeta::default()
+        };
+        let id = ObjectId {
+            api_version: "v1".into(),
+            kind: "ServiceAccount".into(),
+            namespace: "somewhere".into(),
+            name: "driver".into(),
+        };
+        let applied = Applied::default();
+        assert!(!applied.is_gone(&id, &metadata("first")));
+        applied.note_gone(&id, &mark(&metadata("first")));
+        assert!(applied.is_gone(&id, &metadata("first")), "a watch that lags shows it still");
+        assert!(!applied.is_gone(&id, &metadata("second")), "it was made anew");
     }
 }

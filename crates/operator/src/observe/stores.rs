@@ -251,6 +251,9 @@ impl Stores {
                     namespace: object.namespace().unwrap_or_default(),
                     name: object.name_any(),
                 };
+                if applied.is_gone(&id, &object.metadata) {
+                    continue;
+                }
                 let digest = object.annotations().get(names::DIGEST).cloned();
                 let settled = applied.is_settled(&id, &object.metadata);
                 let leaving = object.metadata.deletion_timestamp.is_some();
