@@ -151,6 +151,8 @@ async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
 async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     let early = Run::of(&["--stay"]);
     early.says(&["✔ Control plane"]).await;
+    let folder = early.folder_begins();
+    assert!(!run::processes_that_name(&folder.display().to_string()).is_empty());
     early.signal(Signal::INT);
     let late = Run::of(&["--stay", "--bare"]);
     late.says(&["Ctrl-C ends the sandbox"]).await;
@@ -161,6 +163,7 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     let shown = early.said.contains("Ctrl-C ends the sandbox");
     assert_eq!(early.code, if shown { 0 } else { 130 }, "{}", early.said);
     assert_eq!(late.code, 0, "{}", late.said);
+    run::nothing_begins(&folder).await;
     late.leaves_nothing().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -97,6 +97,11 @@ impl Run {
         kill_process(pid, signal).unwrap();
     }
 
+    /// How the folder of it begins, whether it has told of it or not.
+    pub(crate) fn folder_begins(&self) -> PathBuf {
+        testkit::cache().join("run").join(format!("{}-", self.child.id()))
+    }
+
     /// Waits until it ends by itself.
     pub(crate) async fn ends(mut self) -> Ended {
         let status = eventually("it ends", 300, async || {
@@ -144,9 +149,22 @@ impl Ended {
     }
 }
 
+/// No file is left of one that ended before it told of its folder, and no process that knows of one.
+pub(crate) async fn nothing_begins(with: &Path) {
+    let begins = with.display().to_string();
+    eventually("nothing is left", 30, async || {
+        let folders = fs::read_dir(with.parent().unwrap()).unwrap().flatten();
+        let folders = folders.map(|folder| folder.path().display().to_string());
+        let mut left: Vec<String> = folders.filter(|path| path.starts_with(&begins)).collect();
+        left.extend(processes_that_name(&begins));
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
 /// The command lines of living processes that name a folder; the janitor's own does not count: it
 /// ends once it has removed it.
-fn processes_that_name(folder: &str) -> Vec<String> {
+pub(crate) fn processes_that_name(folder: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
