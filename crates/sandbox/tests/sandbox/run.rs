@@ -78,7 +78,7 @@ impl Run {
     /// Waits until it says each of these; each has its own deadline.
     pub(crate) async fn says(&self, texts: &[&str]) {
         for text in texts {
-            eventually(&format!("it says {text}"), 60, async || {
+            eventually(&format!("it says {text}"), 120, async || {
                 let said = self.said();
                 if said.contains(text) { Ok(()) } else { Err(said) }
             })
