@@ -147,7 +147,7 @@ impl Process {
         (field("VmRSS:"), field("VmHWM:"))
     }
 
-    /// Waits until it ends by itself, as long as [`eventually`](crate::eventually) would.
+    /// Waits until it ends by itself, as long as [`eventually`](crate::eventually()) would.
     pub async fn wait(&self, within: impl Into<Deadline>) -> Option<ExitStatus> {
         let end = Instant::now() + within.into().duration();
         loop {
