@@ -15,8 +15,8 @@
 //!    uuid was seen before: it could be the one, registered anew;
 //! 6. that folder lists no machine that may not be seen: it could be the one, registered anew and
 //!    hidden while nobody looked;
-//! 7. no vCenter hides a folder in which a machine of any node stood: whoever took such rights away may
-//!    have hidden this one too, after it went there;
+//! 7. every vCenter is the very one the nodes know, and hides no folder in which a machine of any of them
+//!    stood: whoever took such rights away may have hidden this one too, after it went there;
 //! 8. every vCenter is still followed;
 //! 9. and the configuration on disk is the one in use: one that cannot be read may name another
 //!    vCenter, to which the machine went.
@@ -42,17 +42,26 @@ use crate::{
 };
 
 /// Where the machines of all nodes stood when they were last seen, by vCenter.
-pub type Folders = BTreeMap<Arc<str>, BTreeSet<MoRef>>;
+pub type LastSeen = BTreeMap<Arc<str>, There>;
 
-/// Asks for the machine of a node that is not in view. `folders` are those of all nodes.
-pub async fn ask(fleet: &Fleet, node: &Node, folders: &Folders) -> Standing {
-    match prove(fleet, node, folders).await {
+/// What all nodes together know of a vCenter.
+#[derive(Debug, Default)]
+pub struct There {
+    /// The folders of their machines.
+    pub folders: BTreeSet<MoRef>,
+    /// Its own uuid; several if another one took its place.
+    pub uuids: BTreeSet<String>,
+}
+
+/// Asks for the machine of a node that is not in view.
+pub async fn ask(fleet: &Fleet, node: &Node, last_seen: &LastSeen) -> Standing {
+    match prove(fleet, node, last_seen).await {
         Ok(proof) => Standing::Gone(proof),
         Err(why) => Standing::Uncertain(why),
     }
 }
 
-async fn prove(fleet: &Fleet, node: &Node, folders: &Folders) -> Result<Proof, String> {
+async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, String> {
     whole(fleet)?;
     let record = identity::record_of(node);
     let (place, folder) = last_seen(fleet, node, record.as_ref()).ok_or(
@@ -96,8 +105,8 @@ async fn prove(fleet: &Fleet, node: &Node, folders: &Folders) -> Result<Proof, S
         if let (Some(folder), true) = (&folder, *member.name() == place.vcenter) {
             nothing_is_hidden(&member, folder, &everything).await?;
         }
-        if let Some(folders) = folders.get(member.name()) {
-            all_are_seen(&member, folders).await?;
+        if let Some(there) = nodes.get(member.name()) {
+            all_are_seen(&member, there).await?;
         }
     }
     whole(fleet)?;
@@ -161,10 +170,18 @@ fn last_seen(
     })
 }
 
-/// None of these folders is hidden.
-async fn all_are_seen(member: &Member, folders: &BTreeSet<MoRef>) -> Result<(), String> {
+/// The vCenter is the one the nodes know, and hides none of their folders.
+async fn all_are_seen(member: &Member, there: &There) -> Result<(), String> {
     let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
-    let folders: Vec<MoRef> = folders.iter().cloned().collect();
+    let now = member.uuid().unwrap_or_default();
+    if let Some(was) = there.uuids.iter().find(|uuid| !uuid.is_empty() && **uuid != *now) {
+        return Err(format!(
+            "other nodes' machines were in another vCenter than the one that answers at {} now (it was {was}, \
+             now it is {now}), and this one may have gone there: delete Nodes whose machines are gone",
+            member.name()
+        ));
+    }
+    let folders: Vec<MoRef> = there.folders.iter().cloned().collect();
     let answers = client.ask_for(&folders).await;
     let hidden = answers
         .iter()

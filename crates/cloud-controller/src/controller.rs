@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    absence::Folders,
+    absence::LastSeen,
     events::Events,
     fleet::Fleet,
     lifecycle::{Deletions, Policy},
@@ -101,7 +101,7 @@ struct Census {
     /// How many are ours, and how many of those have no machine in view.
     counts: (usize, usize),
     /// Where their machines stood when they were last seen.
-    folders: Arc<Folders>,
+    last_seen: Arc<LastSeen>,
 }
 
 /// When to look at a node again.

@@ -23,22 +23,33 @@ use crate::model::{Node, OUT_OF_SERVICE, Power, SHUTDOWN, Taint};
 /// Proof that a node's machine is gone: its vCenter said that the reference does not exist, and no
 /// configured vCenter, each of them reachable and seen whole, knows any of the node's uuids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proof(String);
+pub struct Proof {
+    evidence: String,
+    at: Instant,
+}
+
+/// How long what vCenter said may be acted on.
+const PROOF_LASTS: Duration = Duration::from_secs(10);
 
 impl Proof {
     /// Called by [`crate::absence`] alone, with vCenter's own word in hand.
     pub(crate) fn new(_word: &vsphere::inventory::Gone, evidence: String) -> Self {
-        Self(evidence)
+        Self { evidence, at: Instant::now() }
+    }
+
+    /// Whether it is so old that the question is to be asked again.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.at.elapsed() > PROOF_LASTS
     }
 
     /// What was asked and answered, for the event and the log.
     pub fn evidence(&self) -> &str {
-        &self.0
+        &self.evidence
     }
 
     #[cfg(test)]
     pub(crate) fn for_test() -> Self {
-        Self("a test says so".into())
+        Self { evidence: "a test says so".into(), at: Instant::now() }
     }
 }
 

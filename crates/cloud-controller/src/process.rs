@@ -236,13 +236,14 @@ impl Work {
             match self.source.load() {
                 Ok(configuration) => {
                     complaint.clear();
-                    fleet.note_configuration(None);
                     self.metrics.configuration_current.set(1);
                     if configuration != current {
                         tracing::info!("the configuration changed");
                         current = configuration.clone();
                         apply(crew, configuration);
                     }
+                    // Only now: what it names more is followed from here on.
+                    fleet.note_configuration(None);
                 }
                 Err(error) => {
                     self.metrics.configuration_current.set(0);

@@ -179,10 +179,12 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_gone() {
     let mine = vms(&["node-1"]);
-    let stage = Stage::with(Inventory::small().vms(mine.clone())).await;
-    let other = Vcenter::start(readable(Inventory::small().vms(vms(&["node-2"])))).await;
+    let stays = vms(&["node-3"]);
+    let stage = Stage::with(Inventory::small().vms([mine.clone(), stays.clone()].concat())).await;
+    let mut other = Vcenter::start(readable(Inventory::small().vms(vms(&["node-2"])))).await;
     stage.add_nodes(&mine).await;
     stage.add_nodes(&vms(&["node-2"])).await;
+    stage.add_nodes(&stays).await;
     let more = format!(
         "  two:\n    server: localhost\n    port: {}\n    insecureFlag: true\n    user: {USER}\n    password: \
          {PASSWORD}",
@@ -191,6 +193,7 @@ async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_g
     let ccm = stage.controller(&more, &["--node-deletion-delay=1s", "--leader-elect=false"]);
     stage.initialised("node-1", &ccm).await;
     stage.initialised("node-2", &ccm).await;
+    stage.initialised("node-3", &ccm).await;
     drop(ccm);
     for way in ["/DC0/host", "/DC0/vm"] {
         other.permit(&Permission::new(USER, "NoAccess", way)).await;
@@ -209,6 +212,19 @@ async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_g
         record(node).unwrap()["vcenter"].as_str().unwrap().starts_with("localhost")
     };
     stage.until("its new place is on record", "node-1", there).await;
+    // The second vCenter is another one now, and truthfully knows no machine that went to the old one.
+    drop(ccm);
+    let mut empty = readable(Inventory::small());
+    let uuid = "22222222-0000-4000-8000-000000000002".to_owned();
+    empty.about.insert("instanceUuid".to_owned(), uuid);
+    other.replace(empty).await;
+    stage.vcenter.destroy_vm("/DC0/vm/node-3").await;
+    stage.nodes.set_ready("node-3", false).await;
+    let ccm = stage.controller(&more, &["--node-deletion-delay=1s", "--leader-elect=false"]);
+    let text = "other nodes' machines were in another vCenter";
+    stage.event_saying("node-3", "MachineUncertain", text).await;
+    stage.settle(&ccm, "marker-2").await;
+    stage.node("node-3").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,6 +52,8 @@ struct Run<'a> {
     uuids: BTreeMap<String, String>,
     story: Vec<String>,
     ccm: Option<Process>,
+    /// Whether the configuration says where the second vCenter is.
+    reachable: bool,
     starts: usize,
     next: usize,
 }
@@ -71,6 +73,7 @@ impl<'a> Run<'a> {
             uuids: BTreeMap::new(),
             story: Vec::new(),
             ccm: None,
+            reachable: true,
             starts: 0,
             next: 0,
         };
@@ -95,7 +98,8 @@ impl<'a> Run<'a> {
             "--node-deletion-share=100",
             "--vcenter-retry-period=300ms",
         ];
-        let configuration = self.configure(self.other.address().port());
+        let port = if self.reachable { self.other.address().port() } else { self.silent.number };
+        let configuration = self.configure(port);
         self.ccm = Some(self.stage.controller_named(&label, &configuration, &flags, &[]));
     }
 
@@ -174,7 +178,13 @@ impl<'a> Run<'a> {
         let kind = self.random.random_range(0..20);
         let misses = match kind {
             5 | 7 => !self.moves_are_noticed().await,
-            15 | 16 => self.is_unknown_and_hidden(!self.moved.contains(&name)).await,
+            // Who leaves a hidden vCenter takes along what the controller knows of it.
+            15 | 16 => {
+                let there = self.moved.contains(&name);
+                self.hidden.contains(&there)
+                    || self.is_unknown_and_hidden(!there).await
+                    || !self.hidden.is_empty() && !self.moves_are_noticed().await
+            }
             _ => false,
         };
         if misses {
@@ -240,14 +250,11 @@ impl<'a> Run<'a> {
                 drop(last);
             }
             15 | 16 => self.move_over(&name, &path).await,
-            17 => drop(self.configure(self.silent.number)),
-            18 => {
-                // Unreadable, or good again.
-                let path = self.configure(self.other.address().port());
-                if self.random.random_bool(0.5) {
-                    let good = std::fs::read_to_string(&path).unwrap();
-                    std::fs::write(&path, good.replace("server", "srever")).unwrap();
-                }
+            17 | 18 => {
+                // A configuration that names the second where nobody answers, or the right one again.
+                self.reachable = !self.reachable;
+                self.ccm = None;
+                self.start();
             }
             _ => {
                 let method =

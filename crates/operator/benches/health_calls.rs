@@ -11,9 +11,6 @@ mod common;
 use std::time::Duration;
 
 use common::Stage;
-use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::PostParams};
 use serde_json::json;
 use testkit::Vm;
 use tokio::time::Instant;
@@ -46,9 +43,8 @@ async fn measure(nodes: usize, quiet: Duration) {
     let mut stage = Stage::bare(nodes).await;
     stage.program = testkit::shipped("operator", "vdo");
     let client = stage.client();
-    let machines = (1..=nodes).map(|number| Vm::numbered("node", number));
-    let adding = machines.map(|vm| add(Api::all(client.clone()), vm));
-    stream::iter(adding).buffer_unordered(16).collect::<Vec<()>>().await;
+    let machines: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
+    testkit::add_bare_nodes(&client, &machines).await;
     let _operator = stage.operator();
     stage
         .configure(json!({
@@ -98,21 +94,4 @@ async fn ask(stage: &Stage, value: &str) {
         health.and_then(|health| health.checked.as_deref()) == Some(value)
     };
     stage.status("everything was checked", 600, checked).await;
-}
-
-async fn add(nodes: Api<Node>, vm: Vm) {
-    let node = json!({
-        "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
-        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {
-                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
-                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
-            },
-        },
-    });
-    let node: Node = serde_json::from_value(node).unwrap();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
 }

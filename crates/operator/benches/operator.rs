@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use api::VsphereCloudConfig;
 use common::{NAMESPACE, Stage};
-use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
 use testkit::{Inventory, Vcenter, Vm, eventually};
@@ -108,8 +107,7 @@ async fn large(size: usize) {
     let second = Vcenter::start(Inventory::small().vms(there.to_vec())).await;
     let client = stage.client();
     tell_of(&client, &second).await;
-    let adding = machines.iter().map(|vm| add(Api::all(client.clone()), vm));
-    stream::iter(adding).buffer_unordered(32).collect::<Vec<()>>().await;
+    testkit::add_bare_nodes(&client, &machines).await;
     stage.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc", "vc-two"]}})).await;
 
     let begin = Instant::now();
@@ -136,7 +134,7 @@ async fn large(size: usize) {
     let extra = Vm::numbered("extra", 1);
     stage.vcenter.add_vms("DC0", [extra.clone()]).await;
     let begin = Instant::now();
-    add(Api::all(client.clone()), &extra).await;
+    testkit::add_bare_nodes(&client, &[extra]).await;
     seen(size + 1).await;
     println!(
         "| {size} nodes: one more is reflected after | {:.1} s |",
@@ -149,21 +147,4 @@ async fn large(size: usize) {
     println!("| {size} nodes: memory, now and at most | {}, {} |", mebibytes(now), mebibytes(most));
     println!("| {size} nodes: calls of each vCenter in {QUIET:?} of quiet | {calls}, {theirs} |");
     println!("| {size} nodes: Kubernetes lists in {QUIET:?} of quiet | {lists} |");
-}
-
-async fn add(nodes: Api<Node>, vm: &Vm) {
-    let node = json!({
-        "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
-        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {
-                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
-                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
-            },
-        },
-    });
-    let node: Node = serde_json::from_value(node).unwrap();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
 }

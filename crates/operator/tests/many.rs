@@ -5,9 +5,8 @@ mod common;
 
 use api::VDOConfigStatus;
 use common::{NAMESPACE, Stage};
-use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use serde_json::json;
 use testkit::Vm;
 
@@ -24,29 +23,12 @@ fn broken(number: usize) -> Vm {
     }
 }
 
-async fn add(nodes: Api<Node>, vm: Vm) {
-    let node = json!({
-        "metadata": {"name": vm.name},
-        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {
-                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
-                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
-            },
-        },
-    });
-    let node: Node = serde_json::from_value(node).unwrap();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
-}
-
 #[tokio::test]
 async fn five_thousand_broken_nodes_fit_into_the_status_and_all_are_listed_beside_it() {
     let stage = Stage::bare_of((1..=NODES).map(broken)).await;
     let client = stage.client();
-    let adding = (1..=NODES).map(|number| add(Api::all(client.clone()), broken(number)));
-    stream::iter(adding).buffer_unordered(16).collect::<Vec<()>>().await;
+    let machines: Vec<Vm> = (1..=NODES).map(broken).collect();
+    testkit::add_bare_nodes(&client, &machines).await;
     stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
     let operator = stage.operator();
     let all = |status: &VDOConfigStatus| {

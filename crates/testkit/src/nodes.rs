@@ -5,6 +5,7 @@ mod kubelet;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use futures::{StreamExt as _, stream};
 use k8s_openapi::{
     api::{
         core::v1::{Node as KubeNode, NodeAddress, NodeSpec, NodeStatus, NodeSystemInfo, Taint},
@@ -28,10 +29,40 @@ use crate::{
     error::{Error, KubernetesSnafu, must},
     ports::Port,
     process::Process,
+    vcenter::Vm,
     workdir::Workdir,
 };
 
 const STAGES: &str = include_str!("nodes/stages.yaml");
+
+/// Adds a Ready node for each of these machines, many at once. Nobody cares for them: they cost nothing.
+///
+/// # Panics
+/// If the API server refuses one.
+pub async fn add_bare_nodes(client: &Client, machines: &[Vm]) {
+    let nodes = Api::<KubeNode>::all(client.clone());
+    let adding = machines.iter().map(|vm| {
+        let nodes = nodes.clone();
+        async move {
+            let node = json!({
+                "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
+                "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
+                "status": {
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "nodeInfo": {
+                        "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
+                        "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                        "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
+                    },
+                },
+            });
+            let node: KubeNode = serde_json::from_value(node).expect("it is a Node");
+            let made = nodes.create(&PostParams::default(), &node).await;
+            must(made.context(KubernetesSnafu { what: format!("adding the node {}", vm.name) }));
+        }
+    });
+    stream::iter(adding).buffer_unordered(32).collect::<Vec<()>>().await;
+}
 
 /// The nodes of a control plane. Stops caring for them when dropped.
 pub struct Nodes {

@@ -12,10 +12,8 @@ use std::{
 };
 
 use api::VDOConfig;
-use futures::{StreamExt as _, stream};
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::PostParams};
+use kube::Api;
 use operator::{engine::Engine, report::OperatorMetrics};
 use runtime::{build::BuildInfo, checks::Checks};
 use serde_json::json;
@@ -83,8 +81,7 @@ async fn large(program: &Path, size: usize) {
     let workdir = Workdir::new("bench").unwrap();
     let kubeconfig = plane.kubeconfig();
     let machines: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
-    let adding = machines.iter().map(|vm| add(Api::all(plane.client()), vm));
-    stream::iter(adding).buffer_unordered(32).collect::<Vec<()>>().await;
+    testkit::add_bare_nodes(&plane.client(), &machines).await;
     timed(program, &kubeconfig, &["deploy", "--no-wait"], 1, &[0]);
     let objects = [
         json!({
@@ -137,21 +134,4 @@ async fn operator(plane: &ControlPlane) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(Box::pin(engine.run(CancellationToken::new(), working)));
     tasks
-}
-
-async fn add(nodes: Api<Node>, vm: &Vm) {
-    let node = json!({
-        "metadata": {"name": vm.name, "labels": {"kubernetes.io/hostname": vm.name}},
-        "spec": {"providerID": format!("vsphere://{}", vm.uuid)},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {
-                "systemUUID": vm.uuid, "architecture": "amd64", "bootID": "", "machineID": "",
-                "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
-                "kubeletVersion": "v1.36.0", "operatingSystem": "linux", "osImage": "",
-            },
-        },
-    });
-    let node: Node = serde_json::from_value(node).unwrap();
-    nodes.create(&PostParams::default(), &node).await.unwrap();
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Census, Next, Shared};
 use crate::{
-    absence::{self, Folders},
+    absence::{self, LastSeen},
     events::{Source, Weight},
     identity::{self, Match},
     initialise::{self, NotYet},
@@ -47,7 +47,9 @@ impl Shared {
                     listed.join(", ")
                 );
                 self.say(&node, Weight::Warning, "AmbiguousMachine", text);
-                self.memory().lost.insert(name.clone());
+                let mut memory = self.memory();
+                memory.lost.insert(name.clone());
+                memory.deletions.forget(&node.uid);
                 Next::Retry
             }
             Match::NotFound => self.without_machine(&node).await,
@@ -246,6 +248,7 @@ impl Shared {
         }
         if self.fleet.is_starting() {
             // Told as soon as it is followed, or cannot be.
+            self.memory().deletions.forget(&node.uid);
             return Next::OnChange;
         }
         let was_ours = was_ours(node);
@@ -262,6 +265,7 @@ impl Shared {
                 self.say(node, Weight::Warning, "MachineNotFound", why);
             }
             if node.ready || !may_go {
+                self.memory().deletions.forget(&node.uid);
                 return Next::Retry;
             }
         }
@@ -285,7 +289,7 @@ impl Shared {
             self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
             return Next::OnChange;
         }
-        let standing = absence::ask(&self.fleet, node, &self.census().folders).await;
+        let standing = absence::ask(&self.fleet, node, &self.census().last_seen).await;
         if let Standing::Uncertain(why) = &standing {
             self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
         }
@@ -337,18 +341,20 @@ impl Shared {
                 && !n.deleting
                 && identity::identify(n, &self.fleet).outcome == Match::NotFound
         });
-        let mut folders = Folders::new();
+        let mut last_seen = LastSeen::new();
         for record in self.nodes.all().iter().filter_map(|node| identity::record_of(node)) {
-            let there = folders.entry(record.vcenter.as_str().into()).or_default();
-            there.extend(record.folder());
+            let there = last_seen.entry(record.vcenter.as_str().into()).or_default();
+            there.folders.extend(record.folder());
+            there.uuids.insert(record.vcenter_uuid);
         }
-        let census = Census { counts: (ours, unseen), folders: Arc::new(folders) };
+        let census = Census { counts: (ours, unseen), last_seen: Arc::new(last_seen) };
         self.memory().census = Some((Instant::now(), census.clone()));
         census
     }
 
-    /// The last look before a node is deleted is at the API server itself, and the deletion holds
-    /// only for what was seen there.
+    /// The last look before a node is deleted is at the API server itself, and once more at what is in view
+    /// of its machine: that may have come back while the question was on its way. The deletion holds only
+    /// for what was seen there.
     async fn delete(&self, node: &Node, proof: &Proof) -> Next {
         let not_deleted = || self.memory().deletions.not_deleted(&node.uid);
         let fresh = match self.nodes.fetch(&node.name).await {
@@ -362,7 +368,11 @@ impl Shared {
                 return write_failed(node, "delete", &error);
             }
         };
-        if fresh.ready || fresh.uid != node.uid || fresh.provider_id != node.provider_id {
+        let is_another = fresh.uid != node.uid
+            || fresh.provider_id != node.provider_id
+            || fresh.record != node.record;
+        let is_seen = identity::identify(&fresh, &self.fleet).outcome != Match::NotFound;
+        if fresh.ready || is_another || is_seen || proof.is_stale() {
             not_deleted();
             return Next::Retry;
         }

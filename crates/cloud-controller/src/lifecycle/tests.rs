@@ -113,6 +113,14 @@ async fn a_node_goes_only_when_its_machine_is_proven_gone_and_it_is_not_ready() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_proof_does_not_last() {
+    let proof = Proof::for_test();
+    assert!(!proof.is_stale());
+    tokio::time::advance(PROOF_LASTS + Duration::from_secs(1)).await;
+    assert!(proof.is_stale(), "it is asked for again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_moment_of_doubt_starts_the_delay_anew() {
     let gone = Standing::Gone(Proof::for_test());
     let policy = Policy { delay: Duration::from_secs(30), ..Policy::default() };

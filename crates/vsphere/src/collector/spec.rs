@@ -96,10 +96,12 @@ pub(crate) const TO_VMS: &[Traversal] = &[
         name: "folder",
         kind: "Folder",
         path: "childEntity",
-        then: &["folder", "vms", "vapp"],
+        then: &["folder", "vms", "vapp", "vapps"],
     },
     Traversal { name: "vms", kind: "Datacenter", path: "vmFolder", then: &["folder"] },
     Traversal { name: "vapp", kind: "VirtualApp", path: "vm", then: &[] },
+    // Those in another stand in no folder.
+    Traversal { name: "vapps", kind: "VirtualApp", path: "resourcePool", then: &["vapp", "vapps"] },
 ];
 
 /// From a folder to everything below it.
