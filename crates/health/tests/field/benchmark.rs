@@ -216,3 +216,15 @@ fn what_others_check_is_checked_here_or_there_is_a_reason() {
         assert_ne!(covered.codes.is_empty(), covered.note.is_empty(), "{}", covered.name);
     }
 }
+
+#[test]
+fn at_least_25_faults_were_named_and_taken_back_within_10_seconds_on_a_running_cluster() {
+    let within = |text: &str| text.parse::<f64>().is_ok_and(|seconds| seconds <= 10.0);
+    let quick = measured();
+    let slow: Vec<_> = quick
+        .iter()
+        .filter(|[_, _, appeared, cleared, _]| !within(appeared) || !within(cleared))
+        .collect();
+    assert!(slow.is_empty(), "{slow:?}");
+    assert!(quick.len() >= 25, "{} were measured", quick.len());
+}

@@ -18,7 +18,7 @@ enum Why {
 
 /// Findings nobody makes here or in `health.rs`.
 const ELSEWHERE: &[(&str, Why)] = &[
-    ("VDO-1211", MadeIn("switching.rs")),
+    ("VDO-1211", Because("the inventory that is watched ends where the listed datacenters end")),
     ("VDO-1227", Because("the inventory that is watched ends where the listed datacenters end")),
     ("VDO-1228", Because("vCenter is not asked for it: see docs/health.md")),
     ("VDO-1229", Because("the simulator has no changed block tracking")),
@@ -35,13 +35,18 @@ const ELSEWHERE: &[(&str, Why)] = &[
     ("VDO-1309", Because("the simulator has the clock of the machine it runs on")),
     ("VDO-1310", Because("the simulator stays at the release it was started as")),
     ("VDO-1311", Because("the simulator stays at the release it was started as")),
-    ("VDO-1314", MadeIn("switching.rs")),
+    ("VDO-1314", Because("two simulators share no datastore")),
     ("VDO-1405", Because("the simulator has no file volumes")),
     ("VDO-1406", Because("an account that may not read the root sees no inventory either")),
     ("VDO-1506", Because("policies mean nothing to the simulator")),
     ("VDO-1510", Because("the simulator has no datastore clusters")),
     ("VDO-1525", Because("that takes 9000 volumes")),
-    ("VDO-1612", Because("pods that do not run write no files, whatever directory they are told")),
+    (
+        "VDO-1612",
+        Because(
+            "where kubelets keep their files is known of few platforms, and the simulated one keeps none",
+        ),
+    ),
     (
         "VDO-1707",
         Because("the schema lets nobody ask for a zone without a region; older objects may"),
