@@ -182,18 +182,23 @@ async fn all_are_seen(member: &Member, there: &There) -> Result<(), String> {
         ));
     }
     let folders: Vec<MoRef> = there.folders.iter().cloned().collect();
-    let answers = client.ask_for(&folders).await;
-    let hidden = answers
-        .iter()
-        .find(|(_, word)| !matches!(word, Word::Present | Word::Absent(Absence::Gone(_))));
-    hidden.map_or(Ok(()), |(folder, _)| {
-        Err(format!(
-            "its machine is in no list, but the folder {} of other nodes' machines in {} may not be seen by the \
-             controller's user any more, and it may be there: give the user the role ReadOnly on the folder",
-            folder.id,
-            member.name()
-        ))
-    })
+    for (folder, word) in client.ask_for(&folders).await {
+        let folder =
+            format!("the folder {} of other nodes' machines in {}", folder.id, member.name());
+        match word {
+            Word::Present | Word::Absent(Absence::Gone(_)) => {}
+            Word::Absent(Absence::Invisible { .. }) => {
+                return Err(format!(
+                    "its machine is in no list, but {folder} may not be seen by the controller's user any more, \
+                     and it may be there: give the user the role ReadOnly on the folder"
+                ));
+            }
+            Word::Absent(Absence::Unreachable | Absence::Elsewhere) => {
+                return Err(format!("nobody could say whether {folder} exists"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The folder of the machine lists none that is not in the list of all machines.

@@ -52,14 +52,14 @@ async fn measure(nodes: usize, quiet: Duration) {
             "storageProvider": {"vsphereCloudConfig": "vc"},
         }))
         .await;
-    ask(&stage, "first").await;
+    stage.check_now("first").await;
     println!(
         "| {nodes} nodes: from the start until all was checked | {} |",
         stage.vcenter.calls().await.sum()
     );
 
     stage.vcenter.forget_calls().await;
-    ask(&stage, "second").await;
+    stage.check_now("second").await;
     let audit = stage.vcenter.calls().await;
     println!("| {nodes} nodes: everything asked once more | {} |", audit.sum());
     println!("| | {:?} |", audit.total);
@@ -83,15 +83,4 @@ async fn measure(nodes: usize, quiet: Duration) {
         "| {nodes} nodes: vsphere-problem-detector, its first hour with a fault | {} |",
         6 * detector
     );
-}
-
-/// Has everything checked, and waits until it was.
-async fn ask(stage: &Stage, value: &str) {
-    let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": value}}});
-    stage.change(patch).await;
-    let checked = |status: &api::VDOConfigStatus| {
-        let health = status.health.as_ref();
-        health.and_then(|health| health.checked.as_deref()) == Some(value)
-    };
-    stage.status("everything was checked", 600, checked).await;
 }

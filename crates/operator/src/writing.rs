@@ -11,12 +11,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use snafu::{OptionExt, ResultExt, Snafu};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::{act::KINDS, facts::ObjectId};
-
-/// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// Under which what a user has written by us is known to the API server.
 pub const FIELD_MANAGER: &str = "vdoctl";
@@ -121,7 +118,7 @@ pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Compar
 pub async fn write_all(client: &Client, all: &[Comparison]) -> Result<(), Error> {
     let mut written: Vec<&Comparison> = Vec::new();
     for one in all.iter().filter(|one| !one.is_same()) {
-        if let Err(source) = answered(write(client, one)).await {
+        if let Err(source) = write(client, one).await {
             // Without an answer it may have been written all the same.
             if !matches!(source, kube::Error::Api(_)) {
                 written.push(one);
@@ -140,7 +137,7 @@ async fn take_back(client: &Client, written: Vec<&Comparison>) -> Vec<ObjectId> 
     let end = Instant::now() + TAKING_BACK;
     let mut left = Vec::new();
     for one in written.into_iter().rev() {
-        while let Err(error) = answered(undo(client, one)).await {
+        while let Err(error) = undo(client, one).await {
             let refused = matches!(error, kube::Error::Api(_));
             if refused || Instant::now() > end {
                 left.push(one.id.clone());
@@ -150,16 +147,6 @@ async fn take_back(client: &Client, written: Vec<&Comparison>) -> Vec<ObjectId> 
         }
     }
     left
-}
-
-/// A request whose connection was lost may get no answer and no error either: it is not waited for longer.
-async fn answered<T>(
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, kube::Error> {
-    timeout(ANSWER, request).await.unwrap_or_else(|_| {
-        let text = format!("the API server did not answer within {} s", ANSWER.as_secs());
-        Err(kube::Error::Service(text.into()))
-    })
 }
 
 async fn write(client: &Client, one: &Comparison) -> Result<(), kube::Error> {

@@ -59,14 +59,7 @@ impl Scene {
     /// Asks for a check of everything, and waits until it was made.
     async fn ask(&mut self) {
         self.asked += 1;
-        let value = format!("{}", self.asked);
-        let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": value}}});
-        self.stage.change(patch).await;
-        let checked = |status: &VDOConfigStatus| {
-            let health = status.health.as_ref();
-            health.and_then(|health| health.checked.as_deref()) == Some(value.as_str())
-        };
-        self.stage.status("everything was checked", 60, checked).await;
+        self.stage.check_now(&self.asked.to_string()).await;
     }
 
     async fn is_well(&self, when: &str) {

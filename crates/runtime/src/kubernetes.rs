@@ -5,9 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use snafu::{ResultExt, Snafu};
+use tower::timeout::TimeoutLayer;
 
 use crate::build::BuildInfo;
 
@@ -65,6 +67,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Longer than the five minutes the API server lets a watch last.
 const READ: Duration = Duration::from_secs(305);
 const WRITE: Duration = Duration::from_secs(30);
+/// Longer than the minute an API server gives any request; a watch begins to answer at once.
+const ANSWER: Duration = Duration::from_secs(70);
+/// How much longer than a connection may be silent an answer may take to begin.
+const BESIDES: Duration = Duration::from_secs(5);
 
 /// Chooses the one implementation of TLS, for whoever makes connections without a cluster.
 pub fn install_tls_provider() {
@@ -73,6 +79,9 @@ pub fn install_tls_provider() {
 }
 
 /// A client for the cluster, with timeouts on everything and our name as the user agent.
+///
+/// Connections have their own. A request has one too, until its answer begins: one whose connection was
+/// lost at the wrong moment may be left without an answer, an error and a connection that could be silent.
 pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client, Error> {
     install_tls_provider();
     let mut config = configuration(options).await?;
@@ -82,7 +91,9 @@ pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client
     if let Ok(agent) = HeaderValue::from_str(&build.user_agent()) {
         config.headers.push((USER_AGENT, agent));
     }
-    Client::try_from(config).context(UnusableSnafu)
+    let answer = options.patience.map_or(ANSWER, |patience| patience + BESIDES);
+    let builder = ClientBuilder::try_from(config).context(UnusableSnafu)?;
+    Ok(builder.with_layer(&TimeoutLayer::new(answer)).build())
 }
 
 async fn configuration(options: &ClusterOptions) -> Result<Config, Error> {

@@ -1,13 +1,20 @@
 //! The one way a Kubernetes client is made.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::ListParams};
 use runtime::{
     build::BuildInfo,
     kubernetes::{ClusterOptions, client},
 };
-use testkit::{ControlPlane, User, eventually};
+use testkit::{ControlPlane, User, Workdir, eventually};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    task::JoinSet,
+};
 
 const BUILD: BuildInfo = BuildInfo::of("tested");
 
@@ -33,4 +40,36 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
     let options = ClusterOptions { kubeconfig, ..ClusterOptions::default() };
     let error = client(&options, BUILD).await.map(drop).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/kubeconfig cannot be used"), "{error}");
+}
+
+/// The connection is never silent, so nobody but the request itself can tell that no answer comes.
+#[tokio::test]
+async fn an_answer_that_never_begins_is_not_waited_for_without_end() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut dripping = JoinSet::new();
+    dripping.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let asked = stream.read(&mut [0; 4096]).await.unwrap();
+        assert!(asked > 0, "it asks first");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nx-slow: ").await.unwrap();
+        let mut drops = tokio::time::interval(Duration::from_millis(100));
+        while stream.write_all(b"1").await.is_ok() {
+            drops.tick().await;
+        }
+    });
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "slow",
+        "clusters": [{"name": "slow", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "slow", "user": {}}],
+        "contexts": [{"name": "slow", "context": {"cluster": "slow", "user": "slow"}}],
+    });
+    let workdir = Workdir::new("slow").unwrap();
+    let kubeconfig = Some(workdir.write("kubeconfig", kubeconfig.to_string()).unwrap());
+    let patience = Some(Duration::from_secs(1));
+    let options = ClusterOptions { kubeconfig, patience, ..ClusterOptions::default() };
+    let namespaces = Api::<Namespace>::all(client(&options, BUILD).await.unwrap());
+    let answer = tokio::time::timeout(Duration::from_mins(2), namespaces.get("default")).await;
+    let error = answer.expect("it ends by itself").unwrap_err();
+    assert!(runtime::story::story(&error).contains("request timed out"), "{error:?}");
 }

@@ -330,6 +330,17 @@ impl Stage {
         .await
     }
 
+    /// Has everything looked at, vCenter too, and waits until it was. `value`: one not used before.
+    pub async fn check_now(&self, value: &str) {
+        let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": value}}});
+        self.change(patch).await;
+        let checked = |status: &VDOConfigStatus| {
+            let health = status.health.as_ref();
+            health.and_then(|health| health.checked.as_deref()) == Some(value)
+        };
+        self.status("everything was checked", 150, checked).await;
+    }
+
     /// Waits for a finding.
     pub async fn finding(&self, code: &str, within: u64) -> Finding {
         self.finding_about(code, within, &[]).await

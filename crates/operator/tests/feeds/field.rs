@@ -6,7 +6,7 @@ use std::{
     fmt::Write as _,
 };
 
-use api::{Finding, VDOConfigStatus};
+use api::Finding;
 use serde_json::json;
 use testkit::eventually;
 use tokio::time::Instant;
@@ -264,7 +264,7 @@ impl Scene {
         let begin = Instant::now();
         if together.asks {
             field.asked += 1;
-            self.ask(field.asked).await;
+            self.stage.check_now(&field.asked.to_string()).await;
         }
         let mut after: Vec<Option<f64>> = vec![None; together.cases.len()];
         let verb = if named { "named" } else { "gone" };
@@ -291,18 +291,6 @@ impl Scene {
         })
         .await;
         after.into_iter().flatten().collect()
-    }
-
-    /// Has everything looked at, and waits until it was.
-    pub(super) async fn ask(&self, number: u32) {
-        let value = format!("{number}");
-        let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": value}}});
-        self.stage.change(patch).await;
-        let checked = |status: &VDOConfigStatus| {
-            let health = status.health.as_ref();
-            health.and_then(|health| health.checked.as_deref()) == Some(value.as_str())
-        };
-        self.stage.status("everything was checked", 60, checked).await;
     }
 
     async fn change(&self, field: &mut Field, row: &'static str, broken: bool) {
