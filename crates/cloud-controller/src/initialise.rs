@@ -182,6 +182,6 @@ pub fn allowed_extra_labels(labels: BTreeMap<String, String>) -> BTreeMap<String
 }
 
 #[cfg(test)]
-mod sync_node;
+mod shapes;
 #[cfg(test)]
 mod tests;

@@ -293,7 +293,15 @@ impl Nodes {
 
     /// Makes a node Ready or not.
     pub async fn set_ready(&self, name: &str, ready: bool) {
-        let value = (!ready).then_some("false");
+        self.decide_ready(name, (!ready).then_some("false")).await;
+    }
+
+    /// Makes Ready of a node Unknown: what becomes of one whose kubelet fell silent.
+    pub async fn silence(&self, name: &str) {
+        self.decide_ready(name, Some("unknown")).await;
+    }
+
+    async fn decide_ready(&self, name: &str, value: Option<&str>) {
         let patch = json!({"metadata": {"annotations": {"testkit.vdo/ready": value}}});
         let nodes = Api::<KubeNode>::all(self.client.clone());
         let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;

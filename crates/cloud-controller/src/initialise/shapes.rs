@@ -1,4 +1,5 @@
-//! What the framework's node controller does to a node, case by case, and what ours does in its place.
+//! Shapes of nodes that wait for us, and of their machines, as a table. The cases of the framework's own
+//! controller, with those in which a node is left alone, are in `tests/conformance`.
 
 use super::*;
 use crate::{
@@ -43,9 +44,6 @@ fn labels(of: &[(&str, &str)]) -> std::sync::Arc<crate::model::Labels> {
 
 /// What becomes of it, in words: `id`, the taints that stay, labels beside the type, addresses.
 fn outcome(case: &Case) -> String {
-    if !case.node.is_uninitialized() {
-        return "left alone".into();
-    }
     let (chosen, _) = addresses(&case.node, &case.machine, &Rules::default(), &[Family::V4]);
     let planned =
         chosen.and_then(|chosen| plan(&case.node, &case.machine, chosen, &case.zones, &case.extra));
@@ -79,7 +77,7 @@ fn outcome(case: &Case) -> String {
 }
 
 #[test]
-fn every_case_of_the_frameworks_node_controller_ends_as_it_should() {
+fn every_shape_of_node_and_machine_ends_as_it_should() {
     let zones = |zone: &str, region: &str| {
         let found = |v: &str| (!v.is_empty()).then(|| Found { value: v.into(), at: "x".into() });
         Zones { zone: found(zone), region: found(region), missing: Vec::new() }
@@ -87,12 +85,6 @@ fn every_case_of_the_frameworks_node_controller_ends_as_it_should() {
     let plain = "id node-1 10.0.0.1 10.0.0.1";
     let own = |value, effect| [(UNINITIALIZED, value, effect)];
     let cases = [
-        ("not tainted", with(|c| c.node.taints = Box::default()), "left alone"),
-        (
-            "tainted by somebody else only",
-            with(|c| c.node.taints = taints(&[("dedicated", None, "NoSchedule")])),
-            "left alone",
-        ),
         ("tainted as kubelets do", usual(), plain),
         (
             "the taint without a value",
@@ -212,6 +204,11 @@ fn every_case_of_the_frameworks_node_controller_ends_as_it_should() {
         (
             "the guest reports nothing yet",
             with(|c| c.machine.guest.interfaces.clear()),
+            "waits for an address",
+        ),
+        (
+            "the guest tells no name",
+            with(|c| c.machine.guest.host_name.clear()),
             "waits for an address",
         ),
         (
