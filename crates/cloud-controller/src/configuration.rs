@@ -297,3 +297,5 @@ fn rules(config: &CpiConfig) -> Result<Rules, ConfigurationError> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upstream_cases;

@@ -34,6 +34,12 @@ enum Unusable {
     Directory { path: String, source: std::io::Error },
     #[snafu(display("the credentials cannot be used"))]
     Content { source: CredentialsError },
+    #[snafu(display("there is {present} but no {missing}: add that file"))]
+    MissingFile { present: String, missing: String },
+    #[snafu(display(
+        "the credentials in the files of {path}, each a key of a Secret, cannot be used"
+    ))]
+    Files { path: String, source: CredentialsError },
 }
 
 /// Follows the credentials of a vCenter into `known`, for ever. What was usable before stays in use
@@ -120,17 +126,32 @@ fn from_data(data: &SecretData, server: &str) -> Result<Credentials, Unusable> {
 
 fn from_directory(path: &Path, server: &str) -> Result<Credentials, Unusable> {
     let shown = || path.display().to_string();
+    let unreadable = |_: &mut std::io::Error| DirectorySnafu { path: shown() };
+    // A mounted Secret is a folder behind the link `..data`, which is turned to another one as a whole
+    // when the Secret changes. Files that were read through the link one by one could be of both.
+    let mounted = path.join("..data");
+    let folder = if mounted.exists() {
+        std::fs::canonicalize(&mounted).with_context(unreadable)?
+    } else {
+        path.to_path_buf()
+    };
     let mut data: SecretData = BTreeMap::new();
-    for entry in std::fs::read_dir(path).with_context(|_| DirectorySnafu { path: shown() })? {
-        let entry = entry.with_context(|_| DirectorySnafu { path: shown() })?;
+    for entry in std::fs::read_dir(&folder).with_context(unreadable)? {
+        let entry = entry.with_context(unreadable)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        // A mounted Secret keeps its files behind links whose names start with dots.
         if !name.starts_with("..") && entry.path().is_file() {
             let content = std::fs::read(entry.path());
-            data.insert(name, content.with_context(|_| DirectorySnafu { path: shown() })?);
+            data.insert(name, content.with_context(unreadable)?);
         }
     }
-    from_data(&data, server)
+    let file = |key: String| path.join(key).display().to_string();
+    from_data(&data, server).map_err(|error| match error {
+        Unusable::Content { source: CredentialsError::Half { present, missing } } => {
+            Unusable::MissingFile { present: file(present), missing: file(missing) }
+        }
+        Unusable::Content { source } => Unusable::Files { path: shown(), source },
+        other => other,
+    })
 }
 
 #[cfg(test)]
@@ -158,6 +179,97 @@ mod tests {
             from_data(&data(&[("other.username", "u"), ("other.password", "p")]), "vc.test");
         let error = story(&error.unwrap_err());
         assert!(error.contains("credentials for other, none for vc.test"), "{error}");
+    }
+
+    /// A Secret as a kubelet mounts it: files in a folder of its own, a link to the folder, and links
+    /// through that one. A later Secret is another folder, to which the link is turned.
+    fn mount(at: &Path, version: &str, files: &[(&str, &str)]) {
+        use std::{fs, os::unix::fs::symlink};
+        fs::create_dir_all(at.join(version)).unwrap();
+        for (name, content) in files {
+            fs::write(at.join(version).join(name), content).unwrap();
+            let _ = symlink(Path::new("..data").join(name), at.join(name));
+        }
+        symlink(version, at.join("..data_tmp")).unwrap();
+        fs::rename(at.join("..data_tmp"), at.join("..data")).unwrap();
+    }
+
+    /// An empty directory that goes with the test.
+    struct Directory(std::path::PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ccm-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&path);
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const USER: &str = "vc.test.username";
+    const PASS: &str = "vc.test.password";
+
+    #[test]
+    fn files_are_read_plain_and_as_a_kubelet_mounts_them() {
+        let plain = Directory::new("plain");
+        std::fs::write(plain.0.join(USER), "u\n").unwrap();
+        std::fs::write(plain.0.join(PASS), "p\n").unwrap();
+        // A folder is no key of a Secret.
+        std::fs::create_dir(plain.0.join("lost+found")).unwrap();
+        assert_eq!(from_directory(&plain.0, "vc.test").unwrap(), Credentials::new("u", "p"));
+        let mounted = Directory::new("mounted");
+        mount(&mounted.0, "..1", &[(USER, "u"), (PASS, "p")]);
+        assert_eq!(from_directory(&mounted.0, "vc.test").unwrap(), Credentials::new("u", "p"));
+        mount(&mounted.0, "..2", &[(USER, "u"), (PASS, "new")]);
+        assert_eq!(from_directory(&mounted.0, "vc.test").unwrap(), Credentials::new("u", "new"));
+    }
+
+    #[test]
+    fn a_user_and_a_password_are_never_of_two_secrets() {
+        let directory = Directory::new("swapped");
+        mount(&directory.0, "..1", &[(USER, "user-1"), (PASS, "pass-1")]);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for version in 2..400 {
+                    let (user, pass) = (format!("user-{version}"), format!("pass-{version}"));
+                    let folder = format!("..{version}");
+                    mount(&directory.0, &folder, &[(USER, &user), (PASS, &pass)]);
+                }
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let read = from_directory(&directory.0, "vc.test").unwrap();
+                let of = read.user().strip_prefix("user-").unwrap().to_owned();
+                assert_eq!(read, Credentials::new(read.user(), format!("pass-{of}").as_str()));
+            }
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_empty_is_named() {
+        let directory = Directory::new("half");
+        let error = |files: &[(&str, &str)], version: &str| {
+            mount(&directory.0, version, files);
+            story(&from_directory(&directory.0, "vc.test").unwrap_err())
+        };
+        let path = directory.0.display();
+        let missing = error(&[(USER, "u")], "..1");
+        let expected = format!("there is {path}/{USER} but no {path}/{PASS}: add that file");
+        assert_eq!(missing, expected);
+        let empty = error(&[(USER, "u"), (PASS, "\n")], "..2");
+        assert!(empty.contains(&path.to_string()) && empty.contains(PASS), "{empty}");
+        let nothing = story(&from_directory(&directory.0.join("none"), "vc.test").unwrap_err());
+        assert!(
+            nothing.contains(&format!("the directory {path}/none cannot be read")),
+            "{nothing}"
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ fn vms(names: &[&str]) -> Vec<Vm> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_password_is_taken_over_without_a_restart_and_the_old_one_is_never_tried_again() {
-    let all = vms(&["node-1", "node-2"]);
+    let all = vms(&["node-1", "node-2", "node-3"]);
     let stage = Stage::with(Inventory::small().vms(all.clone())).await;
     stage.add_nodes(&all[..1]).await;
     let ccm = stage.controller("", &[]);
@@ -33,14 +33,43 @@ async fn a_new_password_is_taken_over_without_a_restart_and_the_old_one_is_never
     stage.set_secret(&[("127.0.0.1", USER, "the-new-Passw0rd")]).await;
     until_logged(&ccm, "the new credentials are in use").await;
     stage.vcenter.expire_sessions("").await;
-    stage.add_nodes(&all[1..]).await;
+    stage.add_nodes(&all[1..2]).await;
     stage.initialised("node-2", &ccm).await;
+    from_files(&stage, &ccm).await;
+    stage.add_nodes(&all[2..]).await;
+    stage.initialised("node-3", &ccm).await;
     let users = stage.vcenter.users().await;
     let user = users.as_array().unwrap().iter().find(|u| u["name"] == USER).unwrap();
     assert_ne!(user["locked"], true, "{users}");
-    for secret in ["the-new-Passw0rd", PASSWORD, "not the password"] {
+    for secret in ["the-new-Passw0rd", "the-third-Passw0rd", PASSWORD, "not the password"] {
         assert!(!ccm.log().contains(secret), "a password stands in the log");
     }
+}
+
+/// The same process, told to read its credentials from the files of a mounted Secret; then that changes.
+async fn from_files(stage: &Stage, ccm: &Process) {
+    let (user, password) = ("127.0.0.1.username", "127.0.0.1.password");
+    let directory = stage.workdir.path().join("secrets");
+    mount(&directory, "..1", &[(user, USER)]);
+    let text = std::fs::read_to_string(stage.configuration("")).unwrap();
+    let secret = format!("secretName: {SECRET}\n  secretNamespace: kube-system");
+    assert!(text.contains(&secret), "{text}");
+    let files = format!("secretsDirectory: {}", directory.display());
+    stage.workdir.write(CONFIGURATION, text.replace(&secret, &files)).unwrap();
+    let path = directory.display();
+    until_logged(ccm, &format!("there is {path}/{user} but no {path}/{password}: add that file"))
+        .await;
+    mount(&directory, "..2", &[(user, USER), (password, "the-new-Passw0rd")]);
+    until_logged(ccm, "the new settings are in use").await;
+    let changed = VcenterUser { lock_after: 1, ..VcenterUser::new(USER, "the-third-Passw0rd") };
+    stage.vcenter.set_user(&changed).await;
+    mount(&directory, "..3", &[(user, USER), (password, "the-third-Passw0rd")]);
+    eventually("the third password is in use", 60, async || {
+        let times = ccm.log().matches("the new credentials are in use").count();
+        if times == 2 { Ok(()) } else { Err(ccm.tail()) }
+    })
+    .await;
+    stage.vcenter.expire_sessions("").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

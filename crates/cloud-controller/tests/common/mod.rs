@@ -318,3 +318,18 @@ pub(crate) async fn until_logged(ccm: &Process, text: &str) {
     })
     .await;
 }
+
+/// Puts files into a directory as a kubelet mounts a Secret: in a folder of their own (`version`), behind
+/// the link `..data`, which is turned there as a whole.
+pub(crate) fn mount(at: &std::path::Path, version: &str, files: &[(&str, &str)]) {
+    use std::{fs, os::unix::fs::symlink, path::Path};
+    fs::create_dir_all(at.join(version)).unwrap();
+    for (name, content) in files {
+        fs::write(at.join(version).join(name), content).unwrap();
+        if fs::symlink_metadata(at.join(name)).is_err() {
+            symlink(Path::new("..data").join(name), at.join(name)).unwrap();
+        }
+    }
+    symlink(version, at.join("..data_tmp")).unwrap();
+    fs::rename(at.join("..data_tmp"), at.join("..data")).unwrap();
+}
