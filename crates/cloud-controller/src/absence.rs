@@ -7,16 +7,17 @@
 //! 1. every configured vCenter is followed and seen whole;
 //! 2. the vCenter that had the machine is the very one that answers now, by its own uuid, is asked
 //!    for the machine by reference, and says that it does not exist;
-//! 3. the folder it stood in can still be seen, or does not exist either: who lost sight of the
-//!    folder would not see the machine registered there anew;
+//! 3. the folder it stood in is known and can still be seen, or does not exist either: who lost sight of
+//!    the folder would not see the machine registered there anew. A machine in a vApp stands in none;
 //! 4. every vCenter is asked for all its machines, in all datacenters, and none has one of the node's
 //!    uuids;
 //! 5. none has a machine without a uuid, as those are that vCenter itself cannot reach, unless its
 //!    uuid was seen before: it could be the one, registered anew;
 //! 6. that folder lists no machine that may not be seen: it could be the one, registered anew and
 //!    hidden while nobody looked;
-//! 7. every vCenter is the very one the nodes know, and hides no folder in which a machine of any of them
-//!    stood: whoever took such rights away may have hidden this one too, after it went there;
+//! 7. every vCenter is the very one the nodes know, whatever it is called in the configuration now, and
+//!    hides no folder in which a machine of any of them stood: whoever took such rights away may have
+//!    hidden this one too, after it went there. What stood in no folder must be in view;
 //! 8. every vCenter is still followed;
 //! 9. and the configuration on disk is the one in use: one that cannot be read may name another
 //!    vCenter, to which the machine went.
@@ -41,16 +42,58 @@ use crate::{
     record::Record,
 };
 
-/// Where the machines of all nodes stood when they were last seen, by vCenter.
-pub type LastSeen = BTreeMap<Arc<str>, There>;
+/// Where the machines of all nodes stood when they were last seen.
+#[derive(Debug, Default)]
+pub struct LastSeen {
+    /// By what the vCenter was called then, and its own uuid.
+    vcenters: BTreeMap<(String, String), There>,
+}
 
 /// What all nodes together know of a vCenter.
-#[derive(Debug, Default)]
-pub struct There {
+#[derive(Debug, Default, PartialEq, Eq)]
+struct There {
     /// The folders of their machines.
-    pub folders: BTreeSet<MoRef>,
-    /// Its own uuid; several if another one took its place.
-    pub uuids: BTreeSet<String>,
+    folders: BTreeSet<MoRef>,
+    /// Nodes whose machine stood in no folder, and is not in view.
+    elsewhere: BTreeSet<Arc<str>>,
+}
+
+impl LastSeen {
+    /// Notes what a node knows.
+    pub fn note(&mut self, node: &Arc<str>, record: Record, in_view: impl FnOnce() -> bool) {
+        let folder = record.folder();
+        let there = self.vcenters.entry((record.vcenter, record.vcenter_uuid)).or_default();
+        match folder {
+            Some(folder) => {
+                there.folders.insert(folder);
+            }
+            None if in_view() => {}
+            None => {
+                there.elsewhere.insert(node.clone());
+            }
+        }
+    }
+
+    /// What is known of the vCenter with this name and uuid: under the name, and under the uuid, by
+    /// whatever name it went.
+    fn of(&self, name: &str, uuid: &str) -> There {
+        let mut all = There::default();
+        for ((called, own), there) in &self.vcenters {
+            if called == name || (!uuid.is_empty() && own == uuid) {
+                all.folders.extend(there.folders.iter().cloned());
+                all.elsewhere.extend(there.elsewhere.iter().cloned());
+            }
+        }
+        all
+    }
+
+    /// The uuid of another vCenter that had this name, and that none of `present` is.
+    fn replaced(&self, name: &str, present: &BTreeSet<Arc<str>>) -> Option<&str> {
+        let mut own = self.vcenters.keys().filter(|(called, _)| called == name);
+        own.find_map(|(_, uuid)| {
+            (!uuid.is_empty() && !present.contains(uuid.as_str())).then_some(uuid.as_str())
+        })
+    }
 }
 
 /// Asks for the machine of a node that is not in view.
@@ -61,6 +104,28 @@ pub async fn ask(fleet: &Fleet, node: &Node, last_seen: &LastSeen) -> Standing {
     }
 }
 
+/// Whether the machine on record is gone: by its vCenter's word, or because that vCenter is not configured
+/// any more; and no vCenter has one with its instance uuid, which it would keep if it were registered anew.
+/// Else why nobody can say so. No proof that a node has no machine: only that it is not this one.
+pub async fn is_gone(fleet: &Fleet, record: &Record) -> Result<(), String> {
+    whole(fleet)?;
+    let place = record.place();
+    if let Some(member) = home(fleet, &place, Some(record)) {
+        is_the_same(&member, record)?;
+        gone(&member, &place, None).await?;
+    }
+    let since = Instant::now();
+    for asked in fleet.members() {
+        let everything = asked.everything(since).await;
+        let everything =
+            everything.map_err(|why| format!("{} cannot be asked: {why}", asked.name()))?;
+        if let Some(other) = with_instance_uuid(&everything, record.instance_uuid()) {
+            return Err(format!("it is there: {} in {}", path(&everything, &other), asked.name()));
+        }
+    }
+    Ok(())
+}
+
 async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, String> {
     whole(fleet)?;
     let record = identity::record_of(node);
@@ -68,12 +133,18 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
         "no vCenter knows its uuid, but which machine it was is not on record, so nobody can prove that it is \
          gone: if it is, delete the Node",
     )?;
-    let member = fleet.member(&place.vcenter).ok_or_else(|| {
+    let member = home(fleet, &place, record.as_ref()).ok_or_else(|| {
         format!("its machine was {place}, and that vCenter is not configured any more")
     })?;
     if let Some(record) = &record {
         is_the_same(&member, record)?;
     }
+    let folder = folder.ok_or_else(|| {
+        format!(
+            "its machine was {place}, in no folder, as those of a vApp are, so nobody can prove that it is not \
+             hidden there: if it is gone, delete the Node"
+        )
+    })?;
     let instance = record.as_ref().and_then(Record::instance_uuid);
     if identity::uuids(node).is_empty() && instance.is_none() {
         return Err(
@@ -82,40 +153,60 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
                 .into(),
         );
     }
-    let (gone, folder) = gone(&member, &place, folder).await?;
+    let (gone, folder) = gone(&member, &place, Some(&folder)).await?;
+    let present: BTreeSet<Arc<str>> = fleet.members().iter().filter_map(|m| m.uuid()).collect();
     // A machine registered anew is in no list that is older than its old reference's end.
     let since = Instant::now();
-    for member in fleet.members() {
-        let everything = member.everything(since).await;
+    let mut home_is_asked = false;
+    for asked in fleet.members() {
+        let everything = asked.everything(since).await;
         let everything =
-            everything.map_err(|why| format!("{} cannot be asked: {why}", member.name()))?;
+            everything.map_err(|why| format!("{} cannot be asked: {why}", asked.name()))?;
         if let Some(other) = known(&everything, node, instance) {
             return Err(format!(
                 "its machine {place} is gone, but {} has one with its uuid: {other}",
-                member.name()
+                asked.name()
             ));
         }
-        if let Some(other) = nameless(&member, &everything, node) {
+        if let Some(other) = nameless(&asked, &everything, node) {
             return Err(format!(
                 "its machine {place} is gone, but {} has one without a uuid, which may be it, registered anew: \
                  {other}; make that one accessible again, or take it out of the inventory",
-                member.name()
+                asked.name()
             ));
         }
-        if let (Some(folder), true) = (&folder, *member.name() == place.vcenter) {
-            nothing_is_hidden(&member, folder, &everything).await?;
+        if asked.name() == member.name() {
+            home_is_asked = true;
+            if let Some(folder) = &folder {
+                nothing_is_hidden(&asked, folder, &everything).await?;
+            }
         }
-        if let Some(there) = nodes.get(member.name()) {
-            all_are_seen(&member, there).await?;
-        }
+        all_are_seen(&asked, nodes, &present).await?;
     }
     whole(fleet)?;
+    if !home_is_asked {
+        return Err(format!("{} left the configuration while it was asked", member.name()));
+    }
     let members = fleet.members().len();
     let evidence = format!(
         "{} says that {} does not exist, and none of {members} vCenter(s) knows its uuid",
-        place.vcenter, place.machine.id
+        member.name(),
+        place.machine.id
     );
     Ok(Proof::new(&gone, evidence))
+}
+
+/// The vCenter that had the machine: by its own uuid, whatever it is called in the configuration now; else
+/// by its name.
+fn home(fleet: &Fleet, place: &Place, record: Option<&Record>) -> Option<Arc<Member>> {
+    let named = fleet.member(&place.vcenter);
+    let uuid = record.map(|record| record.vcenter_uuid.as_str()).filter(|uuid| !uuid.is_empty());
+    let is_it = |member: &Arc<Member>| member.uuid().as_deref() == uuid;
+    match (uuid, named) {
+        (Some(_), Some(named)) if is_it(&named) => Some(named),
+        (Some(_), named) => fleet.members().into_iter().find(is_it).or(named),
+        (None, named) => named,
+    }
 }
 
 /// The vCenter that answers is the one that had the machine. Another one in its place truthfully says
@@ -171,17 +262,28 @@ fn last_seen(
 }
 
 /// The vCenter is the one the nodes know, and hides none of their folders.
-async fn all_are_seen(member: &Member, there: &There) -> Result<(), String> {
-    let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
+async fn all_are_seen(
+    member: &Member,
+    nodes: &LastSeen,
+    present: &BTreeSet<Arc<str>>,
+) -> Result<(), String> {
+    let name = member.name();
+    let client = member.client().ok_or_else(|| format!("{name} was never connected"))?;
     let now = member.uuid().unwrap_or_default();
-    if let Some(was) = there.uuids.iter().find(|uuid| !uuid.is_empty() && **uuid != *now) {
+    if let Some(was) = nodes.replaced(name, present) {
         return Err(format!(
-            "other nodes' machines were in another vCenter than the one that answers at {} now (it was {was}, \
-             now it is {now}), and this one may have gone there: delete Nodes whose machines are gone",
-            member.name()
+            "other nodes' machines were in another vCenter than the one that answers at {name} now (it was \
+             {was}, now it is {now}), and this one may have gone there: delete Nodes whose machines are gone"
         ));
     }
-    let folders: Vec<MoRef> = there.folders.iter().cloned().collect();
+    let There { folders, elsewhere } = nodes.of(name, &now);
+    if let Some(node) = elsewhere.first() {
+        return Err(format!(
+            "the machine of the node {node} in {name} is not in view either, and stood in no folder, as those \
+             of a vApp do, so nobody can say what is hidden there: if it is gone, delete that Node"
+        ));
+    }
+    let folders: Vec<MoRef> = folders.into_iter().collect();
     for (folder, word) in client.ask_for(&folders).await {
         let folder =
             format!("the folder {} of other nodes' machines in {}", folder.id, member.name());
@@ -234,11 +336,11 @@ async fn nothing_is_hidden(
 async fn gone(
     member: &Member,
     place: &Place,
-    folder: Option<MoRef>,
+    folder: Option<&MoRef>,
 ) -> Result<(Gone, Option<MoRef>), String> {
     let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
     let mut questions = vec![place.machine.clone()];
-    questions.extend(folder.iter().cloned());
+    questions.extend(folder.cloned());
     let (mut gone, mut stands) = (None, None);
     for (object, word) in client.ask_for(&questions).await {
         let is_machine = object == place.machine;
@@ -278,18 +380,90 @@ fn nameless(member: &Member, tree: &Tree, node: &Node) -> Option<String> {
     let mut machines = tree.objects().filter_map(Object::as_vm);
     let vm = machines
         .find(|vm| vm.bios_uuid.is_none_or(BiosUuid::is_nil) && earlier(vm).is_none_or(is_own))?;
-    Some(tree.path_of(&vm.reference).unwrap_or_else(|| vm.reference.to_string()))
+    Some(path(tree, vm))
 }
 
 /// A machine with one of the node's uuids.
 fn known(tree: &Tree, node: &Node, instance: Option<InstanceUuid>) -> Option<String> {
     let by_bios = identity::uuids(node).into_iter().flat_map(|uuid| tree.vms_by_bios_uuid(uuid));
-    let by_instance =
-        instance.into_iter().filter_map(|uuid| match tree.vm_by_instance_uuid(uuid) {
-            Lookup::Found(vm) => Some(vm),
-            Lookup::Several(vms) => vms.into_iter().next(),
-            Lookup::Departed(_) | Lookup::Unseen => None,
-        });
-    let vm = by_bios.chain(by_instance).next()?;
-    Some(tree.path_of(&vm.reference).unwrap_or_else(|| vm.reference.to_string()))
+    let vm = by_bios.chain(with_instance_uuid(tree, instance)).next()?;
+    Some(path(tree, &vm))
+}
+
+/// The machine, or one of those, with this instance uuid.
+fn with_instance_uuid(tree: &Tree, uuid: Option<InstanceUuid>) -> Option<Arc<Vm>> {
+    match tree.vm_by_instance_uuid(uuid?) {
+        Lookup::Found(vm) => Some(vm),
+        Lookup::Several(vms) => vms.into_iter().next(),
+        Lookup::Departed(_) | Lookup::Unseen => None,
+    }
+}
+
+/// What a person calls a machine.
+fn path(tree: &Tree, vm: &Vm) -> String {
+    tree.path_of(&vm.reference).unwrap_or_else(|| vm.reference.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(vcenter: &str, uuid: &str, folder: &str) -> Record {
+        Record {
+            vcenter: vcenter.into(),
+            vcenter_uuid: uuid.into(),
+            machine: "vm-1".into(),
+            instance_uuid: String::new(),
+            folder: folder.into(),
+        }
+    }
+
+    fn census(of: &[(&str, Record, bool)]) -> LastSeen {
+        let mut census = LastSeen::default();
+        for (node, record, in_view) in of {
+            census.note(&(*node).into(), record.clone(), || *in_view);
+        }
+        census
+    }
+
+    fn shown(there: &There) -> (Vec<&str>, Vec<&str>) {
+        let folders = there.folders.iter().map(|folder| &*folder.id).collect();
+        (folders, there.elsewhere.iter().map(|node| &**node).collect())
+    }
+
+    #[test]
+    fn a_vcenter_keeps_what_is_known_of_it_under_every_name_it_had() {
+        let census = census(&[
+            ("a", record("old", "U", "group-1"), false),
+            ("b", record("new", "U", "group-2"), true),
+            ("c", record("new", "", "group-3"), false),
+            ("d", record("other", "V", "group-9"), false),
+        ]);
+        assert_eq!(shown(&census.of("new", "U")).0, ["group-1", "group-2", "group-3"]);
+        assert_eq!(shown(&census.of("newest", "U")).0, ["group-1", "group-2"]);
+        // Who does not know its own uuid is known by its name alone.
+        assert_eq!(shown(&census.of("old", "")).0, ["group-1"]);
+        assert_eq!(shown(&census.of("elsewhere", "W")).0, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn another_vcenter_under_an_old_name_is_noticed_unless_the_old_one_is_there_too() {
+        let census = census(&[("a", record("vc", "U", "group-1"), true)]);
+        let present = |of: &[&str]| of.iter().map(|uuid| (*uuid).into()).collect();
+        assert_eq!(census.replaced("vc", &present(&["U"])), None);
+        assert_eq!(census.replaced("vc", &present(&["V"])), Some("U"));
+        assert_eq!(census.replaced("vc", &present(&["V", "U"])), None, "it only changed its name");
+        assert_eq!(census.replaced("new", &present(&["V"])), None);
+    }
+
+    #[test]
+    fn a_machine_that_stood_in_no_folder_counts_as_seen_only_while_it_is_in_view() {
+        let there = census(&[
+            ("in-view", record("vc", "U", ""), true),
+            ("lost", record("vc", "U", ""), false),
+            ("plain", record("vc", "U", "group-1"), false),
+        ])
+        .of("vc", "U");
+        assert_eq!(shown(&there), (vec!["group-1"], vec!["lost"]));
+    }
 }

@@ -3,6 +3,7 @@
 //! A look reads the node from the mirror and its machine from the inventories, decides with the pure
 //! parts, and writes only what differs, on the condition that the node is still what was looked at.
 
+mod copies;
 mod look;
 
 use std::{
@@ -14,7 +15,7 @@ use std::{
 use futures::StreamExt as _;
 use runtime::backoff::Backoff;
 use tokio::{
-    sync::mpsc,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinSet,
     time::{Instant, sleep_until},
 };
@@ -75,8 +76,16 @@ struct Shared {
     queue: Queue,
     backoff: Backoff<Arc<str>>,
     doubt: Backoff<Arc<str>>,
+    /// For looks. What they need is in memory or asked of the API server.
+    slots: Arc<Semaphore>,
+    /// For questions to vCenters. One that hangs lets them wait for long: they are asked by looks that
+    /// gave their slot back, so that no other node waits with them.
+    questions: Semaphore,
     memory: Mutex<Memory>,
 }
+
+/// The right to look at a node; given back when it is dropped.
+type Slot = OwnedSemaphorePermit;
 
 /// What is remembered between looks. None of it is needed to be right: it makes looks cheap.
 #[derive(Default)]
@@ -125,7 +134,10 @@ impl Controller {
         metrics: Metrics,
         options: Options,
     ) -> Self {
+        let at_once = options.concurrency.min(Semaphore::MAX_PERMITS);
         let shared = Shared {
+            slots: Arc::new(Semaphore::new(at_once)),
+            questions: Semaphore::new(at_once),
             nodes,
             fleet,
             events,
@@ -205,26 +217,31 @@ impl Controller {
 
     /// Hands nodes to workers.
     async fn dispatch(&self) {
+        let shared = &self.shared;
         let mut workers: JoinSet<()> = JoinSet::new();
+        let next = async || {
+            // It is never closed.
+            let slot = shared.slots.clone().acquire_owned().await.ok();
+            (slot, shared.queue.next().await)
+        };
         loop {
-            let free = workers.len() < self.shared.options.concurrency;
             tokio::select! {
-                name = self.shared.queue.next(), if free => {
-                    let shared = self.shared.clone();
-                    workers.spawn(async move { shared.look(name).await });
+                (slot, name) = next() => {
+                    let shared = shared.clone();
+                    workers.spawn(async move { shared.look(name, slot).await });
                 }
                 Some(_) = workers.join_next(), if !workers.is_empty() => {}
             }
-            let depth = i64::try_from(self.shared.queue.depth()).unwrap_or(i64::MAX);
-            self.shared.metrics.depth.set(depth);
+            let depth = i64::try_from(shared.queue.depth()).unwrap_or(i64::MAX);
+            shared.metrics.depth.set(depth);
         }
     }
 }
 
 impl Shared {
     /// Looks at a node and arranges the next look.
-    async fn look(self: Arc<Self>, name: Arc<str>) {
-        let next = self.look_at(&name).await;
+    async fn look(self: Arc<Self>, name: Arc<str>, slot: Option<Slot>) {
+        let next = self.look_at(&name, slot).await;
         match next {
             Next::OnChange => self.calm(&name),
             Next::At(at) => self.queue.add_at(&name, at),

@@ -298,6 +298,8 @@ fn common(
 ) -> Common {
     let longest_pause = settings.flags.vcenter_retry_period.0;
     let usual = Limits::default();
+    let call = settings.flags.vcenter_call_timeout.0.max(Duration::from_secs(1));
+    let (connect, idle) = (usual.connect.min(call), usual.idle.min(call));
     // Reading tags keeps the REST session alive; it need not be touched in between.
     let tags = settings.flags.tag_refresh_period.0 + Duration::from_secs(30);
     let rest_keep_alive = usual.rest_keep_alive.max(tags.min(Duration::from_secs(290)));
@@ -306,7 +308,7 @@ fn common(
         tag_period: settings.flags.tag_refresh_period.0,
         scope: settings.scope(),
         refresh_labels: settings.flags.refresh_labels,
-        limits: Limits { longest_pause, rest_keep_alive, ..usual },
+        limits: Limits { longest_pause, rest_keep_alive, call, connect, idle, ..usual },
         user_agent: build.user_agent(),
         metrics: metrics.clone(),
         signals,

@@ -91,6 +91,10 @@ pub struct Flags {
     #[arg(long, env = "CCM_VCENTER_RETRY_PERIOD", default_value = "30s")]
     pub vcenter_retry_period: GoDuration,
 
+    /// How long vCenter may take for the answer to one call.
+    #[arg(long, env = "CCM_VCENTER_CALL_TIMEOUT", default_value = "1m")]
+    pub vcenter_call_timeout: GoDuration,
+
     /// Where `/metrics`, `/livez` and `/readyz` are served.
     #[arg(long, env = "CCM_BIND_ADDRESS", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,

@@ -92,7 +92,7 @@ async fn a_restart_in_between_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
-    let (stage, ccm) = started(&vms(&["hidden"]), QUICK).await;
+    let (stage, ccm) = started(&vms(&["hidden", "copied"]), QUICK).await;
     stage.nodes.set_ready("hidden", false).await;
     stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/hidden")).await;
     // Until the controller knows that the node is not Ready, it says something else.
@@ -117,6 +117,22 @@ async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
     }
     stage.vcenter.destroy_vm("/DC0/vm/hidden").await;
     stage.until_deleted("hidden").await;
+    // Hidden, while a copy with its uuid is in view, and off: that says nothing of the one on record.
+    stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/copied")).await;
+    let copy = Vm { uuid: Vm::named("copied").uuid, power: "off".into(), ..Vm::named("the-copy") };
+    stage.vcenter.add_vms("DC0", [copy.clone()]).await;
+    stage.nodes.set_ready("copied", false).await;
+    let texts = ["/DC0/vm/the-copy", "may not be seen"];
+    stage.event_with("copied", "AmbiguousMachine", &texts).await;
+    stage.settle(&ccm, "marker-2").await;
+    let node = stage.node("copied").await;
+    assert!(!has_taint(&node, SHUTDOWN), "{:?}", node.spec);
+    let own = Vm::named("copied").instance_uuid;
+    assert_eq!(record(&node).unwrap()["instanceUuid"], own.as_str());
+    // What stands in the place of one that is gone, restored from a backup for example, is taken for it.
+    stage.vcenter.destroy_vm("/DC0/vm/copied").await;
+    let node = stage.until("it is tainted", "copied", |node| has_taint(node, SHUTDOWN)).await;
+    assert_eq!(record(&node).unwrap()["instanceUuid"], copy.instance_uuid.as_str());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,10 +176,7 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart
         stage.nodes.set_ready(name, false).await;
     }
     // It is new and empty, and truthfully knows none of the references and uuids on record.
-    let mut empty = readable(Inventory::small());
-    let uuid = "22222222-0000-4000-8000-000000000002".to_owned();
-    empty.about.insert("instanceUuid".to_owned(), uuid);
-    stage.vcenter.replace(empty).await;
+    stage.vcenter.replace(anothers(2, &[])).await;
     let ccm = stage.controller("", &["--node-deletion-delay=1s", "--leader-elect=false"]);
     for name in ["node-1", "node-2"] {
         stage
@@ -176,51 +189,72 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart
     }
 }
 
+/// An inventory of a vCenter that is another one than the stage's.
+fn anothers(number: u8, machines: &[Vm]) -> Inventory {
+    let mut inventory = readable(Inventory::small().vms(machines.to_vec()));
+    let uuid = format!("{number:0>8}-0000-4000-8000-00000000000{number}");
+    inventory.about.insert("instanceUuid".to_owned(), uuid);
+    inventory
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_moved_to_where_the_users_rights_were_taken_away_is_not_gone() {
     let mine = vms(&["node-1"]);
     let stays = vms(&["node-3"]);
+    let theirs = vms(&["node-2", "node-4"]);
     let stage = Stage::with(Inventory::small().vms([mine.clone(), stays.clone()].concat())).await;
-    let mut other = Vcenter::start(readable(Inventory::small().vms(vms(&["node-2"])))).await;
-    stage.add_nodes(&mine).await;
-    stage.add_nodes(&vms(&["node-2"])).await;
-    stage.add_nodes(&stays).await;
-    let more = format!(
-        "  two:\n    server: localhost\n    port: {}\n    insecureFlag: true\n    user: {USER}\n    password: \
-         {PASSWORD}",
-        other.address().port()
-    );
-    let ccm = stage.controller(&more, &["--node-deletion-delay=1s", "--leader-elect=false"]);
-    stage.initialised("node-1", &ccm).await;
-    stage.initialised("node-2", &ccm).await;
-    stage.initialised("node-3", &ccm).await;
+    let mut other = Vcenter::start(anothers(1, &theirs)).await;
+    for some in [&mine, &stays, &theirs] {
+        stage.add_nodes(some).await;
+    }
+    let port = other.address().port();
+    let more = |server: &str| {
+        format!(
+            "  two:\n    server: {server}\n    port: {port}\n    insecureFlag: true\n    user: {USER}\n    \
+             password: {PASSWORD}"
+        )
+    };
+    let flags = ["--node-deletion-delay=1s", "--leader-elect=false"];
+    let ccm = stage.controller(&more("localhost"), &flags);
+    for vm in [&mine[..], &stays, &theirs].concat() {
+        stage.initialised(&vm.name, &ccm).await;
+    }
     drop(ccm);
     for way in ["/DC0/host", "/DC0/vm"] {
         other.permit(&Permission::new(USER, "NoAccess", way)).await;
     }
     other.add_vms("DC0", mine).await;
+    other.destroy_vm("/DC0/vm/node-4").await;
     stage.vcenter.destroy_vm("/DC0/vm/node-1").await;
-    stage.nodes.set_ready("node-1", false).await;
-    let ccm = stage.controller(&more, &["--node-deletion-delay=1s", "--leader-elect=false"]);
-    stage.event_saying("node-1", "MachineUncertain", "of other nodes' machines in localhost").await;
+    for name in ["node-1", "node-4"] {
+        stage.nodes.set_ready(name, false).await;
+    }
+    // It goes by another name in the configuration now; the notes on its nodes still have the old one.
+    let renamed = format!("127.0.0.1:{port}");
+    let ccm = stage.controller(&more("127.0.0.1"), &flags);
+    let text = format!("of other nodes' machines in {renamed}");
+    stage.event_saying("node-1", "MachineUncertain", &text).await;
     stage.settle(&ccm, "marker").await;
-    stage.node("node-1").await;
+    for name in ["node-1", "node-4"] {
+        stage.node(name).await;
+    }
     for way in ["/DC0/host", "/DC0/vm"] {
         other.permit(&Permission::new(USER, "reader", way)).await;
     }
     let there = |node: &k8s_openapi::api::core::v1::Node| {
-        record(node).unwrap()["vcenter"].as_str().unwrap().starts_with("localhost")
+        record(node).unwrap()["vcenter"] == renamed.as_str()
     };
-    stage.until("its new place is on record", "node-1", there).await;
+    for name in ["node-1", "node-2"] {
+        stage.until("its new place is on record", name, there).await;
+    }
+    // The one whose note has the old name, and whose machine really is gone.
+    stage.until_deleted("node-4").await;
     // The second vCenter is another one now, and truthfully knows no machine that went to the old one.
     drop(ccm);
-    let mut empty = readable(Inventory::small());
-    let uuid = "22222222-0000-4000-8000-000000000002".to_owned();
-    empty.about.insert("instanceUuid".to_owned(), uuid);
-    other.replace(empty).await;
+    other.replace(anothers(2, &[])).await;
     stage.vcenter.destroy_vm("/DC0/vm/node-3").await;
     stage.nodes.set_ready("node-3", false).await;
-    let ccm = stage.controller(&more, &["--node-deletion-delay=1s", "--leader-elect=false"]);
+    let ccm = stage.controller(&more("127.0.0.1"), &flags);
     let text = "other nodes' machines were in another vCenter";
     stage.event_saying("node-3", "MachineUncertain", text).await;
     stage.settle(&ccm, "marker-2").await;

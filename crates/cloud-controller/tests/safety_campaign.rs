@@ -1,6 +1,9 @@
 //! Random runs of faults and changes. In none of them is a Node deleted whose machine exists, and in
 //! the end every Node goes whose machine is really gone.
 //!
+//! Machines stand in several folders of two vCenters, move between these, leave and come back, are
+//! hidden, and get copies with the same uuid; Nodes lose the note that says which machine they are.
+//!
 //! `VDO_SEEDS` says how many runs; `VDO_SEED` repeats one.
 #![allow(
     clippy::unwrap_used,
@@ -28,6 +31,8 @@ use testkit::{Fault, Inventory, Node, Permission, Port, Process, Vcenter, Vm, ev
 const NODES: usize = 5;
 /// Things that happen in a run.
 const STEPS: usize = 14;
+/// Where machines stand.
+const FOLDERS: [&str; 3] = ["", "k8s", "k8s/workers"];
 /// Runs that go on at once.
 const LANES: usize = 3;
 /// Runs on one cluster before it is made anew.
@@ -49,7 +54,12 @@ struct Run<'a> {
     hidden: BTreeSet<bool>,
     /// Machines that were destroyed.
     destroyed: BTreeSet<String>,
-    uuids: BTreeMap<String, String>,
+    /// Those of them whose node had no note of its machine then: whether it is gone, nobody may know.
+    unknown: BTreeSet<String>,
+    /// Every machine there ever was, by name.
+    machines: BTreeMap<String, Vm>,
+    /// Copies with the uuid of another machine: of which, whether in the second vCenter, and where.
+    copies: Vec<(String, bool, String)>,
     story: Vec<String>,
     ccm: Option<Process>,
     /// Whether the configuration says where the second vCenter is.
@@ -70,7 +80,9 @@ impl<'a> Run<'a> {
             moved: BTreeSet::new(),
             hidden: BTreeSet::new(),
             destroyed: BTreeSet::new(),
-            uuids: BTreeMap::new(),
+            unknown: BTreeSet::new(),
+            machines: BTreeMap::new(),
+            copies: Vec::new(),
             story: Vec::new(),
             ccm: None,
             reachable: true,
@@ -124,7 +136,7 @@ impl<'a> Run<'a> {
 
     /// Moves a machine to the other vCenter, where it has the same uuid and another reference.
     async fn move_over(&mut self, name: &str, path: &str) {
-        let vm = Vm { uuid: self.uuids[name].clone(), ..Vm::named(name) };
+        let vm = self.machines[name].clone();
         let there = self.moved.contains(name);
         let (from, to) = if there {
             (self.other, &self.stage.vcenter)
@@ -157,8 +169,9 @@ impl<'a> Run<'a> {
     async fn add(&mut self) {
         let name = format!("s{}-n{}", self.seed, self.next);
         self.next += 1;
-        let vm = Vm::named(&name);
-        self.uuids.insert(name.clone(), vm.uuid.clone());
+        let folder = FOLDERS[self.random.random_range(0..FOLDERS.len())];
+        let vm = Vm { folder: folder.into(), ..Vm::named(&name) };
+        self.machines.insert(name.clone(), vm.clone());
         self.alive.insert(name.clone());
         self.stage.vcenter.add_vms("DC0", [vm.clone()]).await;
         self.stage.nodes.add(Node::named(&name).system_uuid(&vm.uuid).uninitialized()).await;
@@ -168,14 +181,64 @@ impl<'a> Run<'a> {
     fn any(&mut self) -> Option<(String, String)> {
         let at = self.random.random_range(0..self.alive.len().max(1));
         let name = self.alive.iter().nth(at)?.clone();
-        Some((name.clone(), format!("/DC0/vm/{name}")))
+        Some((name.clone(), path_of(&self.machines[&name])))
+    }
+
+    async fn node(&self, name: &str) -> k8s_openapi::api::core::v1::Node {
+        self.stage.node(name).await
+    }
+
+    /// A copy of a machine, in either vCenter: the same BIOS uuid, all else its own.
+    async fn copy(&mut self, name: &str) {
+        let copy = format!("{name}-copy-{}", self.next);
+        self.next += 1;
+        let folder = FOLDERS[self.random.random_range(0..FOLDERS.len())];
+        let second = self.random.random_bool(0.5);
+        let power = ["on", "off"][self.random.random_range(0..2)];
+        let uuid = self.machines[name].uuid.clone();
+        let vm = Vm { uuid, folder: folder.into(), power: power.into(), ..Vm::named(&copy) };
+        self.copies.push((name.to_owned(), second, path_of(&vm)));
+        let vcenter = if second { self.other } else { &self.stage.vcenter };
+        vcenter.add_vms("DC0", [vm]).await;
+    }
+
+    async fn destroy_copy(&mut self, at: usize) {
+        let (_, second, path) = self.copies.swap_remove(at);
+        let vcenter = if second { self.other } else { &self.stage.vcenter };
+        vcenter.destroy_vm(&path).await;
+    }
+
+    /// A machine leaves the inventory and comes back, while its kubelet answers.
+    async fn leave_and_come_back(&mut self, name: &str, path: &str) {
+        self.stage.nodes.set_ready(name, true).await;
+        let is_ready = |node: &k8s_openapi::api::core::v1::Node| {
+            let mut all = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+            all.any(|c| c.type_ == "Ready" && c.status == "True")
+        };
+        self.stage.until("its kubelet answers", name, is_ready).await;
+        self.home(name).destroy_vm(path).await;
+        let away = self.random.random_range(0..600);
+        tokio::time::sleep(Duration::from_millis(away)).await;
+        if self.random.random_bool(0.3) {
+            self.ccm = None;
+            self.start();
+        }
+        self.home(name).add_vms("DC0", [self.machines[name].clone()]).await;
+    }
+
+    /// As it is with a node that another controller initialised.
+    async fn lose_the_note(&self, name: &str) {
+        let patch = json!({"metadata": {"annotations": {RECORD: null}}});
+        let patch = kube::api::Patch::Merge(patch);
+        let parameters = kube::api::PatchParams::default();
+        self.stage.api().patch(name, &parameters, &patch).await.unwrap();
     }
 
     async fn step(&mut self) {
         let Some((name, path)) = self.any() else { return };
         let vcenter = self.home(&name);
         let ready = |ready| self.stage.nodes.set_ready(&name, ready);
-        let kind = self.random.random_range(0..20);
+        let kind = self.random.random_range(0..27);
         let misses = match kind {
             5 | 7 => !self.moves_are_noticed().await,
             // Who leaves a hidden vCenter takes along what the controller knows of it.
@@ -185,6 +248,11 @@ impl<'a> Run<'a> {
                     || self.is_unknown_and_hidden(!there).await
                     || !self.hidden.is_empty() && !self.moves_are_noticed().await
             }
+            // Which of two is the node's machine is told by the note alone.
+            23 | 24 => record(&self.node(&name).await).is_none(),
+            // While it is away, the copy alone is there, and is taken for it.
+            20..=22 => self.copies.iter().any(|(of, ..)| *of == name),
+            26 => self.copies.iter().any(|(of, ..)| *of == name) || !self.hidden.is_empty(),
             _ => false,
         };
         if misses {
@@ -193,6 +261,9 @@ impl<'a> Run<'a> {
         self.story.push(format!("{kind} {name}"));
         match kind {
             0 => {
+                if record(&self.node(&name).await).is_none() {
+                    self.unknown.insert(name.clone());
+                }
                 vcenter.destroy_vm(&path).await;
                 self.alive.remove(&name);
                 self.destroyed.insert(name.clone());
@@ -256,6 +327,18 @@ impl<'a> Run<'a> {
                 self.ccm = None;
                 self.start();
             }
+            20..=22 => self.leave_and_come_back(&name, &path).await,
+            23 | 24 => self.copy(&name).await,
+            25 if !self.copies.is_empty() => {
+                let at = self.random.random_range(0..self.copies.len());
+                self.destroy_copy(at).await;
+            }
+            26 => {
+                self.lose_the_note(&name).await;
+                if self.random.random_bool(0.5) {
+                    ready(false).await;
+                }
+            }
             _ => {
                 let method =
                     ["RetrievePropertiesEx", "WaitForUpdatesEx"][self.random.random_range(0..2)];
@@ -297,12 +380,16 @@ impl<'a> Run<'a> {
         }
         for name in &self.alive {
             let vcenter = self.home(name);
-            vcenter.permit(&Permission::new(USER, "reader", &format!("/DC0/vm/{name}"))).await;
+            let path = path_of(&self.machines[name]);
+            vcenter.permit(&Permission::new(USER, "reader", &path)).await;
+        }
+        while !self.copies.is_empty() {
+            self.destroy_copy(0).await;
         }
         eventually("every node whose machine is gone is deleted", 150, async || {
             let present = self.present().await;
-            let left: Vec<&String> =
-                self.destroyed.iter().filter(|name| present.contains(*name)).collect();
+            let known = self.destroyed.difference(&self.unknown);
+            let left: Vec<&String> = known.filter(|name| present.contains(*name)).collect();
             if left.is_empty() {
                 return Ok(());
             }
@@ -313,10 +400,28 @@ impl<'a> Run<'a> {
         self.check().await;
         self.ccm = None;
         for name in &self.alive {
-            self.home(name).destroy_vm(&format!("/DC0/vm/{name}")).await;
-            self.stage.api().delete(name, &kube::api::DeleteParams::default()).await.unwrap();
+            self.home(name).destroy_vm(&path_of(&self.machines[name])).await;
+        }
+        let present = self.present().await;
+        for name in self.alive.iter().chain(&self.unknown).filter(|name| present.contains(*name)) {
+            let deleted = self.stage.api().delete(name, &kube::api::DeleteParams::default()).await;
+            deleted.unwrap();
         }
     }
+}
+
+/// The inventory path of a machine.
+fn path_of(vm: &Vm) -> String {
+    let folder = if vm.folder.is_empty() { String::new() } else { format!("{}/", vm.folder) };
+    format!("/DC0/vm/{folder}{}", vm.name)
+}
+
+/// An inventory without machines, but with folders for them.
+fn empty() -> Inventory {
+    let mut inventory = Inventory::small();
+    let folders = FOLDERS.iter().filter(|folder| !folder.is_empty());
+    inventory.datacenters[0].folders = folders.map(ToString::to_string).collect();
+    inventory
 }
 
 /// Whether the controller knows the machine of a node to be in the second vCenter, or in the first.
@@ -352,10 +457,10 @@ async fn no_node_is_deleted_whose_machine_exists() {
 
 /// One stage serves many runs, each with machines and nodes of its own.
 async fn runs(seeds: &[u64]) {
-    let mut other = readable(Inventory::small());
+    let mut other = readable(empty());
     let uuid = "22222222-0000-4000-8000-000000000002".to_owned();
     other.about.insert("instanceUuid".to_owned(), uuid);
-    let (stage, other) = tokio::join!(Stage::with(Inventory::small()), Vcenter::start(other));
+    let (stage, other) = tokio::join!(Stage::with(empty()), Vcenter::start(other));
     for seed in seeds {
         let mut run = Run::new(&stage, &other, *seed).await;
         for _ in 0..STEPS {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Census, Next, Shared};
+use super::{Census, Next, Shared, Slot};
 use crate::{
     absence::{self, LastSeen},
     events::{Source, Weight},
@@ -26,7 +26,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(20);
 const CENSUS: Duration = Duration::from_secs(1);
 
 impl Shared {
-    pub(super) async fn look_at(&self, name: &Arc<str>) -> Next {
+    pub(super) async fn look_at(&self, name: &Arc<str>, slot: Option<Slot>) -> Next {
         let Some(node) = self.nodes.get(name) else { return Next::OnChange };
         if node.deleting {
             return Next::OnChange;
@@ -37,7 +37,7 @@ impl Shared {
                 self.memory().unplace(name);
                 Next::OnChange
             }
-            Match::Found(machine, _) => self.with_machine(&node, &machine).await,
+            Match::Found(machine, _) => self.with_found(&node, &machine, slot).await,
             Match::Several(machines, rule) => {
                 let listed: Vec<String> = machines.iter().map(Machine::title).collect();
                 let text = format!(
@@ -52,7 +52,7 @@ impl Shared {
                 memory.deletions.forget(&node.uid);
                 Next::Retry
             }
-            Match::NotFound => self.without_machine(&node).await,
+            Match::NotFound => self.without_machine(&node, slot).await,
         }
     }
 
@@ -62,7 +62,7 @@ impl Shared {
         }
     }
 
-    async fn with_machine(&self, node: &Node, machine: &Machine) -> Next {
+    pub(super) async fn with_machine(&self, node: &Node, machine: &Machine) -> Next {
         let twin = self.memory().place(&node.name, &machine.place);
         if let Some(twin) = twin
             && self.nodes.get(&twin).is_some()
@@ -240,7 +240,7 @@ impl Shared {
     }
 
     /// A node whose machine is not in view.
-    async fn without_machine(&self, node: &Node) -> Next {
+    async fn without_machine(&self, node: &Node, slot: Option<Slot>) -> Next {
         {
             let mut memory = self.memory();
             memory.lost.insert(node.name.clone());
@@ -289,7 +289,11 @@ impl Shared {
             self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
             return Next::OnChange;
         }
+        drop(slot);
+        let question = self.questions.acquire().await;
+        tracing::debug!(node = &*node.name, "asking whether its machine is gone");
         let standing = absence::ask(&self.fleet, node, &self.census().last_seen).await;
+        drop(question);
         if let Standing::Uncertain(why) = &standing {
             self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
         }
@@ -341,11 +345,12 @@ impl Shared {
                 && !n.deleting
                 && identity::identify(n, &self.fleet).outcome == Match::NotFound
         });
-        let mut last_seen = LastSeen::new();
-        for record in self.nodes.all().iter().filter_map(|node| identity::record_of(node)) {
-            let there = last_seen.entry(record.vcenter.as_str().into()).or_default();
-            there.folders.extend(record.folder());
-            there.uuids.insert(record.vcenter_uuid);
+        let mut last_seen = LastSeen::default();
+        for node in self.nodes.all() {
+            if let Some(record) = identity::record_of(&node) {
+                let in_view = || identity::identify(&node, &self.fleet).outcome != Match::NotFound;
+                last_seen.note(&node.name, record, in_view);
+            }
         }
         let census = Census { counts: (ours, unseen), last_seen: Arc::new(last_seen) };
         self.memory().census = Some((Instant::now(), census.clone()));
@@ -435,7 +440,7 @@ impl Shared {
         }
     }
 
-    fn say(&self, node: &Node, weight: Weight, reason: &'static str, text: String) {
+    pub(super) fn say(&self, node: &Node, weight: Weight, reason: &'static str, text: String) {
         self.events.say(node, Source::Node, weight, reason, text);
     }
 

@@ -62,7 +62,7 @@ async fn while_nobody_can_say_whether_a_machine_is_gone_it_is_asked_for_at_least
         let name = shared.queue.next().await;
         pauses.push(last.elapsed());
         last = Instant::now();
-        shared.clone().look(name).await;
+        shared.clone().look(name, None).await;
     }
     let most = pauses.iter().max().copied().unwrap_or_default();
     assert!(most <= LONGEST_IN_DOUBT + Duration::from_millis(10), "{pauses:?}");
@@ -74,7 +74,7 @@ async fn while_nobody_can_say_whether_a_machine_is_gone_it_is_asked_for_at_least
     // A change ends the doubt: pauses begin short again.
     shared.calm(&name);
     shared.queue.next().await;
-    shared.clone().look(name).await;
+    shared.clone().look(name, None).await;
     let before = Instant::now();
     shared.queue.next().await;
     assert!(before.elapsed() <= FIRST + Duration::from_millis(10), "{:?}", before.elapsed());
