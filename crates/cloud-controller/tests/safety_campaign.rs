@@ -30,7 +30,7 @@ use testkit::{Fault, Inventory, Node, Permission, Port, Process, Vcenter, Vm, ev
 /// Nodes at the start of a run.
 const NODES: usize = 5;
 /// Things that happen in a run.
-const STEPS: usize = 14;
+const STEPS: usize = 18;
 /// Where machines stand.
 const FOLDERS: [&str; 3] = ["", "k8s", "k8s/workers"];
 /// Runs that go on at once.
