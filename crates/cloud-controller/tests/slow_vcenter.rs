@@ -80,8 +80,10 @@ async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_agai
     stage.node("far-stays").await;
 
     // One whose patience ends says on the Node what it waited for: at the start, and in the middle.
-    drop(ccm);
     proxy.black_hole();
+    ccm.signal(rustix::process::Signal::TERM);
+    let ended = ccm.wait(60).await.unwrap();
+    assert!(ended.success(), "it takes no leave of one that does not answer:\n{}", ccm.tail());
     stage.vcenter.destroy_vm("/DC0/vm/near-off").await;
     let late = vms(&["far-late"]);
     other.add_vms("DC0", late.clone()).await;

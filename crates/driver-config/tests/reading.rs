@@ -185,6 +185,77 @@ fn every_secret_format_gives_the_same_credentials() {
     }
 }
 
+/// Key and value; or server, and `user/password`.
+type Entry = (&'static str, &'static str);
+
+/// The cases in which the CPI tests how it reads its Secret, and what each gives here: the credentials, or
+/// what the error names.
+#[test]
+fn every_case_of_the_cpis_secret_ends_as_it_should() {
+    let (v4, v6) = ("10.20.30.40", "fd00::1");
+    let (user, pass) = ("10.20.30.40.username", "10.20.30.40.password");
+    let (url, token) =
+        ("10.20.30.40.vc-session-manager-url", "10.20.30.40.vc-session-manager-token");
+    let numbered = [("server_0", v6), ("username_0", "u"), ("password_0", "p")];
+    let and = |more: &[Entry]| [&numbered[..], more].concat();
+    let nothing = "holds no vCenter credentials";
+    let session = "names a session manager";
+    let cases: [(&str, Vec<Entry>, Result<&[Entry], &str>); 19] = [
+        ("user and password", vec![(user, "u"), (pass, "p")], Ok(&[(v4, "u/p")])),
+        ("each with a line break", vec![(user, "u\n"), (pass, "p\n")], Ok(&[(v4, "u/p")])),
+        (
+            "a misspelt key beside a right one",
+            vec![("10.20.30.40.usernam", "u"), (pass, "p")],
+            Err("no `10.20.30.40.username`"),
+        ),
+        ("no user", vec![(pass, "p")], Err("no `10.20.30.40.username`")),
+        ("no password", vec![(user, "u")], Err("no `10.20.30.40.password`")),
+        // The CPI logs in with a session of somebody else's then; ours has no such way, and says so.
+        ("a session manager without a token", vec![(url, "https://s")], Err(session)),
+        ("a session manager without an address", vec![(token, "t")], Err(session)),
+        ("a session manager", vec![(url, "https://s"), (token, "t")], Err(session)),
+        ("a key that is only an address", vec![(v4, "u")], Err(nothing)),
+        (
+            "two by number",
+            and(&[("server_foo", v4), ("username_foo", "v"), ("password_foo", "q")]),
+            Ok(&[(v6, "u/p"), (v4, "v/q")]),
+        ),
+        ("a number without a password", numbered[..2].to_vec(), Err("no `password_0`")),
+        (
+            "a number without a user",
+            vec![("server_0", v6), ("password_0", "p")],
+            Err("no `username_0`"),
+        ),
+        ("a password of no server", and(&[("password_1", "p")]), Err("no `server_1`")),
+        ("a user of no server", and(&[("username_1", "u")]), Err("no `server_1`")),
+        ("no number", vec![("server_", v6), ("username_", "u"), ("password_", "p")], Err(nothing)),
+        (
+            "one by address and one by number",
+            and(&[(user, "v"), (pass, "q")]),
+            Ok(&[(v4, "v/q"), (v6, "u/p")]),
+        ),
+        ("a server without a number", vec![("server_", v6)], Err(nothing)),
+        ("a user without a number", vec![("username_", "u")], Err(nothing)),
+        ("a password without a number", vec![("password_", "p")], Err(nothing)),
+    ];
+    for (what, entries, expected) in cases {
+        match (Credentials::read(&secret(&entries)), expected) {
+            (Ok(read), Ok(all)) => {
+                assert_eq!(read.all.len(), all.len(), "{what}");
+                for (server, pair) in all {
+                    let found = read.for_server(server).unwrap();
+                    let shown = format!("{}/{}", found.username, found.password.expose());
+                    assert_eq!(shown, *pair, "{what}: {server}");
+                }
+            }
+            (Err(error), Err(text)) => {
+                assert!(error.to_string().contains(text), "{what}: {error}");
+            }
+            (read, _) => panic!("{what}: {read:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_secret_that_cannot_be_used_names_the_key() {
     let cases = [

@@ -69,7 +69,12 @@ impl Found<'_> {
             if suffix.contains("session-manager") {
                 pair.session = Some(key.to_owned());
             }
-        } else if let Some(id) = numbered.into_iter().find_map(|prefix| key.strip_prefix(prefix)) {
+        } else if let Some(id) = numbered
+            .into_iter()
+            .find_map(|prefix| key.strip_prefix(prefix))
+            // Without a number the CPI does not know the key.
+            .filter(|id| !id.is_empty())
+        {
             let (user, pass) = (format!("username_{id}"), format!("password_{id}"));
             let server = Server::InKey(format!("server_{id}"));
             self.note(Format::Numbered, id, server, &user, &pass);
