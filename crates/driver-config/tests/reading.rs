@@ -187,6 +187,8 @@ fn every_secret_format_gives_the_same_credentials() {
 
 /// Key and value; or server, and `user/password`.
 type Entry = (&'static str, &'static str);
+/// What it is about, the Secret, and the credentials or what the error says.
+type Case<'c> = (&'static str, Vec<Entry>, Result<&'c [Entry], &'static str>);
 
 /// The cases in which the CPI tests how it reads its Secret, and what each gives here: the credentials, or
 /// what the error names.
@@ -200,7 +202,7 @@ fn every_case_of_the_cpis_secret_ends_as_it_should() {
     let and = |more: &[Entry]| [&numbered[..], more].concat();
     let nothing = "holds no vCenter credentials";
     let session = "names a session manager";
-    let cases: [(&str, Vec<Entry>, Result<&[Entry], &str>); 19] = [
+    let cases: [Case<'_>; 19] = [
         ("user and password", vec![(user, "u"), (pass, "p")], Ok(&[(v4, "u/p")])),
         ("each with a line break", vec![(user, "u\n"), (pass, "p\n")], Ok(&[(v4, "u/p")])),
         (
