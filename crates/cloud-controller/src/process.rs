@@ -88,6 +88,7 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
         let registry = runtime::metrics::Metrics::new("", build);
         registry.register(|registry| metrics.register(registry));
         let shown = Shown { build, live, ready, metrics: registry, logs: loopback(address, logs) };
+        tasks.spawn("memory", runtime::memory::give_back());
         tasks.spawn("server", server.serve(shown, CancellationToken::new()));
     }
     tracing::info!(build = %build, "starting");

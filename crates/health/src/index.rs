@@ -170,7 +170,7 @@ impl Index {
     pub(crate) fn add_vm(&mut self, at: &VmRef, vm: &Vm) {
         self.each_key_of_vm(at, vm, |list, at| {
             if !list.contains(at) {
-                list.push(at.clone());
+                push(list, at.clone());
                 list.sort();
             }
         });
@@ -202,13 +202,13 @@ impl Index {
         for uuid in uuids(node).into_iter().chain(registered(node)) {
             let list = self.nodes_by_uuid.entry(uuid).or_default();
             if !list.contains(&node.name) {
-                list.push(node.name.clone());
+                push(list, node.name.clone());
                 list.sort();
             }
         }
         let list = self.nodes_by_name.entry(node.name.to_ascii_lowercase()).or_default();
         if !list.contains(&node.name) {
-            list.push(node.name.clone());
+            push(list, node.name.clone());
         }
     }
 
@@ -229,6 +229,14 @@ pub(crate) fn stored_vm<'a>(facts: &'a Facts, at: &VmRef) -> Option<&'a Vm> {
 
 fn list<'a, T>(table: &'a HashMap<String, Vec<T>>, key: &str) -> &'a [T] {
     table.get(key).map_or(&[], Vec::as_slice)
+}
+
+/// Nearly all lists have one item: room for more is made when there are more.
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(item);
 }
 
 fn host_key(vcenter: &str, host: &str) -> String {

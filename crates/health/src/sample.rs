@@ -11,12 +11,11 @@ use jiff::Timestamp;
 
 use crate::{
     facts::{
-        About, Address, AddressKind, Certificate, Cluster, ClusterId, CnsVolume, Container,
-        CsiEntry, Datacenter, Datastore, Driver, Drivers, Entity, EntityKind, Facts, Grants, Host,
-        Inventory, Known, Lease, Login, Network, Nic, Node, OpenShift, Operator, Orphans, Platform,
-        Pod, Policy, ScsiController, Service, ServiceState, Sessions, Storage, StorageClass, Tag,
-        Tags, Tls, Vcenter, Version, Vm, Volume, Wanted, WantedCloud, WantedStorage, Webhook,
-        Workload,
+        About, Certificate, Cluster, ClusterId, CnsVolume, Container, CsiEntry, Datacenter,
+        Datastore, Driver, Drivers, Entity, EntityKind, Facts, Grants, Host, Inventory, Known,
+        Lease, Login, Network, Nic, Node, OpenShift, Operator, Orphans, Platform, Pod, Policy,
+        ScsiController, Service, ServiceState, Sessions, Storage, StorageClass, Tag, Tags, Tls,
+        Vcenter, Version, Vm, Volume, Wanted, WantedCloud, WantedStorage, Webhook, Workload,
     },
     privileges,
 };
@@ -291,7 +290,6 @@ fn node(n: usize, name: &str, now: Timestamp) -> Node {
         provider_id: Some(format!("vsphere://{}", uuid(n))),
         system_uuid: uuid(n),
         labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        addresses: vec![Address { kind: AddressKind::Internal, address: address(n) }],
         provided_ip: Some(address(n)),
         kubelet: Version::new(1, 35, 2),
         csi: Known::Known(Some(CsiEntry {

@@ -263,12 +263,11 @@ pub(crate) async fn platform_once(client: &Client, version: &str) -> Result<Plat
     }
     let some = ListParams::default().limit(100);
     let nodes = Api::<Node>::all(client.clone()).list(&some).await?.items;
-    let nodes: Vec<Arc<Node>> = nodes.into_iter().map(Arc::new).collect();
-    Ok(Platform::told_by_nodes(&nodes))
+    Ok(nodes.iter().find_map(Platform::told_by_node).unwrap_or(Platform::Vanilla))
 }
 
 /// The platform, as the API server alone tells it. Some are known by their nodes only: see
-/// [`Platform::told_by_nodes`].
+/// [`Platform::told_by_node`].
 pub(crate) async fn platform(client: &Client, version: &str) -> Result<Platform, kube::Error> {
     let groups = client.list_api_groups().await?;
     if !groups.groups.iter().any(|group| group.name == "config.openshift.io") {

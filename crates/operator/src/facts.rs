@@ -233,14 +233,12 @@ impl Platform {
         }
     }
 
-    /// The kind of cluster any of its nodes tells of. A node that has just joined may not say it yet.
-    pub fn told_by_nodes(nodes: &[Arc<k8s_openapi::api::core::v1::Node>]) -> Self {
-        let told = nodes.iter().find_map(|node| {
-            let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
-            let labels = node.metadata.labels.clone().unwrap_or_default();
-            Self::told_by("", info.map_or("", |info| &info.os_image), &labels)
-        });
-        told.unwrap_or(Self::Vanilla)
+    /// The kind of cluster a node tells of. One that has just joined may not say it yet.
+    pub fn told_by_node(node: &k8s_openapi::api::core::v1::Node) -> Option<Self> {
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        let bare = BTreeMap::new();
+        let labels = node.metadata.labels.as_ref().unwrap_or(&bare);
+        Self::told_by("", info.map_or("", |info| &info.os_image), labels)
     }
 
     /// The kind of cluster its version, the system of a node and the labels of a node tell of, where
@@ -504,15 +502,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_platform_is_told_by_any_node_and_not_lost_with_one_that_joins() {
+    fn a_platform_is_told_by_a_node_that_knows_and_by_no_other() {
         let node = |labels: serde_json::Value| {
             let node = serde_json::json!({"metadata": {"name": "n", "labels": labels}});
-            Arc::new(serde_json::from_value::<k8s_openapi::api::core::v1::Node>(node).unwrap())
+            serde_json::from_value::<k8s_openapi::api::core::v1::Node>(node).unwrap()
         };
-        let joined = node(serde_json::json!({}));
+        assert_eq!(Platform::told_by_node(&node(serde_json::json!({}))), None);
         let old = node(serde_json::json!({"microk8s.io/cluster": "true"}));
-        assert_eq!(Platform::told_by_nodes(&[joined.clone(), old]), Platform::MicroK8s);
-        assert_eq!(Platform::told_by_nodes(&[joined]), Platform::Vanilla);
+        assert_eq!(Platform::told_by_node(&old), Some(Platform::MicroK8s));
     }
 
     #[test]

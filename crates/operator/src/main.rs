@@ -127,6 +127,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         let shown = Shown { logs: None, ..shown.clone() };
         tasks.spawn("probes", Server::bind(probed).await?.serve(shown, stop.clone()));
     }
+    tasks.spawn("memory", runtime::memory::give_back());
     tasks.spawn("server", server.serve(shown, stop.clone()));
 
     let options =

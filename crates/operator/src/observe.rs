@@ -3,7 +3,7 @@
 mod drivers;
 mod identity;
 pub(crate) mod make;
-mod nodes;
+pub(crate) mod nodes;
 mod stores;
 mod strangers;
 
@@ -92,7 +92,9 @@ impl Surroundings {
     /// The platform: where the API server does not tell, any of the nodes may.
     pub(crate) fn platform(&self, stores: &Stores) -> Platform {
         match self.platform {
-            Platform::Vanilla => Platform::told_by_nodes(&stores.nodes.state()),
+            Platform::Vanilla => stores
+                .nodes(|nodes| nodes.values().find_map(|node| node.platform))
+                .unwrap_or(Platform::Vanilla),
             told => told,
         }
     }

@@ -11,6 +11,7 @@
 //!    │     └── metrics   the registry
 //!    ├── kubernetes  the one way to make a Kubernetes client
 //!    ├── lease       leader election: compare-and-swap, monotonic expiry, a token every writer holds
+//!    ├── memory      what is free is given back
 //!    ├── backoff     per-object delays that grow, with jitter
 //!    └── story       an error and its causes, in one line
 //! ```
@@ -22,6 +23,7 @@ pub mod build;
 pub mod checks;
 pub mod kubernetes;
 pub mod lease;
+pub mod memory;
 pub mod metrics;
 pub mod process;
 pub mod server;

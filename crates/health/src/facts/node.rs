@@ -29,8 +29,6 @@ pub struct Node {
     pub taints: Vec<String>,
     /// Labels the checks look at: zones, regions, platform.
     pub labels: BTreeMap<String, String>,
-    /// `status.addresses`.
-    pub addresses: Vec<Address>,
     /// The address kubelet was told to use (`--node-ip`).
     pub provided_ip: Option<String>,
     /// Kubelet's version.
@@ -71,25 +69,4 @@ pub struct CsiEntry {
     pub limit: Option<u32>,
     /// Topology keys.
     pub topology_keys: Vec<String>,
-}
-
-/// An address of a node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Address {
-    /// What it is for.
-    pub kind: AddressKind,
-    /// The address or name.
-    pub address: String,
-}
-
-/// What an address of a node is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum AddressKind {
-    /// Inside the cluster.
-    Internal,
-    /// From outside.
-    External,
-    /// The host name.
-    Hostname,
 }

@@ -9,7 +9,7 @@ use catalog::{Driver, Implementation};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Node, Pod, PodTemplateSpec},
+        core::v1::{Pod, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -29,9 +29,10 @@ pub(super) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
     let pods = stores.pods.state();
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
-    let nodes = stores.nodes.state();
-    let down: BTreeSet<String> =
-        nodes.iter().filter(|node| !is_ready(node)).map(|node| node.name_any()).collect();
+    let down: BTreeSet<String> = stores.nodes(|nodes| {
+        let down = nodes.iter().filter(|(_, node)| !node.ready);
+        down.map(|(name, _)| name.clone()).collect()
+    });
     let sets = sets
         .iter()
         .filter_map(|set| Some((id("DaemonSet", &**set), of_daemon_set(&pods, &down, set)?)));
@@ -113,12 +114,6 @@ fn path(image: &str) -> &str {
 
 pub(crate) fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::MANAGED_BY_LABEL).is_some_and(|value| value == names::MANAGED_BY)
-}
-
-/// Whether a node's kubelet says that all is well.
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 /// The pods of a DaemonSet on nodes that are down.

@@ -15,10 +15,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{
-            ConfigMap, Node, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Pod, PodStatus,
-            Secret,
-        },
+        core::v1::{ConfigMap, Pod, PodStatus, Secret},
         storage::v1::VolumeAttachment,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -36,6 +33,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 
+use super::nodes::Kept;
 use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
@@ -54,7 +52,7 @@ pub struct Stores {
     pub(super) configs: Store<DeserializeGuard<VDOConfig>>,
     vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
     compatibility: Store<DeserializeGuard<CompatibilityConfig>>,
-    pub(crate) nodes: Store<Node>,
+    nodes: Shelf<Kept>,
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
     pub(crate) pods: Store<Pod>,
@@ -71,6 +69,8 @@ pub struct Stores {
     pub(crate) claim_warnings: Shelf<Warning>,
     /// What stands around the drivers.
     pub(crate) site: Watched,
+    /// Hears of every change.
+    news: watch::Receiver<()>,
 }
 
 /// A watch that fills a cache, to be run as a task.
@@ -125,7 +125,12 @@ impl Stores {
             configs: watch.all(&every, plain, revision),
             vcenters: watch.all(&every, plain, revision),
             compatibility: watch.all(&every, plain, revision),
-            nodes: watch.all(&every, slim_node, content),
+            nodes: watch.shelf(
+                Api::all(api(client)),
+                &every,
+                |node| Some(Kept::of(node)),
+                PartialEq::ne,
+            ),
             daemon_sets: watch.all(&every, slim_daemon_set, content),
             deployments: watch.all(&every, slim_deployment, content),
             pods: watch.all(&pods, slim_pod, content),
@@ -134,6 +139,7 @@ impl Stores {
             maps: watch.metadata(namespace, &every),
             ours,
             site,
+            news: changed.subscribe(),
         };
         (stores, fillers)
     }
@@ -144,7 +150,7 @@ impl Stores {
             self.configs.wait_until_ready(),
             self.vcenters.wait_until_ready(),
             self.compatibility.wait_until_ready(),
-            self.nodes.wait_until_ready(),
+            self.nodes.listed(self.news.clone()),
             self.daemon_sets.wait_until_ready(),
             self.deployments.wait_until_ready(),
             self.pods.wait_until_ready(),
@@ -154,6 +160,14 @@ impl Stores {
         );
         for (_, store) in &self.ours {
             let _ = store.wait_until_ready().await;
+        }
+    }
+
+    /// What is made of all nodes.
+    pub(crate) fn nodes<R>(&self, make: impl Fn(&BTreeMap<String, Kept>) -> R) -> R {
+        match self.nodes.read(&make) {
+            Known::Known(nodes) => nodes,
+            Known::Unknown { .. } => make(&BTreeMap::new()),
         }
     }
 
@@ -438,48 +452,6 @@ fn slim(metadata: &mut ObjectMeta) {
 
 fn plain<K: Resource>(object: &mut K) {
     slim(object.meta_mut());
-}
-
-/// Only what tells of identity, kind and place stays of a node: there may be thousands.
-fn slim_node(node: &mut Node) {
-    plain(node);
-    if let Some(annotations) = &mut node.metadata.annotations {
-        annotations.retain(|key, _| key == nodes::PROVIDED_IP);
-    }
-    if let Some(labels) = &mut node.metadata.labels {
-        labels.retain(|key, _| {
-            key.starts_with("node-role.kubernetes.io/")
-                || key.starts_with("microk8s.io/")
-                || nodes::LABELS.contains(&key.as_str())
-        });
-    }
-    if let Some(spec) = &mut node.spec {
-        *spec = NodeSpec {
-            provider_id: spec.provider_id.take(),
-            taints: spec.taints.take(),
-            ..NodeSpec::default()
-        };
-    }
-    if let Some(status) = &mut node.status {
-        let node_info = status.node_info.take().map(|info| NodeSystemInfo {
-            operating_system: info.operating_system,
-            os_image: info.os_image,
-            system_uuid: info.system_uuid,
-            kubelet_version: info.kubelet_version,
-            ..NodeSystemInfo::default()
-        });
-        let conditions = status.conditions.take().unwrap_or_default();
-        let ready = conditions.into_iter().filter(|condition| condition.type_ == "Ready");
-        let ready = ready.map(|condition| NodeCondition {
-            type_: condition.type_,
-            status: condition.status,
-            last_transition_time: condition.last_transition_time,
-            message: condition.message.filter(|text| nodes::tells_of_network(text)),
-            ..NodeCondition::default()
-        });
-        *status =
-            NodeStatus { node_info, conditions: Some(ready.collect()), ..NodeStatus::default() };
-    }
 }
 
 /// Of pods, what says whose they are and why they do not run.

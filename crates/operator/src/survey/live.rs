@@ -187,9 +187,10 @@ impl Live {
         site: &Site,
     ) -> Parts {
         let beside = Beside::of(stores.csi_nodes.read(Clone::clone), site);
-        let nodes = stores.nodes.state();
-        let nodes =
-            nodes.iter().map(|node| (node.name_any(), nodes::node(node, &beside))).collect();
+        let nodes = stores.nodes(|all| {
+            let nodes = all.iter();
+            nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &beside))).collect()
+        });
         let mark = [
             stores.volumes.revision(),
             stores.attachments_mark(),

@@ -36,7 +36,7 @@ use super::{
     wanted::{acknowledged, both, wanted},
     workloads::{self, Around, Part},
 };
-use crate::{engine, facts::Platform, names, observe, vcenters};
+use crate::{engine, facts::Platform, names, observe, observe::nodes::Kept, vcenters};
 
 /// A vCenter to look at, and what came of connecting to it.
 #[derive(Clone, Debug)]
@@ -231,6 +231,9 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
     let site = Site::read(client).await;
     let kubernetes = version.as_ref().ok().and_then(|version| version.parse().ok());
     let nodes = all(Api::<Node>::all(client.clone())).await;
+    let nodes = map(nodes, |all| -> BTreeMap<String, Kept> {
+        all.iter().map(|node| (node.name_any(), Kept::of(node))).collect()
+    });
     let sets = all(Api::<DaemonSet>::all(client.clone())).await;
     facts.cluster = Cluster {
         platform: cluster::platform(platform),
@@ -272,7 +275,7 @@ async fn look_at_leases(client: &Client) -> Known<Vec<health::facts::Lease>> {
 
 async fn look_at_network(
     client: &Client,
-    nodes: &Known<Vec<Node>>,
+    nodes: &Known<BTreeMap<String, Kept>>,
     sets: &Known<Vec<DaemonSet>>,
     now: Timestamp,
 ) -> Known<Network> {
@@ -291,13 +294,13 @@ async fn look_at_network(
             Known::Unknown { reason } => return Known::Unknown { reason },
         }
     }
-    let silent = nodes.iter().filter_map(nodes::without_network);
-    site::network(&plugins, &pods, silent, now).into()
+    let silent = nodes::without_network(nodes.iter());
+    site::network(&plugins, &pods, silent.into_iter(), now).into()
 }
 
 async fn look_at_nodes(
     client: &Client,
-    seen: Known<Vec<Node>>,
+    seen: Known<BTreeMap<String, Kept>>,
     site: &Site,
 ) -> Known<BTreeMap<String, health::facts::Node>> {
     let csi = all(Api::<CSINode>::all(client.clone())).await;
@@ -305,7 +308,10 @@ async fn look_at_nodes(
         all.iter().filter_map(|node| Some((node.name_any(), nodes::csi_entry(node)?))).collect()
     });
     let beside = Beside::of(csi, site);
-    map(seen, |all| all.iter().map(|node| (node.name_any(), nodes::node(node, &beside))).collect())
+    map(seen, |all| {
+        let nodes = all.iter();
+        nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &beside))).collect()
+    })
 }
 
 async fn look_at_drivers(

@@ -250,6 +250,11 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Shelf<T> {
         news
     }
 
+    /// Waits until there is a view; `news` hears of every change.
+    pub(crate) async fn listed(&self, mut news: watch::Receiver<()>) {
+        while matches!(self.read(|_| ()), Known::Unknown { .. }) && news.changed().await.is_ok() {}
+    }
+
     /// Changes whenever what is kept changes.
     pub(crate) fn revision(&self) -> u64 {
         self.0.read().unwrap_or_else(PoisonError::into_inner).revision

@@ -30,8 +30,8 @@ pub use self::model::{
     ResourcePool, ToolsRunning, Vm, VmConnection,
 };
 pub use self::parts::{
-    DatastoreHostMount, Device, DeviceDetail, Disk, ExtraConfig, GuestAddress, GuestNic, HostMount,
-    OptionValue, Snapshot, SnapshotInfo,
+    DatastoreHostMount, Device, DeviceDetail, Devices, Disk, ExtraConfig, GuestAddress, GuestNic,
+    HostMount, OptionValue, Snapshot, SnapshotInfo,
 };
 pub use self::selection::Selection;
 pub use self::tree::{Lookup, Presence, Tree};

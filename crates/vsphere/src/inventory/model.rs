@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::parts::{DatastoreHostMount, Device, ExtraConfig, GuestNic, SnapshotInfo};
+use super::parts::{DatastoreHostMount, Devices, ExtraConfig, GuestNic, SnapshotInfo};
 use crate::collector::managed::Mask;
 use crate::collector::{Managed, managed};
 use crate::ids::{BiosUuid, InstanceUuid};
@@ -93,8 +93,8 @@ managed! {
         }
         /// Its virtual devices.
         HARDWARE {
-            /// Controllers, disks, interfaces and the rest.
-            devices: Box<[Device]> = "config.hardware.device",
+            /// Controllers, disks and interfaces.
+            devices: Devices = "config.hardware.device",
         }
         /// Its snapshots.
         SNAPSHOTS {

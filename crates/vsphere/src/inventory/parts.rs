@@ -1,5 +1,6 @@
 //! What the objects of an inventory are made of.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -222,7 +223,7 @@ pub struct Device {
     /// Names it within its machine.
     pub key: i32,
     /// Its type, as vCenter calls it.
-    pub type_name: Box<str>,
+    pub type_name: Cow<'static, str>,
     /// The controller it hangs on.
     pub controller: Option<i32>,
     /// Its place there.
@@ -231,11 +232,35 @@ pub struct Device {
     pub detail: DeviceDetail,
 }
 
+/// The controllers, disks and interfaces of a machine. Keyboards and the like are left out.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Devices(Box<[Device]>);
+
+impl std::ops::Deref for Devices {
+    type Target = [Device];
+
+    fn deref(&self) -> &[Device] {
+        &self.0
+    }
+}
+
+impl Decode for Devices {
+    fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
+        let mut devices = Vec::new();
+        while let Some(start) = reader.next_child()? {
+            let type_name = type_name(start.xsi_type().as_deref());
+            let raw = RawDevice::decode(&start, reader)?;
+            devices.extend(raw.device(type_name));
+        }
+        Ok(Self(devices.into_boxed_slice()))
+    }
+}
+
 /// What belongs to a device's type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeviceDetail {
-    /// A disk.
-    Disk(Disk),
+    /// A disk. Apart, so that the many devices that are none take no more than they need.
+    Disk(Box<Disk>),
     /// A controller for disks.
     Controller {
         /// Its number among those of its kind.
@@ -244,10 +269,8 @@ pub enum DeviceDetail {
     /// A network interface.
     Nic {
         /// Its MAC address.
-        mac: Option<Box<str>>,
+        mac: Box<str>,
     },
-    /// Anything else.
-    Other,
 }
 
 /// A virtual disk.
@@ -294,30 +317,62 @@ data! {
     }
 }
 
-impl Decode for Device {
-    fn decode(start: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
-        let type_name: Box<str> = start.xsi_type().as_deref().unwrap_or("VirtualDevice").into();
-        let raw = RawDevice::decode(start, reader)?;
-        let detail = match (&*type_name, raw.bus) {
-            ("VirtualDisk", _) => {
+/// The types of the devices most machines have: their names are not stored once more for each device.
+const COMMON: [&str; 22] = [
+    "VirtualDisk",
+    "VirtualVmxnet3",
+    "VirtualE1000",
+    "VirtualE1000e",
+    "ParaVirtualSCSIController",
+    "VirtualLsiLogicController",
+    "VirtualLsiLogicSASController",
+    "VirtualBusLogicController",
+    "VirtualNVMEController",
+    "VirtualAHCIController",
+    "VirtualIDEController",
+    "VirtualPCIController",
+    "VirtualPS2Controller",
+    "VirtualSIOController",
+    "VirtualUSBController",
+    "VirtualUSBXHCIController",
+    "VirtualKeyboard",
+    "VirtualPointingDevice",
+    "VirtualCdrom",
+    "VirtualFloppy",
+    "VirtualMachineVideoCard",
+    "VirtualMachineVMCIDevice",
+];
+
+fn type_name(told: Option<&str>) -> Cow<'static, str> {
+    let told = told.unwrap_or("VirtualDevice");
+    let common = COMMON.iter().find(|common| **common == told);
+    common.map_or_else(|| Cow::Owned(told.to_owned()), |common| Cow::Borrowed(*common))
+}
+
+impl RawDevice {
+    /// `None` for what is neither a controller nor a disk nor an interface.
+    fn device(self, type_name: Cow<'static, str>) -> Option<Device> {
+        let detail = match (&*type_name, self.bus, self.mac) {
+            ("VirtualDisk", ..) => {
                 let backing =
-                    raw.backing.unwrap_or(RawBacking { file: None, datastore: None, uuid: None });
-                DeviceDetail::Disk(Disk {
-                    capacity: raw
+                    self.backing.unwrap_or(RawBacking { file: None, datastore: None, uuid: None });
+                DeviceDetail::Disk(Box::new(Disk {
+                    capacity: self
                         .capacity
-                        .or(raw.capacity_kib.map(|kib| kib.saturating_mul(1024)))
+                        .or(self.capacity_kib.map(|kib| kib.saturating_mul(1024)))
                         .unwrap_or_default(),
                     uuid: backing.uuid,
                     file: backing.file,
                     datastore: backing.datastore,
-                    volume_id: raw.volume.map(|volume| volume.id),
-                })
+                    volume_id: self.volume.map(|volume| volume.id),
+                }))
             }
-            (_, Some(bus)) => DeviceDetail::Controller { bus },
-            _ if raw.mac.is_some() => DeviceDetail::Nic { mac: raw.mac },
-            _ => DeviceDetail::Other,
+            (_, Some(bus), _) => DeviceDetail::Controller { bus },
+            (_, None, Some(mac)) => DeviceDetail::Nic { mac },
+            (_, None, None) => return None,
         };
-        Ok(Self { key: raw.key, type_name, controller: raw.controller, unit: raw.unit, detail })
+        let (key, controller, unit) = (self.key, self.controller, self.unit);
+        Some(Device { key, type_name, controller, unit, detail })
     }
 }
 
@@ -345,8 +400,8 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_unknown_types_do_not_fail_the_others() {
-        let devices: Box<[Device]> = from_xml(
+    fn devices_of_unknown_types_are_left_out_and_do_not_fail_the_others() {
+        let devices: Devices = from_xml(
             r#"<val><VirtualDevice xsi:type="ParaVirtualSCSIController"><key>1000</key><busNumber>0</busNumber></VirtualDevice>
                <VirtualDevice xsi:type="VirtualDisk"><key>2000</key><backing xsi:type="VirtualDiskFlatVer2BackingInfo">
                <fileName>[ds] a.vmdk</fileName><uuid>6000C29</uuid></backing><controllerKey>1000</controllerKey>
@@ -357,9 +412,6 @@ mod tests {
         assert_eq!(devices[0].detail, DeviceDetail::Controller { bus: 0 });
         let DeviceDetail::Disk(disk) = &devices[1].detail else { panic!("{devices:?}") };
         assert_eq!((disk.capacity, disk.volume_id.as_deref()), (2048, Some("v1")));
-        assert_eq!(
-            (&*devices[2].type_name, &devices[2].detail),
-            ("VirtualQuantumDevice", &DeviceDetail::Other)
-        );
+        assert_eq!(devices.len(), 2);
     }
 }

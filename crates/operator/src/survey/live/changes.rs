@@ -50,7 +50,8 @@ impl Concern {
             self.names.contains(&name)
         };
         let holds = || {
-            let disks = vm.devices.iter().flatten().filter_map(|device| match &device.detail {
+            let devices = vm.devices.as_deref().unwrap_or_default();
+            let disks = devices.iter().filter_map(|device| match &device.detail {
                 seen::DeviceDetail::Disk(disk) => disk.volume_id.as_deref(),
                 _ => None,
             });

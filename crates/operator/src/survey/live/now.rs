@@ -121,10 +121,7 @@ fn plugins(stores: &Stores) -> Vec<Plugin> {
 }
 
 fn network(facts: &facts::Facts, stores: &Stores) -> health::facts::Network {
-    let nodes = stores.nodes.state();
-    let mut silent: Vec<_> =
-        nodes.iter().filter_map(|node| super::super::nodes::without_network(node)).collect();
-    silent.sort();
+    let silent = stores.nodes(|nodes| super::super::nodes::without_network(nodes.iter()));
     site::network(&plugins(stores), &stores.site.pods.seen(), silent.into_iter(), facts.now)
 }
 
