@@ -104,26 +104,27 @@ pub async fn ask(fleet: &Fleet, node: &Node, last_seen: &LastSeen) -> Standing {
     }
 }
 
-/// Whether the machine on record is gone: by its vCenter's word, or because that vCenter is not configured
-/// any more; and no vCenter has one with its instance uuid, which it would keep if it were registered anew.
-/// Else why nobody can say so. No proof that a node has no machine: only that it is not this one.
-pub async fn is_gone(fleet: &Fleet, record: &Record) -> Result<(), String> {
+/// Whether the machine on record is gone, as in a proof, or its vCenter is not configured any more; else
+/// why nobody can say so. Another machine may have the node's uuid: this is no proof that the node has
+/// none, only that it is not this one.
+pub async fn is_gone(
+    fleet: &Fleet,
+    node: &Node,
+    record: &Record,
+    last_seen: &LastSeen,
+) -> Result<(), String> {
     whole(fleet)?;
     let place = record.place();
-    if let Some(member) = home(fleet, &place, Some(record)) {
-        is_the_same(&member, record)?;
-        gone(&member, &place, None).await?;
-    }
-    let since = Instant::now();
-    for asked in fleet.members() {
-        let everything = asked.everything(since).await;
-        let everything =
-            everything.map_err(|why| format!("{} cannot be asked: {why}", asked.name()))?;
-        if let Some(other) = with_instance_uuid(&everything, record.instance_uuid()) {
-            return Err(format!("it is there: {} in {}", path(&everything, &other), asked.name()));
+    let stood = match home(fleet, &place, Some(record)) {
+        None => None,
+        Some(member) => {
+            is_the_same(&member, record)?;
+            Some(Stood { folder: folder_of(&place, record.folder())?, member, place })
         }
-    }
-    Ok(())
+    };
+    // It would keep its instance uuid if it were registered anew.
+    let known = |tree: &Tree| with_instance_uuid(tree, record.instance_uuid());
+    vanished(fleet, node, stood.as_ref(), last_seen, &known).await.map(drop)
 }
 
 async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, String> {
@@ -139,12 +140,7 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
     if let Some(record) = &record {
         is_the_same(&member, record)?;
     }
-    let folder = folder.ok_or_else(|| {
-        format!(
-            "its machine was {place}, in no folder, as those of a vApp are, so nobody can prove that it is not \
-             hidden there: if it is gone, delete the Node"
-        )
-    })?;
+    let folder = folder_of(&place, folder)?;
     let instance = record.as_ref().and_then(Record::instance_uuid);
     if identity::uuids(node).is_empty() && instance.is_none() {
         return Err(
@@ -153,31 +149,73 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
                 .into(),
         );
     }
-    let (gone, folder) = gone(&member, &place, Some(&folder)).await?;
+    let stood = Stood { member, place, folder };
+    let known = |tree: &Tree| known(tree, node, instance);
+    let gone = vanished(fleet, node, Some(&stood), nodes, &known).await?;
+    let Stood { member, place, .. } = stood;
+    let gone =
+        gone.ok_or_else(|| format!("{} could not say whether {place} exists", member.name()))?;
+    let evidence = format!(
+        "{} says that {} does not exist, and none of {} vCenter(s) knows its uuid",
+        member.name(),
+        place.machine.id,
+        fleet.members().len()
+    );
+    Ok(Proof::new(&gone, evidence))
+}
+
+/// Where a machine stood.
+struct Stood {
+    member: Arc<Member>,
+    place: Place,
+    folder: MoRef,
+}
+
+/// The folder, which those who want to prove something must know.
+fn folder_of(place: &Place, folder: Option<MoRef>) -> Result<MoRef, String> {
+    folder.ok_or_else(|| {
+        format!(
+            "its machine was {place}, in no folder, as those of a vApp are, so nobody can prove that it is not \
+             hidden there: if it is gone, delete the Node"
+        )
+    })
+}
+
+/// A machine is gone from where it stood, if that is configured, and nothing hints at it anywhere else:
+/// `known` finds it in a list of all machines. Returns the word of its vCenter.
+async fn vanished(
+    fleet: &Fleet,
+    node: &Node,
+    stood: Option<&Stood>,
+    nodes: &LastSeen,
+    known: &(dyn Fn(&Tree) -> Option<Arc<Vm>> + Sync),
+) -> Result<Option<Gone>, String> {
+    let (mut word, mut stands) = (None, None);
+    if let Some(Stood { member, place, folder }) = stood {
+        let (gone, folder) = gone(member, place, folder).await?;
+        (word, stands) = (Some(gone), folder);
+    }
     let present: BTreeSet<Arc<str>> = fleet.members().iter().filter_map(|m| m.uuid()).collect();
     // A machine registered anew is in no list that is older than its old reference's end.
     let since = Instant::now();
-    let mut home_is_asked = false;
+    let mut home_is_asked = stood.is_none();
     for asked in fleet.members() {
+        let name = asked.name();
         let everything = asked.everything(since).await;
-        let everything =
-            everything.map_err(|why| format!("{} cannot be asked: {why}", asked.name()))?;
-        if let Some(other) = known(&everything, node, instance) {
-            return Err(format!(
-                "its machine {place} is gone, but {} has one with its uuid: {other}",
-                asked.name()
-            ));
+        let everything = everything.map_err(|why| format!("{name} cannot be asked: {why}"))?;
+        if let Some(other) = known(&everything) {
+            let other = path(&everything, &other);
+            return Err(format!("its machine is gone, but {name} has one with its uuid: {other}"));
         }
         if let Some(other) = nameless(&asked, &everything, node) {
             return Err(format!(
-                "its machine {place} is gone, but {} has one without a uuid, which may be it, registered anew: \
-                 {other}; make that one accessible again, or take it out of the inventory",
-                asked.name()
+                "its machine is gone, but {name} has one without a uuid, which may be it, registered anew: \
+                 {other}; make that one accessible again, or take it out of the inventory"
             ));
         }
-        if asked.name() == member.name() {
+        if stood.is_some_and(|stood| stood.member.name() == name) {
             home_is_asked = true;
-            if let Some(folder) = &folder {
+            if let Some(folder) = &stands {
                 nothing_is_hidden(&asked, folder, &everything).await?;
             }
         }
@@ -185,15 +223,9 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
     }
     whole(fleet)?;
     if !home_is_asked {
-        return Err(format!("{} left the configuration while it was asked", member.name()));
+        return Err("its vCenter left the configuration while it was asked".into());
     }
-    let members = fleet.members().len();
-    let evidence = format!(
-        "{} says that {} does not exist, and none of {members} vCenter(s) knows its uuid",
-        member.name(),
-        place.machine.id
-    );
-    Ok(Proof::new(&gone, evidence))
+    Ok(word)
 }
 
 /// The vCenter that had the machine: by its own uuid, whatever it is called in the configuration now; else
@@ -336,11 +368,10 @@ async fn nothing_is_hidden(
 async fn gone(
     member: &Member,
     place: &Place,
-    folder: Option<&MoRef>,
+    folder: &MoRef,
 ) -> Result<(Gone, Option<MoRef>), String> {
     let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
-    let mut questions = vec![place.machine.clone()];
-    questions.extend(folder.cloned());
+    let questions = [place.machine.clone(), folder.clone()];
     let (mut gone, mut stands) = (None, None);
     for (object, word) in client.ask_for(&questions).await {
         let is_machine = object == place.machine;
@@ -384,10 +415,9 @@ fn nameless(member: &Member, tree: &Tree, node: &Node) -> Option<String> {
 }
 
 /// A machine with one of the node's uuids.
-fn known(tree: &Tree, node: &Node, instance: Option<InstanceUuid>) -> Option<String> {
+fn known(tree: &Tree, node: &Node, instance: Option<InstanceUuid>) -> Option<Arc<Vm>> {
     let by_bios = identity::uuids(node).into_iter().flat_map(|uuid| tree.vms_by_bios_uuid(uuid));
-    let vm = by_bios.chain(with_instance_uuid(tree, instance)).next()?;
-    Some(path(tree, &vm))
+    by_bios.chain(with_instance_uuid(tree, instance)).next()
 }
 
 /// The machine, or one of those, with this instance uuid.
@@ -405,65 +435,4 @@ fn path(tree: &Tree, vm: &Vm) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(vcenter: &str, uuid: &str, folder: &str) -> Record {
-        Record {
-            vcenter: vcenter.into(),
-            vcenter_uuid: uuid.into(),
-            machine: "vm-1".into(),
-            instance_uuid: String::new(),
-            folder: folder.into(),
-        }
-    }
-
-    fn census(of: &[(&str, Record, bool)]) -> LastSeen {
-        let mut census = LastSeen::default();
-        for (node, record, in_view) in of {
-            census.note(&(*node).into(), record.clone(), || *in_view);
-        }
-        census
-    }
-
-    fn shown(there: &There) -> (Vec<&str>, Vec<&str>) {
-        let folders = there.folders.iter().map(|folder| &*folder.id).collect();
-        (folders, there.elsewhere.iter().map(|node| &**node).collect())
-    }
-
-    #[test]
-    fn a_vcenter_keeps_what_is_known_of_it_under_every_name_it_had() {
-        let census = census(&[
-            ("a", record("old", "U", "group-1"), false),
-            ("b", record("new", "U", "group-2"), true),
-            ("c", record("new", "", "group-3"), false),
-            ("d", record("other", "V", "group-9"), false),
-        ]);
-        assert_eq!(shown(&census.of("new", "U")).0, ["group-1", "group-2", "group-3"]);
-        assert_eq!(shown(&census.of("newest", "U")).0, ["group-1", "group-2"]);
-        // Who does not know its own uuid is known by its name alone.
-        assert_eq!(shown(&census.of("old", "")).0, ["group-1"]);
-        assert_eq!(shown(&census.of("elsewhere", "W")).0, Vec::<&str>::new());
-    }
-
-    #[test]
-    fn another_vcenter_under_an_old_name_is_noticed_unless_the_old_one_is_there_too() {
-        let census = census(&[("a", record("vc", "U", "group-1"), true)]);
-        let present = |of: &[&str]| of.iter().map(|uuid| (*uuid).into()).collect();
-        assert_eq!(census.replaced("vc", &present(&["U"])), None);
-        assert_eq!(census.replaced("vc", &present(&["V"])), Some("U"));
-        assert_eq!(census.replaced("vc", &present(&["V", "U"])), None, "it only changed its name");
-        assert_eq!(census.replaced("new", &present(&["V"])), None);
-    }
-
-    #[test]
-    fn a_machine_that_stood_in_no_folder_counts_as_seen_only_while_it_is_in_view() {
-        let there = census(&[
-            ("in-view", record("vc", "U", ""), true),
-            ("lost", record("vc", "U", ""), false),
-            ("plain", record("vc", "U", "group-1"), false),
-        ])
-        .of("vc", "U");
-        assert_eq!(shown(&there), (vec!["group-1"], vec!["lost"]));
-    }
-}
+mod tests;

@@ -39,7 +39,8 @@ impl Shared {
         }
         drop(slot);
         let question = self.questions.acquire().await;
-        let answer = absence::is_gone(&self.fleet, record).await;
+        let last_seen = self.census().last_seen;
+        let answer = absence::is_gone(&self.fleet, node, record, &last_seen).await;
         drop(question);
         let Err(why) = answer else { return self.with_machine(node, copy).await };
         let text = format!(

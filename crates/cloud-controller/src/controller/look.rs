@@ -334,7 +334,7 @@ impl Shared {
     }
 
     /// Nodes of other providers do not count: they would make a disaster among ours look small.
-    fn census(&self) -> Census {
+    pub(super) fn census(&self) -> Census {
         let known = self.memory().census.clone().filter(|(at, _)| at.elapsed() < CENSUS);
         if let Some((_, census)) = known {
             return census;
