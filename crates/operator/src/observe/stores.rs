@@ -171,6 +171,12 @@ impl Stores {
         }
     }
 
+    /// Changes whenever what is known of any node does.
+    pub(crate) fn nodes_mark(&self) -> [u64; 4] {
+        let [topologies, mounts] = self.site.nodes_mark();
+        [self.nodes.revision(), self.csi_nodes.revision(), topologies, mounts]
+    }
+
     /// The version of a Secret in `kube-system`, if it exists.
     pub(super) fn secret_version(&self, name: &str) -> Option<String> {
         let secret = self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM))?;

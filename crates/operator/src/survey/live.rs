@@ -26,12 +26,14 @@ pub(super) use self::changes::Concern;
 use self::{
     changes::{change_machines, change_nodes, change_volumes, repaired_machine},
     compared::Compared,
-    now::{drivers, frame, network_is_incomplete, pending_claims, same_releases, volumes_now},
+    now::{
+        drivers, frame, network_is_incomplete, nodes_now, pending_claims, same_releases,
+        volumes_now,
+    },
 };
 use super::{
     audit::{Audit, Domain, Question},
     inventory::id,
-    nodes::{self, Beside},
     site::Site,
 };
 use crate::{
@@ -90,6 +92,8 @@ pub struct Live {
     frame: Facts,
     /// When everything must be looked at again, because time itself may change an answer.
     due: Timestamp,
+    /// Marks of what nodes are made from.
+    nodes_mark: [u64; 4],
     /// Marks of what volumes are made from.
     volumes_mark: [u64; 4],
     /// What came of comparing each vCenter's answer with the cluster.
@@ -103,7 +107,8 @@ pub struct Live {
 
 /// What changes one by one.
 struct Parts {
-    nodes: BTreeMap<String, Node>,
+    /// None where nothing changed.
+    nodes: Option<BTreeMap<String, Node>>,
     drivers: Drivers,
     leases: Known<Vec<health::facts::Lease>>,
     pending: Known<Vec<Claim>>,
@@ -186,11 +191,10 @@ impl Live {
         vcenters: &Vcenters,
         site: &Site,
     ) -> Parts {
-        let beside = Beside::of(stores.csi_nodes.read(Clone::clone), site);
-        let nodes = stores.nodes(|all| {
-            let nodes = all.iter();
-            nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &beside))).collect()
-        });
+        let mark = stores.nodes_mark();
+        let changed = self.examination.is_none() || self.nodes_mark != mark;
+        let nodes = changed.then(|| nodes_now(stores));
+        self.nodes_mark = mark;
         let mark = [
             stores.volumes.revision(),
             stores.attachments_mark(),
@@ -225,7 +229,7 @@ impl Live {
         let mut whole = frame.clone();
         self.frame = frame;
         whole.now = now;
-        whole.cluster.nodes = parts.nodes.into();
+        whole.cluster.nodes = parts.nodes.unwrap_or_else(|| nodes_now(stores)).into();
         whole.cluster.drivers = parts.drivers;
         whole.cluster.leases = parts.leases;
         whole.storage.pending = parts.pending;
@@ -265,8 +269,9 @@ impl Live {
             let vms = touches.machines.iter();
             machines.extend(vms.map(|vm| VmRef { vcenter: vcenter.clone(), vm: id(vm) }));
         }
-        let mut changed =
-            change_nodes(examination, now, parts.nodes, facts, vcenters, &mut machines);
+        let mut changed = parts.nodes.is_some_and(|nodes| {
+            change_nodes(examination, now, nodes, facts, vcenters, &mut machines)
+        });
         if !machines.is_empty() {
             changed = true;
             change_machines(examination, now, &machines, facts, vcenters, &self.repaired);

@@ -159,7 +159,9 @@ impl<T> Shelf<T> {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.items.clear();
         inner.coming.clear();
+        let news = inner.blind.as_deref() != Some(reason);
         inner.blind = Some(reason.to_owned());
+        inner.revision += u64::from(news);
     }
 
     /// There is nothing, for certain. Whether that is news.

@@ -7,8 +7,8 @@ use std::{
 
 use catalog::Driver as Which;
 use health::facts::{
-    CatalogState, Claim, ClusterId, Drivers, Facts, Fight, Known, Operator, Storage, StorageClass,
-    Vcenter,
+    CatalogState, Claim, ClusterId, Drivers, Facts, Fight, Known, Node, Operator, Storage,
+    StorageClass, Vcenter,
 };
 use jiff::Timestamp;
 
@@ -16,6 +16,7 @@ use super::{
     super::{
         audit::Audit,
         cluster, inventory,
+        nodes::{self, Beside},
         releases::Releases,
         site::{self, Place, Plugin, Site},
         vcenter::Described,
@@ -121,7 +122,7 @@ fn plugins(stores: &Stores) -> Vec<Plugin> {
 }
 
 fn network(facts: &facts::Facts, stores: &Stores) -> health::facts::Network {
-    let silent = stores.nodes(|nodes| super::super::nodes::without_network(nodes.iter()));
+    let silent = stores.nodes(|all| nodes::without_network(all.iter()));
     site::network(&plugins(stores), &stores.site.pods.seen(), silent.into_iter(), facts.now)
 }
 
@@ -219,6 +220,14 @@ pub(super) fn drivers(facts: &facts::Facts, stores: &Stores, site: &Site) -> Dri
         storage: Known::Known(workloads::driver(Which::Csi, &parts, &around)),
         others: workloads::others(&parts),
     }
+}
+
+pub(super) fn nodes_now(stores: &Stores) -> BTreeMap<String, Node> {
+    let beside = Beside::of(stores.csi_nodes.read(Clone::clone), &stores.site.site());
+    stores.nodes(|all| {
+        let nodes = all.iter();
+        nodes.map(|(name, node)| (name.clone(), nodes::node(name, node, &beside))).collect()
+    })
 }
 
 pub(super) fn same_releases(before: &Drivers, after: &Drivers) -> bool {

@@ -119,6 +119,11 @@ impl Watched {
         }
     }
 
+    /// Changes whenever what is known of nodes here does.
+    pub(crate) fn nodes_mark(&self) -> [u64; 2] {
+        [self.topologies.revision(), self.mounts.revision()]
+    }
+
     /// What could not be read for lack of rights.
     pub(crate) fn rights(&self) -> Vec<AccessReview> {
         self.site().rights()
