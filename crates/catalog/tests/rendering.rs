@@ -103,6 +103,22 @@ fn every_container_says_what_it_needs_and_shows_that_it_lives() {
 }
 
 #[test]
+fn every_container_that_fails_leaves_its_last_words_in_the_status_of_its_pod() {
+    for (at, _, _, rendered) in everything() {
+        for object in &rendered.objects {
+            let Some(template) = object.pod_template() else { continue };
+            for kind in ["containers", "initContainers"] {
+                let all = template["spec"][kind].as_array();
+                for container in all.into_iter().flatten() {
+                    let policy = &container["terminationMessagePolicy"];
+                    assert_eq!(policy, "FallbackToLogsOnError", "{at}: {}", container["name"]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn only_the_node_driver_is_privileged() {
     for (at, release, _, rendered) in everything() {
         for object in

@@ -8,6 +8,7 @@ use api::{
 };
 
 use crate::{
+    examination::{examine_node, examine_volume},
     facts::{Known, Node, Volume},
     view::{Found, View},
 };
@@ -24,6 +25,34 @@ pub struct Check {
     pub gives: &'static [&'static Definition],
     /// What it runs over.
     pub run: Run,
+}
+
+impl Check {
+    /// What it is about, in words: `disk uuid` of `nodes/disk_uuid`.
+    pub fn matter(&self) -> String {
+        self.name.rsplit('/').next().unwrap_or(self.name).replace('_', " ")
+    }
+
+    /// Whether it asks of a node's VM alone: then it is said once, for all of them, that a VM is not seen.
+    pub fn is_of_machines(&self) -> bool {
+        let more = ["nodes/provider_id", "nodes/deletion_risk", "storage/holders"];
+        matches!(self.run, Run::Machine(_)) || more.contains(&self.name)
+    }
+
+    /// What it alone finds.
+    pub fn alone(&'static self, view: &View<'_>) -> Vec<Hit> {
+        let mut sink = Sink::default();
+        if let Run::Cluster(_, run) = self.run {
+            run(view, &mut sink);
+        }
+        for node in view.nodes() {
+            examine_node(view, node, &[self], &mut sink);
+        }
+        for volume in view.facts.storage.volumes.get().into_iter().flat_map(|v| v.values()) {
+            examine_volume(view, volume, &[self], &mut sink);
+        }
+        sink.hits
+    }
 }
 
 /// What a check runs over.
@@ -222,6 +251,21 @@ impl Sink {
                 None
             }
         }
+    }
+
+    /// As [`Sink::need_of`], for what is good to know and takes more rights than the drivers need: that
+    /// it is unknown is said, and nobody is alarmed.
+    pub fn would_like<'f, T>(
+        &mut self,
+        fact: &'f Known<T>,
+        vcenter: &crate::facts::Vcenter,
+        question: impl fmt::Display,
+    ) -> Option<&'f T> {
+        let found = self.need_of(fact, vcenter, question);
+        if let (None, Some(hit)) = (found, self.hits.last_mut()) {
+            hit.severity = Some(Severity::Info);
+        }
+        found
     }
 
     /// As [`Sink::need`], for a fact of a vCenter: what is unknown because that vCenter is away is

@@ -11,11 +11,12 @@ use jiff::Timestamp;
 
 use crate::{
     facts::{
-        About, Certificate, Cluster, ClusterId, CnsVolume, Container, CsiEntry, Datacenter,
-        Datastore, Driver, Drivers, Entity, EntityKind, Facts, Grants, Host, Inventory, Known,
-        Lease, Login, Network, Nic, Node, OpenShift, Operator, Orphans, Platform, Pod, Policy,
-        ScsiController, Service, ServiceState, Sessions, Storage, StorageClass, Tag, Tags, Tls,
-        Vcenter, Version, Vm, Volume, Wanted, WantedCloud, WantedStorage, Webhook, Workload,
+        About, CatalogState, Certificate, Cluster, ClusterId, CnsVolume, Container, CsiEntry,
+        Datacenter, Datastore, Driver, Drivers, Entity, EntityKind, Facts, Grants, Host, Inventory,
+        Known, Lease, Login, Network, Nic, Node, OpenShift, Operator, Orphans, Platform, Pod,
+        Policy, Reach, ScsiController, Service, ServiceState, Sessions, Storage, StorageClass, Tag,
+        Tags, Tls, Vcenter, Version, Vm, Volume, Wanted, WantedCloud, WantedStorage, Webhook,
+        Workload,
     },
     privileges,
 };
@@ -40,7 +41,11 @@ pub fn sized(platform: Platform, control_plane: u32, workers: u32, volumes: u32)
         cluster: kubernetes(platform, &names, now),
         storage: storage(&names, volumes, now),
         vcenters: BTreeMap::from([("vcenter-a".to_owned(), vcenter)]),
-        operator: Operator::default(),
+        operator: Operator {
+            catalog: CatalogState::default().into(),
+            fights: Vec::new().into(),
+            ..Operator::default()
+        },
         wanted,
     }
 }
@@ -71,7 +76,7 @@ fn wanted(platform: Platform) -> Wanted {
         kubelet_path: platform.kubelet_path().into(),
         ..WantedStorage::default()
     };
-    Wanted { cloud: Some(cloud), storage: Some(storage), sets_disk_uuid: false }
+    Wanted { read: ().into(), cloud: Some(cloud), storage: Some(storage), sets_disk_uuid: false }
 }
 
 /// Which host the n-th VM is on, and its zone.
@@ -179,6 +184,7 @@ fn vcenter(inventory: Inventory, wanted: &Wanted, now: Timestamp) -> Vcenter {
         address: "vc-a.example.com".into(),
         secret: "kube-system/vcenter-a".into(),
         user: "k8s@vsphere.local".into(),
+        reach: Reach::Answers.into(),
         tls: Tls {
             distrusted: None,
             expires: days(now, 400),
@@ -261,7 +267,7 @@ fn kubernetes(platform: Platform, names: &[String], now: Timestamp) -> Cluster {
         nodes: nodes.collect::<BTreeMap<_, _>>().into(),
         drivers: Drivers {
             cloud: Known::Known(Some(cloud_driver())),
-            storage: Known::Known(Some(storage_driver(count))),
+            storage: Known::Known(Some(storage_driver(platform, count))),
             others: Vec::new(),
         },
         leases: vec![
@@ -344,7 +350,7 @@ fn cloud_driver() -> Driver {
     }
 }
 
-fn storage_driver(nodes: u32) -> Driver {
+fn storage_driver(platform: Platform, nodes: u32) -> Driver {
     let driver = "registry.k8s.io/csi-vsphere/driver:v3.7.3";
     let syncer = "registry.k8s.io/csi-vsphere/syncer:v3.7.3";
     let provisioner = "registry.k8s.io/sig-storage/csi-provisioner:v4.0.1";
@@ -374,6 +380,7 @@ fn storage_driver(nodes: u32) -> Driver {
         provisioner_topology: Some(true),
         provisioner: Some(Version::new(4, 0, 1)),
         pod_security: Some("privileged".into()).into(),
+        kubelet_path: Some(platform.kubelet_path().into()),
         registered: true.into(),
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use api::finding::codes;
 
 use crate::{
-    check::{Check, Run, Sink},
-    examination::{Examination, examine_node, examine_volume},
+    check::Check,
+    examination::Examination,
     facts::{Facts, Known, Platform},
     index::Index,
     shortcuts::Shortcuts,
@@ -21,18 +21,8 @@ pub(crate) fn healthy() -> Facts {
 /// The codes one check gives, each once, in order. `VDO-1801` is "cannot tell".
 pub(crate) fn codes_of(check: &'static Check, facts: &Facts) -> Vec<&'static str> {
     let index = Index::of(facts);
-    let view = View { facts, index: &index };
-    let mut sink = Sink::default();
-    if let Run::Cluster(_, run) = check.run {
-        run(&view, &mut sink);
-    }
-    for node in view.nodes() {
-        examine_node(&view, node, &[check], &mut sink);
-    }
-    for volume in facts.storage.volumes.get().into_iter().flat_map(|v| v.values()) {
-        examine_volume(&view, volume, &[check], &mut sink);
-    }
-    let codes: BTreeSet<&str> = sink.hits.iter().map(|hit| hit.definition.code).collect();
+    let hits = check.alone(&View { facts, index: &index });
+    let codes: BTreeSet<&str> = hits.iter().map(|hit| hit.definition.code).collect();
     for code in &codes {
         let declared = check.gives.iter().any(|definition| definition.code == *code);
         assert!(declared || *code == codes::CHECK_INCOMPLETE.code, "{} gives {code}", check.name);
@@ -62,8 +52,8 @@ pub(crate) fn shows(
     );
 }
 
-/// As [`shows`], for a check of node VMs: without the inventory it says nothing itself, and the
-/// examination says that it cannot tell.
+/// As [`shows`], for a check of node VMs: without the inventory it is not run, and the examination
+/// says of each node that this very matter cannot be told. One that runs over the cluster says it itself.
 pub(crate) fn shows_of_vms(
     check: &'static Check,
     expected: &[&str],
@@ -75,8 +65,15 @@ pub(crate) fn shows_of_vms(
     assert_eq!(codes_of(check, &facts), expected, "{}: with the fault", check.name);
     let mut facts = healthy();
     facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
+    if !check.is_of_machines() {
+        let code = codes::CHECK_INCOMPLETE.code;
+        assert_eq!(codes_of(check, &facts), [code], "{}: without the inventory", check.name);
+        return;
+    }
     assert_eq!(codes_of(check, &facts), [""; 0], "{}: without the inventory", check.name);
     let examination = Examination::of(facts);
     let told = examination.report().page(codes::CHECK_INCOMPLETE.code, 0, usize::MAX);
-    assert!(told.entries.iter().any(|entry| entry.subject.name == "worker-1"), "{told:#?}");
+    let mut entries = told.entries.iter().filter(|entry| entry.subject.name == "worker-1");
+    let matter = check.matter();
+    assert!(entries.any(|entry| entry.seen.contains(&matter)), "{matter}: {told:#?}");
 }

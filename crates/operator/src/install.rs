@@ -132,6 +132,8 @@ fn cluster_role() -> [Value; 2] {
         rule(&[""], &["nodes", "pods"], &READ),
         // The taint a node lacks, where remediation.nodeTaints is Fix.
         rule(&[""], &["nodes"], &["patch"]),
+        // The last words of a driver by other hands that crashes, wherever it is.
+        rule(&[""], &["pods/log"], &["get"]),
         rule(&["apps"], &["daemonsets", "deployments"], &READ),
         rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),
         // An entry that names a machine which is gone, where remediation.csiNodes is Fix.

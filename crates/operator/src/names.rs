@@ -18,6 +18,9 @@ pub const DIGEST: &str = "vdo.vmware.com/digest";
 pub const PAUSED: &str = "vdo.vmware.com/paused";
 /// On a VDOConfig: each new value makes VDO check everything at once, what is asked slowly included.
 pub const CHECK_NOW: &str = "vdo.vmware.com/check-now";
+/// On the Secret with a vCenter's credentials: when the password expires, as `2027-01-31` or with a time.
+/// vCenter tells no ordinary account; whoever sets the password knows.
+pub const PASSWORD_EXPIRES: &str = "vdo.vmware.com/password-expires";
 /// The ConfigMap beside the operator that lists every object of every finding.
 pub const FINDINGS: &str = "vdo-findings";
 /// On a VDOConfig: repairs to take back, and not to make while they are named here; codes or ids.

@@ -150,6 +150,7 @@ pub async fn target(name: &str, wanted: &Wanted, build: BuildInfo) -> Target {
         secret: String::new(),
         user: credential.username.clone(),
         datacenters: spec.datacenter_names().into_iter().map(str::to_owned).collect(),
+        password_expires: health::facts::Known::Known(None),
         connection: connect(spec, ca_bundle.as_ref(), credential, build).await,
     }
 }

@@ -388,6 +388,22 @@ impl Scene {
     }
 }
 
+/// Of containers whose status says nothing the end of the log was read, once for each crash; of the
+/// others nothing.
+fn logs_were_read_sparingly(asked: &[String]) {
+    let once: BTreeSet<&String> = asked.iter().collect();
+    assert_eq!(once.len(), asked.len(), "the same crash is asked for once: {asked:#?}");
+    let of = |name: &str| asked.iter().filter(|path| path.contains(name)).count();
+    assert!(of("/vsphere-csi-controller-") > 0, "{asked:#?}");
+    assert!(of("/vsphere-cloud-controller-manager-") > 0, "{asked:#?}");
+    assert_eq!(of("/vsphere-csi-node-"), 0, "they say it in their status: {asked:#?}");
+    for path in asked {
+        for limit in ["previous=true", "tailLines=20", "limitBytes=8192"] {
+            assert!(path.contains(limit), "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_stands_around_the_drivers_is_watched_and_each_fault_is_named() {
     let scene = Scene::set().await;
@@ -395,7 +411,9 @@ async fn what_stands_around_the_drivers_is_watched_and_each_fault_is_named() {
     scene.stage.change(json!({"spec": {"paused": true}})).await;
     scene.stage.status("it is paused", 60, |s| s.findings.iter().any(|f| f.code == PAUSED)).await;
     let mut field = Field::default();
+    let logs = scene.nodes().serve_logs().await;
     scene.play(&mut field).await;
+    logs_were_read_sparingly(&logs.asked());
     scene.look_around(&mut field).await;
     let around = field::AROUND.iter().find(|code| !field.made.contains(**code));
     assert_eq!(around, None, "all of them were made");

@@ -3,14 +3,21 @@
 
 use std::collections::BTreeSet;
 
-use health::{Examination, facts::Facts};
+use health::{
+    Examination,
+    facts::{Facts, Known},
+};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{ContainerStatus, Namespace, Pod},
+};
 use kube::{
     Api, Client,
     api::{DynamicObject, PostParams},
 };
 use operator::survey::{Target, once};
 use serde_json::json;
-use testkit::{ControlPlane, Inventory, Node, Nodes, User, Vcenter};
+use testkit::{ControlPlane, Fate, Inventory, Node, Nodes, User, Vcenter, eventually};
 
 async fn target(vcenter: &Vcenter) -> Target {
     let connection = vsphere::Client::builder(vcenter.address().to_string())
@@ -24,6 +31,7 @@ async fn target(vcenter: &Vcenter) -> Target {
         secret: String::new(),
         user: vcenter.user().into(),
         datacenters: vec!["DC0".into()],
+        password_expires: Known::Known(None),
         connection: Ok(connection.unwrap()),
     }
 }
@@ -33,7 +41,7 @@ async fn let_list(client: &Client, user: &str, resources: &[&str]) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": user},
-        "rules": [{"apiGroups": [""], "resources": resources, "verbs": ["list"]}],
+        "rules": [{"apiGroups": ["", "apps"], "resources": resources, "verbs": ["list"]}],
     });
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -47,6 +55,47 @@ async fn let_list(client: &Client, user: &str, resources: &[&str]) {
         let api: Api<DynamicObject> = operator::act::api_of(client, &id).unwrap();
         api.create(&PostParams::default(), &object).await.unwrap();
     }
+}
+
+/// A storage driver by other hands, whose pod crashes.
+async fn add_foreign_driver(client: &Client) {
+    let labels = json!({"app": "storage"});
+    let containers =
+        json!([{"name": "driver", "image": "registry.k8s.io/csi-vsphere/driver:v3.7.0"}]);
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": "storage"}})).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    let set: DaemonSet = serde_json::from_value(json!({
+        "metadata": {"name": "vsphere-csi-node"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+        },
+    }))
+    .unwrap();
+    let sets = Api::<DaemonSet>::namespaced(client.clone(), "storage");
+    let made = sets.create(&PostParams::default(), &set).await.unwrap();
+    // Nobody makes pods of it here.
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": "vsphere-csi-node-x7k2p", "labels": labels,
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "vsphere-csi-node",
+                "uid": made.metadata.uid, "controller": true,
+            }],
+        },
+        "spec": {"nodeName": "node-1", "containers": containers},
+    }))
+    .unwrap();
+    let pods = Api::<Pod>::namespaced(client.clone(), "storage");
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    eventually("it crashes", 30, async || {
+        let pod = pods.get("vsphere-csi-node-x7k2p").await.map_err(|e| e.to_string())?;
+        let statuses = pod.status.unwrap_or_default().container_statuses.unwrap_or_default();
+        let waits = |c: &ContainerStatus| c.state.as_ref().is_some_and(|s| s.waiting.is_some());
+        statuses.iter().any(waits).then_some(()).ok_or(format!("{statuses:?}"))
+    })
+    .await;
 }
 
 fn codes(facts: Facts) -> BTreeSet<String> {
@@ -79,6 +128,10 @@ async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_a
         nodes.add(Node::named(&vm.name).system_uuid(&vm.uuid).provider_id(&id)).await;
     }
     vcenter.patch_vm("/DC0/vm/node-2", json!({"diskUuid": false})).await;
+    let said = "listen tcp :9808: bind: address already in use";
+    nodes.pods("vsphere-csi-node", Fate::CrashesSaying(said));
+    let _logs = nodes.serve_logs().await;
+    add_foreign_driver(&plane.client()).await;
     vcenter.forget_calls().await;
 
     // There is no definition of ours in this cluster, and no operator.
@@ -92,10 +145,26 @@ async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_a
     assert!(found.contains("VDO-1203"), "what can be seen is judged: {found:?}");
     assert_eq!(writes(&plane, "reader"), Vec::<String>::new());
 
+    // Whoever sees the pod but not its log is told that the words are unknown.
+    let resources = ["nodes", "pods", "events", "daemonsets", "deployments"];
+    let_list(&plane.client(), "looker", &resources).await;
+    let some = plane.client_as(&User::named("looker").in_group("system:authenticated"));
+    let examination = Examination::of(once(Some(&some), vec![target(&vcenter).await], None).await);
+    let report = examination.report();
+    let unread = report.page("VDO-1801", 0, usize::MAX);
+    let unread = unread.entries.iter().any(|entry| entry.seen.contains("may not read logs"));
+    assert!(unread, "{:#?}", report.page("VDO-1801", 0, usize::MAX).entries);
+    let lacking = report.page("VDO-1803", 0, usize::MAX);
+    let lacking = lacking.entries.iter().any(|entry| entry.seen.contains("pods/log"));
+    assert!(lacking, "{:#?}", report.page("VDO-1803", 0, usize::MAX).entries);
+    assert!(report.page("VDO-1614", 0, 1).entries.is_empty(), "nobody could know");
+
     let all = User::named("boss").in_group("system:masters");
     let facts = once(Some(&plane.client_as(&all)), vec![target(&vcenter).await], None).await;
     let found = codes(facts);
     assert!(!found.contains("VDO-1803") && found.contains("VDO-1203"), "{found:?}");
+    assert!(found.contains("VDO-1614"), "what its log says is explained: {found:?}");
+    assert!(!found.contains("VDO-1801"), "nothing is left open: {found:?}");
     assert_eq!(writes(&plane, "boss"), Vec::<String>::new());
 
     let changing =

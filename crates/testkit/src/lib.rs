@@ -56,7 +56,7 @@ pub use control_plane::{ControlPlane, ControlPlaneBuilder, User};
 pub use error::Error;
 pub use eventually::{Deadline, eventually};
 pub use fault_proxy::FaultProxy;
-pub use nodes::{Fate, Node, Nodes, add_bare_nodes};
+pub use nodes::{Fate, Logs, Node, Nodes, add_bare_nodes};
 pub use peers::{cache, peer, programs, repository, shipped};
 pub use ports::Port;
 pub use process::{Process, processes_started_by, spawn_tied_to_us};

@@ -2,6 +2,7 @@
 //! what the kubelet does and KWOK does not.
 
 mod kubelet;
+mod logs;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -15,15 +16,15 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use snafu::ResultExt;
 use tokio::{net::TcpStream, task::JoinSet};
 
-pub use self::kubelet::Fate;
 use self::kubelet::Fates;
 pub(crate) use self::kubelet::topology_keys;
+pub use self::{kubelet::Fate, logs::Logs};
 use crate::{
     control_plane::ControlPlane,
     error::{Error, KubernetesSnafu, must},
@@ -312,6 +313,27 @@ impl Nodes {
     /// that are there too. The rule made last wins.
     pub fn pods(&self, text: &str, fate: Fate) {
         self.fates.decide(text, fate);
+    }
+
+    /// From now on the nodes that are there give the logs of pods that crash, until the value is
+    /// dropped. They get an address by which the API server finds the one who does it for them.
+    ///
+    /// # Panics
+    /// If the API server refuses it.
+    pub async fn serve_logs(&self) -> Logs {
+        let logs = Logs::serve(self.client.clone(), self.fates.clone()).await;
+        let nodes = Api::<KubeNode>::all(self.client.clone());
+        let listed = nodes.list(&ListParams::default()).await;
+        let listed = must(listed.context(KubernetesSnafu { what: "listing nodes" }));
+        let patch = Patch::Strategic(json!({"status": {
+            "addresses": [{"type": "ExternalDNS", "address": "localhost"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": logs.port()}},
+        }}));
+        for name in listed.into_iter().filter_map(|node| node.metadata.name) {
+            let patched = nodes.patch_status(&name, &PatchParams::default(), &patch).await;
+            must(patched.context(KubernetesSnafu { what: format!("patching the node {name}") }));
+        }
+        logs
     }
 
     /// KWOK's process.

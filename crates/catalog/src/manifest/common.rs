@@ -137,6 +137,35 @@ pub(crate) fn env(name: &str, value: &str) -> Value {
     json!({ "name": name, "value": value })
 }
 
+/// Lets the kubelet keep the end of the log of a container that fails, where everybody who sees the pod
+/// reads it. The drivers write no termination message of their own; one that says where it does is left.
+pub(crate) fn last_words(object: &mut Value) {
+    for container in containers(object) {
+        container.entry(POLICY).or_insert_with(|| json!(FROM_LOGS));
+    }
+}
+
+/// The opposite of [`last_words`].
+pub(crate) fn forget_last_words(object: &mut Value) {
+    for container in containers(object) {
+        if container.get(POLICY).is_some_and(|policy| policy == FROM_LOGS) {
+            container.remove(POLICY);
+        }
+    }
+}
+
+const POLICY: &str = "terminationMessagePolicy";
+const FROM_LOGS: &str = "FallbackToLogsOnError";
+
+/// All containers of an object that makes pods.
+fn containers(object: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let spec = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut);
+    let lists = spec.into_iter().flatten();
+    let lists = lists.filter(|(name, _)| ["containers", "initContainers"].contains(&name.as_str()));
+    let all = lists.filter_map(|(_, list)| list.as_array_mut()).flatten();
+    all.filter_map(Value::as_object_mut)
+}
+
 /// Puts pull secrets and, where given, the placement of a controller into a pod spec.
 pub(crate) fn pull_secrets(spec: &mut Value, profile: &Profile) {
     if !profile.images.pull_secrets.is_empty() {

@@ -12,7 +12,8 @@
 //! One template per driver and maker, ours, with what differs between releases as data. Objects keep the names and
 //! selectors of upstream's manifests, so that an install by other hands can be taken over in place. They
 //! are stricter than upstream's: least privilege in RBAC and in pods, probes and requests everywhere,
-//! replicas and placement that fit the cluster.
+//! replicas and placement that fit the cluster. A container that ends with an error leaves its last words
+//! in the pod's status.
 
 mod cloud_controller;
 pub(crate) mod common;
@@ -146,6 +147,15 @@ impl Object {
             .filter(|template| template.pointer("/spec/containers").is_some())
     }
 
+    /// The same, with containers that leave no last words in the status of their pods: as it was
+    /// rendered before they did.
+    #[must_use]
+    pub fn without_last_words(&self) -> Self {
+        let mut object = self.clone();
+        common::forget_last_words(&mut object.0);
+        object
+    }
+
     /// When it is applied.
     pub fn stage(&self) -> Stage {
         match self.kind() {
@@ -190,6 +200,9 @@ pub struct Rendered {
 impl Rendered {
     pub(crate) fn new(objects: Vec<Value>, expects: Vec<Expected>) -> Self {
         let mut objects: Vec<_> = objects.into_iter().map(Object).collect();
+        for object in &mut objects {
+            common::last_words(&mut object.0);
+        }
         // Stable: within a stage the template's order stays, account before binding.
         objects.sort_by_key(Object::stage);
         let images = objects.iter().filter_map(Object::pod_template).flat_map(images_of).collect();

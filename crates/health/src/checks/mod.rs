@@ -32,12 +32,21 @@ static OF_NODES: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
     all().iter().copied().filter(|c| matches!(c.run, Run::Node(_) | Run::Machine(_))).collect()
 });
 
+static OF_MACHINES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    all().iter().filter(|check| check.is_of_machines()).map(|check| check.matter()).collect()
+});
+
 static OF_VOLUMES: LazyLock<Vec<&'static Check>> =
     LazyLock::new(|| all().iter().copied().filter(|c| matches!(c.run, Run::Volume(_))).collect());
 
 /// The checks of one node.
 pub(crate) fn of_nodes() -> &'static [&'static Check] {
     &OF_NODES
+}
+
+/// What the checks of a node's VM are about, in words: nobody can tell it of a VM that is not seen.
+pub(crate) fn of_machines() -> &'static [String] {
+    &OF_MACHINES
 }
 
 /// The checks of one volume.

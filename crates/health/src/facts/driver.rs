@@ -46,6 +46,8 @@ pub struct Driver {
     pub provisioner: Option<Version>,
     /// Level of pod security its namespace enforces, if any.
     pub pod_security: Known<Option<String>>,
+    /// Storage: kubelet's directory, as its node pods have it.
+    pub kubelet_path: Option<String>,
     /// Storage: whether the CSIDriver object exists.
     pub registered: Known<bool>,
 }
@@ -109,6 +111,8 @@ pub struct Container {
     pub restarts: u32,
     /// The last lines it wrote before it ended, newest last.
     pub last_lines: Vec<String>,
+    /// Why these lines could not be read, though it crashed.
+    pub unread: Option<String>,
 }
 
 /// Why a container waits.

@@ -1,14 +1,16 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::Known;
+
 /// The operator itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Operator {
     /// What it knows of its catalog.
-    pub catalog: CatalogState,
+    pub catalog: Known<CatalogState>,
     /// Objects it and somebody else keep changing.
-    pub fights: Vec<Fight>,
+    pub fights: Known<Vec<Fight>>,
     /// Findings somebody decided to live with.
     pub acknowledged: Vec<Acknowledged>,
     /// How many seconds anything may take before it is a finding, where that shall be less than usual.

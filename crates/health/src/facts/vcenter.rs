@@ -18,7 +18,7 @@ pub struct Vcenter {
     /// User name. Never the password.
     pub user: String,
     /// Whether it could be reached.
-    pub reach: Reach,
+    pub reach: Known<Reach>,
     /// Since when that is so.
     pub since: Timestamp,
     /// Its certificate, as presented.
@@ -48,11 +48,10 @@ pub struct Vcenter {
 }
 
 /// Whether a vCenter could be reached.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reach {
     /// It answers.
-    #[default]
     Answers,
     /// Its name is not known.
     NoSuchName {

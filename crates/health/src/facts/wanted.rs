@@ -2,10 +2,14 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::Known;
+
 /// What the drivers are asked to do, by whoever configured them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Wanted {
+    /// That what was written down could be read; nothing may have been.
+    pub read: Known<()>,
     /// The cloud provider; absent if there is none.
     pub cloud: Option<WantedCloud>,
     /// The storage driver; absent if there is none.

@@ -56,7 +56,7 @@ fn long_texts_do_not_make_the_status_too_large() {
         manager: format!("{n}-{}", "y".repeat(900)),
         times: 9,
     };
-    facts.operator.fights = (0..90).map(fight).collect();
+    facts.operator.fights = (0..90).map(fight).collect::<Vec<_>>().into();
     let findings = Examination::of(facts).report().findings();
     let bytes = serde_json::to_string(&findings).unwrap().len();
     assert!(bytes <= MAX_BYTES + 4096, "{bytes}");
@@ -155,7 +155,7 @@ fn a_vcenter_that_is_away_is_one_alarm_and_nothing_is_called_fine() {
     let mut facts = healthy();
     let reason = "vcenter-a does not answer";
     let vcenter = facts.vcenter();
-    vcenter.reach = health::facts::Reach::NoAnswer { reason: "connection timed out".into() };
+    vcenter.reach = health::facts::Reach::NoAnswer { reason: "connection timed out".into() }.into();
     vcenter.tls = Known::unknown(reason);
     vcenter.login = Known::unknown(reason);
     vcenter.about = Known::unknown(reason);

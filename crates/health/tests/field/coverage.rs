@@ -45,7 +45,11 @@ pub(crate) const COVERAGE: &[Covered] = &[
     covered(DETECTOR, "CheckNodeProviderID", &["VDO-1216", "VDO-1217"]),
     covered(DETECTOR, "CollectNodeHWVersion", &["VDO-1204"]),
     covered(DETECTOR, "CollectNodeESXiVersion", &["VDO-1212"]),
-    covered(DETECTOR, "CheckNodePerf", &["VDO-1228"]),
+    not_needed(
+        DETECTOR,
+        "CheckNodePerf",
+        "not done: vCenter's statistics have to be polled, and slow disks of control plane nodes hurt etcd, not the drivers",
+    ),
     covered(DETECTOR, "CheckComputeClusterPermissions", &["VDO-1404", "VDO-1405"]),
     not_needed(DETECTOR, "CheckResourcePoolPermissions", "for making VMs; the drivers make none"),
     covered(DETECTOR, "CollectNodeCBT", &["VDO-1229"]),

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use health::facts::{
-    AccessReview, Acknowledged, Attachment, Claim, Datastore, EntityKind, Facts, Fight, HostGroup,
-    Known, Login, Node, Platform, Power, Reach, Tag, Tools, Version, Waiting,
+    AccessReview, Acknowledged, Attachment, CatalogState, Claim, Datastore, EntityKind, Facts,
+    Fight, HostGroup, Known, Login, Node, Platform, Power, Reach, Tag, Tools, Version, Waiting,
 };
 
 use crate::{healthy, shortcuts::Shortcuts};
@@ -29,17 +29,18 @@ fn long_ago() -> jiff::Timestamp {
 
 pub(crate) const FAULTS: &[Fault] = &[
     ("VDO-1101", |f| {
-        f.operator.catalog.source = "https://example.com/catalog.json".into();
-        f.operator.catalog.serial = 7;
-        f.operator.catalog.fetch_error = Some("connection timed out".into());
+        catalog(f).source = "https://example.com/catalog.json".into();
+        catalog(f).serial = 7;
+        catalog(f).fetch_error = Some("connection timed out".into());
     }),
     ("VDO-1103", |f| {
-        f.operator.catalog.source = "https://example.com/catalog.json".into();
-        f.operator.catalog.distrusted = Some("it is signed by another key".into());
+        catalog(f).source = "https://example.com/catalog.json".into();
+        catalog(f).distrusted = Some("it is signed by another key".into());
     }),
     ("VDO-1105", |f| {
-        f.operator.catalog.source = "https://example.com/catalog.json".into();
-        f.operator.catalog.expires = Some(days(f, -3));
+        catalog(f).source = "https://example.com/catalog.json".into();
+        let past = days(f, -3);
+        catalog(f).expires = Some(past);
     }),
     ("VDO-1202", |f| {
         let mut copy = f.vm("worker-18").clone();
@@ -80,7 +81,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         f.vm("worker-1").volumes = (0..55).map(|n| format!("volume-x{n}")).collect();
     }),
     ("VDO-1301", |f| {
-        f.vcenter().reach = Reach::NoAnswer { reason: "connection timed out".into() };
+        f.vcenter().reach = Reach::NoAnswer { reason: "connection timed out".into() }.into();
     }),
     ("VDO-1302", |f| {
         let reason = "it is signed by an unknown authority";
@@ -234,7 +235,8 @@ pub(crate) const FAULTS: &[Fault] = &[
             field: "spec.replicas".into(),
             manager: "argocd".into(),
             times: 12,
-        }];
+        }]
+        .into();
     }),
     ("VDO-1806", |f| {
         f.cluster.network.get_mut().unwrap().missing_on = vec!["worker-1".into()];
@@ -246,6 +248,10 @@ pub(crate) const FAULTS: &[Fault] = &[
         facts.operator.acknowledged = Vec::<Acknowledged>::new();
     }),
 ];
+
+fn catalog(facts: &mut Facts) -> &mut CatalogState {
+    facts.operator.catalog.get_mut().unwrap()
+}
 
 fn withhold(facts: &mut Facts, kind: EntityKind, privilege: &str) {
     let entities = &mut facts.vcenter().grants.get_mut().unwrap().entities;

@@ -10,6 +10,7 @@ mod combinations;
 mod coverage;
 mod faults;
 mod incremental;
+mod proven;
 mod rows;
 #[path = "../../src/shortcuts.rs"]
 mod shortcuts;

@@ -80,10 +80,7 @@ impl Configuration {
         };
         let set = apply_set::id(record_name(wish.driver), &facts.home);
         let extras = super::extras::of(facts, wish).into_iter().map(Object);
-        let rendered = rendered.into_iter().chain(extras).map(|Object(value)| {
-            let digest = digest(&value);
-            stamped(value, &digest, &set)
-        });
+        let rendered: Vec<Object> = rendered.into_iter().chain(extras).collect();
         if let Some(taken) = credentials_among(facts, &real) {
             return Err(refused(format!(
                 "Secret {taken} holds the credentials of a VsphereCloudConfig and would be \
@@ -94,9 +91,9 @@ impl Configuration {
             .into_iter()
             .zip(&masked)
             .map(|(value, masked)| stamped(value, &digest(masked), &set));
-        let objects: Vec<Object> = rendered.chain(settings).collect();
-        let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
-        let digest = digest(&Value::Array(digests.collect()));
+        let settings: Vec<Object> = settings.collect();
+        let (mut objects, digest) = settled(rendered, &settings, &set, record);
+        objects.extend(settings);
         let origin = rendering::origin(facts, wish, restarts);
         let users = users(facts, wish);
         Ok(Self { driver: wish.driver, objects, digest, cluster_id, origin, users })
@@ -114,6 +111,38 @@ impl Configuration {
     pub(super) fn identities(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.objects.iter().map(ObjectId::of)
     }
+}
+
+/// Rendered objects, each with its digest, and the digest of all of them with the settings.
+///
+/// What runs as an earlier VDO rendered it, and differs only in that its containers do not leave their
+/// last words in the status, is not rolled for the sake of these: they come with the next change.
+fn settled(
+    rendered: Vec<Object>,
+    settings: &[Object],
+    set: &str,
+    record: &Record,
+) -> (Vec<Object>, String) {
+    let stamp = |objects: Vec<Object>| -> Vec<Object> {
+        let one = |Object(value)| {
+            let digest = digest(&value);
+            stamped(value, &digest, set)
+        };
+        objects.into_iter().map(one).collect()
+    };
+    let sum = |objects: &[Object]| {
+        let all = objects.iter().chain(settings);
+        let digests = all.map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
+        digest(&Value::Array(digests.collect()))
+    };
+    let earlier = stamp(rendered.iter().map(Object::without_last_words).collect());
+    let earlier_sum = sum(&earlier);
+    if record.configuration.as_ref() == Some(&earlier_sum) {
+        return (earlier, earlier_sum);
+    }
+    let objects = stamp(rendered);
+    let sum = sum(&objects);
+    (objects, sum)
 }
 
 /// A Secret with credentials of the admin's that these settings would overwrite.
@@ -178,4 +207,43 @@ pub(super) fn digest(value: &Value) -> String {
     let text = value.to_string();
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_not_rolled_only_to_hear_its_last_words() {
+        let workload = |image: &str| {
+            Object(json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "driver"},
+                "spec": {"template": {"spec": {"containers": [{
+                    "name": "driver", "image": image,
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                }]}}},
+            }))
+        };
+        let made =
+            |image: &str, record: &Record| settled(vec![workload(image)], &[], "set", record);
+        let policy = |objects: &[Object]| {
+            objects[0]
+                .0
+                .pointer("/spec/template/spec/containers/0/terminationMessagePolicy")
+                .cloned()
+        };
+        let (fresh, sum) = made("one", &Record::default());
+        assert!(policy(&fresh).is_some(), "a new one has it from the beginning");
+        let again = Record { configuration: Some(sum.clone()), ..Record::default() };
+        assert_eq!(made("one", &again).1, sum);
+
+        let (_, earlier) =
+            settled(vec![workload("one").without_last_words()], &[], "set", &Record::default());
+        assert_ne!(earlier, sum);
+        let running = Record { configuration: Some(earlier.clone()), ..Record::default() };
+        let (kept, same) = made("one", &running);
+        assert_eq!((policy(&kept), same), (None, earlier), "what runs stays as it is");
+        let (changed, _) = made("two", &running);
+        assert!(policy(&changed).is_some(), "what changes anyway gets it");
+    }
 }

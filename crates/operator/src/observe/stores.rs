@@ -11,6 +11,7 @@ use std::{
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
 use futures::StreamExt;
 use health::facts::{AccessReview, Known};
+use jiff::Timestamp;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -182,6 +183,14 @@ impl Stores {
         let secret = self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM))?;
         let metadata = &secret.metadata;
         Some(format!("{}/{}", metadata.uid.as_deref()?, metadata.resource_version.as_deref()?))
+    }
+
+    /// When the password in a Secret of `kube-system` expires, as far as it is noted there.
+    pub(crate) fn password_expires(&self, name: &str) -> Known<Option<Timestamp>> {
+        match self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM)) {
+            Some(secret) => crate::survey::password_expires(secret.annotations()),
+            None => Known::unknown("there is no Secret with its credentials"),
+        }
     }
 
     /// The version of a ConfigMap beside the operator, if it exists.

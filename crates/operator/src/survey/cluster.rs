@@ -9,6 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, ResourceExt, api::PostParams};
 
+use super::words;
 use crate::facts;
 
 /// The leases the drivers hold, and whose they are.
@@ -96,7 +97,7 @@ pub(super) fn platform(platform: facts::Platform) -> Platform {
 }
 
 /// Where kubelet keeps its files. Some platforms have their own place; elsewhere it is where the admin
-/// put it, and nobody but kubelet could say otherwise.
+/// says, and nobody but kubelet could say otherwise. What the driver's pods have is another matter.
 pub(super) fn kubelet_path(platform: facts::Platform, wanted: &Wanted) -> String {
     let usual = platform.kubelet_path();
     let fixed = matches!(platform, facts::Platform::K0s | facts::Platform::MicroK8s);
@@ -135,15 +136,33 @@ const READ: [(&str, &str, &str); 17] = [
     ("storage.k8s.io", "volumeattachments", "seeing volumes that are stuck"),
 ];
 
+/// What the checks need to be allowed to do.
+fn needed() -> impl Iterator<Item = AccessReview> {
+    let lists = READ.into_iter().map(|(group, resource, purpose)| AccessReview {
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        namespace: None,
+        verb: "list".to_owned(),
+        allowed: false,
+        needed_for: purpose.to_owned(),
+    });
+    lists.chain([words::right()])
+}
+
 /// Asks the API server what the account may read.
 pub(super) async fn access(client: &Client) -> Known<Vec<AccessReview>> {
     let api = Api::<SelfSubjectAccessReview>::all(client.clone());
     let mut reviews = Vec::new();
-    for (group, resource, purpose) in READ {
+    for review in needed() {
+        let (resource, part) = match review.resource.split_once('/') {
+            Some((resource, part)) => (resource, Some(part.to_owned())),
+            None => (review.resource.as_str(), None),
+        };
         let attributes = ResourceAttributes {
-            group: Some(group.to_owned()),
+            group: Some(review.group.clone()),
             resource: Some(resource.to_owned()),
-            verb: Some("list".to_owned()),
+            subresource: part,
+            verb: Some(review.verb.clone()),
             ..ResourceAttributes::default()
         };
         let spec = SelfSubjectAccessReviewSpec {
@@ -153,14 +172,10 @@ pub(super) async fn access(client: &Client) -> Known<Vec<AccessReview>> {
         let question = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         match api.create(&PostParams::default(), &question).await {
             Err(error) => return Known::unknown(&error.to_string()),
-            Ok(answer) => reviews.push(AccessReview {
-                group: group.to_owned(),
-                resource: resource.to_owned(),
-                namespace: None,
-                verb: "list".to_owned(),
-                allowed: answer.status.is_some_and(|status| status.allowed),
-                needed_for: purpose.to_owned(),
-            }),
+            Ok(answer) => {
+                let allowed = answer.status.is_some_and(|status| status.allowed);
+                reviews.push(AccessReview { allowed, ..review });
+            }
         }
     }
     Known::Known(reviews)

@@ -442,6 +442,10 @@ fn due(facts: &Facts) -> Timestamp {
             at(tls.expires, -30 * 86_400);
             at(tls.expires, 0);
         }
+        if let Some(Some(end)) = vcenter.password_expires.get() {
+            at(*end, -14 * 86_400);
+            at(*end, 0);
+        }
     }
     for webhook in facts.cluster.webhooks.get().into_iter().flatten() {
         at(webhook.since, patience(60));

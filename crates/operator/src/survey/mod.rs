@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Kubernetes objects ─► nodes, workloads, volumes, cluster ─┤
+//!   logs of containers that crashed ─► words ─────────────────┤
 //!   what stands around the drivers ─► site ───────────────────┤
 //!   the catalog ─► releases ──────────────────────────────────┤
 //!   a vCenter's inventory ─► inventory ───────────────────────┼─► health::facts::Facts
@@ -29,9 +30,9 @@ pub(crate) mod site;
 mod vcenter;
 pub(crate) mod volumes;
 mod wanted;
+pub(crate) mod words;
 mod workloads;
 
-pub(crate) use self::live::open;
 pub use self::{
     audit::{Audit, Disk, Domain, Question, Sights, audit},
     doorstep::{Doorstep, look},
@@ -40,3 +41,4 @@ pub use self::{
     once::{Target, once, targets},
     wanted::{acknowledged, both, wanted},
 };
+pub(crate) use self::{live::open, vcenter::password_expires};

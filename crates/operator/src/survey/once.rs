@@ -9,8 +9,8 @@ use api::{VDOConfig, VsphereCloudConfig};
 use catalog::Driver as Which;
 use driver_config::credentials::Credentials;
 use health::facts::{
-    Cluster, ClusterId, CsiEntry, Drivers, Facts, Known, Network, Operator, Storage, Vcenter,
-    Wanted,
+    CatalogState, Cluster, ClusterId, CsiEntry, Drivers, Facts, Known, Network, Operator, Storage,
+    Vcenter, Wanted,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -31,9 +31,10 @@ use super::{
     nodes::{self, Beside},
     releases::Releases,
     site::{self, Plugin, Site},
-    vcenter::Described,
+    vcenter::{Described, password_expires},
     volumes::{self, Attachments, Claimed},
     wanted::{acknowledged, both, wanted},
+    words::Said,
     workloads::{self, Around, Part},
 };
 use crate::{engine, facts::Platform, names, observe, observe::nodes::Kept, vcenters};
@@ -51,6 +52,8 @@ pub struct Target {
     pub user: String,
     /// Datacenters the drivers are told of; all if empty.
     pub datacenters: Vec<String>,
+    /// When the password expires, where somebody said so.
+    pub password_expires: Known<Option<Timestamp>>,
     /// The connection, or why there is none.
     pub connection: Result<vsphere::Client, Arc<Error>>,
 }
@@ -65,20 +68,24 @@ pub async fn once(cluster: Option<&Client>, vcenters: Vec<Target>, wish: Option<
     let mut facts = Facts { now: Timestamp::now(), ..Facts::default() };
     let names: BTreeSet<String> = vcenters.iter().map(|target| target.name.clone()).collect();
     let mut seen = Seen::default();
-    match cluster {
-        Some(client) => seen = look_at_cluster(client, &mut facts).await,
-        None => leave_out_cluster(&mut facts),
+    if let Some(client) = cluster {
+        seen = look_at_cluster(client, &mut facts).await;
+    } else {
+        leave_out_cluster(&mut facts);
+        seen.read = ().into();
     }
     let path = facts.cluster.platform.kubelet_path();
     facts.wanted = wish.unwrap_or_else(|| match &seen.config {
         Some(config) => wanted(&config.spec, path),
-        None => both(&names, path),
+        None => Wanted { read: seen.read.clone(), ..both(&names, path) },
     });
     facts.cluster.kubelet_path = cluster::kubelet_path(seen.platform, &facts.wanted).into();
     facts.operator = Operator {
         acknowledged: seen.config.iter().flat_map(|config| acknowledged(&config.spec)).collect(),
         // Without an operator there is no catalog to refresh and nobody to fight with.
-        ..Operator::default()
+        catalog: CatalogState::default().into(),
+        fights: Vec::new().into(),
+        grace: None,
     };
     let mut audits = BTreeMap::new();
     for target in vcenters {
@@ -126,6 +133,7 @@ async fn target(client: &Client, config: &VsphereCloudConfig, build: BuildInfo) 
         secret: format!("{}/{secret}", names::KUBE_SYSTEM),
         user: String::new(),
         datacenters: spec.datacenter_names().into_iter().map(str::to_owned).collect(),
+        password_expires: Known::unknown("the Secret with its credentials cannot be read"),
         connection: Err(Arc::new(Error::LoginRefused {
             address: spec.vc_ip.0.clone(),
             user: "the user of the Secret".to_owned(),
@@ -134,6 +142,7 @@ async fn target(client: &Client, config: &VsphereCloudConfig, build: BuildInfo) 
     };
     let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
     let Ok(secret) = secrets.get(secret).await else { return target };
+    target.password_expires = password_expires(secret.annotations());
     let data = secret.data.unwrap_or_default().into_iter();
     let data = data.map(|(key, value)| (key, value.0)).collect();
     let read = Credentials::read(&data);
@@ -151,6 +160,8 @@ async fn target(client: &Client, config: &VsphereCloudConfig, build: BuildInfo) 
 #[derive(Default)]
 struct Seen {
     config: Option<VDOConfig>,
+    /// Whether there is one could be seen.
+    read: Known<()>,
     policies: BTreeSet<String>,
     platform: Platform,
     domains: Vec<Domain>,
@@ -219,8 +230,7 @@ fn map<T, R>(known: Known<T>, make: impl FnOnce(T) -> R) -> Known<R> {
 }
 
 async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
-    let configs = all(Api::<VDOConfig>::all(client.clone())).await;
-    let mut configs = configs.get().cloned().unwrap_or_default();
+    let (mut configs, read) = configs(client).await;
     configs.sort_by_key(|c| (c.meta().creation_timestamp.clone(), c.namespace(), c.name_any()));
     let version = client.apiserver_version().await;
     let version = version.map(|version| version.git_version);
@@ -257,8 +267,18 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
     Seen {
         policies: policies.map(str::to_owned).collect(),
         config: configs.into_iter().next(),
+        read,
         platform,
         domains: site.domains(),
+    }
+}
+
+/// The VDOConfigs, and whether they could be read. Where the kind is not defined there is none.
+async fn configs(client: &Client) -> (Vec<VDOConfig>, Known<()>) {
+    match Api::<VDOConfig>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(found) => (found.items, ().into()),
+        Err(kube::Error::Api(status)) if status.code == 404 => (Vec::new(), ().into()),
+        Err(error) => (Vec::new(), Known::unknown(&observe_reason(&error))),
     }
 }
 
@@ -343,6 +363,7 @@ async fn look_at_drivers(
         let found = found.get().cloned().unwrap_or_default();
         warnings.extend(found.iter().filter_map(cluster::warning));
     }
+    let said = Said::by(client, workloads::of_drivers(&parts, pods.iter())).await;
     let catalog = catalog::embedded();
     let around = Around {
         now,
@@ -351,6 +372,7 @@ async fn look_at_drivers(
         changing: &|_| false,
         site,
         releases: &Releases { catalog, kubernetes },
+        said: &said,
     };
     Drivers {
         cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),
@@ -439,6 +461,7 @@ async fn look_at_vcenter(target: Target, facts: &Facts, seen: &Seen) -> (Vcenter
         user: target.user,
         datacenters: target.datacenters.iter().cloned().collect(),
         since: Timestamp::UNIX_EPOCH,
+        password_expires: target.password_expires,
     };
     let client = match target.connection {
         Ok(client) => client,

@@ -1,12 +1,13 @@
 //! One vCenter, as the checks see it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter, Version};
-use jiff::Timestamp;
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use vsphere::{AboutInfo, Client, Error, LoginRefusal};
 
 use super::audit::Audit;
+use crate::names;
 
 /// What a VsphereCloudConfig says of a vCenter.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ pub(super) struct Described {
     pub(super) user: String,
     pub(super) datacenters: BTreeSet<String>,
     pub(super) since: Timestamp,
+    /// When the password expires, where somebody said so.
+    pub(super) password_expires: Known<Option<Timestamp>>,
 }
 
 impl Described {
@@ -28,6 +31,7 @@ impl Described {
             user: self.user,
             datacenters: self.datacenters,
             since: self.since,
+            password_expires: self.password_expires,
             ..Vcenter::default()
         }
     }
@@ -40,6 +44,7 @@ impl Described {
         audit: Option<&Audit>,
     ) -> Vcenter {
         let mut vcenter = self.vcenter();
+        vcenter.reach = Reach::Answers.into();
         vcenter.login = Login::Accepted.into();
         vcenter.about = match client.about() {
             Ok(about) => self::about(&about),
@@ -66,6 +71,7 @@ impl Described {
     /// A vCenter that cannot be tried, or has not been yet.
     pub(super) fn untried(self, reason: &str) -> Vcenter {
         let mut vcenter = self.vcenter();
+        vcenter.reach = Known::unknown(reason);
         vcenter.inventory = Known::unknown(reason);
         vcenter.about = Known::unknown(reason);
         vcenter.clock_ahead = Known::unknown(reason);
@@ -80,12 +86,13 @@ impl Described {
     pub(super) fn failed(self, error: &Error) -> Vcenter {
         let story = error.story();
         let mut vcenter = self.untried(&story);
+        vcenter.reach = Reach::Answers.into();
         match error {
             Error::Unresolvable { .. } | Error::BadAddress { .. } => {
-                vcenter.reach = Reach::NoSuchName { reason: story };
+                vcenter.reach = Reach::NoSuchName { reason: story }.into();
             }
             Error::NotTls { .. } | Error::NotVcenter { .. } | Error::Esxi { .. } => {
-                vcenter.reach = Reach::NotAVcenter { reason: story };
+                vcenter.reach = Reach::NotAVcenter { reason: story }.into();
             }
             Error::Certificate { refused, .. } => {
                 vcenter.tls = Tls {
@@ -109,11 +116,26 @@ impl Described {
                 vcenter.only_datacenters = Some(names.map(str::to_owned).collect());
                 vcenter.login = Login::Accepted.into();
             }
-            error if error.is_transient() => vcenter.reach = Reach::NoAnswer { reason: story },
+            error if error.is_transient() => {
+                vcenter.reach = Reach::NoAnswer { reason: story }.into();
+            }
             // It answers, and something else is wrong; whoever needs the answer says what.
             _ => {}
         }
         vcenter
+    }
+}
+
+/// When a password expires, as somebody noted it on the Secret that holds it; none if nobody did.
+pub(crate) fn password_expires(annotations: &BTreeMap<String, String>) -> Known<Option<Timestamp>> {
+    let Some(noted) = annotations.get(names::PASSWORD_EXPIRES) else {
+        return Known::Known(None);
+    };
+    let day = || noted.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok();
+    let moment = noted.parse().ok().or_else(|| Some(day()?.timestamp()));
+    match moment {
+        Some(moment) => Known::Known(Some(moment)),
+        None => Known::unknown(&format!("{} of its Secret is no date", names::PASSWORD_EXPIRES)),
     }
 }
 
@@ -124,5 +146,23 @@ fn about(about: &AboutInfo) -> Known<About> {
             instance_uuid: about.instance_uuid.clone().unwrap_or_default(),
         }),
         Err(reason) => Known::Unknown { reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_password_is_a_day_or_a_moment_or_unknown() {
+        let noted = |text: &str| {
+            let all = BTreeMap::from([(names::PASSWORD_EXPIRES.to_owned(), text.to_owned())]);
+            password_expires(&all)
+        };
+        let day = "2027-01-31T00:00:00Z".parse().unwrap();
+        assert_eq!(noted("2027-01-31"), Known::Known(Some(day)));
+        assert_eq!(noted("2027-01-31T01:00:00+01:00"), Known::Known(Some(day)));
+        assert_eq!(password_expires(&BTreeMap::new()), Known::Known(None));
+        assert!(noted("next year").reason().unwrap().contains("is no date"));
     }
 }

@@ -14,6 +14,7 @@ const SNAPSHOTS_PER_VOLUME: u32 = 3;
 /// What a VDOConfig asks for. `kubelet_path` is where the platform keeps kubelet's files.
 pub fn wanted(spec: &VDOConfigSpec, kubelet_path: &str) -> Wanted {
     Wanted {
+        read: ().into(),
         cloud: cloud(spec),
         storage: storage(spec, kubelet_path),
         sets_disk_uuid: spec.remedy(Repair::DiskUuid) == Remedy::Fix,
@@ -37,7 +38,7 @@ pub fn both(vcenters: &BTreeSet<String>, kubelet_path: &str) -> Wanted {
         assumed: true,
         ..WantedStorage::default()
     };
-    Wanted { cloud: Some(cloud), storage: Some(storage), sets_disk_uuid: false }
+    Wanted { read: ().into(), cloud: Some(cloud), storage: Some(storage), sets_disk_uuid: false }
 }
 
 fn cloud(spec: &VDOConfigSpec) -> Option<WantedCloud> {

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ContainerStatus, Pod as SeenPod, PodTemplateSpec},
+        core::v1::{ContainerStatus, Pod as SeenPod, PodSpec, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -21,6 +21,7 @@ use super::{
     cluster::Warning,
     releases::Releases,
     site::{Place, Site, map},
+    words::Said,
 };
 use crate::{
     facts::{Make, ObjectId, Task},
@@ -46,6 +47,8 @@ pub(super) struct Part {
     version: Option<Version>,
     images: Vec<(String, String)>,
     topology: Option<bool>,
+    /// Kubelet's directory, where its pods mount the place at which drivers are registered.
+    kubelet_path: Option<String>,
     desired: i32,
     ready: i32,
     current: bool,
@@ -108,12 +111,23 @@ impl Part {
                 .iter()
                 .map(|c| (c.name.clone(), c.image.clone().unwrap_or_default()))
                 .collect(),
+            kubelet_path: spec.and_then(kubelet_path),
             topology: gate.map(|value| value.eq_ignore_ascii_case("true")),
             desired,
             ready,
             current,
         })
     }
+}
+
+/// Kubelet's directory as pods have it that register a driver there.
+fn kubelet_path(spec: &PodSpec) -> Option<String> {
+    let paths = spec.volumes.iter().flatten().filter_map(|volume| volume.host_path.as_ref());
+    let mut homes = paths.filter_map(|path| {
+        path.path.trim_end_matches('/').strip_suffix("/plugins_registry").map(str::to_owned)
+    });
+    // A Windows node has its own place; what is said of it is not compared.
+    homes.find(|home| home.starts_with('/'))
 }
 
 /// What stands around the drivers.
@@ -127,6 +141,8 @@ pub(super) struct Around<'a, P: Borrow<SeenPod>> {
     pub(super) site: &'a Site,
     /// What the catalog says of a release.
     pub(super) releases: &'a Releases<'a>,
+    /// The last words of containers that crashed.
+    pub(super) said: &'a Said,
 }
 
 /// One driver from its parts; none if there are none. Of two installs the one that is VDO's is taken,
@@ -164,6 +180,7 @@ pub(super) fn driver<P: Borrow<SeenPod>>(
         },
         release_features: BTreeMap::new(),
         provisioner_topology: together.iter().find_map(|part| part.topology),
+        kubelet_path: together.iter().find_map(|part| part.kubelet_path.clone()),
         provisioner: provisioner.map(|(_, image)| image).find_map(|image| tag(image)),
         pod_security: map(&site.pod_security, |all| all.get(&namespace).cloned()),
         registered: if storage {
@@ -208,6 +225,19 @@ pub(super) fn places(parts: &[Part]) -> BTreeSet<Place> {
     theirs
         .map(|part| Place { namespace: part.id.namespace.clone(), labels: part.selector.clone() })
         .collect()
+}
+
+/// Those of the pods that are a driver's and not ready.
+pub(super) fn of_drivers<'p>(
+    parts: &[Part],
+    pods: impl Iterator<Item = &'p SeenPod>,
+) -> impl Iterator<Item = &'p SeenPod> {
+    pods.filter(|pod| !is_ready(pod)).filter(|pod| {
+        parts.iter().any(|Part { id, .. }| {
+            pod.metadata.namespace.as_deref() == Some(id.namespace.as_str())
+                && observe::belongs_to(pod, &id.kind, &id.name)
+        })
+    })
 }
 
 /// A pod that is not ready, without what no fact is made from.
@@ -267,7 +297,7 @@ fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_,
             && observe::belongs_to(pod, &id.kind, &id.name)
     });
     let mut unready: Vec<(&SeenPod, Pod)> = pods
-        .map(|pod| (pod, self::pod(pod, around.warnings)))
+        .map(|pod| (pod, self::pod(pod, around.warnings, around.said)))
         .filter(|(_, pod)| !pod.ready)
         .collect();
     unready.sort_by(|a, b| a.1.name.cmp(&b.1.name));
@@ -319,7 +349,7 @@ pub(super) fn unready_since(pod: &SeenPod) -> Timestamp {
     since.or(created).map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-fn pod(seen: &SeenPod, warnings: &[Warning]) -> Pod {
+fn pod(seen: &SeenPod, warnings: &[Warning], said: &Said) -> Pod {
     let status = seen.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let is = |kind: &str, answer: &str| {
@@ -336,20 +366,18 @@ fn pod(seen: &SeenPod, warnings: &[Warning]) -> Pod {
         unschedulable: unscheduled.map(|condition| {
             condition.message.clone().unwrap_or_else(|| "the scheduler gives no reason".to_owned())
         }),
-        containers: statuses.unwrap_or_default().iter().map(container).collect(),
+        containers: statuses.unwrap_or_default().iter().map(|s| container(seen, s, said)).collect(),
         events: events.map(|w| w.event.clone()).take(3).collect::<Vec<Event>>(),
         name,
     }
 }
 
-fn container(status: &ContainerStatus) -> Container {
+fn container(pod: &SeenPod, status: &ContainerStatus, said: &Said) -> Container {
     let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
     let waiting = waiting.filter(|waiting| {
         !STARTING.contains(&waiting.reason.as_deref().unwrap_or("ContainerCreating"))
     });
-    let ended = [&status.last_state, &status.state].into_iter().flatten();
-    let ended = ended.filter_map(|state| state.terminated.as_ref());
-    let words = ended.filter_map(|ended| ended.message.as_deref()).next_back().unwrap_or_default();
+    let (last_lines, unread) = said.of(pod, status);
     Container {
         name: status.name.clone(),
         image: status.image.clone(),
@@ -358,15 +386,8 @@ fn container(status: &ContainerStatus) -> Container {
             message: waiting.message.clone().unwrap_or_default(),
         }),
         restarts: u32::try_from(status.restart_count).unwrap_or_default(),
-        last_lines: words
-            .lines()
-            .rev()
-            .take(20)
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-            .collect(),
+        last_lines,
+        unread,
     }
 }
 

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::{core::v1::Pod, storage::v1::CSINode};
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::{Fate, Node, Vm};
+use testkit::{Fate, Node, Vm, eventually};
 
 use super::{DRIVER, HOME, Scene, field::Field, object, with};
 
@@ -161,13 +161,19 @@ impl Scene {
                 );
                 self.template(field, row, CONTROLLER, broken, nowhere).await;
             }
-            "12" => says(
-                CONTROLLER,
-                r"failed to parse config: 5:17: unquoted '\' must be followed by new line or double quote",
-            ),
+            "12" => {
+                self.template(field, row, CONTROLLER, broken, by_other_hands).await;
+                self.rolled(CONTROLLER, broken).await;
+                says(
+                    CONTROLLER,
+                    r"failed to parse config: 5:17: unquoted '\' must be followed by new line or double quote",
+                );
+            }
             "16" => self.older_switches(field, broken).await,
             "31" => says("vsphere-csi-node", "listen tcp :9808: bind: address already in use"),
             "CPI-6" => {
+                self.template(field, row, CLOUD, broken, by_other_hands).await;
+                self.rolled(CLOUD, broken).await;
                 says(CLOUD, "dial tcp: lookup vc-a.example.com on 10.96.0.10:53: no such host");
             }
             "CPI-8" => says(CLOUD, "no Virtual Center hosts defined"),
@@ -251,6 +257,25 @@ impl Scene {
         api.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
+    /// Waits until all pods of a workload are of the template it has now.
+    async fn rolled(&self, name: &str, mute: bool) {
+        if !mute {
+            return;
+        }
+        let pods = Api::<Pod>::all(self.client.clone());
+        eventually(&format!("all pods of {name} are new"), 60, async || {
+            let all = pods.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let own = all.iter().filter(|pod| pod.name_any().starts_with(name));
+            let kept: Vec<bool> = own
+                .flat_map(|pod| &pod.spec.as_ref().unwrap().containers)
+                .map(|c| c.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"))
+                .collect();
+            let new = !kept.is_empty() && !kept.contains(&true);
+            new.then_some(()).ok_or(format!("{kept:?}"))
+        })
+        .await;
+    }
+
     async fn older_switches(&self, field: &mut Field, broken: bool) {
         let map = object("v1", "ConfigMap", Some(HOME), FEATURES);
         if broken {
@@ -270,6 +295,13 @@ impl Scene {
 /// The keys the simulated kubelet registers the driver with.
 fn zone_keys() -> Vec<String> {
     ["k8s-region", "k8s-zone"].map(|key| format!("topology.csi.vmware.com/{key}")).into()
+}
+
+/// Containers as the published manifests have them: their last words are in their logs alone.
+fn by_other_hands(template: &mut Value) {
+    for container in template["spec"]["containers"].as_array_mut().unwrap() {
+        container.as_object_mut().unwrap().remove("terminationMessagePolicy");
+    }
 }
 
 fn nowhere(template: &mut Value) {

@@ -59,6 +59,8 @@ pub(super) fn api_server(
         "--service-cluster-ip-range=10.96.0.0/16".into(),
         "--authorization-mode=RBAC".into(),
         "--allow-privileged=true".into(),
+        // A simulated kubelet that gives logs is found by an address no real one has.
+        "--kubelet-preferred-address-types=ExternalDNS,InternalIP,Hostname".into(),
         format!("--service-account-issuer=https://127.0.0.1:{port}/"),
         flag_path("--service-account-key-file", &file("service-accounts.pub")),
         flag_path("--service-account-signing-key-file", &file("service-accounts.key")),

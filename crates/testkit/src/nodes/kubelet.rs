@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
 const FATE: &str = "testkit.vdo/fate";
-/// What a container that crashes said last.
+/// What a container that crashes said last: KWOK puts it where a kubelet would, and nowhere else.
 const LAST_WORDS: &str = "testkit.vdo/last-words";
 
 /// What becomes of a pod once it is scheduled.
@@ -28,7 +28,8 @@ pub enum Fate {
     ImagePullFails,
     /// Its containers crash again and again.
     Crashes,
-    /// The same, and these are their last words.
+    /// The same, and their logs end with these words. As with a real kubelet they are in the pod's
+    /// status only where the container's `terminationMessagePolicy` asks for it.
     CrashesSaying(&'static str),
     /// Nothing happens to it.
     Pending,
@@ -47,6 +48,7 @@ impl Fate {
     fn last_words(self) -> &'static str {
         match self {
             Self::CrashesSaying(words) => words,
+            Self::Crashes => "it ends as soon as it begins",
             _ => "",
         }
     }
@@ -65,6 +67,12 @@ impl Default for Fates {
 impl Fates {
     pub(super) fn decide(&self, text: &str, fate: Fate) {
         self.0.send_modify(|rules| rules.push((text.into(), fate)));
+    }
+
+    /// What a pod that crashes said last.
+    pub(super) fn words_of(&self, pod: &Pod) -> Option<&'static str> {
+        let fate = self.of(pod);
+        matches!(fate, Fate::Crashes | Fate::CrashesSaying(_)).then(|| fate.last_words())
     }
 
     fn of(&self, pod: &Pod) -> Fate {

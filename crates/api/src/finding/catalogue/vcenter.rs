@@ -71,7 +71,7 @@ catalogue! {
         seen: "{address}: the password of {user} {when}",
         why: "From then on no driver can log in.",
         remedy: [
-            "Set a new password in vCenter, and in the Secret {secret} right after",
+            "Set a new password in vCenter, and in the Secret {secret} right after, with its end in the annotation vdo.vmware.com/password-expires of that Secret",
             "For service accounts, turn expiry off: dir-cli user modify --account NAME --password-never-expires",
         ],
     }

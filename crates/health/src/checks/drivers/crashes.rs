@@ -14,7 +14,9 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         for pod in driver.workloads.iter().flat_map(|workload| &workload.pods) {
             for container in pod.containers.iter().filter(|c| crashes(c, pod.ready)) {
                 let known = messages::explain_last(&container.last_lines);
-                let last = container.last_lines.last().map_or("nothing", String::as_str);
+                let none =
+                    if container.unread.is_some() { "words nobody could read" } else { "nothing" };
+                let last = container.last_lines.last().map_or(none, String::as_str);
                 let line = known.map_or(last, |(line, _)| line);
                 let meaning = known.map_or(String::new(), |(_, m)| format!("; {}", m.meaning));
                 let hit = super::hit(codes::POD_CRASHES, driver, pod);

@@ -9,9 +9,11 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let (Some(storage), Some(driver)) = (&view.facts.wanted.storage, view.storage_driver()) else {
-        return;
-    };
+    let drivers = &view.facts.cluster.drivers;
+    let question = "whether the storage driver finds kubelet's files";
+    let driver = sink.need(&drivers.storage, cluster_subject, question).and_then(Option::as_ref);
+    let told = driver.and_then(|driver| driver.kubelet_path.as_ref());
+    let (Some(driver), Some(told)) = (driver, told) else { return };
     let question = "where kubelet keeps its files";
     let Some(actual) = sink.need(&view.facts.cluster.kubelet_path, cluster_subject, question)
     else {
@@ -23,7 +25,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     if registered || driver.workloads.iter().any(|workload| workload.changing) {
         return;
     }
-    let told = storage.kubelet_path.trim_end_matches('/');
+    let told = told.trim_end_matches('/');
     if told != actual.trim_end_matches('/') {
         let subject = Subject::kubernetes("DaemonSet", Some(&driver.namespace), "vsphere-csi-node");
         let hit = Hit::new(codes::KUBELET_PATH_WRONG, subject).driver(&driver.name);
@@ -58,7 +60,7 @@ mod tests {
     #[test]
     fn a_directory_kubelet_finds_the_driver_in_is_right() {
         let mut facts = healthy();
-        facts.wanted.storage.as_mut().unwrap().kubelet_path = "/data/kubelet".into();
+        facts.storage_driver().kubelet_path = Some("/data/kubelet".into());
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
         unregistered(&mut facts);
         facts.storage_driver().workloads[1].changing = true;
@@ -70,7 +72,7 @@ mod tests {
     #[test]
     fn a_slash_at_the_end_makes_no_difference() {
         let mut facts = healthy();
-        facts.wanted.storage.as_mut().unwrap().kubelet_path.push('/');
+        facts.storage_driver().kubelet_path.as_mut().unwrap().push('/');
         unregistered(&mut facts);
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }

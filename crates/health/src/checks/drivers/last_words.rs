@@ -23,6 +23,14 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             if pod.ready {
                 continue;
             }
+            for container in &pod.containers {
+                let Some(reason) = &container.unread else { continue };
+                let subject = Subject::kubernetes("Pod", Some(&driver.namespace), &pod.name);
+                let question = format!("what {} of {} said last", container.name, pod.name);
+                sink.cannot_tell(subject, question, reason)
+                    .anchors
+                    .push((Anchor::Driver, driver.name.clone()));
+            }
             for (definition, line) in said(pod) {
                 if definition.code == codes::NAME_UNRESOLVED.code && driver.name != "CPI" {
                     continue;
@@ -91,6 +99,18 @@ mod tests {
                 },
             );
         }
+    }
+
+    #[test]
+    fn words_that_could_not_be_read_are_not_taken_for_silence() {
+        let mut facts = healthy();
+        say(&mut facts, true, "starting");
+        let reason = "its log cannot be read: pods \"x\" is forbidden";
+        let container = &mut facts.cloud_driver().workloads[0].pods[0].containers[0];
+        container.unread = Some(reason.into());
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1801"]);
+        facts.cloud_driver().workloads[0].pods[0].ready = true;
+        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
     }
 
     #[test]

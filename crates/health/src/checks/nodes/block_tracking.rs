@@ -12,6 +12,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     if view.facts.wanted.storage.is_none() {
         return;
     }
+    let question = "whether changed block tracking is the same on all node VMs";
+    for vcenter in view.facts.vcenters.values() {
+        sink.need_of(&vcenter.inventory, vcenter, question);
+    }
     let census = view.index.census();
     let (on, off) = (&census.tracked, &census.untracked);
     let (fewer, value) = if on.len() <= off.len() { (on, "FALSE") } else { (off, "TRUE") };

@@ -23,7 +23,8 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
             sink.raise(hit.with("uuid", &found[0].vm.bios_uuid));
         }
         Machine::Unclear { vcenter, reason } => {
-            let question = format!("anything about the VM of {}", node.name);
+            let matters = super::super::of_machines().join(", ");
+            let question = format!("anything about the VM of {} ({matters})", node.name);
             let hit = sink.cannot_tell(node_subject(node), &question, reason);
             hit.anchors.extend(vcenter.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone())));
             hit.anchors.push((Anchor::Node, node.name.clone()));

@@ -9,7 +9,9 @@ pub(super) const CHECK: Check = Check {
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    let catalog = &view.facts.operator.catalog;
+    let subject = || Subject::kubernetes("Catalog", None, "the catalog in use");
+    let question = "whether the catalog is trusted and in date";
+    let Some(catalog) = sink.need(&view.facts.operator.catalog, subject, question) else { return };
     let hit = |definition| {
         Hit::new(definition, Subject::kubernetes("Catalog", None, &catalog.source))
             .with("source", &catalog.source)
@@ -30,18 +32,22 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::CatalogState;
 
     #[test]
     fn what_is_wrong_with_the_catalog_is_told_one_by_one() {
-        let mut facts = healthy();
-        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        facts.operator.catalog.fetch_error = Some("timed out".into());
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1101"]);
-        facts.operator.catalog.fetch_error = None;
-        facts.operator.catalog.distrusted = Some("the signature is another's".into());
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1103"]);
-        facts.operator.catalog.distrusted = None;
-        facts.operator.catalog.expires = Some(jiff::Timestamp::UNIX_EPOCH);
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1105"]);
+        let fetch = |state: &mut CatalogState| state.fetch_error = Some("timed out".into());
+        let trust =
+            |state: &mut CatalogState| state.distrusted = Some("the signature is another's".into());
+        let age = |state: &mut CatalogState| state.expires = Some(jiff::Timestamp::UNIX_EPOCH);
+        let faults: [fn(&mut CatalogState); 3] = [fetch, trust, age];
+        for (fault, code) in faults.into_iter().zip(["VDO-1101", "VDO-1103", "VDO-1105"]) {
+            shows(
+                &CHECK,
+                &[code],
+                |facts| fault(facts.operator.catalog.get_mut().unwrap()),
+                |facts| facts.operator.catalog = Known::unknown("no catalog was read yet"),
+            );
+        }
     }
 }

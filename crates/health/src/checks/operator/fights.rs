@@ -9,7 +9,9 @@ pub(super) const CHECK: Check =
 const FIGHT: u32 = 5;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
-    for fight in view.facts.operator.fights.iter().filter(|fight| fight.times >= FIGHT) {
+    let question = "whether somebody else changes what VDO manages";
+    let fights = sink.need(&view.facts.operator.fights, cluster_subject, question);
+    for fight in fights.into_iter().flatten().filter(|fight| fight.times >= FIGHT) {
         let (namespace, name) = fight.object.split_once('/').unwrap_or(("", &fight.object));
         let place =
             if namespace.is_empty() { String::new() } else { format!("--namespace {namespace} ") };
@@ -41,9 +43,13 @@ mod tests {
             manager: "argocd".into(),
             times,
         };
-        facts.operator.fights = vec![fight(1)];
+        facts.operator.fights = vec![fight(1)].into();
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        facts.operator.fights = vec![fight(12)];
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1805"]);
+        shows(
+            &CHECK,
+            &["VDO-1805"],
+            |facts| facts.operator.fights = vec![fight(12)].into(),
+            |facts| facts.operator.fights = Known::unknown("VDO has only just begun"),
+        );
     }
 }

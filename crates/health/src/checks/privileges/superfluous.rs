@@ -12,8 +12,9 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        // Whether the grants are known is said where missing ones are looked for.
-        let entities = vcenter.grants.get().into_iter().flat_map(|grants| &grants.entities);
+        let question = format!("whether {} may do more than the drivers need", vcenter.user);
+        let grants = sink.would_like(&vcenter.grants, vcenter, question);
+        let entities = grants.into_iter().flat_map(|grants| &grants.entities);
         let mut kinds: BTreeMap<EntityKind, BTreeSet<&str>> = BTreeMap::new();
         for entity in entities {
             let Some(held) = entity.privileges.get() else { continue };
@@ -47,12 +48,15 @@ mod tests {
 
     #[test]
     fn an_administrators_account_is_mentioned() {
-        let mut facts = healthy();
-        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
-        let entity = &mut facts.vcenter().grants.get_mut().unwrap().entities[0];
-        entity.privileges.get_mut().unwrap().insert("VirtualMachine.Inventory.Delete".into());
-        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1410"]);
-        facts.vcenter().grants = Known::unknown("the account may not ask");
-        assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+        shows(
+            &CHECK,
+            &["VDO-1410"],
+            |facts| {
+                let entity = &mut facts.vcenter().grants.get_mut().unwrap().entities[0];
+                let held = entity.privileges.get_mut().unwrap();
+                held.insert("VirtualMachine.Inventory.Delete".into());
+            },
+            |facts| facts.vcenter().grants = Known::unknown("the account may not ask"),
+        );
     }
 }

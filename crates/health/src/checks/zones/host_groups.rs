@@ -10,9 +10,10 @@ pub(super) const CHECK: Check = Check {
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
-        // Whether the inventory is known is said where categories are looked at.
-        let Some(inventory) = vcenter.inventory.get() else { continue };
         let question = format!("whether the host groups of {} stand for zones", vcenter.address);
+        let Some(inventory) = sink.need_of(&vcenter.inventory, vcenter, &question) else {
+            continue;
+        };
         let groups = sink.need_of(&inventory.host_groups, vcenter, &question);
         for group in groups.into_iter().flatten() {
             let Some(problem) = &group.problem else { continue };

@@ -61,7 +61,7 @@ pub(crate) fn rows() -> &'static [Row] {
 
 fn pending(driver: &mut Driver, message: &str) {
     let pod = Pod {
-        name: format!("vsphere-csi-controller-{}", driver.workloads[0].pods.len()),
+        name: "vsphere-csi-controller-waiting".into(),
         unschedulable: Some(message.to_owned()),
         ..Pod::default()
     };

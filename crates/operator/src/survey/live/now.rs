@@ -22,6 +22,7 @@ use super::{
         vcenter::Described,
         volumes::{self, Attachments, Claimed},
         wanted::{acknowledged, wanted},
+        words,
         workloads::{self, Around, Part},
     },
     LIST_THRESHOLD, VolumesNow, key,
@@ -62,7 +63,7 @@ pub(super) fn frame(
         ..Storage::default()
     };
     for (name, vcenter) in &facts.vcenters {
-        let seen = vcenter_now(facts, name, vcenter, vcenters, audits.get(name));
+        let seen = vcenter_now(facts, name, vcenter, stores, vcenters, audits.get(name));
         frame.vcenters.insert(name.clone(), seen);
     }
     frame
@@ -106,8 +107,9 @@ fn operator(facts: &facts::Facts) -> Operator {
             expires: facts.catalog.expires,
             fetch_error: of(TroubleKind::Unreachable),
             distrusted: of(TroubleKind::Untrusted),
-        },
-        fights: facts.fights.iter().map(fight).collect(),
+        }
+        .into(),
+        fights: facts.fights.iter().map(fight).collect::<Vec<_>>().into(),
         acknowledged: acknowledged(&facts.config.spec),
         grace: facts.grace,
     }
@@ -142,6 +144,7 @@ fn vcenter_now(
     facts: &facts::Facts,
     name: &str,
     vcenter: &facts::Vcenter,
+    stores: &Stores,
     vcenters: &Vcenters,
     audit: Option<&Arc<Audit>>,
 ) -> Vcenter {
@@ -155,6 +158,7 @@ fn vcenter_now(
         user: wanted.map(|wanted| wanted.credential.username.clone()).unwrap_or_default(),
         datacenters: listed.iter().map(|name| (*name).to_owned()).collect(),
         since: vcenter.since,
+        password_expires: stores.password_expires(&vcenter.spec.credentials.0),
     };
     if let Some(error) = known.as_ref().and_then(|known| known.error.as_ref()) {
         return described.failed(error);
@@ -201,6 +205,9 @@ pub(super) fn drivers(facts: &facts::Facts, stores: &Stores, site: &Site) -> Dri
     let mut pods = stores.pods.state();
     pods.extend(stores.site.pods.seen().into_iter().map(Arc::new));
     let warnings = stores.site.warnings.seen();
+    let ended = workloads::of_drivers(&parts, pods.iter().map(AsRef::as_ref));
+    stores.site.words.follow(words::all_mute(ended));
+    let said = stores.site.words.said();
     let changing = |which: Which| {
         let record = facts.record(which);
         let since = record.since.map(|since| facts.now.duration_since(since));
@@ -214,6 +221,7 @@ pub(super) fn drivers(facts: &facts::Facts, stores: &Stores, site: &Site) -> Dri
         changing: &changing,
         site,
         releases: &Releases { catalog: &facts.catalog, kubernetes },
+        said: &said,
     };
     Drivers {
         cloud: Known::Known(workloads::driver(Which::Cpi, &parts, &around)),

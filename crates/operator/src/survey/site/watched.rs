@@ -32,6 +32,7 @@ use crate::{
     survey::{
         cluster::{self, Warning},
         shelf::{Filler, Shelf, Source},
+        words::Words,
         workloads,
     },
 };
@@ -59,6 +60,8 @@ pub(crate) struct Watched {
     pub(crate) pods: Follower<Pod>,
     /// Warnings in the namespaces of drivers.
     pub(crate) warnings: Follower<Warning>,
+    /// The last words of containers that crashed.
+    pub(crate) words: Words,
 }
 
 impl Watched {
@@ -75,6 +78,8 @@ impl Watched {
         let (pods, filler) = Follower::new(client, changed, unready_pods);
         fill.fillers.push(filler);
         let (warnings, filler) = Follower::new(client, changed, warnings);
+        fill.fillers.push(filler);
+        let (words, filler) = Words::new(client, changed);
         fill.fillers.push(filler);
         let watched = Self {
             csi_driver: fill.one(sources::csi_driver(client)),
@@ -95,6 +100,7 @@ impl Watched {
             leases: leases.into(),
             pods,
             warnings,
+            words,
         };
         (watched, fill.fillers)
     }
@@ -126,7 +132,7 @@ impl Watched {
 
     /// What could not be read for lack of rights.
     pub(crate) fn rights(&self) -> Vec<AccessReview> {
-        self.site().rights()
+        self.site().rights().into_iter().chain(self.words.said().right()).collect()
     }
 
     /// The drivers' leases, wherever they are.

@@ -1,0 +1,151 @@
+//! No check without a fault that it names, a cluster it is silent about and a fact it misses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use health::{Check, Index, View, checks};
+use serde_json::json;
+
+use crate::{
+    facts::{Facts, Platform, Vm},
+    faults::FAULTS,
+    healthy,
+    rows::rows,
+    shortcuts::Shortcuts,
+    unknown::{asking, places},
+};
+
+/// Checks of one volume for which another one says, once, what nobody knows of any: check, the one that
+/// says it, and what it says.
+const SPOKEN_FOR: &[(&str, &str, &str)] =
+    &[("storage/registered", "storage/numbers", "which volumes vCenter knows")];
+
+/// What says that a check cannot tell.
+const CANNOT_TELL: &str = api::finding::codes::CHECK_INCOMPLETE.code;
+
+/// What a check alone says, by code.
+fn said(check: &'static Check, (facts, index): &Seen) -> BTreeSet<&'static str> {
+    let hits = check.alone(&View { facts, index });
+    hits.iter().map(|hit| hit.definition.code).collect()
+}
+
+/// All faults: the symptoms of the field and the others.
+fn broken() -> Vec<Facts> {
+    let injections = rows().iter().map(|row| row.inject).chain(FAULTS.iter().map(|(_, f)| *f));
+    let injections = injections.chain([held as fn(&mut Facts)]);
+    let broken = injections.map(|inject| {
+        let mut facts = healthy();
+        inject(&mut facts);
+        facts
+    });
+    broken.collect()
+}
+
+/// A volume is attached to a node, and its disk hangs on another VM as well.
+fn held(facts: &mut Facts) {
+    let handle = facts.storage.volumes.get().unwrap().keys().next().unwrap().clone();
+    let zombie = Vm { bios_uuid: "zombie".into(), volumes: vec![handle], ..Vm::default() };
+    facts.inventory().vms.insert("vm-zombie".into(), zombie);
+}
+
+/// As [`asking`], with a second vCenter that has nothing in it.
+fn with_two_vcenters() -> Facts {
+    let mut facts = asking();
+    let mut other = facts.vcenter().clone();
+    other.name = "vcenter-b".into();
+    other.address = "vc-b.example.com".into();
+    other.datacenters.clear();
+    let inventory = other.inventory.get_mut().unwrap();
+    inventory.vms.clear();
+    inventory.hosts.clear();
+    inventory.datastores.clear();
+    other.grants.get_mut().unwrap().entities.truncate(1);
+    facts.vcenters.insert("vcenter-b".into(), other);
+    facts
+}
+
+/// Healthy clusters with one fact unknown, for each fact.
+fn blind() -> Vec<Facts> {
+    let mut all = Vec::new();
+    for healthy in [asking(), with_two_vcenters()] {
+        let healthy = serde_json::to_value(healthy).unwrap();
+        let mut found = BTreeMap::new();
+        places(&healthy, "", "", &mut found);
+        for at in found.into_values() {
+            let mut blind = healthy.clone();
+            *blind.pointer_mut(&at).unwrap() = json!({"unknown": {"reason": "nobody may look"}});
+            all.push(serde_json::from_value(blind).unwrap());
+        }
+    }
+    all
+}
+
+/// Facts with their tables.
+type Seen = (Facts, Index);
+
+fn seen(facts: Facts) -> Seen {
+    let index = Index::of(&facts);
+    (facts, index)
+}
+
+/// The findings of a check that none of these faults gives.
+fn unnamed(check: &'static Check, broken: &[Seen]) -> Vec<String> {
+    let named: BTreeSet<&str> = broken.iter().flat_map(|seen| said(check, seen)).collect();
+    let codes = check.gives.iter().map(|definition| definition.code);
+    codes.filter(|code| !named.contains(code)).map(|code| format!("a fault for {code}")).collect()
+}
+
+/// Whether a check, or the one that speaks for it, says of one of these that it cannot tell.
+fn is_blind(check: &'static Check, blind: &[Seen]) -> bool {
+    let Some((_, other, words)) = SPOKEN_FOR.iter().find(|(name, ..)| *name == check.name) else {
+        return blind.iter().any(|seen| said(check, seen).contains(CANNOT_TELL));
+    };
+    let other = checks::all().iter().find(|check| check.name == *other).unwrap();
+    blind.iter().any(|(facts, index)| {
+        other.alone(&View { facts, index }).iter().any(|hit| {
+            hit.definition.code == CANNOT_TELL
+                && hit.own.iter().any(|(_, text)| text.contains(words))
+        })
+    })
+}
+
+#[test]
+fn every_check_has_a_fault_it_names_a_cluster_it_is_silent_about_and_a_fact_it_misses() {
+    let well = Platform::ALL.map(health::sample::cluster).into_iter();
+    let well: Vec<Seen> = well.chain([asking(), with_two_vcenters()]).map(seen).collect();
+    let broken: Vec<Seen> = broken().into_iter().map(seen).collect();
+    let blind: Vec<Seen> = blind().into_iter().map(seen).collect();
+    let mut lacking = BTreeMap::new();
+    for check in checks::all() {
+        let mut lacks = unnamed(check, &broken);
+        for seen in &well {
+            let said = said(check, seen);
+            if !said.is_empty() {
+                lacks.push(format!("a healthy cluster: it says {said:?} of one"));
+            }
+        }
+        // The VM of a node that is not seen is told once, for all checks of VMs: see below.
+        if !check.is_of_machines() && !is_blind(check, &blind) {
+            lacks.push("a fact without which it cannot tell".to_owned());
+        }
+        if !lacks.is_empty() {
+            lacking.insert(check.name, lacks);
+        }
+    }
+    assert!(lacking.is_empty(), "checks that lack something: {lacking:#?}");
+}
+
+#[test]
+fn of_a_machine_nobody_sees_every_check_of_machines_says_that_it_cannot_tell() {
+    let mut facts = healthy();
+    facts.vcenters.values_mut().next().unwrap().inventory =
+        health::facts::Known::unknown("it does not answer");
+    let found = crate::found(facts);
+    let told: Vec<&str> =
+        found[CANNOT_TELL].iter().filter_map(|finding| finding.seen.as_deref()).collect();
+    let of_machines = checks::all().iter().filter(|check| check.is_of_machines());
+    let matters: Vec<String> = of_machines.map(|check| check.matter()).collect();
+    assert!(!matters.is_empty());
+    for matter in matters {
+        assert!(told.iter().any(|seen| seen.contains(&matter)), "{matter}: {told:#?}");
+    }
+}
