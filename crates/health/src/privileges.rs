@@ -1,5 +1,8 @@
 //! Every privilege the drivers need, on every kind of object, in one table: the checks, the
 //! documentation and the roles all come from it.
+//!
+//! Networks are not in it: neither driver attaches, changes or reads one. The addresses of a VM, and the
+//! names of the networks they are in, are the guest's own words, and are read with the VM.
 
 use std::collections::BTreeSet;
 
@@ -155,6 +158,10 @@ pub fn document() -> String {
         )
     };
     page.extend(REQUIREMENTS.iter().map(row));
+    page.push_str(
+        "\nNothing is needed on networks: neither driver attaches, changes or reads one. The addresses of a\n\
+         VM and the names of its networks are read with the VM.\n",
+    );
     page
 }
 
@@ -170,6 +177,12 @@ mod tests {
             let names = needed_names(kind, &wanted);
             assert!(names.iter().all(|name| name.starts_with("System.")), "{kind:?}: {names:?}");
         }
+    }
+
+    #[test]
+    fn nothing_is_needed_on_networks() {
+        assert!(!REQUIREMENTS.iter().any(|requirement| requirement.on == EntityKind::Network));
+        assert!(document().contains("Nothing is needed on networks"));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //!     region-a        └─ C1 (zone-b)  esx-3  esx-4    ds-b on both      shared on all four
 //! ```
 
+mod platforms;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -20,6 +22,8 @@ use crate::{
     },
     privileges,
 };
+
+pub use self::platforms::platforms;
 
 /// A healthy cluster of 3 control plane nodes and 21 workers.
 pub fn cluster(platform: Platform) -> Facts {

@@ -1,8 +1,11 @@
 //! Zones and regions, read from the tags above a host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::{Host, Inventory, Tags};
+use crate::{
+    facts::{Host, Inventory, Known, Tags, Vcenter},
+    view::View,
+};
 
 /// The tags of a category on a host and everything above it, nearest first, without doubles.
 pub fn above<'a>(tags: &'a Tags, id: &str, host: &Host, category: &str) -> Vec<&'a str> {
@@ -38,4 +41,104 @@ pub fn zones<'a>(
         }
     }
     zones
+}
+
+/// The hosts of each zone in which a node of this cluster is; another zone is somebody else's.
+pub(crate) fn own_zones<'a>(
+    view: &View<'a>,
+    vcenter: &'a Vcenter,
+    tags: &'a Tags,
+    categories: &[String],
+) -> Vec<(Vec<&'a str>, Vec<&'a Host>)> {
+    let Some(inventory) = vcenter.inventory.get() else { return Vec::new() };
+    let own: BTreeSet<&str> = view.hosts_of_nodes(vcenter).into_iter().map(|(id, _)| id).collect();
+    let zones = zones(inventory, tags, categories).into_iter();
+    let zones = zones.filter(|(_, hosts)| hosts.iter().any(|(id, _)| own.contains(id)));
+    zones.map(|(zone, hosts)| (zone, hosts.into_iter().map(|(_, host)| host).collect())).collect()
+}
+
+/// The datastores all of these hosts mount.
+pub(crate) fn shared(hosts: &[&Host]) -> BTreeSet<String> {
+    let mut hosts = hosts.iter();
+    let first = hosts.next().map(|host| host.datastores.clone()).unwrap_or_default();
+    hosts.fold(first, |shared, host| shared.intersection(&host.datastores).cloned().collect())
+}
+
+/// The datastores that all nodes of a place can reach: where the storage driver can make volumes for them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reachable {
+    /// Name of the vCenter's object.
+    pub vcenter: String,
+    /// Tags of the zone, region first where that is the order of the categories; absent without zones.
+    pub zone: Option<String>,
+    /// Names of the datastores, or why they are not known.
+    pub datastores: Known<Vec<String>>,
+}
+
+/// What the nodes of each zone share; of all nodes, where there are no zones.
+pub fn reachable(view: &View<'_>) -> Vec<Reachable> {
+    let Some(storage) = &view.facts.wanted.storage else { return Vec::new() };
+    let mut all = Vec::new();
+    for vcenter in view.storage_vcenters() {
+        let mut place = |zone: Option<String>, datastores| {
+            all.push(Reachable { vcenter: vcenter.name.clone(), zone, datastores });
+        };
+        let inventory = match &vcenter.inventory {
+            Known::Known(inventory) => inventory,
+            Known::Unknown { reason } => {
+                place(None, Known::unknown(reason));
+                continue;
+            }
+        };
+        let names = |hosts: &[&Host]| -> Known<Vec<String>> {
+            let shared = shared(hosts);
+            let found = shared.iter().filter_map(|id| inventory.datastores.get(id));
+            found.map(|datastore| datastore.name.clone()).collect::<Vec<_>>().into()
+        };
+        if storage.categories.is_empty() {
+            let hosts = view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host);
+            let hosts: Vec<&Host> = hosts.filter(|host| host.connected).collect();
+            if !hosts.is_empty() {
+                place(None, names(&hosts));
+            }
+            continue;
+        }
+        match &inventory.tags {
+            Known::Unknown { reason } => place(None, Known::unknown(reason)),
+            Known::Known(tags) => {
+                for (zone, hosts) in own_zones(view, vcenter, tags, &storage.categories) {
+                    place(Some(zone.join("/")), names(&hosts));
+                }
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Examination, shortcuts::Shortcuts, testing::healthy};
+
+    fn told(facts: crate::facts::Facts) -> Vec<(Option<String>, Known<Vec<String>>)> {
+        let examination = Examination::of(facts);
+        let all = reachable(&examination.view()).into_iter();
+        all.map(|place| (place.zone, place.datastores)).collect()
+    }
+
+    #[test]
+    fn the_datastores_of_each_zone_are_told_and_without_zones_those_of_all_nodes() {
+        let names = |names: &[&str]| Known::Known(names.iter().map(|n| (*n).to_owned()).collect());
+        let zone = |zone: &str| Some(format!("region-a/{zone}"));
+        let expected = [
+            (zone("zone-a"), names(&["shared", "ds-a"])),
+            (zone("zone-b"), names(&["shared", "ds-b"])),
+        ];
+        assert_eq!(told(healthy()), expected);
+        let mut facts = healthy();
+        facts.wanted.storage.as_mut().unwrap().categories.clear();
+        assert_eq!(told(facts.clone()), [(None, names(&["shared"]))]);
+        facts.vcenter().inventory = Known::unknown("it does not answer");
+        assert_eq!(told(facts), [(None, Known::unknown("it does not answer"))]);
+    }
 }

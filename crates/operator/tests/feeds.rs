@@ -133,9 +133,8 @@ impl Scene {
         taken
     }
 
-    /// Waits until it is named; returns after how many seconds it was.
-    async fn named(&self, code: &str, what: &str) -> f64 {
-        let begin = Instant::now();
+    /// Waits until it is named; returns how many seconds after `begin` it was.
+    async fn named(&self, begin: Instant, code: &str, what: &str) -> f64 {
         let count = |status: &VDOConfigStatus| {
             status.findings.iter().filter(|finding| finding.code == code).count()
         };
@@ -145,9 +144,8 @@ impl Scene {
         begin.elapsed().as_secs_f64()
     }
 
-    /// Nothing but the pause is left to say; returns after how many seconds that was so.
-    async fn is_well(&self, when: &str) -> f64 {
-        let begin = Instant::now();
+    /// Nothing but the pause is left to say; returns how many seconds after `begin` that was so.
+    async fn is_well_since(&self, begin: Instant, when: &str) -> f64 {
         let well = |status: &VDOConfigStatus| {
             let wrong = status.findings.iter().filter(|f| f.severity > Severity::Info);
             let wrong: BTreeSet<&str> = wrong.map(|finding| finding.code.as_str()).collect();
@@ -157,29 +155,37 @@ impl Scene {
         begin.elapsed().as_secs_f64()
     }
 
+    async fn is_well(&self, when: &str) {
+        self.is_well_since(Instant::now(), when).await;
+    }
+
     /// Something that should be there goes, and comes back.
     async fn missing(&self, code: &str, object: Value) -> [f64; 2] {
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
         let taken = self.take(&object).await;
+        let begin = Instant::now();
         self.delete(&object).await;
-        let named = self.named(code, &what).await;
+        let named = self.named(begin, code, &what).await;
+        let begin = Instant::now();
         self.apply(&taken).await;
-        [named, self.is_well(&format!("after {what} is back")).await]
+        [named, self.is_well_since(begin, &format!("after {what} is back")).await]
     }
 
     /// Something that should not be there comes, and goes.
     async fn superfluous(&self, code: &str, what: &str, objects: &[Value]) -> [f64; 2] {
+        let begin = Instant::now();
         for object in objects {
             self.apply(object).await;
             if object["kind"] == "VolumeSnapshotContent" {
                 self.apply_status(object).await;
             }
         }
-        let named = self.named(code, what).await;
+        let named = self.named(begin, code, what).await;
+        let begin = Instant::now();
         for object in objects.iter().rev() {
             self.delete(object).await;
         }
-        [named, self.is_well(&format!("after {what}")).await]
+        [named, self.is_well_since(begin, &format!("after {what}")).await]
     }
 
     /// Somebody edits an object, and edits it back.
@@ -187,10 +193,12 @@ impl Scene {
         let what = format!("{} {} was changed", object["kind"], object["metadata"]["name"]);
         let name = object["metadata"]["name"].as_str().unwrap();
         let (api, parameters) = (self.api(&object), PatchParams::default());
+        let begin = Instant::now();
         api.patch(name, &parameters, &Patch::Merge(wrong)).await.unwrap();
-        let named = self.named(code, &what).await;
+        let named = self.named(begin, code, &what).await;
+        let begin = Instant::now();
         api.patch(name, &parameters, &Patch::Merge(right)).await.unwrap();
-        [named, self.is_well(&format!("after {what} back")).await]
+        [named, self.is_well_since(begin, &format!("after {what} back")).await]
     }
 }
 
@@ -348,7 +356,7 @@ impl Scene {
     /// What stands around the drivers goes, comes or is edited, one thing after the other.
     async fn look_around(&self, field: &mut Field) {
         // The administrator's account may do everything, which is good to know.
-        self.named("VDO-1410", "an account that may do more").await;
+        self.named(Instant::now(), "VDO-1410", "an account that may do more").await;
         field.made.insert("VDO-1410".into());
         let driver = object("storage.k8s.io/v1", "CSIDriver", None, DRIVER);
         let took = self.missing("VDO-1622", driver).await;

@@ -2,6 +2,7 @@
 //! time where none hides another, named with its object, and gone once it is cured.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
@@ -222,7 +223,7 @@ impl Field {
     /// Writes down after how many seconds a fault was named, and no longer named once it was cured.
     pub(super) fn note(&mut self, code: &str, what: &str, [named, cleared]: [f64; 2], row: &str) {
         self.made.insert(code.to_owned());
-        writeln!(self.seconds, "{code}\t{what}\t{named:.1}\t{cleared:.1}\t{row}").unwrap();
+        writeln!(self.seconds, "{code}\t{what}\t{named:.1}\t{cleared:.1}\t{row}\tgrace").unwrap();
     }
 }
 
@@ -238,13 +239,13 @@ impl Scene {
     pub(super) async fn play(&self, field: &mut Field) {
         for together in ALL {
             for case in together.cases {
-                self.change(field, case.row, true).await;
+                self.prepare(field, case.row, true).await;
             }
-            let appeared = self.wait(field, together, true).await;
+            let appeared = self.turn(field, together, true).await;
+            let cleared = self.turn(field, together, false).await;
             for case in together.cases.iter().rev() {
-                self.change(field, case.row, false).await;
+                self.prepare(field, case.row, false).await;
             }
-            let cleared = self.wait(field, together, false).await;
             let rows: Vec<&str> = together.cases.iter().map(|case| case.row).collect();
             self.is_well(&format!("after {rows:?}")).await;
             let asked = if together.asks { ", asked for" } else { "" };
@@ -259,27 +260,54 @@ impl Scene {
         }
     }
 
-    /// Waits until all are named, or none; returns after how many seconds each was.
-    async fn wait(&self, field: &mut Field, together: &Together, named: bool) -> Vec<f64> {
-        let begin = Instant::now();
-        if together.asks {
-            field.asked += 1;
-            self.stage.check_now(&field.asked.to_string()).await;
-        }
+    /// Makes all of them or cures them, and waits until all are named, or none. Returns how many seconds
+    /// that took for each: from before it was made or cured or, where vCenter has to be asked, from the
+    /// asking on.
+    async fn turn(&self, field: &mut Field, together: &Together, broken: bool) -> Vec<f64> {
+        let begun = RefCell::new(vec![None::<Instant>; together.cases.len()]);
+        let change = async {
+            let mut places: Vec<usize> = (0..together.cases.len()).collect();
+            if !broken {
+                places.reverse();
+            }
+            for place in places {
+                if !together.asks {
+                    begun.borrow_mut()[place] = Some(Instant::now());
+                }
+                self.change(field, together.cases[place].row, broken).await;
+            }
+            if together.asks {
+                field.asked += 1;
+                begun.borrow_mut().fill(Some(Instant::now()));
+                self.stage.check_now(&field.asked.to_string()).await;
+            }
+        };
+        let ((), seconds) = tokio::join!(change, self.watch(together, broken, &begun));
+        seconds
+    }
+
+    /// Waits until all that were begun are named, or none, and says after how many seconds each was.
+    async fn watch(
+        &self,
+        together: &Together,
+        named: bool,
+        begun: &RefCell<Vec<Option<Instant>>>,
+    ) -> Vec<f64> {
         let mut after: Vec<Option<f64>> = vec![None; together.cases.len()];
         let verb = if named { "named" } else { "gone" };
         eventually(&format!("all are {verb}"), 60, async || {
             let status = self.stage.config().await.status.unwrap_or_default();
-            for (case, after) in together.cases.iter().zip(&mut after) {
+            for (place, case) in together.cases.iter().enumerate() {
                 let as_wanted = if named {
                     case.is_named(&status.findings)
                 } else {
                     !status.findings.iter().any(|finding| finding.code == case.code)
                 };
-                if as_wanted {
-                    after.get_or_insert_with(|| begin.elapsed().as_secs_f64());
-                } else {
-                    *after = None;
+                match begun.borrow()[place].filter(|_| as_wanted) {
+                    Some(since) => {
+                        after[place].get_or_insert_with(|| since.elapsed().as_secs_f64());
+                    }
+                    None => after[place] = None,
                 }
             }
             let left = together.cases.iter().zip(&after).filter(|(_, after)| after.is_none());
@@ -291,6 +319,13 @@ impl Scene {
         })
         .await;
         after.into_iter().flatten().collect()
+    }
+
+    /// What has to be there for a fault and is none itself, before the clock starts.
+    async fn prepare(&self, field: &mut Field, row: &'static str, broken: bool) {
+        if ["12", "CPI-6"].contains(&row) {
+            self.let_others_install(field, row, broken).await;
+        }
     }
 
     async fn change(&self, field: &mut Field, row: &'static str, broken: bool) {

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use api::{Finding, Severity, finding::CATALOGUE};
 use clap::Args;
-use health::{Examination, facts::Facts};
+use health::{
+    Examination,
+    facts::{Facts, Known},
+    topology,
+};
 use jiff::Timestamp;
 use kube::Client;
 use operator::{proof, survey};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::configure::Door;
 use crate::{
@@ -61,9 +65,13 @@ impl Doctor {
         let mut found = examination.report().all();
         found.retain(|finding| self.is_wanted(finding));
         if let Some(form) = self.output {
-            screen.print(&super::formatted(form, &json!({"findings": found}))?)?;
+            let told = json!({"findings": found, "datastores": datastores(&examination)});
+            screen.print(&super::formatted(form, &told)?)?;
         } else {
             screen.print(&self.shown(&found, screen.width))?;
+            if self.only.is_empty() {
+                screen.print(&shared(&examination, screen.width))?;
+            }
             if self.each {
                 screen.print(&each(&examination, &found, screen.width))?;
             }
@@ -112,6 +120,38 @@ impl Doctor {
         }
         text
     }
+}
+
+/// Where volumes can be made, for machines.
+fn datastores(examination: &Examination) -> Vec<Value> {
+    let all = topology::reachable(&examination.view()).into_iter();
+    all.map(|place| {
+        let reason = place.datastores.reason();
+        json!({
+            "vcenter": place.vcenter, "zone": place.zone,
+            "names": place.datastores.get(), "unknown": reason,
+        })
+    })
+    .collect()
+}
+
+/// Where volumes can be made: the datastores that all nodes of a zone, or of the cluster, share.
+fn shared(examination: &Examination, width: usize) -> String {
+    let mut text = String::new();
+    for place in topology::reachable(&examination.view()) {
+        let whose = match place.zone {
+            Some(zone) => format!("the nodes of {zone}"),
+            None => "all nodes".to_owned(),
+        };
+        let names = match &place.datastores {
+            Known::Known(names) if names.is_empty() => "none".to_owned(),
+            Known::Known(names) => names.join(", "),
+            Known::Unknown { reason } => format!("unknown: {reason}"),
+        };
+        let line = format!("Datastores of {} that {whose} share: {names}", place.vcenter);
+        text.push_str(&wrap("  ", &line, width));
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
 }
 
 /// Every object of every finding, with what was seen of it.

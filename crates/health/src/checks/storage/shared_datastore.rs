@@ -1,6 +1,6 @@
 //! Every node can reach a datastore: one for all without zones, one per zone with them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::{
     checks::prelude::*,
@@ -28,15 +28,8 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         if storage.categories.is_empty() {
             whole_cluster(view, vcenter, inventory, sink);
         } else if let Some(tags) = sink.need_of(&inventory.tags, vcenter, &question) {
-            let own: BTreeSet<&str> =
-                view.hosts_of_nodes(vcenter).into_iter().map(|(id, _)| id).collect();
-            for (zone, hosts) in topology::zones(inventory, tags, &storage.categories) {
-                // A zone without a node of this cluster is somebody else's.
-                if !hosts.iter().any(|(id, _)| own.contains(id)) {
-                    continue;
-                }
-                let hosts: Vec<&Host> = hosts.into_iter().map(|(_, host)| host).collect();
-                if shared(&hosts).is_empty() {
+            for (zone, hosts) in topology::own_zones(view, vcenter, tags, &storage.categories) {
+                if topology::shared(&hosts).is_empty() {
                     let zone = zone.join("/");
                     let subject = Subject::vsphere("Zone", &zone, &vcenter.address);
                     let hosts = first_names(hosts.iter().map(|host| host.name.as_str()));
@@ -52,7 +45,7 @@ fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink
     // A host vCenter has lost says nothing about what it mounts.
     let hosts = view.hosts_of_nodes(vcenter).into_iter().map(|(_, host)| host);
     let hosts: Vec<&Host> = hosts.filter(|host| host.connected).collect();
-    if hosts.is_empty() || !shared(&hosts).is_empty() {
+    if hosts.is_empty() || !topology::shared(&hosts).is_empty() {
         return;
     }
     let mut mounts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -72,15 +65,10 @@ fn whole_cluster(view: &View<'_>, vcenter: &Vcenter, inventory: &Inventory, sink
     );
 }
 
-/// The datastores all of these hosts mount.
-fn shared(hosts: &[&Host]) -> BTreeSet<String> {
-    let mut hosts = hosts.iter();
-    let first = hosts.next().map(|host| host.datastores.clone()).unwrap_or_default();
-    hosts.fold(first, |shared, host| shared.intersection(&host.datastores).cloned().collect())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn blind(facts: &mut Facts) {
