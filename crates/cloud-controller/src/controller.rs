@@ -5,6 +5,7 @@
 
 mod copies;
 mod look;
+mod questions;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -16,6 +16,8 @@ use tokio::{
 pub struct Queue {
     state: Mutex<State>,
     added: Notify,
+    /// A name was asked for that is out.
+    again: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +36,7 @@ impl Queue {
         let mut state = self.lock();
         if state.out.contains(name) {
             state.again.insert(name.clone());
+            self.again.notify_waiters();
         } else if state.is_ready.insert(name.clone()) {
             state.ready.push_back(name.clone());
             self.added.notify_one();
@@ -60,7 +63,9 @@ impl Queue {
         loop {
             let due = {
                 let mut state = self.lock();
-                state.promote(Instant::now());
+                if state.promote(Instant::now()) {
+                    self.again.notify_waiters();
+                }
                 if let Some(name) = state.ready.pop_front() {
                     state.is_ready.remove(&name);
                     state.out.insert(name.clone());
@@ -75,6 +80,20 @@ impl Queue {
                 },
                 None => self.added.notified().await,
             }
+        }
+    }
+
+    /// Waits until a name that is out is asked for. Who hears that takes it upon himself: it does not come
+    /// again because of it.
+    pub async fn asked_for_again(&self, name: &Arc<str>) {
+        loop {
+            let mut asked = std::pin::pin!(self.again.notified());
+            // From here on nothing is missed.
+            asked.as_mut().enable();
+            if self.lock().again.remove(name) {
+                return;
+            }
+            asked.await;
         }
     }
 
@@ -101,17 +120,20 @@ impl Queue {
 }
 
 impl State {
-    /// Moves what is due to what is ready.
-    fn promote(&mut self, now: Instant) {
+    /// Moves what is due to what is ready; says whether some of it is out.
+    fn promote(&mut self, now: Instant) -> bool {
+        let mut is_out = false;
         while self.later.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, name)) = self.later.pop_first() else { return };
+            let Some((_, name)) = self.later.pop_first() else { break };
             self.due.remove(&name);
             if self.out.contains(&name) {
+                is_out = true;
                 self.again.insert(name);
             } else if self.is_ready.insert(name.clone()) {
                 self.ready.push_back(name);
             }
         }
+        is_out
     }
 }
 
@@ -146,6 +168,29 @@ mod tests {
         assert_eq!(&*queue.next().await, "a");
         queue.done(&name("a"));
         assert_eq!(queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_name_out_hears_that_it_is_asked_for_and_takes_it_over() {
+        let queue = Queue::default();
+        queue.add(&name("a"));
+        queue.add(&name("b"));
+        queue.next().await;
+        queue.next().await;
+        let soon = Duration::from_secs(1);
+        assert!(tokio::time::timeout(soon, queue.asked_for_again(&name("a"))).await.is_err());
+        queue.add(&name("b"));
+        assert!(tokio::time::timeout(soon, queue.asked_for_again(&name("a"))).await.is_err());
+        // Asked for before, and while somebody listens.
+        queue.add(&name("a"));
+        queue.asked_for_again(&name("a")).await;
+        let listening = async { queue.asked_for_again(&name("a")).await };
+        let asking = async { queue.add(&name("a")) };
+        let (heard, ()) = tokio::join!(tokio::time::timeout(soon, listening), asking);
+        assert!(heard.is_ok());
+        queue.done(&name("a"));
+        queue.done(&name("b"));
+        assert_eq!((&*queue.next().await, queue.depth()), ("b", 0), "the other one was not heard");
     }
 
     #[tokio::test(start_paused = true)]

@@ -104,7 +104,9 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_le
     })
     .await;
     // It froze while it waited for answers, which it got when nobody else led: nothing of it was on its way
-    // when the second took over. What it has begun since then, it began after it woke up.
+    // when the second took over. What it has begun since then, it began after it woke up. Two things keep it
+    // from that, each enough: the token that ends its work, and the clock that each write looks at, which
+    // has a test of its own (`one_who_leads_no_more_sends_no_write`).
     let after = of_first(second_leads);
     assert!(after.is_empty(), "{after:#?}");
 

@@ -13,7 +13,7 @@ fn vms(names: &[&str]) -> Vec<Vm> {
     names.iter().map(|name| Vm::named(name)).collect()
 }
 
-/// Waits until the controller asks about so many nodes whether their machines are gone.
+/// Waits until the controller asks whether the machines of these nodes are gone.
 async fn until_asked(ccm: &Process, about: &[&str]) {
     eventually("it is asked whether their machines are gone", 60, async || {
         let log = ccm.log();
@@ -29,7 +29,7 @@ async fn until_asked(ccm: &Process, about: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_again() {
-    let near = vms(&["near-gone", "near-off", "near-lost"]);
+    let near = vms(&["near-gone", "near-off", "near-lost", "near-back"]);
     let far = vms(&["far-gone", "far-stays"]);
     let stage = Stage::with(Inventory::small().vms(near.clone())).await;
     let mut inventory = readable(Inventory::small().vms(far.clone()));
@@ -65,6 +65,13 @@ async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_agai
         stage.nodes.set_ready(name, false).await;
     }
     until_asked(&ccm, &["near-gone"]).await;
+    // One that is in question too and comes back does not wait for the answer.
+    let before = record(&stage.node("near-back").await);
+    stage.vcenter.destroy_vm("/DC0/vm/near-back").await;
+    stage.nodes.set_ready("near-back", false).await;
+    stage.settle(&ccm, "marker-0").await;
+    stage.vcenter.add_vms("DC0", vms(&["near-back"])).await;
+    stage.until("its new place is on record", "near-back", |node| record(node) != before).await;
     stage.settle(&ccm, "marker").await;
     stage.vcenter.patch_vm("/DC0/vm/near-off", json!({"power": "off"})).await;
     stage.nodes.set_ready("near-off", false).await;
@@ -88,7 +95,7 @@ async fn a_vcenter_that_hangs_delays_nobody_else_deletes_nothing_and_is_met_agai
     let late = vms(&["far-late"]);
     other.add_vms("DC0", late.clone()).await;
     stage.add_nodes(&late).await;
-    let hasty = [&flags[..], &["--vcenter-call-timeout=2s"]].concat();
+    let hasty = [&flags[..], &["--vcenter-call-timeout=3s"]].concat();
     let ccm = stage.controller(&more, &hasty);
     let texts = ["localhost:", "is not followed at present"];
     stage.event_with("near-off", "MachineUncertain", &texts).await;

@@ -6,7 +6,7 @@ use super::{Next, Shared, Slot};
 use crate::{
     absence,
     events::Weight,
-    identity,
+    identity::{self, Match},
     model::{Machine, Node},
     record::Record,
 };
@@ -37,11 +37,17 @@ impl Shared {
             self.memory().deletions.forget(&node.uid);
             return Next::OnChange;
         }
-        drop(slot);
-        let question = self.questions.acquire().await;
-        let last_seen = self.census().last_seen;
-        let answer = absence::is_gone(&self.fleet, node, record, &last_seen).await;
-        drop(question);
+        let question = async {
+            let last_seen = self.census().last_seen;
+            absence::is_gone(&self.fleet, node, record, &last_seen).await
+        };
+        let is_copy = |now: &Node| {
+            let found = identity::identify(now, &self.fleet).outcome;
+            matches!(found, Match::Found(found, _) if found.place == copy.place)
+        };
+        let Some(answer) = self.ask_about(node, slot, question, is_copy).await else {
+            return Next::OnChange;
+        };
         let Err(why) = answer else { return self.with_machine(node, copy).await };
         let text = format!(
             "{} has its uuid, but another machine is on record: {why}; give the copy a uuid of its own",

@@ -289,11 +289,13 @@ impl Shared {
             self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
             return Next::OnChange;
         }
-        drop(slot);
-        let question = self.questions.acquire().await;
-        tracing::debug!(node = &*node.name, "asking whether its machine is gone");
-        let standing = absence::ask(&self.fleet, node, &self.census().last_seen).await;
-        drop(question);
+        let question = async { absence::ask(&self.fleet, node, &self.census().last_seen).await };
+        let is_missing = |now: &Node| {
+            !now.ready && identity::identify(now, &self.fleet).outcome == Match::NotFound
+        };
+        let Some(standing) = self.ask_about(node, slot, question, is_missing).await else {
+            return Next::OnChange;
+        };
         if let Standing::Uncertain(why) = &standing {
             self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
         }
