@@ -149,7 +149,9 @@ async fn send(api: Api<KubeEvent>, mut said: mpsc::Receiver<Said>, mandate: Mand
                 continue;
             }
         };
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
+        let parameters = PostParams::default();
+        let sent = mandate.while_it_holds(api.create(&parameters, &event)).await;
+        if let Some(Err(error)) = sent {
             tracing::debug!(%error, node = &*node, "an event could not be sent");
         }
     }

@@ -341,10 +341,8 @@ impl Nodes {
         &self,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, kube::Error> {
-        if !self.mandate.holds() {
-            return Err(kube::Error::Service("this instance leads no more".into()));
-        }
-        answer(call).await
+        let written = self.mandate.while_it_holds(answer(call)).await;
+        written.unwrap_or_else(|| Err(kube::Error::Service("this instance leads no more".into())))
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<Arc<str>, Arc<Node>>> {

@@ -118,6 +118,21 @@ impl Mandate {
             !token.is_cancelled() && Instant::now() < *valid_until.borrow()
         })
     }
+
+    /// What a future gives, which goes on only while the mandate holds; `None` if it ended first. A
+    /// request that waits for a connection is sent by whoever wakes up with one: that is no use for
+    /// the right to have begun it.
+    pub async fn while_it_holds<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|context| {
+            if self.holds() {
+                future.as_mut().poll(context).map(Some)
+            } else {
+                std::task::Poll::Ready(None)
+            }
+        })
+        .await
+    }
 }
 
 impl Contender {
@@ -226,5 +241,31 @@ impl Drop for Leadership {
     /// renews it from here on.
     fn drop(&mut self) {
         self.token.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_goes_on_only_while_the_mandate_holds() {
+        let until = Instant::now() + Duration::from_secs(10);
+        let (_renewed, valid_until) = watch::channel(until);
+        let mandate = Mandate(Some((CancellationToken::new(), valid_until)));
+        let after = |seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            seconds
+        };
+        assert_eq!(mandate.while_it_holds(after(5)).await, Some(5));
+        // It wakes up too late, as one that was frozen.
+        let mut went_on = false;
+        let waiting = async {
+            after(20).await;
+            went_on = true;
+        };
+        assert_eq!(mandate.while_it_holds(waiting).await, None);
+        assert!(!went_on);
+        assert_eq!(mandate.while_it_holds(after(0)).await, None);
     }
 }
