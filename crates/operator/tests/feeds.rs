@@ -368,6 +368,12 @@ impl Scene {
         let home = object("v1", "Namespace", None, HOME);
         let took = self.edited("VDO-1613", home, level("baseline"), level("privileged")).await;
         field.note("VDO-1613", "namespace without privileged pods", took, "30");
+        let end = |end: Option<String>| json!({"metadata": {"annotations": {"vdo.vmware.com/password-expires": end}}});
+        let soon = Timestamp::now() + SignedDuration::from_hours(6 * 24);
+        let credentials = object("v1", "Secret", Some("kube-system"), "vc-credentials");
+        let took =
+            self.edited("VDO-1308", credentials, end(Some(soon.to_string())), end(None)).await;
+        field.note("VDO-1308", "a password that ends within a week", took, "");
         for (code, what, objects, row) in [
             ("VDO-1610", "certificate of a webhook has expired", webhook().to_vec(), "28"),
             ("VDO-1611", "nobody answers for a webhook", webhook().to_vec(), ""),

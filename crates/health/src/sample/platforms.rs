@@ -201,7 +201,7 @@ fn openshift_on_two_vcenters() -> Facts {
     facts.vcenters.insert("vcenter-b".into(), other);
     let both: BTreeSet<String> = ["vcenter-a", "vcenter-b"].map(str::to_owned).into();
     if let Some(cloud) = &mut facts.wanted.cloud {
-        cloud.vcenters = both.clone();
+        cloud.vcenters.clone_from(&both);
     }
     if let Some(storage) = &mut facts.wanted.storage {
         storage.vcenters = both;

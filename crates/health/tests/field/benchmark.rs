@@ -210,9 +210,8 @@ fn nearly_all_symptoms_are_made_on_a_running_cluster() {
 }
 
 /// Symptoms that are not made on a cluster, and why.
-const NOT_MADE: [(&str, &str); 3] = [
+const NOT_MADE: [(&str, &str); 2] = [
     ("15", "the simulator stays at the release it was started as"),
-    ("29", "pods that do not run write no files, whatever directory they are told"),
     ("CPI-5", "the inventory that is watched ends where the listed datacenters end"),
 ];
 

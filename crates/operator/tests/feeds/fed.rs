@@ -31,7 +31,6 @@ const ELSEWHERE: &[(&str, Why)] = &[
             "the simulator, like vCenter, says of a locked account what it says of a wrong password",
         ),
     ),
-    ("VDO-1308", Because("vCenter is not asked for it: see docs/health.md")),
     ("VDO-1309", Because("the simulator has the clock of the machine it runs on")),
     ("VDO-1310", Because("the simulator stays at the release it was started as")),
     ("VDO-1311", Because("the simulator stays at the release it was started as")),
@@ -41,12 +40,6 @@ const ELSEWHERE: &[(&str, Why)] = &[
     ("VDO-1506", Because("policies mean nothing to the simulator")),
     ("VDO-1510", Because("the simulator has no datastore clusters")),
     ("VDO-1525", Because("that takes 9000 volumes")),
-    (
-        "VDO-1612",
-        Because(
-            "where kubelets keep their files is known of few platforms, and the simulated one keeps none",
-        ),
-    ),
     (
         "VDO-1707",
         Because("the schema lets nobody ask for a zone without a region; older objects may"),

@@ -181,14 +181,18 @@ pub(super) const ALL: &[Together] = &[
     },
     Together {
         asks: false,
-        cases: &[case("11", "VDO-1307", "vc", "a user name without its domain")],
+        cases: &[
+            case("11", "VDO-1307", "vc", "a user name without its domain"),
+            case("29", "VDO-1612", "vsphere-csi-node", "the driver has another kubelet directory")
+                .with(&["VDO-1221"]),
+        ],
     },
 ];
 
 /// What is made of things that stand around the drivers.
 pub(super) const AROUND: &[&str] = &[
-    "VDO-1224", "VDO-1410", "VDO-1521", "VDO-1606", "VDO-1610", "VDO-1611", "VDO-1613", "VDO-1616",
-    "VDO-1617", "VDO-1619", "VDO-1622", "VDO-1807",
+    "VDO-1224", "VDO-1308", "VDO-1410", "VDO-1521", "VDO-1606", "VDO-1610", "VDO-1611", "VDO-1613",
+    "VDO-1616", "VDO-1617", "VDO-1619", "VDO-1622", "VDO-1807",
 ];
 
 /// What was done, to be undone.
@@ -334,7 +338,7 @@ impl Scene {
             | "CPI-3" | "CPI-7" => {
                 self.change_node(row, broken).await;
             }
-            "1" | "12" | "14" | "older" | "16" | "17" | "31" | "32" | "CPI-6" | "CPI-8"
+            "1" | "12" | "14" | "older" | "16" | "17" | "29" | "31" | "32" | "CPI-6" | "CPI-8"
             | "CPI-9" => {
                 self.change_driver(field, row, broken).await;
             }

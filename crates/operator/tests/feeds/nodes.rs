@@ -12,6 +12,7 @@ use super::{DRIVER, HOME, Scene, field::Field, object, with};
 
 const CONTROLLER: &str = "vsphere-csi-controller";
 const CLOUD: &str = "vsphere-cloud-controller-manager";
+const NODE_DRIVER: &str = "vsphere-csi-node";
 const FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
 
 impl Scene {
@@ -166,6 +167,13 @@ impl Scene {
                 r"failed to parse config: 5:17: unquoted '\' must be followed by new line or double quote",
             ),
             "16" => self.older_switches(field, broken).await,
+            "29" => {
+                let elsewhere = |template: &mut Value| {
+                    let text = template.to_string().replace("/var/lib/kubelet", "/opt/kubelet");
+                    *template = serde_json::from_str(&text).unwrap();
+                };
+                self.template(field, row, NODE_DRIVER, broken, elsewhere).await;
+            }
             "31" => says("vsphere-csi-node", "listen tcp :9808: bind: address already in use"),
             "CPI-6" => {
                 says(CLOUD, "dial tcp: lookup vc-a.example.com on 10.96.0.10:53: no such host");
@@ -229,10 +237,10 @@ impl Scene {
         broken: bool,
         edit: impl FnOnce(&mut Value),
     ) {
-        let workload = if name == CLOUD {
-            object("apps/v1", "DaemonSet", Some("kube-system"), name)
-        } else {
-            object("apps/v1", "Deployment", Some(HOME), name)
+        let workload = match name {
+            CLOUD => object("apps/v1", "DaemonSet", Some("kube-system"), name),
+            NODE_DRIVER => object("apps/v1", "DaemonSet", Some(HOME), name),
+            _ => object("apps/v1", "Deployment", Some(HOME), name),
         };
         let api = self.api(&workload);
         let template = if broken {

@@ -150,6 +150,8 @@ fn driver_of(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let mut arguments = spec.containers.iter().flat_map(|c| c.args.iter().flatten());
     let path = arguments.find_map(|a| a.strip_prefix("--kubelet-registration-path="))?;
+    // A socket in another directory than kubelet's own is nowhere for kubelet.
+    let path = path.strip_prefix("/var/lib/kubelet/")?;
     path.rsplit('/').nth(1).map(str::to_owned)
 }
 
