@@ -4,8 +4,10 @@
 //! ```text
 //!   pages      blocks, links, headings and code words of a page
 //!   names      flags, fields, finding codes and targets that exist
-//!   programs   ours and kubectl, built as the tests are
-//!   reader     someone who types what the book says, on a real control plane
+//!   programs   ours, kubectl and govc, built as the tests are
+//!   site       a vCenter with the names of the pages, and clusters on its machines
+//!   reader     someone who types what the book says there
+//!   outcomes   what stands ready before a page, and what must have come of it
 //! ```
 #![allow(
     clippy::panic,
@@ -15,9 +17,11 @@
 )]
 
 mod names;
+mod outcomes;
 mod pages;
 mod programs;
 mod reader;
+mod site;
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Programs a page may tell to run that are not ours, and that no test can run.
-const OTHERS: [&str; 25] = [
+const OTHERS: [&str; 23] = [
     "cargo",
     "cat",
     "cd",
@@ -27,13 +27,11 @@ const OTHERS: [&str; 25] = [
     "done",
     "export",
     "git",
-    "govc",
     "grep",
     "helm",
     "kubeadm",
     "make",
     "mdbook",
-    "oc",
     "openssl",
     "scp",
     "sed",
@@ -235,6 +233,10 @@ impl Known {
         // A plugin of kubectl is a program of ours.
         if *program == "kubectl" && rest.first() == Some(&"vdo") {
             return self.missing_in_command(place, &[&["vdoctl"], &rest[1..]].concat());
+        }
+        if *program == "govc" {
+            let unknown = programs::unknown_to_govc(&path, rest)?;
+            return Some(format!("{unknown} of govc ({place})"));
         }
         let verbs: Vec<&str> = rest.iter().copied().take_while(|w| !w.starts_with('-')).collect();
         if let Some(unknown) = programs::unknown_verb(&path, &verbs) {

@@ -41,11 +41,23 @@ impl Block {
         self.note.as_deref() == Some("in the checkout")
     }
 
+    /// Whether it is typed on a cluster that VDO was never installed in.
+    pub(crate) fn on_fresh_cluster(&self) -> bool {
+        self.note.as_deref() == Some("on a fresh cluster")
+    }
+
     /// What its comment asks for, if nobody knows what that is.
     pub(crate) fn unknown_note(&self) -> Option<&str> {
         // Of the last a test of its own makes sure that it is the file of that name.
-        let known =
-            ["not run: ", "file: ", "exit: ", "in the checkout", "screen: ", "ten_lines.rs"];
+        let known = [
+            "not run: ",
+            "file: ",
+            "exit: ",
+            "in the checkout",
+            "on a fresh cluster",
+            "screen: ",
+            "ten_lines.rs",
+        ];
         let is_known = |note: &str| known.iter().any(|k| note.starts_with(k));
         self.note.as_deref().filter(|note| !is_known(note))
     }

@@ -1,4 +1,4 @@
-//! The programs a reader of the book has: ours, built as the tests are, and kubectl.
+//! The programs a reader of the book has: ours, built as the tests are, kubectl and govc.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
     sync::Mutex,
 };
 
-/// Where a program is that the book may name; none if it is neither ours nor kubectl.
+/// Where a program is that the book may name; none if it is neither ours nor one of the two others.
 pub(crate) fn path(name: &str) -> Option<PathBuf> {
-    if name == "kubectl" {
-        return Some(testkit::peer("kubectl"));
+    if matches!(name, "kubectl" | "govc") {
+        return Some(testkit::peer(name));
     }
     let own = testkit::programs().join(name);
     let is_program = !name.contains(['/', '.']) && own.is_file();
@@ -26,6 +26,21 @@ pub(crate) fn help(program: &Path, words: &[&str]) -> String {
         texts.push(asked(program, &["options"]));
     }
     texts.join("\n")
+}
+
+/// What of a command for govc does not exist: `words` begin with its command, flags begin with one dash.
+pub(crate) fn unknown_to_govc(program: &Path, words: &[&str]) -> Option<String> {
+    let words: Vec<&str> = words.iter().copied().take_while(|word| *word != "|").collect();
+    let (command, rest) = words.split_first()?;
+    let help = asked(program, &[command, "-h"]);
+    if help.is_empty() {
+        return Some(format!("command {command}"));
+    }
+    let known = |flag: &str| help.lines().any(|line| line.trim_start().starts_with(flag));
+    let flags = rest.iter().filter(|word| word.starts_with('-') && word.len() > 1);
+    let names = flags.map(|flag| flag.split('=').next().unwrap_or_default());
+    let mut unknown = names.filter(|name| !known(&format!("{name}=")));
+    Some(format!("flag {} of {command}", unknown.next()?))
 }
 
 /// The first word that would have to be a command of a program and is none.

@@ -1,6 +1,6 @@
 //! Someone who reads the book from the first page to the last and types what it says.
 //!
-//! The control plane and kubectl are real, the vCenter is simulated, and so are kubelets: where they
+//! The control plane, kubectl and govc are real, the vCenter is simulated, and so are kubelets: where they
 //! would start the operator or the cloud controller, a hand of this test starts the very program as a
 //! process, with the rights and the configuration the pod would have.
 
@@ -14,16 +14,14 @@ use std::{
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::Api;
 use serde_json::Value;
-use testkit::{
-    CloudController, ControlPlane, Inventory, Node, Nodes, Permission, Process, User, Vcenter,
-    VcenterUser, Workdir,
-};
+use testkit::{CloudController, ControlPlane, Process, User, Vcenter, Workdir};
 use tokio::{process::Command, time};
 
 use crate::{
     names,
     pages::{Block, Page},
     programs,
+    site::{self, Cluster},
 };
 
 /// Longer than anything in the book takes on a busy machine.
@@ -33,51 +31,49 @@ const VCENTER: &str = "vc-a.example.com";
 /// The thumbprint the pages show.
 const THUMBPRINT: &str = "2F:A4:01:6B:9C:D3:7E:58:10:BB:42:C6:8D:E9:35:F0:7A:11:64:9E";
 
-struct Reader {
-    plane: ControlPlane,
-    vcenter: Vcenter,
-    _nodes: Nodes,
-    desk: Workdir,
+pub(crate) struct Reader {
+    /// Where the reader installs VDO, and goes on from page to page.
+    pub(crate) cluster: Cluster,
+    /// Where VDO never was: for those who want none, or ask before they install it.
+    pub(crate) fresh: Cluster,
+    pub(crate) vcenter: Vcenter,
+    pub(crate) desk: Workdir,
 }
 
 /// Reads all pages.
 pub(crate) async fn reads(pages: &[Page]) {
     let reader = Reader::sits_down().await;
-    let hand = reader.kubelet();
     let reading = async {
-        for block in pages.iter().filter(|page| !page.is_generated()).flat_map(Page::blocks) {
-            reader.follows(&block).await;
+        for page in pages.iter().filter(|page| !page.is_generated()) {
+            reader.prepares(&page.path).await;
+            for block in page.blocks() {
+                reader.follows(&block).await;
+            }
+            reader.looks_back(&page.path).await;
         }
     };
     tokio::select! {
         () = reading => {}
-        () = hand => {}
+        () = reader.kubelet() => {}
+        () = reader.fresh_kubelet() => {}
     }
 }
 
+/// A cloud controller and the generation of the DaemonSet it was started for.
+type Running = Option<(i64, Process)>;
+
 impl Reader {
-    /// A fresh cluster whose nodes wait for their cloud controller, and a vCenter with their machines.
     async fn sits_down() -> Self {
-        let plane = ControlPlane::builder().with_controllers().start().await;
-        let mut inventory =
-            Inventory::with_vms(3).category("k8s-region", &[("region-1", &["/DC0"])]).category(
-                "k8s-zone",
-                &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
-            );
-        // The account of the samples.
-        inventory.users.push(VcenterUser::new("vdo@vsphere.local", "CHANGE-ME"));
-        inventory.permissions.push(Permission::new("vdo@vsphere.local", "Admin", "/"));
-        let machines = inventory.datacenters[0].vms.clone();
-        let vcenter = Vcenter::start(inventory).await;
-        let nodes = Nodes::start(&plane).await;
-        for (number, machine) in machines.iter().enumerate() {
-            let node = Node::named(&machine.name).system_uuid(&machine.uuid).uninitialized();
-            nodes.add(if number == 0 { node.control_plane() } else { node }).await;
-        }
+        let (vcenter, machines) = site::vcenter().await;
+        // The same machines for both: nobody who reads the book changes them for one cluster alone.
+        let (cluster, fresh) = tokio::join!(Cluster::of(&machines), Cluster::of(&machines));
         let desk = Workdir::new("book").unwrap();
         let deploy = testkit::repository().join("deploy");
         std::os::unix::fs::symlink(deploy, desk.path().join("deploy")).unwrap();
-        Self { plane, vcenter, _nodes: nodes, desk }
+        desk.write("vcenter-ca.pem", vcenter.ca_pem()).unwrap();
+        let reader = Self { cluster, fresh, vcenter, desk };
+        reader.succeeds(site::FOLDERS_AND_TEMPLATE).await;
+        reader
     }
 
     /// Does what a block says.
@@ -96,7 +92,8 @@ impl Reader {
     async fn does(&self, block: &Block, script: &str) -> Output {
         let root = testkit::repository();
         let folder = if block.in_checkout() { root } else { self.desk.path() };
-        let output = self.types_in(folder, script).await;
+        let cluster = if block.on_fresh_cluster() { &self.fresh } else { &self.cluster };
+        let output = self.types_in(folder, cluster, script).await;
         let code = output.status.code();
         assert_eq!(code, Some(block.exit()), "{}\n{}", block.place, shown(&output));
         output
@@ -104,30 +101,50 @@ impl Reader {
 
     /// The names of this vCenter instead of those in the book.
     fn own_names(&self, text: &str) -> String {
-        let address = self.vcenter.address().to_string();
-        text.replace(&format!("{VCENTER}:443"), &address)
-            .replace(VCENTER, &address)
-            .replace(THUMBPRINT, &self.vcenter.thumbprint_sha1())
+        let address = self.vcenter.address();
+        let text = text.replace(THUMBPRINT, &self.vcenter.thumbprint_sha1());
+        // Where the port stands by itself, so does the host.
+        let ports = ["port: 443", "port = \"443\""];
+        if ports.iter().any(|port| text.contains(port)) {
+            let text = text.replace(VCENTER, &address.ip().to_string());
+            let own = |port: &str| port.replace("443", &address.port().to_string());
+            return ports.iter().fold(text, |text, port| text.replace(port, &own(port)));
+        }
+        let address = address.to_string();
+        text.replace(&format!("{VCENTER}:443"), &address).replace(VCENTER, &address)
     }
 
     async fn types(&self, script: &str) -> Output {
-        self.types_in(self.desk.path(), script).await
+        self.types_in(self.desk.path(), &self.cluster, script).await
     }
 
-    async fn types_in(&self, folder: &Path, script: &str) -> Output {
+    /// Types something no page says, which works.
+    pub(crate) async fn succeeds(&self, script: &str) -> Output {
+        self.succeeds_on(&self.cluster, script).await
+    }
+
+    pub(crate) async fn succeeds_on(&self, cluster: &Cluster, script: &str) -> Output {
+        let output = self.types_in(self.desk.path(), cluster, script).await;
+        assert!(output.status.success(), "{script}\n{}", shown(&output));
+        output
+    }
+
+    async fn types_in(&self, folder: &Path, cluster: &Cluster, script: &str) -> Output {
         let script = format!("set -euo pipefail\n{}", self.own_names(script));
-        let kubectl = testkit::peer("kubectl");
-        let folders = [kubectl.parent().unwrap().to_owned(), testkit::programs().to_owned()];
+        let others = ["kubectl", "govc"].map(testkit::peer);
+        let folders = others.iter().filter_map(|program| program.parent());
+        let folders = folders.chain([testkit::programs()]).map(Path::to_owned);
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let path = folders.into_iter().chain(std::env::split_paths(&path));
+        let path = folders.chain(std::env::split_paths(&path));
         // Into files: whoever does not come to an end has told something all the same.
         let [out, log] = ["typed.out", "typed.log"].map(|name| self.desk.path().join(name));
         let run = Command::new("bash")
             .args(["-c", &script])
             .current_dir(folder)
             .env("PATH", std::env::join_paths(path).unwrap())
-            .env("KUBECONFIG", self.plane.kubeconfig())
+            .env("KUBECONFIG", cluster.plane.kubeconfig())
             .env("HOME", self.desk.path())
+            .envs(self.administrator())
             // Where the programs of the tests are, whatever home this is.
             .env("VDO_CACHE", testkit::cache())
             .env("NO_COLOR", "1")
@@ -142,13 +159,23 @@ impl Reader {
             let output = Output { status: ExitStatus::default(), stdout, stderr };
             let status = std::process::Command::new(programs::path("vdoctl").unwrap())
                 .arg("status")
-                .env("KUBECONFIG", self.plane.kubeconfig())
+                .env("KUBECONFIG", cluster.plane.kubeconfig())
                 .output()
                 .unwrap();
             let (said, status) = (shown(&output), shown(&status));
             panic!("still runs after {PATIENCE:?}:\n{script}\n{said}\n{status}");
         };
         Output { status: status.unwrap(), stdout, stderr }
+    }
+
+    /// What govc is told of the vCenter: its administrator types there.
+    fn administrator(&self) -> [(&'static str, String); 4] {
+        [
+            ("GOVC_URL", self.vcenter.address().to_string()),
+            ("GOVC_USERNAME", self.vcenter.user().to_owned()),
+            ("GOVC_PASSWORD", self.vcenter.password().to_owned()),
+            ("GOVC_TLS_CA_CERTS", self.desk.path().join("vcenter-ca.pem").display().to_string()),
+        ]
     }
 
     /// Types the commands of a transcript, and looks for what it shows: line by line, where `...` stands
@@ -202,45 +229,57 @@ impl Reader {
 
     /// Starts and stops the programs whose pods a kubelet would start and stop.
     async fn kubelet(&self) {
-        let deployments = Api::<Deployment>::namespaced(self.plane.client(), api::NAMESPACE);
-        let sets = Api::<DaemonSet>::namespaced(self.plane.client(), "kube-system");
-        let cloud = "vsphere-cloud-controller-manager";
-        let (mut operator, mut controller) = (None, None);
+        let deployments =
+            Api::<Deployment>::namespaced(self.cluster.plane.client(), api::NAMESPACE);
+        let (mut operator, mut controller): (Option<Process>, Running) = (None, None);
         loop {
             let wanted = deployments.get_metadata_opt("vdo").await.unwrap();
             operator = wanted.map(|_| operator.take().unwrap_or_else(|| self.operator()));
-            // Its pods are made anew with every change of their template.
-            let wanted = sets.get_metadata_opt(cloud).await.unwrap();
-            let wanted = wanted.and_then(|set| set.metadata.generation);
-            if controller.as_ref().map(|(generation, _)| *generation) != wanted {
-                drop(controller.take());
-                controller = wanted.zip(self.cloud_controller().await);
-            }
-            let running = operator.iter().chain(controller.iter().map(|(_, process)| process));
-            for process in running {
+            for process in operator.iter() {
                 assert!(process.ended().is_none(), "it ended:\n{}", process.tail());
             }
+            self.keeps(&mut controller, "cloud-controller", &self.cluster.plane).await;
             time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Where there is no operator, only the cloud controller.
+    async fn fresh_kubelet(&self) {
+        let mut controller: Running = None;
+        loop {
+            self.keeps(&mut controller, "fresh-cloud-controller", &self.fresh.plane).await;
+            time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Has the upstream cloud controller run as long as its DaemonSet is there, with the arguments, the
+    /// configuration and the rights its pods would have; anew with every change of their template.
+    async fn keeps(&self, controller: &mut Running, label: &str, plane: &ControlPlane) {
+        let sets = Api::<DaemonSet>::namespaced(plane.client(), "kube-system");
+        let wanted = sets.get_metadata_opt("vsphere-cloud-controller-manager").await.unwrap();
+        let wanted = wanted.and_then(|set| set.metadata.generation);
+        if controller.as_ref().map(|(generation, _)| *generation) != wanted {
+            drop(controller.take());
+            let rendered = CloudController::rendered(plane, &self.desk).await.unwrap();
+            let started = rendered.map(|it| it.upstream(label, plane, &self.desk).unwrap());
+            *controller = wanted.zip(started);
+        }
+        for (_, process) in controller.iter() {
+            assert!(process.ended().is_none(), "it ended:\n{}", process.tail());
         }
     }
 
     fn operator(&self) -> Process {
         let identity = User::service_account(api::NAMESPACE, "vdo");
-        let kubeconfig = self.plane.kubeconfig_as(&identity);
+        let kubeconfig = self.cluster.plane.kubeconfig_as(&identity);
         let arguments =
             [format!("--kubeconfig={}", kubeconfig.display()), "--listen=127.0.0.1:0".into()];
         let program = programs::path("vdo").unwrap();
         Process::spawn(&program, "vdo", arguments, &[], &self.desk).unwrap()
     }
-
-    /// The upstream controller, with the arguments, the configuration and the rights VDO gives it.
-    async fn cloud_controller(&self) -> Option<Process> {
-        let rendered = CloudController::rendered(&self.plane, &self.desk).await.unwrap()?;
-        Some(rendered.upstream("cloud-controller", &self.plane, &self.desk).unwrap())
-    }
 }
 
-fn shown(output: &Output) -> String {
+pub(crate) fn shown(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }

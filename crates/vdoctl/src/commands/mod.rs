@@ -44,7 +44,7 @@ pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
             let outcome = runtime.block_on(async {
                 tokio::select! {
                     outcome = networked(global, task, screen) => outcome,
-                    () = crate::critical::interrupted() => Err(Failure::Stopped),
+                    () = crate::critical::interrupted(screen) => Err(Failure::Stopped),
                 }
             });
             // Whoever still waits for a network that is away is not waited for.

@@ -1,5 +1,5 @@
-//! A gate before the API server that closes in the middle of a command: at one write, neither sooner
-//! nor later, however busy the machine is.
+//! A gate before the API server that closes, or keeps somebody waiting, in the middle of a command: at
+//! one write, neither sooner nor later, however busy the machine is.
 //!
 //! It sees what passes because `kubectl proxy` behind it speaks plain HTTP.
 
@@ -32,6 +32,8 @@ pub(crate) enum Loss {
     OfRequest,
     /// It arrives and is carried out; nobody hears of it.
     OfAnswer,
+    /// Nothing is lost: the request waits before the gate until it is let through.
+    Nothing,
 }
 
 /// When it closes, and for how long.
@@ -47,6 +49,7 @@ pub(crate) struct Closing {
 pub(crate) struct Gate {
     behind: Child,
     kubeconfig: PathBuf,
+    counts: Arc<Counts>,
     _carrying: JoinSet<()>,
 }
 
@@ -56,6 +59,10 @@ struct Counts {
     refused: AtomicUsize,
     /// Every connection ends when it closes, also those that lie idle.
     closed: CancellationToken,
+    /// The write that waits has come.
+    came: CancellationToken,
+    /// It may pass.
+    passes: CancellationToken,
 }
 
 impl Gate {
@@ -82,13 +89,24 @@ impl Gate {
         });
         fs::write(&kubeconfig, text.to_string()).unwrap();
         let mut carrying = JoinSet::new();
-        carrying.spawn(open(listener, upstream, closing, Arc::default()));
-        Self { behind, kubeconfig, _carrying: carrying }
+        let counts = Arc::<Counts>::default();
+        carrying.spawn(open(listener, upstream, closing, Arc::clone(&counts)));
+        Self { behind, kubeconfig, counts, _carrying: carrying }
     }
 
     /// What leads through it.
     pub(crate) fn kubeconfig(&self) -> String {
         self.kubeconfig.display().to_string()
+    }
+
+    /// Until a write waits before it.
+    pub(crate) async fn somebody_waits(&self) {
+        self.counts.came.cancelled().await;
+    }
+
+    /// Lets it pass.
+    pub(crate) fn lets_pass(&self) {
+        self.counts.passes.cancel();
     }
 }
 
@@ -134,11 +152,17 @@ async fn carry(mut client: TcpStream, upstream: SocketAddr, closing: Closing, co
                 let head = String::from_utf8_lossy(piece.split(|byte| *byte == b'\r').next().unwrap());
                 let writes = head.starts_with("PATCH ") && !head.contains("dryRun=");
                 if writes && counts.writes.fetch_add(1, Ordering::SeqCst) + 1 == closing.at {
-                    if closing.loss == Loss::OfRequest {
-                        counts.closed.cancel();
-                        return;
+                    match closing.loss {
+                        Loss::OfRequest => {
+                            counts.closed.cancel();
+                            return;
+                        }
+                        Loss::OfAnswer => lost = true,
+                        Loss::Nothing => {
+                            counts.came.cancel();
+                            counts.passes.cancelled().await;
+                        }
                     }
-                    lost = true;
                 }
                 if server.write_all(piece).await.is_err() {
                     return;

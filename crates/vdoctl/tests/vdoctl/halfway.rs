@@ -1,5 +1,7 @@
-//! `vdoctl configure` that does not come to its end: refused, or left by the API server between two
-//! writes. All is written or nothing, and the user is told what to do.
+//! `vdoctl configure` that does not come to its end: refused, left by the API server between two
+//! writes, or interrupted by the user at one. All is written or nothing, and the user is told what to do.
+
+use std::{process::Stdio, time::Duration};
 
 use api::{VDOConfig, VsphereCloudConfig};
 use k8s_openapi::api::{
@@ -13,6 +15,10 @@ use kube::{
 };
 use serde_json::json;
 use testkit::{User, eventually};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    time,
+};
 
 use crate::{
     cluster::objects,
@@ -110,6 +116,51 @@ async fn stays_away(stage: &Stage) {
     assert_eq!(said.code, 0, "{}", said.all());
     assert_eq!(there(stage, "late").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
     take_away(stage, "late").await;
+}
+
+/// Ctrl-C at each write in turn: all three are written, and the user is told; what would have followed
+/// does not.
+pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
+    let file = written_for(stage, "cut");
+    for (at, then, code) in [(1, None, 0), (2, None, 0), (3, None, 0), (3, Some("--wait"), 130)] {
+        let closing = Closing { at, loss: Loss::Nothing, refused: 0 };
+        let gate = Gate::before(stage, "cut", closing).await;
+        let kubeconfig = gate.kubeconfig();
+        let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
+        let line: Vec<&str> = line.into_iter().chain(then).collect();
+        let said = time::timeout(Duration::from_mins(4), interrupt(stage, &line, &gate)).await;
+        let said = said.unwrap_or_else(|_| panic!("{line:?} does not end"));
+        assert_eq!(said.code, code, "{at} {then:?}: {}", said.all());
+        assert!(flat(&said).contains("Configured."), "{at} {then:?}: {}", said.all());
+        assert_eq!(said.err.ends_with("interrupted\n"), code == 130, "{}", said.all());
+        assert_eq!(there(stage, "cut").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
+        take_away(stage, "cut").await;
+    }
+}
+
+/// What a command says that is interrupted while a write of it waits before the gate.
+async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Said {
+    let mut child = tokio::process::Command::from(stage.command(line))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    gate.somebody_waits().await;
+    let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().ok()?));
+    rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::INT).unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut err = String::new();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        // It heard, and goes on.
+        if line == "Interrupted: what was begun is finished first." {
+            gate.lets_pass();
+        }
+        err.extend([line.as_str(), "\n"]);
+    }
+    let code = child.wait().await.unwrap().code().unwrap_or(-1);
+    Said { code, out: String::new(), err }
 }
 
 /// Who may write two of the three writes none.

@@ -31,6 +31,7 @@ async fn from_a_driver_of_other_hands_through_its_releases() {
     halfway::a_right_is_missing(&stage).await;
     halfway::a_rule_of_the_cluster_refuses(&stage).await;
     halfway::the_api_server_goes_away(&stage).await;
+    halfway::interrupted_at_each_write(&stage).await;
     bringing_catalogs(&stage).await;
     installed_by_hand(&stage).await;
     let operator = stage.operator().await;

@@ -1,0 +1,52 @@
+//! Where the book is read: a vCenter with the names of the pages, and clusters on its machines.
+
+use testkit::{ControlPlane, Inventory, Nic, Node, Nodes, Permission, Vcenter, VcenterUser, Vm};
+
+/// What the simulator's inventory cannot say: the pages put datastores into a folder, and have a template.
+pub(crate) const FOLDERS_AND_TEMPLATE: &str = "
+govc folder.create /Frankfurt/datastore/k8s
+govc object.mv /Frankfurt/datastore/shared /Frankfurt/datastore/shared-a /Frankfurt/datastore/shared-b \\
+  /Frankfurt/datastore/k8s
+govc vm.markastemplate k8s-template
+";
+
+/// A cluster whose nodes wait for their cloud controller.
+pub(crate) struct Cluster {
+    pub(crate) plane: ControlPlane,
+    _nodes: Nodes,
+}
+
+impl Cluster {
+    /// On these machines, the first of which is the control plane's.
+    pub(crate) async fn of(machines: &[Vm]) -> Self {
+        let plane = ControlPlane::builder().with_controllers().start().await;
+        let nodes = Nodes::start(&plane).await;
+        for (number, machine) in machines.iter().enumerate() {
+            let node = Node::named(&machine.name).system_uuid(&machine.uuid).uninitialized();
+            nodes.add(if number == 0 { node.control_plane() } else { node }).await;
+        }
+        Self { plane, _nodes: nodes }
+    }
+}
+
+/// The vCenter of the pages, and the machines in it that are nodes. No zones: a page makes them.
+pub(crate) async fn vcenter() -> (Vcenter, Vec<Vm>) {
+    let mut inventory = Inventory::small();
+    // The account of the samples.
+    inventory.users.push(VcenterUser::new("vdo@vsphere.local", "CHANGE-ME"));
+    inventory.permissions.push(Permission::new("vdo@vsphere.local", "Admin", "/"));
+    let mut machines =
+        ["control-plane-1", "worker-1", "worker-2", "worker-3"].map(Vm::named).to_vec();
+    for (number, machine) in machines.iter_mut().enumerate() {
+        let addresses =
+            [format!("fe80::250:56ff:fe9f:{number}/64"), format!("10.0.0.{}/16", 14 + number)];
+        machine.nics = vec![Nic { addresses: addresses.into(), ..Nic::with_address("") }];
+        machine.folder = "k8s".into();
+    }
+    let template = Vm { power: "off".into(), ..Vm::named("k8s-template") };
+    let frankfurt = &mut inventory.datacenters[0];
+    frankfurt.name = "Frankfurt".into();
+    frankfurt.folders = vec!["k8s".into()];
+    frankfurt.vms = machines.iter().cloned().chain([template]).collect();
+    (Vcenter::start(inventory).await, machines)
+}
