@@ -205,6 +205,12 @@ pub enum Command {
         /// A mirror for every image.
         #[arg(long)]
         mirror: Option<String>,
+        /// Volumes follow zones: for a storage driver whose configuration names topology categories.
+        #[arg(long)]
+        zones: bool,
+        /// How many control-plane nodes the cluster has: controllers run on as many, up to three.
+        #[arg(long, value_name = "COUNT", default_value_t = 3)]
+        control_plane_nodes: u32,
     },
 }
 
@@ -297,13 +303,24 @@ pub fn run(command: Command) -> Result<String, Whatever> {
             };
             Ok(explain(&open(&catalog)?, driver.into(), kubernetes, &vsphere, &request))
         }
-        Command::Render { catalog, driver, implementation, version, kubernetes, mirror } => {
+        Command::Render {
+            catalog,
+            driver,
+            implementation,
+            version,
+            kubernetes,
+            mirror,
+            zones,
+            control_plane_nodes,
+        } => {
             let catalog = open(&catalog)?;
             let release = catalog
                 .find(driver.into(), implementation.into(), &version)
                 .with_whatever_context(|| format!("{version} is not in the catalog"))?;
             let mut profile = Profile::new(kubernetes);
             profile.images.rewrite = mirror.as_deref().map(Rewrite::mirror).unwrap_or_default();
+            profile.topology = zones;
+            profile.placement.nodes = control_plane_nodes;
             let rendered = render(release, &profile).whatever_context("it cannot be rendered")?;
             for object in &rendered.objects {
                 let yaml =

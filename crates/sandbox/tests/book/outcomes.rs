@@ -194,10 +194,14 @@ impl Reader {
             assert_eq!(label("region").as_deref(), Some("frankfurt"), "{name}");
         }
         let read = self.understood_by_the_storage_driver();
-        let center = &read["config"]["VirtualCenter"];
         assert_eq!(read["error"], Value::Null, "{read}");
-        eprintln!("CSI {read}");
-        let _ = center;
+        let address = self.vcenter.address();
+        let vcenter = &read["config"]["VirtualCenter"][address.ip().to_string()];
+        assert_eq!(vcenter["User"], "vdo@vsphere.local", "{read}");
+        assert_eq!(vcenter["Datacenters"], "Frankfurt", "{read}");
+        assert_eq!(vcenter["VCenterPort"], address.port().to_string(), "{read}");
+        let zones = &read["config"]["Labels"]["TopologyCategories"];
+        assert_eq!(zones, "k8s-region,k8s-zone", "{read}");
     }
 
     /// What upstream's own loader makes of the file on the desk.

@@ -235,9 +235,7 @@ impl Reader {
         loop {
             let wanted = deployments.get_metadata_opt("vdo").await.unwrap();
             operator = wanted.map(|_| operator.take().unwrap_or_else(|| self.operator()));
-            for process in operator.iter() {
-                assert!(process.ended().is_none(), "it ended:\n{}", process.tail());
-            }
+            operator.iter().for_each(runs);
             self.keeps(&mut controller, "cloud-controller", &self.cluster.plane).await;
             time::sleep(Duration::from_millis(200)).await;
         }
@@ -264,8 +262,8 @@ impl Reader {
             let started = rendered.map(|it| it.upstream(label, plane, &self.desk).unwrap());
             *controller = wanted.zip(started);
         }
-        for (_, process) in controller.iter() {
-            assert!(process.ended().is_none(), "it ended:\n{}", process.tail());
+        if let Some((_, process)) = controller {
+            runs(process);
         }
     }
 
@@ -277,6 +275,10 @@ impl Reader {
         let program = programs::path("vdo").unwrap();
         Process::spawn(&program, "vdo", arguments, &[], &self.desk).unwrap()
     }
+}
+
+fn runs(process: &Process) {
+    assert!(process.ended().is_none(), "it ended:\n{}", process.tail());
 }
 
 pub(crate) fn shown(output: &Output) -> String {

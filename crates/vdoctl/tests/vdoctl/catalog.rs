@@ -114,6 +114,19 @@ fn a_release_is_added_from_a_published_manifest_without_a_new_operator() {
 }
 
 #[test]
+fn storage_is_rendered_for_zones_and_for_as_many_nodes_as_there_are() {
+    let at = Workdir::new("tool").unwrap();
+    let plain = ["render", "--driver", "csi", "--version", "3.8.0", "--kubernetes", "1.36"];
+    let rendered = said(&at, &plain);
+    assert!(rendered.contains("replicas: 3\n"), "{rendered}");
+    assert!(!rendered.contains("--strict-topology"), "{rendered}");
+    let fitted = [&plain[..], &["--zones", "--control-plane-nodes", "1"]].concat();
+    let rendered = said(&at, &fitted);
+    assert!(rendered.contains("replicas: 1\n"), "{rendered}");
+    assert!(rendered.contains("--strict-topology"), "{rendered}");
+}
+
+#[test]
 fn the_cloud_controller_of_this_project_is_explained_listed_and_rendered() {
     let at = Workdir::new("tool").unwrap();
     let ours = ["--driver", "cpi", "--implementation", "rust"];
