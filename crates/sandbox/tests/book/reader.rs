@@ -114,7 +114,7 @@ impl Reader {
         text.replace(&format!("{VCENTER}:443"), &address).replace(VCENTER, &address)
     }
 
-    async fn types(&self, script: &str) -> Output {
+    pub(crate) async fn types(&self, script: &str) -> Output {
         self.types_in(self.desk.path(), &self.cluster, script).await
     }
 
