@@ -132,8 +132,6 @@ fn cluster_role() -> [Value; 2] {
         rule(&[""], &["nodes", "pods"], &READ),
         // The taint a node lacks, where remediation.nodeTaints is Fix.
         rule(&[""], &["nodes"], &["patch"]),
-        // The last words of a driver by other hands that crashes, wherever it is.
-        rule(&[""], &["pods/log"], &["get"]),
         rule(&["apps"], &["daemonsets", "deployments"], &READ),
         rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),
         // An entry that names a machine which is gone, where remediation.csiNodes is Fix.
@@ -217,6 +215,8 @@ fn home_rules() -> Vec<Value> {
         rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &KEEP),
         rule(&["apps"], &["deployments", "daemonsets"], &["create", "patch", "delete"]),
         rule(&["policy"], &["poddisruptionbudgets"], &KEEP),
+        // The last words of a driver that crashes. Not everywhere: logs of others are none of our business.
+        rule(&[""], &["pods/log"], &["get"]),
         // A driver's pod that has to register anew, where remediation.csiNodes is Fix.
         rule(&[""], &["pods/eviction"], &["create"]),
         rule(rbac, &["roles", "rolebindings"], &KEEP),
