@@ -81,6 +81,7 @@ pub async fn look(
     );
     let (applied, refused) = (Applied::default(), BTreeMap::new());
     let mut news = changed.subscribe();
+    let mut settled = false;
     loop {
         news.mark_unchanged();
         let observed = observe::observe(
@@ -94,14 +95,17 @@ pub async fn look(
         )
         .await
         .context(ClusterSnafu)?;
-        let complete = vcenters.all_tried() && !catalogs.is_fetching();
-        if complete || tokio::time::timeout_at(end, news.changed()).await.is_err() {
+        // What ended while this was observed is not in it yet: it is observed once more.
+        let tried = vcenters.all_tried() && !catalogs.is_fetching();
+        let late = !tried && tokio::time::timeout_at(end, news.changed()).await.is_err();
+        if late || (tried && settled) {
             let workloads = observe::workloads(&stores);
             around.platform = around.platform(&stores);
             vcenters.leave_all().await;
             let observe::Observed { facts, vcenters, .. } = observed;
             return Ok(Seen { facts, vcenters, around, workloads });
         }
+        settled = tried;
     }
 }
 
