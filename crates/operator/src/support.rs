@@ -2,9 +2,11 @@
 //! secret.
 //!
 //! Secrets are kept out three times over: they are not collected (of a Secret only the names of its
-//! keys are), fields that usually hold them are emptied, and whatever any Secret of the namespaces
-//! concerned holds is looked for in every text, in plain and in the usual encodings, and replaced.
+//! keys are), fields, lines and flags that usually hold them are emptied, and whatever any Secret of the
+//! namespaces concerned holds is looked for in every text, in plain and in the usual encodings, and
+//! replaced.
 
+mod lines;
 mod redaction;
 
 pub use self::redaction::{Held, REDACTED, Redaction};
@@ -35,6 +37,8 @@ pub struct File {
     pub path: String,
     /// What is in it.
     pub text: String,
+    /// Whether it only says why nothing could be read. What does not exist was read.
+    pub unreadable: bool,
 }
 
 /// Everything there is, redacted. What cannot be read is said in its place, and stops nothing.
@@ -58,7 +62,7 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
     let secrets = secrets(client, &homes).await;
     if !secrets.all_known {
         // What a Secret holds may stand anywhere in these, and nobody knows what to look for.
-        for file in files.iter_mut().filter(|file| is_free_text(&file.path)) {
+        for file in files.iter_mut().filter(|file| !file.unreadable && is_free_text(&file.path)) {
             LEFT_OUT.clone_into(&mut file.text);
         }
     }
@@ -74,7 +78,8 @@ pub const LEFT_OUT: &str =
     "(left out: not every Secret may be read, so nobody knows what to remove here)\n";
 
 fn is_free_text(path: &str) -> bool {
-    ["/configmaps.json", "/events.json", "/pods.json"].iter().any(|end| path.ends_with(end))
+    let plurals = ["configmaps", "events", "pods", "deployments", "daemonsets"];
+    plurals.iter().any(|plural| path.ends_with(&format!("/{plural}.json")))
         || path.contains("/logs/")
 }
 
@@ -111,14 +116,18 @@ async fn list(client: &Client, resource: &ApiResource, namespace: Option<&str>) 
         None => (Api::all_with(client.clone(), resource), "cluster".to_owned()),
     };
     let path = format!("{folder}/{}.json", resource.plural);
-    let text = match api.list(&ListParams::default()).await {
+    match api.list(&ListParams::default()).await {
         Ok(list) => {
             let items: Vec<Value> = list.items.into_iter().map(harmless).collect();
-            serde_json::to_string_pretty(&items).unwrap_or_default()
+            let text = serde_json::to_string_pretty(&items).unwrap_or_default();
+            File { path, text, unreadable: false }
         }
-        Err(error) => json!({"unreadable": error.to_string()}).to_string(),
-    };
-    File { path, text }
+        Err(error) => {
+            let absent = matches!(&error, kube::Error::Api(status) if status.code == 404);
+            let text = json!({"unreadable": error.to_string()}).to_string();
+            File { path, text, unreadable: !absent }
+        }
+    }
 }
 
 /// An object without what usually holds secrets, or is only long.
@@ -132,8 +141,8 @@ fn harmless(mut object: DynamicObject) -> Value {
     value
 }
 
-/// Empties values whose name says that they are secret, at any depth, and values of environment
-/// variables with such a name.
+/// Empties values whose name says that they are secret, at any depth: fields, environment variables,
+/// arguments after such a flag, and what stands beside such a name within a text.
 fn blank(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -149,17 +158,39 @@ fn blank(value: &mut Value) {
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(blank),
+        Value::Array(items) => {
+            let mut after_flag = false;
+            for item in items {
+                let text = item.as_str().unwrap_or_default();
+                let flag = text.starts_with('-');
+                let telling = flag && !text.contains(['=', ' ']) && is_telling(text);
+                if std::mem::replace(&mut after_flag, telling) && item.is_string() && !flag {
+                    *item = REDACTED.into();
+                }
+                blank(item);
+            }
+        }
+        Value::String(text) => *text = lines::without_secrets(text),
         _ => {}
     }
 }
 
 fn is_telling(name: &str) -> bool {
-    let name = name.to_lowercase();
-    let secret = ["password", "passwd", "token", "private", "credential"];
+    let letters = name.chars().filter(|c| c.is_alphanumeric());
+    let name: String = letters.flat_map(char::to_lowercase).collect();
+    let secret =
+        ["password", "passwd", "passphrase", "secret", "token", "private", "credential", "apikey"];
     // Names of Secrets are no secrets, and help.
-    let innocent = ["secretname", "tokenexpiration", "automountserviceaccounttoken", "credentials"];
-    secret.iter().any(|word| name.contains(word)) && !innocent.contains(&name.as_str())
+    let innocent = [
+        "secretname",
+        "secretnamespace",
+        "secretsdirectory",
+        "tokenexpiration",
+        "automountserviceaccounttoken",
+    ];
+    secret.iter().any(|word| name.contains(word))
+        && name != "credentials"
+        && !innocent.iter().any(|word| name.ends_with(word))
 }
 
 async fn logs(client: &Client, namespace: &str) -> Vec<File> {
@@ -175,16 +206,17 @@ async fn logs(client: &Client, namespace: &str) -> Vec<File> {
     let api = &api;
     // Thousands of nodes have thousands of pods.
     let read = stream::iter(wanted).map(|(pod, container, previous)| async move {
-        let text = log(api, &pod, &container, previous).await?;
+        let (text, unreadable) = log(api, &pod, &container, previous).await?;
         let which = if previous { ".previous" } else { "" };
         let path = format!("namespaces/{namespace}/logs/{pod}/{container}{which}.log");
-        Some(File { path, text })
+        Some(File { path, text, unreadable })
     });
     read.buffered(AT_ONCE).filter_map(async |file| file).collect().await
 }
 
-/// The end of a log, or why it cannot be read; none where there was no container before this one.
-async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Option<String> {
+/// The end of a log, or why it cannot be read, and whether that is so; none where there was no container
+/// before this one.
+async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Option<(String, bool)> {
     let parameters = LogParams {
         container: Some(container.to_owned()),
         tail_lines: Some(LINES),
@@ -193,10 +225,10 @@ async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Opti
         ..LogParams::default()
     };
     match api.logs(pod, &parameters).await {
-        Ok(text) => Some(text),
+        Ok(text) => Some((text, false)),
         // Most containers have never been restarted.
         Err(_) if previous => None,
-        Err(error) => Some(format!("(unreadable: {error})\n")),
+        Err(error) => Some((format!("(unreadable: {error})\n"), true)),
     }
 }
 
@@ -217,7 +249,7 @@ struct Secrets {
 /// What Secrets there are, by name and keys; and what must not be found in any text.
 async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
     let mut listing: BTreeMap<String, Value> = BTreeMap::new();
-    let (mut hidden, mut all_known) = (Vec::new(), true);
+    let (mut hidden, mut all_known, mut unreadable) = (Vec::new(), true, true);
     for home in homes {
         let api = Api::<Secret>::namespaced(client.clone(), home);
         match api.list(&ListParams::default()).await {
@@ -226,6 +258,7 @@ async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
                 listing.insert((*home).to_owned(), json!({"unreadable": error.to_string()}));
             }
             Ok(list) => {
+                unreadable = false;
                 for secret in list.items {
                     let data = secret.data.clone().unwrap_or_default();
                     let keys: Vec<&String> = data.keys().collect();
@@ -237,7 +270,7 @@ async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
         }
     }
     let text = serde_json::to_string_pretty(&listing).unwrap_or_default();
-    let listing = File { path: "secrets-by-name.json".into(), text };
+    let listing = File { path: "secrets-by-name.json".into(), text, unreadable };
     Secrets { all_known, listing, redaction: Redaction::of(hidden) }
 }
 
@@ -256,5 +289,44 @@ mod tests {
         assert_eq!(value["env"][1]["value"], "x");
         assert_eq!(value["spec"]["credentials"], "vcenter-a", "the name of a Secret");
         assert_eq!(value["spec"]["bearerToken"], REDACTED);
+    }
+
+    #[test]
+    fn what_no_secret_holds_is_found_in_texts_arguments_and_variables() {
+        let mut value = json!({
+            "data": {
+                "vsphere.conf": "[Global]\nuser = \"u\"\npassword = \"hand-made-1\"\nport = \"443\"\n",
+                "passphrase": "hand-made-2",
+            },
+            "args": ["--user=u", "--password=hand-made-3", "--token", "hand-made-4", "--v", "4"],
+            "command": ["sh", "-c", "login --password hand-made-5 --port 443"],
+            "env": [
+                {"name": "CLIENT_SECRET", "value": "hand-made-6"},
+                {"name": "KEY_PASSPHRASE", "value": "hand-made-7"},
+                {"name": "OPTIONS", "value": "password=hand-made-8"},
+                {"name": "VC", "valueFrom": {"secretKeyRef": {"name": "vc", "key": "password"}}},
+            ],
+            "volumes": [{"secret": {"secretName": "vc"}}],
+        });
+        blank(&mut value);
+        let text = value.to_string();
+        assert!(!text.contains("hand-made"), "{text}");
+        assert_eq!(
+            value["args"],
+            json!(["--user=u", "--password=(redacted)", "--token", REDACTED, "--v", "4"])
+        );
+        assert!(
+            value["data"]["vsphere.conf"].as_str().is_some_and(|t| t.contains("port = \"443\""))
+        );
+        assert_eq!(value["env"][3]["valueFrom"]["secretKeyRef"]["key"], "password");
+        assert_eq!(value["volumes"][0]["secret"]["secretName"], "vc");
+    }
+
+    #[test]
+    fn whatever_may_hold_free_text_is_left_out_where_secrets_are_not_known() {
+        for plural in ["configmaps", "events", "pods", "deployments", "daemonsets"] {
+            assert!(is_free_text(&format!("namespaces/kube-system/{plural}.json")), "{plural}");
+        }
+        assert!(!is_free_text("cluster/nodes.json"));
     }
 }

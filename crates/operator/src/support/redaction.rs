@@ -30,10 +30,24 @@ pub struct Held {
 #[derive(Clone, Default)]
 pub struct Redaction {
     /// Replaced wherever they are found.
-    anywhere: Option<AhoCorasick>,
+    anywhere: Search,
     /// Replaced where no letter or digit stands beside them.
-    alone: Option<AhoCorasick>,
+    alone: Search,
 }
+
+/// How texts are looked for.
+#[derive(Clone, Default)]
+enum Search {
+    /// There are none.
+    #[default]
+    Nothing,
+    For(AhoCorasick),
+    /// There are too many: nothing that is searched may be shown.
+    Impossible,
+}
+
+/// What stands for a text that could not be searched.
+const UNSEARCHED: &str = "(left out: there are too many secrets to look for)\n";
 
 impl fmt::Debug for Redaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,31 +87,34 @@ impl Redaction {
         Self { anywhere: searched(anywhere), alone: searched(alone) }
     }
 
-    /// A text without them.
+    /// A text without them; nothing of it where they cannot be looked for.
     pub fn apply(&self, text: &str) -> String {
-        let text = replaced(self.anywhere.as_ref(), text, |_, _| true);
-        replaced(self.alone.as_ref(), &text, |before, after| {
+        let text = replaced(&self.anywhere, text, |_, _| true);
+        replaced(&self.alone, &text, |before, after| {
             let apart = |beside: Option<char>| !beside.is_some_and(char::is_alphanumeric);
             apart(before.chars().next_back()) && apart(after.chars().next())
         })
     }
 }
 
-fn searched(texts: BTreeSet<String>) -> Option<AhoCorasick> {
+fn searched(texts: BTreeSet<String>) -> Search {
     let mut builder = AhoCorasick::builder();
     // Of two that begin at the same place, the longer one is meant.
     builder.match_kind(MatchKind::LeftmostLongest);
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    if texts.is_empty() { None } else { builder.build(texts).ok() }
+    if texts.is_empty() {
+        return Search::Nothing;
+    }
+    builder.build(texts).map_or(Search::Impossible, Search::For)
 }
 
 /// A text without what is searched, where that may be taken out between what stands before and after.
-fn replaced(
-    searched: Option<&AhoCorasick>,
-    text: &str,
-    may: impl Fn(&str, &str) -> bool,
-) -> String {
-    let Some(searched) = searched else { return text.to_owned() };
+fn replaced(searched: &Search, text: &str, may: impl Fn(&str, &str) -> bool) -> String {
+    let searched = match searched {
+        Search::Nothing => return text.to_owned(),
+        Search::Impossible => return UNSEARCHED.to_owned(),
+        Search::For(searched) => searched,
+    };
     let mut out = String::with_capacity(text.len());
     searched.replace_all_with(text, &mut out, |found, word, out| {
         let takes = may(&text[..found.start()], &text[found.end()..]);
@@ -294,6 +311,15 @@ mod tests {
         let store = [b"\xfe\xed\xfe\xed".as_slice(), b"readable-secret", b"\xff"].concat();
         let redaction = super::tests::redaction("keystore.jks", &store);
         assert_eq!(redaction.apply("it holds readable-secret"), "it holds (redacted)");
+    }
+
+    #[test]
+    fn where_secrets_cannot_be_looked_for_nothing_is_shown() {
+        for (anywhere, alone) in
+            [(Search::Impossible, Search::Nothing), (Search::Nothing, Search::Impossible)]
+        {
+            assert_eq!(Redaction { anywhere, alone }.apply("geheim"), UNSEARCHED);
+        }
     }
 
     #[test]

@@ -36,6 +36,11 @@ impl SupportBundle {
         let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
         let step = Step::begin(screen, "Collect objects, events and logs");
         let mut files = support::collect(&cluster.client, &cluster.namespace).await;
+        let unreadable = files.iter().filter(|file| file.unreadable).count();
+        if unreadable == files.len() {
+            step.failed("");
+            return Err(nothing(&files));
+        }
         let about = json!({
             "made": Timestamp::now().to_string(),
             "by": BUILD.to_string(),
@@ -43,18 +48,32 @@ impl SupportBundle {
             "contents": files.iter().map(|file| file.path.clone()).collect::<Vec<_>>(),
         });
         let about = serde_json::to_string_pretty(&about).unwrap_or_default();
-        files.insert(0, File { path: "about.json".into(), text: about });
+        files.insert(0, File { path: "about.json".into(), text: about, unreadable: false });
         step.done(&count(files.len(), "file"));
         let name = Timestamp::now().strftime("vdo-support-%Y%m%d-%H%M%S.tar.gz").to_string();
         let path = self.output.clone().unwrap_or_else(|| name.into());
         write(&path, &files)?;
         screen.print(&format!("{}\n", path.display()))?;
+        if unreadable > 0 {
+            let all = count(files.len(), "file");
+            screen.note(&format!("{unreadable} of {all} could not be read; each says why."));
+        }
         if files.iter().any(|file| file.text == support::LEFT_OUT) {
-            screen.note("You may not read every Secret, so ConfigMaps, events, pods and logs were left out: what is secret in them could not be removed.");
+            screen.note("You may not read every Secret, so ConfigMaps, events, workloads, pods and logs were left out: what is secret in them could not be removed.");
         }
         screen.note("It holds no secrets. Look into it before you pass it on: names of your machines are in it.");
         Ok(())
     }
+}
+
+/// There would be nothing in it: why, in the words of the first.
+fn nothing(files: &[File]) -> Failure {
+    let why = files.first().map(|file| file.text.clone()).unwrap_or_default();
+    let why = serde_json::from_str::<serde_json::Value>(&why)
+        .ok()
+        .and_then(|said| said["unreadable"].as_str().map(str::to_owned))
+        .unwrap_or(why);
+    Failure::Other { text: "nothing in this cluster could be read".into(), source: why.into() }
 }
 
 /// Writes the archive beside its place and moves it there: it is whole or not there at all.
