@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{
-    ArgAction, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    Arg, ArgAction, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     ValueEnum, builder::FalseyValueParser,
 };
 
@@ -112,7 +112,7 @@ pub(crate) fn command() -> Command {
 fn with_environment(command: Command, prefix: &str) -> Command {
     let command = command.mut_args(|argument| {
         let (Some(long), None) = (argument.get_long(), argument.get_env()) else { return argument };
-        if matches!(long, "help" | "version") {
+        if is_claps_own(&argument) {
             return argument;
         }
         let name = format!("{prefix}_{}", long.to_uppercase().replace('-', "_"));
@@ -128,6 +128,12 @@ fn with_environment(command: Command, prefix: &str) -> Command {
         let prefix = format!("{prefix}_{}", below.get_name().to_uppercase().replace('-', "_"));
         with_environment(below, &prefix)
     })
+}
+
+/// Whether it is the `--help` or `--version` every command has.
+pub(crate) fn is_claps_own(argument: &Arg) -> bool {
+    use ArgAction::{Help, HelpLong, HelpShort, Version};
+    matches!(argument.get_action(), Help | HelpLong | HelpShort | Version)
 }
 
 /// Parses what was given; on a mistake, and for `--help`, ends with the text to show.
@@ -152,11 +158,24 @@ mod tests {
             for argument in command.get_arguments().filter(|argument| argument.get_long().is_some())
             {
                 let name = argument.get_id();
-                let exempt = matches!(name.as_str(), "help" | "version");
+                let exempt = is_claps_own(argument);
                 assert!(exempt || argument.get_env().is_some(), "{} {name}", command.get_name());
             }
             command.get_subcommands().for_each(check);
         }
         check(&command());
+    }
+
+    #[test]
+    fn a_flag_that_happens_to_be_called_version_is_a_flag_like_any_other() {
+        let version = || Arg::new("version").long("version").help("Which one.");
+        let below = Command::new("render").arg(version()).disable_version_flag(true);
+        let mut command = with_environment(Command::new("vdoctl").subcommand(below), "VDOCTL");
+        command.build();
+        assert!(crate::reference::page(&command).contains("`VDOCTL_RENDER_VERSION`"));
+        let own = version().action(ArgAction::Version);
+        let below = Command::new("render").arg(own).disable_version_flag(true);
+        let command = with_environment(Command::new("vdoctl").subcommand(below), "VDOCTL");
+        assert!(!crate::reference::page(&command).contains("Which one."));
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command};
 
-use crate::exit;
+use crate::{arguments::is_claps_own, exit};
 
 /// The whole page.
 pub(crate) fn page(command: &Command) -> String {
@@ -42,8 +42,7 @@ fn section(command: &Command, above: &str, text: &mut String) {
     }
     let own = || {
         let all = command.get_arguments();
-        all.filter(|a| !a.is_global_set() && !a.is_hide_set())
-            .filter(|a| !matches!(a.get_id().as_str(), "help" | "version"))
+        all.filter(|a| !a.is_global_set() && !a.is_hide_set()).filter(|a| !is_claps_own(a))
     };
     if own().next().is_some() {
         text.push_str(&table(own()));

@@ -42,17 +42,8 @@ fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {
     for command in commands {
         let own = read(&format!("{command}.trycmd"));
         let line = format!("$ vdoctl {command}");
-        let fails = |text: &str| {
-            let mut lines = text.lines();
-            lines.any(|l| l.starts_with(&line)) && lines.any(|l| l.starts_with("? "))
-        };
-        let works = |text: &str| {
-            let lines: Vec<&str> = text.lines().collect();
-            let typed = |l: &str| l == line || l.starts_with(&format!("{line} "));
-            lines
-                .windows(2)
-                .any(|w| typed(w[0]) && !w[0].ends_with(" -h") && !w[1].starts_with("? "))
-        };
+        let (fails, works) =
+            (|text: &str| ends(text, &line, true), |text: &str| ends(text, &line, false));
         let alone = ALONE.contains(&command);
         let there = [
             ("help", own.contains(&format!("{line} -h\n"))),
@@ -63,6 +54,24 @@ fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {
         missing.extend(there.iter().filter(|(_, is)| !is).map(|(what, _)| (command, *what)));
     }
     assert!(missing.is_empty(), "tests/cmd has none of these: {missing:?}");
+}
+
+/// Whether somewhere in a transcript this command is typed, not for its help, and fails or does not: a
+/// failure stands on the very next line.
+fn ends(text: &str, command: &str, failed: bool) -> bool {
+    let lines: Vec<&str> = text.lines().collect();
+    let typed = |line: &str| {
+        let more = line.strip_prefix(command).filter(|more| !more.ends_with(" -h"));
+        more.is_some_and(|more| more.is_empty() || more.starts_with(' '))
+    };
+    lines.windows(2).any(|pair| typed(pair[0]) && pair[1].starts_with("? ") == failed)
+}
+
+#[test]
+fn a_transcript_counts_for_the_command_that_was_typed() {
+    let text = "$ vdoctl version\nvdoctl 0.7.0\n\n$ vdoctl versions --all\n? 1\nno cluster\n";
+    assert!(ends(text, "$ vdoctl version", false) && !ends(text, "$ vdoctl version", true));
+    assert!(ends(text, "$ vdoctl versions", true) && !ends(text, "$ vdoctl versions", false));
 }
 
 /// Every command that looks, where all is well.
