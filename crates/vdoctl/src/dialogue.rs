@@ -83,7 +83,7 @@ pub(crate) async fn configure(
     let cloud_provider = ask(|| cloud.prompt())?;
     let topology = zones(&categories, all.len())?;
     let class = class(existing, &stores)?;
-    let drivers = Drivers { cloud_provider, topology, class };
+    let drivers = Drivers { partial: false, cloud_provider, topology, class };
     let mut draft = Draft::of(&all, &drivers, &cluster.namespace, existing);
     draft.asked = true;
     draft.proven = true;
@@ -158,7 +158,7 @@ async fn prove(access: &mut Access, cluster: &Cluster, screen: &Screen) -> Outco
         let draft =
             Draft::of(std::slice::from_ref(access), &Drivers::default(), &cluster.namespace, None);
         let vcenter = access.config(&cluster.namespace)?;
-        match attempt(&vcenter, &draft.objects, None, screen).await {
+        match attempt(&vcenter, &draft.objects, Some(cluster), screen).await {
             Ok(proof) => return Ok(proof),
             Err(Attempt::Failed(failure)) => return Err(failure),
             Err(Attempt::Untrusted(refused)) => {

@@ -20,6 +20,8 @@ pub(crate) struct Step<'a> {
     waits: String,
     began: Instant,
     frame: usize,
+    /// Whether nothing of it is left to take off the screen.
+    over: bool,
 }
 
 impl<'a> Step<'a> {
@@ -31,6 +33,7 @@ impl<'a> Step<'a> {
             waits: String::new(),
             began: Instant::now(),
             frame: 0,
+            over: false,
         };
         step.draw();
         step
@@ -55,16 +58,16 @@ impl<'a> Step<'a> {
     }
 
     /// It is done.
-    pub(crate) fn done(self, result: &str) {
+    pub(crate) fn done(mut self, result: &str) {
         self.end(&paint(GOOD, "✔"), result);
     }
 
     /// It was not to be.
-    pub(crate) fn failed(self, why: &str) {
+    pub(crate) fn failed(mut self, why: &str) {
         self.end(&paint(BAD, "✖"), why);
     }
 
-    fn end(&self, mark: &str, result: &str) {
+    fn end(&mut self, mark: &str, result: &str) {
         self.clear();
         let took = self.began.elapsed();
         let took = if took >= Duration::from_secs(1) {
@@ -101,9 +104,19 @@ impl<'a> Step<'a> {
     }
 
     /// Takes it off the screen, as if it had not been begun.
-    pub(crate) fn clear(&self) {
+    pub(crate) fn clear(&mut self) {
+        self.over = true;
         if self.screen.animated && !self.screen.is_quiet() {
             self.screen.complain("\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Step<'_> {
+    /// One that comes to no end, because of an error or Ctrl-C, leaves its line to whoever tells that.
+    fn drop(&mut self) {
+        if !self.over {
+            self.clear();
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Screen {
     pub(crate) width: usize,
     /// Whether somebody can be asked: both ends are a terminal.
     pub(crate) interactive: bool,
-    /// Whether what moves may move.
+    /// Whether what moves may move: only where what erases it gets through.
     pub(crate) animated: bool,
     /// Answer yes to every question.
     pub(crate) yes: bool,
@@ -49,15 +49,26 @@ impl Screen {
         Self {
             width,
             interactive: io::stdin().is_terminal() && error,
-            animated: error && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            animated: error
+                && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+                && passes(io::stderr(), choice),
             yes,
             quiet,
             choice,
         }
     }
 
-    /// A result.
+    /// A result. A reader who went away stops nothing: what was asked for is done, and the exit code
+    /// tells how it went.
     pub(crate) fn print(&self, text: &str) -> Outcome {
+        match self.print_while_read(text) {
+            Err(Failure::PipeClosed) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// A result that has no end but its reader's.
+    pub(crate) fn print_while_read(&self, text: &str) -> Outcome {
         let mut out = AutoStream::new(io::stdout().lock(), self.choice);
         out.write_all(text.as_bytes())?;
         if !text.ends_with('\n') && !text.is_empty() {
@@ -88,7 +99,7 @@ impl Screen {
 
     /// Whether errors may be in colour.
     pub(crate) fn colours_errors(&self) -> bool {
-        AutoStream::new(io::stderr(), self.choice).current_choice() != ColorChoice::Never
+        passes(io::stderr(), self.choice)
     }
 
     /// Asks for a yes. Where nobody can be asked, `--yes` has to be on the command line.
@@ -108,4 +119,9 @@ impl Screen {
             Err(error) => Err(crate::dialogue::ended(error)),
         }
     }
+}
+
+/// Whether colours and control sequences get through.
+fn passes(stream: impl anstream::stream::RawStream, choice: ColorChoice) -> bool {
+    AutoStream::new(stream, choice).current_choice() != ColorChoice::Never
 }

@@ -125,7 +125,8 @@ impl Wish {
             Draft::from_files(&self.file, &cluster.namespace)?
         } else if let Some(access) = self.door.access(&vcenters)? {
             let topology = self.zone.clone().zip(self.region.clone());
-            let drivers = Drivers { cloud_provider: !self.storage_only, topology, class: None };
+            let cloud_provider = !self.storage_only;
+            let drivers = Drivers { partial: true, cloud_provider, topology, class: None };
             Draft::of(&[access], &drivers, &cluster.namespace, existing.as_ref())
         } else if screen.interactive {
             dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?
@@ -143,6 +144,7 @@ impl Wish {
                 draft.objects.iter().map(|object| super::formatted(form, &masked(&object.0)));
             return screen.print(&texts.collect::<Outcome<Vec<_>>>()?.join("---\n"));
         }
+        draft.keep_types(&cluster.client).await;
         let compared = writing::compare(&cluster.client, draft.objects.clone()).await;
         let compared = compared.map_err(|error| draft.refused(error))?;
         if compared.iter().all(Comparison::is_same) {

@@ -81,6 +81,20 @@ pub(crate) struct Operator {
     pub(crate) wanted: i32,
 }
 
+impl Operator {
+    pub(crate) fn is_installed(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// What is left of a verdict: where nobody looks, nothing is known to be well.
+    fn vouched(&self, verdict: Health) -> Health {
+        match verdict {
+            Health::Healthy | Health::Progressing if self.available == 0 => Health::Unknown,
+            other => other,
+        }
+    }
+}
+
 impl Overview {
     /// Three small questions to the API server, whatever the size of the cluster.
     pub(crate) async fn look(cluster: &Cluster) -> Outcome<Self> {
@@ -109,7 +123,7 @@ impl Overview {
             }
         });
         let status = config.status.clone().unwrap_or_default();
-        let health = status.verdict(config.metadata.generation);
+        let health = operator.vouched(status.verdict(config.metadata.generation));
         let cluster = cluster.name.clone();
         Ok(Self { health, cluster, operator, config, vcenters, now: Timestamp::now() })
     }
@@ -133,6 +147,7 @@ impl Overview {
     /// What the process ends with.
     pub(crate) fn judged(&self) -> Outcome {
         let exit = match self.health {
+            _ if !self.operator.is_installed() => Exit::Absent,
             Health::Healthy => return Ok(()),
             Health::Degraded => Exit::Degraded,
             Health::Progressing | Health::Unknown => Exit::Progressing,
@@ -177,7 +192,7 @@ impl Status {
             };
             if shown != before {
                 let clear = if screen.animated { "\x1b[2J\x1b[H" } else { "" };
-                screen.print(&format!("{clear}{shown}"))?;
+                screen.print_while_read(&format!("{clear}{shown}"))?;
                 before = shown;
             }
             sleep(Duration::from_secs(1)).await;

@@ -1,24 +1,21 @@
 //! The commands on a real API server and a simulated vCenter, in the order in which a user meets them.
 //! One cluster for all of it: each part leaves what the next one needs.
 
-use std::io::Read as _;
-
 use api::{VDOConfig, VsphereCloudConfig};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ConfigMap, Namespace, Secret},
-    rbac::v1::ClusterRoleBinding,
+    core::v1::{Namespace, Secret},
 };
 use kube::{
     Api,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use testkit::{User, eventually};
 
 use crate::{
-    dialogue, screens,
+    bundle, dialogue, screens,
     stage::{NAMESPACE, PASSWORD, Stage},
     transcripts, trouble,
 };
@@ -34,6 +31,7 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     dialogue::interrupted_anywhere(&stage, &other).await;
     dialogue::no_vcenter_there(&stage).await;
     dialogue::distrusted(&stage).await;
+    dialogue::quiet_shows_what_is_to_be_trusted(&stage).await;
     dialogue::corrected_and_finished(&stage).await;
     dialogue::two_vcenters(&stage, &other).await;
     drop(other);
@@ -47,7 +45,8 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     screens::fit_sixty_columns_and_end_with_their_reader(&stage);
     screens::quiet_verbose_and_without_colours(&stage);
     screens::kept_current_until_interrupted(&stage).await;
-    bundling(&stage).await;
+    nobody_looks(&stage).await;
+    bundle::bundling(&stage).await;
     trouble::a_disk_that_is_full(&stage);
     trouble::contexts_and_files(&stage);
     trouble::a_slow_vcenter(&stage).await;
@@ -127,6 +126,7 @@ async fn doctoring(stage: &Stage) {
     .await;
     assert_eq!(said.code, 3, "{}", said.all());
     assert!(said.out.starts_with("▲ Degraded"), "{}", said.all());
+    assert_eq!(stage.vdoctl_unread(&["status"]).code, 3, "also where nobody reads it");
     stage.hide_disk_ids(false).await;
     stage.works(&["status", "--wait", "--timeout", "480"]);
 }
@@ -149,6 +149,7 @@ async fn deploying(stage: &Stage) {
     let said = stage.vdoctl(&["status"]);
     assert_eq!(said.code, 5, "{}", said.all());
     assert!(said.err.contains("vdoctl configure sets it up"), "{}", said.all());
+    screens::an_error_has_its_line_for_itself(stage).await;
     let said = stage.works(&["version"]);
     assert!(said.out.contains("operator    0.7.0"), "{}", said.all());
 }
@@ -301,6 +302,19 @@ async fn editing(stage: &Stage) {
     let config = configs.get("vdo").await.unwrap();
     assert_eq!(config.spec.upgrade_policy(), api::vdo_config::UpgradePolicy::Manual);
 
+    // A reader who went away stops no change.
+    let manual = std::fs::read_to_string(stage.workdir.path().join("vdo.yaml")).unwrap();
+    stage.workdir.write("unread.yaml", manual.replace("Manual", "Stable")).unwrap();
+    for (file, policy) in [
+        ("unread.yaml", api::vdo_config::UpgradePolicy::Stable),
+        ("vdo.yaml", api::vdo_config::UpgradePolicy::Manual),
+    ] {
+        let said = stage.vdoctl_unread(&["configure", "-f", file]);
+        assert_eq!(said.code, 0, "{}", said.all());
+        let config = configs.get("vdo").await.unwrap();
+        assert_eq!(config.spec.upgrade_policy(), policy, "{}", said.all());
+    }
+
     // Flags lead to the same objects: the known vCenter keeps its names.
     let address = stage.vcenter.address().to_string();
     let thumbprint = stage.vcenter.thumbprint_sha1();
@@ -343,91 +357,6 @@ fn looking(stage: &Stage) {
     assert!(said.out.contains("nothing to adopt"), "{}", said.all());
 }
 
-/// Bytes that are no text.
-const KEYTAB: [u8; 26] = *b"\xff\x00\xfe\x80KRB5\xc3\x28\x99\xaa\xbbadmin@EXAMPLE";
-
-/// The secrets of the cluster as somebody may have noted them.
-fn notes() -> Vec<String> {
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let mut notes = vec![
-        PASSWORD.to_owned(),
-        serde_json::to_string(PASSWORD).unwrap(),
-        hex(PASSWORD.as_bytes()),
-        hex(&KEYTAB),
-        STANDARD.encode(KEYTAB),
-        STANDARD.encode([b"k".as_slice(), &KEYTAB].concat()),
-    ];
-    notes
-        .extend(["", "u:", "us:", "usr:"].map(|user| STANDARD.encode(format!("{user}{PASSWORD}"))));
-    notes
-}
-
-/// What a bundle holds, unpacked.
-fn bundled(stage: &Stage) -> String {
-    let mut all = Vec::new();
-    let file = std::fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
-    flate2::read::GzDecoder::new(file).read_to_end(&mut all).unwrap();
-    let text = String::from_utf8_lossy(&all).into_owned();
-    for written in notes() {
-        // Its ends may belong to what stands beside it.
-        let middle: String = written.chars().skip(8).take(20).collect();
-        assert!(!text.contains(&middle), "the bundle holds {written}");
-    }
-    text
-}
-
-async fn bundling(stage: &Stage) {
-    let keytab = json!({
-        "metadata": {"name": "keytab", "namespace": "kube-system"},
-        "data": {"keytab": k8s_openapi::ByteString(KEYTAB.to_vec())},
-    });
-    let keytab: Secret = serde_json::from_value(keytab).unwrap();
-    let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
-    secrets.create(&PostParams::default(), &keytab).await.unwrap();
-    // Somebody noted them where no Secret is.
-    let note = json!({
-        "metadata": {"name": "notes", "namespace": "kube-system"},
-        "data": {"todo": format!("change {PASSWORD} some day"), "all": notes().join("\n")},
-    });
-    let note: ConfigMap = serde_json::from_value(note).unwrap();
-    let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), "kube-system");
-    maps.create(&PostParams::default(), &note).await.unwrap();
-
-    let said = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
-    assert_eq!(said.out, "bundle.tar.gz\n");
-    let text = bundled(stage);
-    for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
-        assert!(text.contains(wanted), "{wanted}");
-    }
-    assert!(text.contains("some day"), "the note is there, without the password");
-    let listed = std::process::Command::new("tar")
-        .args(["tzf", "bundle.tar.gz"])
-        .current_dir(stage.workdir.path())
-        .output()
-        .unwrap();
-    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
-
-    // Who may not read Secrets cannot know what to remove.
-    let role =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
-    let subject =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "viewer"});
-    let binding = json!({"metadata": {"name": "viewer"}, "roleRef": role, "subjects": [subject]});
-    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
-    let bindings = Api::<ClusterRoleBinding>::all(stage.plane.client());
-    bindings.create(&PostParams::default(), &binding).await.unwrap();
-    let viewer = stage.plane.kubeconfig_as(&User::named("viewer")).display().to_string();
-    let flags = ["--kubeconfig", viewer.as_str(), "support-bundle", "--output", "bundle.tar.gz"];
-    let said = eventually("the binding holds", 30, async || {
-        let said = stage.works(&flags);
-        if bundled(stage).contains("vsphere-csi-node") { Ok(said) } else { Err(said.all()) }
-    })
-    .await;
-    assert!(said.all().contains("may not read every Secret"), "{}", said.all());
-    assert!(!bundled(stage).contains("some day"), "what could not be searched is left out");
-}
-
 async fn removing(stage: &Stage) {
     stage.attach_a_volume().await;
     let said = stage.vdoctl(&["remove", "csi", "--yes"]);
@@ -437,7 +366,8 @@ async fn removing(stage: &Stage) {
 
     let said = stage.vdoctl(&["remove", "csi"]);
     assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
-    stage.works(&["remove", "csi", "--yes", "--timeout", "360"]);
+    let said = stage.vdoctl_unread(&["remove", "csi", "--yes", "--timeout", "360"]);
+    assert_eq!(said.code, 0, "{}", said.all());
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), "vmware-system-csi");
     eventually("the storage driver is gone", 60, async || {
         let found = deployments.get_opt("vsphere-csi-controller").await.unwrap();
@@ -446,7 +376,8 @@ async fn removing(stage: &Stage) {
     .await;
 
     // As the earlier tool said it.
-    let said = stage.works(&["delete", "vdo", "--yes"]);
+    let said = stage.vdoctl_unread(&["delete", "vdo", "--yes"]);
+    assert_eq!(said.code, 0, "{}", said.all());
     assert!(said.err.contains("✔ Remove the operator"), "{}", said.all());
     let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     eventually("the operator is gone", 60, async || {
@@ -455,6 +386,29 @@ async fn removing(stage: &Stage) {
     .await;
     let said = stage.vdoctl(&["status"]);
     assert!(said.out.contains("The operator is not installed"), "{}", said.all());
+    assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
+    assert_eq!(said.code, 5, "{}", said.all());
+}
+
+/// Where no pod of the operator runs, nobody vouches for what it said last.
+async fn nobody_looks(stage: &Stage) {
+    let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
+    let scale = async |replicas: i32| {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        operators.patch("vdo", &PatchParams::default(), &patch).await.unwrap();
+    };
+    let before = operators.get("vdo").await.unwrap().spec.unwrap().replicas.unwrap_or(1);
+    scale(0).await;
+    let said = eventually("nobody runs", 60, async || {
+        let said = stage.vdoctl_beside(&["status"]).await;
+        if said.out.contains("does not run") { Ok(said) } else { Err(said.all()) }
+    })
+    .await;
+    assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
+    assert_eq!(said.code, 4, "{}", said.all());
+    scale(before).await;
+    let said = stage.vdoctl_beside(&["status", "--wait", "--timeout", "300"]).await;
+    assert_eq!(said.code, 0, "{}", said.all());
 }
 
 fn without_rights_and_without_a_cluster(stage: &Stage) {
@@ -464,6 +418,12 @@ fn without_rights_and_without_a_cluster(stage: &Stage) {
     assert_eq!(said.code, 1, "{}", said.all());
     assert!(said.err.contains("forbidden"), "{}", said.all());
     assert!(said.err.contains("ask for the right"), "{}", said.all());
+    let flags = ["support-bundle", "--output", "nothing.tar.gz", "--kubeconfig", &nobody];
+    let said = stage.vdoctl(&flags);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("nothing in this cluster could be read"), "{}", said.all());
+    assert!(said.err.contains("forbidden") && !said.err.contains('✔'), "{}", said.all());
+    assert!(!stage.workdir.path().join("nothing.tar.gz").exists());
     let said = stage.vdoctl(&["status", "--context", "no-such-context"]);
     assert_eq!(said.code, 1, "{}", said.all());
 

@@ -120,6 +120,24 @@ pub(crate) async fn distrusted(stage: &Stage) {
     nothing_is_there(stage, "it was not trusted").await;
 }
 
+/// Also where little is to be said: nobody can trust what was not shown.
+pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
+    stage.workdir.write("password", PASSWORD).unwrap();
+    let address = stage.vcenter.address().to_string();
+    let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local"];
+    let more = ["--password-file", "password", "--quiet"];
+    let arguments = [&["configure"], &flags[..], &more].concat();
+    let mut terminal = Terminal::run(stage.command(&arguments), 120);
+    terminal.expect("Trust this certificate?").await;
+    let shown = terminal.shown();
+    assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
+    assert!(shown.contains("anyone on the way"), "{shown}");
+    terminal.types("n\r");
+    let (status, shown) = terminal.ends().await;
+    assert_eq!(status.code(), Some(1), "{shown}");
+    nothing_is_there(stage, "it was not trusted").await;
+}
+
 /// A wrong password is asked for again, alone; then all goes well.
 pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let questions = questions(stage);
@@ -242,7 +260,48 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     let second = vcenters.get("vcenter-2").await.unwrap();
     assert_eq!(second.spec.vc_ip.0, other.address().to_string());
     assert_eq!(second.spec.datacenters, ["DC0"]);
+    flags_change_what_they_name(stage).await;
     nothing_stays(stage).await;
+}
+
+/// Flags that name one of two vCenters leave the other, the zones and what they do not say about it.
+async fn flags_change_what_they_name(stage: &Stage) {
+    let client = stage.plane.client();
+    let configs = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE);
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(client, NAMESPACE);
+    let address = stage.vcenter.address().to_string();
+    let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local", "--password-file", "-"];
+    let arguments = [&["configure"], &flags[..]].concat();
+    // Its authority instead of its thumbprint.
+    stage.workdir.write("ca.pem", stage.vcenter.ca_pem()).unwrap();
+    let authority = [&arguments[..], &["--ca-file", "ca.pem"]].concat();
+    let said = stage.vdoctl_reading(&authority, PASSWORD);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(vcenters.get("vcenter").await.unwrap().spec.thumbprint.is_none());
+    let all = ListParams::default();
+    let seen = async || {
+        let config = configs.get("vdo").await.unwrap().spec;
+        let vcenters = vcenters.list(&all).await.unwrap();
+        let specs: Vec<_> = vcenters.into_iter().map(|vcenter| vcenter.spec).collect();
+        serde_json::to_value((config, specs)).unwrap()
+    };
+    let before = seen().await;
+    assert!(before.to_string().contains("caBundle"), "{before}");
+    let said = stage.vdoctl_reading(&arguments, PASSWORD);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(seen().await, before, "{}", said.all());
+
+    // What is said does change.
+    let more = ["--thumbprint", &stage.vcenter.thumbprint_sha256(), "--zone", "k8s-region"];
+    let arguments = [&arguments[..], &more, &["--region", "k8s-zone"]].concat();
+    let said = stage.vdoctl_reading(&arguments, PASSWORD);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let vcenter = vcenters.get("vcenter").await.unwrap().spec;
+    assert_eq!(vcenter.thumbprint.unwrap().0, stage.vcenter.thumbprint_sha256());
+    assert!(vcenter.ca_bundle.is_none(), "one way to trust it takes the place of another");
+    let cloud = configs.get("vdo").await.unwrap().spec.cloud_provider.unwrap();
+    assert_eq!(cloud.topology.unwrap().zone, "k8s-region");
+    assert_eq!(cloud.vsphere_cloud_configs.len(), 2);
 }
 
 /// What is there already is offered as the answer, what changes is shown, and what was not asked for

@@ -1,6 +1,7 @@
 //! `vdoctl` as people and scripts use it. One program for all of it: linking is what takes long.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
+mod bundle;
 mod catalog;
 mod cluster;
 mod dialogue;

@@ -115,6 +115,25 @@ pub(crate) fn quiet_verbose_and_without_colours(stage: &Stage) {
     }
 }
 
+/// An error that ends a step stands on a line of its own; and where nothing can be erased, nothing moves.
+pub(crate) async fn an_error_has_its_line_for_itself(stage: &Stage) {
+    let waiting = || stage.command(&["status", "--wait"]);
+    let (status, shown) = Terminal::run(waiting(), 80).ends().await;
+    assert_eq!(status.code(), Some(5), "{shown}");
+    assert!(shown.contains("Wait for the operator"), "{shown:?}");
+    let line = shown.lines().find(|line| line.contains("not configured")).unwrap();
+    let left = line.rsplit("\r\x1b[K").next().unwrap();
+    assert!(!left.contains("Wait for the operator"), "{shown:?}");
+
+    let mut plain = waiting();
+    plain.env("NO_COLOR", "1");
+    let (status, shown) = Terminal::run(plain, 80).ends().await;
+    assert_eq!(status.code(), Some(5), "{shown}");
+    assert!(!shown.replace("\r\n", "\n").contains(['\r', '\x1b']), "{shown:?}");
+    let line = shown.lines().find(|line| line.contains("not configured")).unwrap();
+    assert!(!line.contains("Wait for the operator"), "{shown:?}");
+}
+
 /// A screen on a terminal, and `--watch`: the health changes while one looks.
 pub(crate) async fn kept_current_until_interrupted(stage: &Stage) {
     let coloured = Terminal::run(stage.command(&["status"]), 60).ends().await.1;

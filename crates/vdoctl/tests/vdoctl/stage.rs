@@ -114,6 +114,15 @@ impl Stage {
         self.command(arguments).stdin(Stdio::null()).output().unwrap().into()
     }
 
+    /// Runs it where nobody reads what it prints.
+    pub(crate) fn vdoctl_unread(&self, arguments: &[&str]) -> Said {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = self.command(arguments);
+        let child = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn();
+        child.unwrap().wait_with_output().unwrap().into()
+    }
+
     /// Runs it while other things go on in this test.
     pub(crate) async fn vdoctl_beside(&self, arguments: &[&str]) -> Said {
         let command =

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use ::catalog::manifest::Object;
 use api::{VDOConfig, VsphereCloudConfig, check};
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt as _};
 use operator::writing;
 use serde_json::{Value, json};
 
@@ -33,6 +34,8 @@ pub(crate) struct Access {
     pub(crate) secret: String,
     /// Whether its objects are in the cluster: the type of a Secret cannot be changed.
     known: bool,
+    /// What the cluster says about it so far: what is not said here stays.
+    before: Option<Value>,
     pub(crate) address: String,
     pub(crate) user: String,
     pub(crate) password: driver_config::SecretText,
@@ -45,6 +48,9 @@ pub(crate) struct Access {
 /// What the drivers should do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drivers {
+    /// Whether what is not said stays as it is in a VDOConfig that is there: its other vCenters, its
+    /// zones, and whether there is a cloud provider, unless it is said that there is none.
+    pub(crate) partial: bool,
     pub(crate) cloud_provider: bool,
     pub(crate) topology: Option<(String, String)>,
     /// A StorageClass to make the default one, if one is wanted.
@@ -66,28 +72,35 @@ impl Drivers {
         if spec["storageProvider"].is_null() {
             spec["storageProvider"] = json!({});
         }
-        if self.cloud_provider {
+        let partial = self.partial && existing.is_some();
+        let cloud_provider = self.cloud_provider && (!partial || spec["cloudProvider"].is_object());
+        if cloud_provider {
             let cloud = &mut spec["cloudProvider"];
-            cloud["vsphereCloudConfigs"] = json!(vcenters);
-            put(
-                cloud,
-                "topology",
-                self.topology
-                    .as_ref()
-                    .map(|(zone, region)| json!({"zone": zone, "region": region})),
-            );
+            cloud["vsphereCloudConfigs"] = json!(among(cloud, vcenters, partial));
+            if self.topology.is_some() || !partial {
+                put(
+                    cloud,
+                    "topology",
+                    self.topology
+                        .as_ref()
+                        .map(|(zone, region)| json!({"zone": zone, "region": region})),
+                );
+            }
         } else {
             put(&mut spec, "cloudProvider", None);
         }
         let storage = &mut spec["storageProvider"];
-        let (one, several) = match vcenters {
+        let all = among(storage, vcenters, partial);
+        let (one, several) = match all.as_slice() {
             [one] => (Some(json!(one)), None),
             several => (None, Some(json!(several))),
         };
         put(storage, "vsphereCloudConfig", one);
         put(storage, "vsphereCloudConfigs", several);
-        let own = self.topology.as_ref().filter(|_| !self.cloud_provider);
-        put(storage, "topologyCategories", own.map(|(zone, region)| json!([region, zone])));
+        if self.topology.is_some() || !partial {
+            let own = self.topology.as_ref().filter(|_| !cloud_provider);
+            put(storage, "topologyCategories", own.map(|(zone, region)| json!([region, zone])));
+        }
         if let Some(class) = &self.class {
             let mut class = class.clone().object();
             class["default"] = true.into();
@@ -95,6 +108,19 @@ impl Drivers {
         }
         spec
     }
+}
+
+/// The vCenters of a driver: those that are named, after those it has where these stay.
+fn among(driver: &Value, named: &[&str], stay: bool) -> Vec<String> {
+    let several = driver["vsphereCloudConfigs"].as_array().into_iter().flatten();
+    let old = several.chain([&driver["vsphereCloudConfig"]]).filter_map(Value::as_str);
+    let mut all: Vec<String> = old.filter(|_| stay).map(str::to_owned).collect();
+    for name in named {
+        if !all.iter().any(|known| known == name) {
+            all.push((*name).to_owned());
+        }
+    }
+    all
 }
 
 impl Class {
@@ -178,6 +204,21 @@ impl Draft {
         Self { objects: objects.into_iter().map(Object).collect(), ..Self::default() }
     }
 
+    /// Gives Secrets that say no type the one they have in the cluster: it cannot be changed, and not to
+    /// say it again would be a change. Where that cannot be read, writing tells why.
+    pub(super) async fn keep_types(&mut self, client: &Client) {
+        for object in self.objects.iter_mut().filter(|object| object.kind() == "Secret") {
+            if !object.0["type"].is_null() {
+                continue;
+            }
+            let secrets = Api::<Secret>::namespaced(client.clone(), object.namespace());
+            if let Ok(Some(Secret { type_: Some(kind), .. })) = secrets.get_opt(object.name()).await
+            {
+                object.0["type"] = kind.into();
+            }
+        }
+    }
+
     /// The vCenters in it, with the place of each among the objects.
     pub(super) fn vcenters(&self) -> Outcome<Vec<(usize, VsphereCloudConfig)>> {
         let all = self.objects.iter().enumerate();
@@ -239,11 +280,24 @@ impl Access {
         let name = same.map_or_else(fresh, kube::ResourceExt::name_any);
         let secret = same.map_or_else(|| name.clone(), |same| same.spec.credentials.0.clone());
         let known = same.is_some();
-        Self { name, secret, known, address: address.to_owned(), ..Self::default() }
+        let before = same.and_then(|same| serde_json::to_value(&same.spec).ok());
+        Self { name, secret, known, before, address: address.to_owned(), ..Self::default() }
     }
 
     fn object(&self, namespace: &str) -> Value {
-        let mut spec = json!({"vcIp": self.address, "credentials": self.secret});
+        let mut spec = self.before.clone().unwrap_or_else(|| json!({}));
+        spec["vcIp"] = self.address.as_str().into();
+        spec["credentials"] = self.secret.as_str().into();
+        let thumbprint = self.thumbprint.as_deref();
+        let another = thumbprint.is_some_and(|seen| spec["thumbprint"] != seen);
+        if self.insecure || self.ca.is_some() || another {
+            // One way to trust it takes the place of another.
+            for way in ["thumbprint", "caBundle"] {
+                put(&mut spec, way, None);
+            }
+            // Said, not only left out: another hand may have set it.
+            put(&mut spec, "insecure", self.before.as_ref().map(|_| false.into()));
+        }
         if self.insecure {
             spec["insecure"] = true.into();
         }

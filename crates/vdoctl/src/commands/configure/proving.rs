@@ -15,7 +15,7 @@ use crate::{
     failure::{Failure, Outcome, request},
     progress::Step,
     screen::Screen,
-    text::{CARE, Table, count, paint},
+    text::{CARE, Table, count, fold, paint},
 };
 
 /// Proves all vCenters. A certificate nobody vouches for is shown, and trusted if the user says so.
@@ -121,12 +121,14 @@ pub(crate) fn trust(
             ),
         );
     }
-    screen.note(&format!(
+    // Also where little is to be said: nobody can trust what was not shown.
+    let shown = format!(
         "\n{} {address} shows a certificate this machine does not trust:\n\n{}",
         paint(CARE, "!"),
         table.render(screen.width)
-    ));
-    screen.note("  Compare the thumbprint with the one vCenter shows: anyone on the way could show another.\n");
+    );
+    let warning = "  Compare the thumbprint with the one vCenter shows: anyone on the way could show another.";
+    screen.complain(&fold(&format!("{shown}\n{warning}\n\n"), screen.width));
     dialogue::trust()?;
     Ok(refused.seen.to_string())
 }

@@ -65,7 +65,7 @@ fn headline(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Stri
 /// What stands between the reader and a screen that is true and current.
 fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> String {
     let mut remarks = Vec::new();
-    if overview.operator.image.is_none() {
+    if !overview.operator.is_installed() {
         remarks.push(
             "The operator is not installed: this is what it said last. vdoctl deploy".to_owned(),
         );
@@ -75,7 +75,8 @@ fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     if overview.config.spec.is_paused() {
         remarks.push("Paused: VDO watches and reports, and changes nothing.".to_owned());
     }
-    if overview.health == Health::Progressing || overview.health == Health::Unknown {
+    let told = overview.operator.available == 0 && status.observed_generation.is_some();
+    if matches!(overview.health, Health::Progressing | Health::Unknown) && !told {
         remarks.push(sentence(overview));
     } else if overview.health == Health::Degraded && status.findings.is_empty() {
         remarks.extend(
@@ -88,6 +89,9 @@ fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
 /// What is being waited for, in one sentence.
 pub(super) fn sentence(overview: &Overview) -> String {
     let status = overview.config.status.clone().unwrap_or_default();
+    if overview.operator.available == 0 {
+        return "The operator does not run.".into();
+    }
     if overview.health == Health::Unknown {
         return "The operator has not looked at the VDOConfig yet.".into();
     }

@@ -1,0 +1,114 @@
+//! The support bundle: what is in it, and what never is.
+
+use std::io::Read as _;
+
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Secret},
+    rbac::v1::ClusterRoleBinding,
+};
+use kube::{Api, api::PostParams};
+use serde_json::json;
+use testkit::{User, eventually};
+
+use crate::stage::{PASSWORD, Said, Stage};
+
+/// Bytes that are no text.
+const KEYTAB: [u8; 26] = *b"\xff\x00\xfe\x80KRB5\xc3\x28\x99\xaa\xbbadmin@EXAMPLE";
+
+/// The secrets of the cluster as somebody may have noted them.
+fn notes() -> Vec<String> {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut notes = vec![
+        PASSWORD.to_owned(),
+        serde_json::to_string(PASSWORD).unwrap(),
+        hex(PASSWORD.as_bytes()),
+        hex(&KEYTAB),
+        STANDARD.encode(KEYTAB),
+        STANDARD.encode([b"k".as_slice(), &KEYTAB].concat()),
+    ];
+    notes
+        .extend(["", "u:", "us:", "usr:"].map(|user| STANDARD.encode(format!("{user}{PASSWORD}"))));
+    notes
+}
+
+/// What a bundle holds, unpacked.
+fn bundled(stage: &Stage) -> String {
+    let mut all = Vec::new();
+    let file = std::fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut all).unwrap();
+    let text = String::from_utf8_lossy(&all).into_owned();
+    for written in notes() {
+        // Its ends may belong to what stands beside it.
+        let middle: String = written.chars().skip(8).take(20).collect();
+        assert!(!text.contains(&middle), "the bundle holds {written}");
+    }
+    text
+}
+
+/// How many files of a bundle could not be read.
+fn unread(said: &Said) -> usize {
+    let told = said.err.lines().find(|line| line.contains("could not be read"));
+    told.map_or(0, |line| line.split_once(" of ").unwrap().0.parse().unwrap())
+}
+
+/// Whole with all rights, without what could not be searched with few.
+pub(crate) async fn bundling(stage: &Stage) {
+    let keytab = json!({
+        "metadata": {"name": "keytab", "namespace": "kube-system"},
+        "data": {"keytab": k8s_openapi::ByteString(KEYTAB.to_vec())},
+    });
+    let keytab: Secret = serde_json::from_value(keytab).unwrap();
+    let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
+    secrets.create(&PostParams::default(), &keytab).await.unwrap();
+    // Somebody noted them where no Secret is.
+    let note = json!({
+        "metadata": {"name": "notes", "namespace": "kube-system"},
+        "data": {
+            "todo": format!("change {PASSWORD} some day"),
+            "all": notes().join("\n"),
+            "vsphere.conf": "[Global]\nuser = \"u\"\npassword = \"in-no-secret\"\nport = \"443\"\n",
+        },
+    });
+    let note: ConfigMap = serde_json::from_value(note).unwrap();
+    let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), "kube-system");
+    maps.create(&PostParams::default(), &note).await.unwrap();
+
+    let said = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
+    assert_eq!(said.out, "bundle.tar.gz\n");
+    // There is no kubelet here that would have logs.
+    let by_all = unread(&said);
+    let text = bundled(stage);
+    for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
+        assert!(text.contains(wanted), "{wanted}");
+    }
+    assert!(text.contains("some day"), "the note is there, without the password");
+    assert!(!text.contains("in-no-secret"), "no Secret needs to hold it");
+    assert!(text.contains("port = "), "what helps stays");
+    let listed = std::process::Command::new("tar")
+        .args(["tzf", "bundle.tar.gz"])
+        .current_dir(stage.workdir.path())
+        .output()
+        .unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+
+    // Who may not read Secrets cannot know what to remove.
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
+    let subject =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "viewer"});
+    let binding = json!({"metadata": {"name": "viewer"}, "roleRef": role, "subjects": [subject]});
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+    let bindings = Api::<ClusterRoleBinding>::all(stage.plane.client());
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let viewer = stage.plane.kubeconfig_as(&User::named("viewer")).display().to_string();
+    let flags = ["--kubeconfig", viewer.as_str(), "support-bundle", "--output", "bundle.tar.gz"];
+    let said = eventually("the binding holds", 30, async || {
+        let said = stage.vdoctl(&flags);
+        if said.err.contains("were left out") { Ok(said) } else { Err(said.all()) }
+    })
+    .await;
+    assert!(unread(&said) > by_all, "nodes, for one: {}", said.all());
+    assert!(said.all().contains("may not read every Secret"), "{}", said.all());
+    assert!(!bundled(stage).contains("some day"), "what could not be searched is left out");
+}
