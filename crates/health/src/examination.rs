@@ -70,6 +70,11 @@ impl Examination {
         &self.facts
     }
 
+    /// The facts, without what was found in them.
+    pub fn into_facts(self) -> Facts {
+        self.facts
+    }
+
     /// The facts as the checks see them.
     pub fn view(&self) -> View<'_> {
         View { facts: &self.facts, index: &self.index }

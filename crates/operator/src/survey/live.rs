@@ -6,6 +6,7 @@ mod now;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem::take,
     sync::Arc,
 };
 
@@ -225,11 +226,14 @@ impl Live {
         stores: &Stores,
         vcenters: &Vcenters,
     ) {
-        let before = self.examination.take();
+        // What did not change is taken over, and the rest let go before its successor is made.
+        let before = self.examination.take().map(Examination::into_facts);
+        let nodes_before = before.and_then(|mut facts| facts.cluster.nodes.get_mut().map(take));
         let mut whole = frame.clone();
         self.frame = frame;
         whole.now = now;
-        whole.cluster.nodes = parts.nodes.unwrap_or_else(|| nodes_now(stores)).into();
+        let nodes = parts.nodes.or(nodes_before);
+        whole.cluster.nodes = nodes.unwrap_or_else(|| nodes_now(stores)).into();
         whole.cluster.drivers = parts.drivers;
         whole.cluster.leases = parts.leases;
         whole.storage.pending = parts.pending;
@@ -238,7 +242,6 @@ impl Live {
         whole.storage.attachments = now_held.attachments;
         whole.storage.growing = now_held.growing;
         whole.storage.snapshots = now_held.snapshots;
-        drop(before);
         let concern = Concern::of(&whole);
         for (name, vcenter) in &mut whole.vcenters {
             let known = vcenters.known(&key(facts, name)).and_then(|known| known.inventory);
