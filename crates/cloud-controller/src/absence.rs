@@ -19,7 +19,8 @@
 //!    hides no folder in which a machine of any of them stood: whoever took such rights away may have
 //!    hidden this one too, after it went there. What stood in no folder must be in view;
 //! 8. every vCenter is still followed;
-//! 9. and the configuration on disk is the one in use: one that cannot be read may name another
+//! 9. the node shows no uuid of another computer: that one goes on without the machine;
+//! 10. and the configuration on disk is the one in use: one that cannot be read may name another
 //!    vCenter, to which the machine went.
 
 use std::{
@@ -142,6 +143,14 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
     }
     let folder = folder_of(&place, folder)?;
     let instance = record.as_ref().and_then(Record::instance_uuid);
+    let bios = identity::provider_uuid(&node.provider_id);
+    if identity::shows_another(node, bios, instance) {
+        return Err(format!(
+            "the node shows the system uuid {} of another computer than {place}, for which it was taken: it is \
+             never deleted with that one; if it is gone, delete the Node",
+            node.system_uuid
+        ));
+    }
     if identity::uuids(node).is_empty() && instance.is_none() {
         return Err(
             "the node has no uuid by which it could be looked for, so nobody can prove that its \

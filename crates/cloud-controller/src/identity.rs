@@ -10,9 +10,10 @@
 //!   5. the node's addresses        one machine must have one of them
 //! ```
 //!
-//! Names and addresses count only for a node that shows no uuid of a virtual machine: a node that
-//! does show one and is not found by it is not the machine that happens to have its name. Several
-//! machines for one question are told apart by name and address, or reported; never guessed.
+//! Names and addresses count only for a node that waits to be initialised and shows no uuid of a virtual
+//! machine: a node that does show one and is not found by it is not the machine that happens to have its
+//! name, and a node that nobody tainted never asked to be one. Several machines for one question are
+//! told apart by name and address, or reported; never guessed.
 
 use std::{fmt, net::IpAddr};
 
@@ -128,6 +129,25 @@ pub fn uuids(node: &Node) -> Vec<BiosUuid> {
     provider_uuid(&node.provider_id).into_iter().chain(system).collect()
 }
 
+/// Whether a node shows the uuid of another computer than this machine. Such a node has the name or the
+/// address of the machine at most: the end of the machine says nothing of it.
+pub fn is_stranger(node: &Node, machine: &Machine) -> bool {
+    shows_another(node, machine.bios_uuid, machine.instance_uuid)
+}
+
+/// Whether a node's `systemUUID` is a uuid, and neither of these in either byte order. Where neither is
+/// known nobody can say so, nor where the BIOS uuid is not known and the node shows what could be it.
+pub fn shows_another(node: &Node, bios: Option<BiosUuid>, instance: Option<InstanceUuid>) -> bool {
+    let Ok(shown) = node.system_uuid.trim().parse::<BiosUuid>() else { return false };
+    let bios = bios.filter(|uuid| !uuid.is_nil());
+    if bios.is_none() && shows_machine_uuid(node.system_uuid.trim()) {
+        return false;
+    }
+    let instance = instance.and_then(|uuid| uuid.to_string().parse::<BiosUuid>().ok());
+    let own: Vec<BiosUuid> = bios.into_iter().chain(instance).filter(|u| !u.is_nil()).collect();
+    !shown.is_nil() && !own.is_empty() && !own.iter().any(|u| *u == shown || u.swapped() == shown)
+}
+
 struct Search<'a> {
     node: &'a Node,
     record: Option<Record>,
@@ -164,7 +184,8 @@ impl Search<'_> {
         {
             return found;
         }
-        if self.node.provider_id.is_empty() && !shows_machine_uuid(system) {
+        let waits = self.node.provider_id.is_empty() && self.node.is_uninitialized();
+        if waits && !shows_machine_uuid(system) {
             return self.by_name_or_address(directory);
         }
         Match::NotFound
@@ -223,6 +244,9 @@ impl Search<'_> {
     /// twice, but a vCenter restored from an old backup may do so.
     fn is_recorded(&self, record: &Record, machine: &Machine) -> bool {
         if !record.vcenter_uuid.is_empty() && record.vcenter_uuid != *machine.vcenter_uuid {
+            return false;
+        }
+        if self.node.provider_id.is_empty() && is_stranger(self.node, machine) {
             return false;
         }
         match (record.instance_uuid(), machine.instance_uuid) {

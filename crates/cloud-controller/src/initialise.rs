@@ -7,7 +7,7 @@ use snafu::Snafu;
 
 use crate::{
     addresses::{self, Family, NoAddress, Rules, Selected},
-    instance_type,
+    identity, instance_type,
     model::{Address, AddressKind, Machine, Node, PAIRS, SCHEME, Taint, UNINITIALIZED},
     provided_ip::{self, ProvidedIpError},
     record::{ANNOTATION, Record},
@@ -91,8 +91,8 @@ pub fn changed_addresses(node: &Node, mut wanted: Vec<Address>) -> Option<Vec<Ad
 /// Everything to write to initialise a node.
 ///
 /// In one update: the provider id where there is none, the labels in both names, the extra labels
-/// where the node has none of that key, the record, and the taints without ours. The addresses go
-/// first, so that nothing is scheduled to a node that has none.
+/// where the node has none of that key, the record (unless the node shows another computer's uuid), and
+/// the taints without ours. The addresses go first, so that nothing is scheduled to a node that has none.
 pub fn plan(
     node: &Node,
     machine: &Machine,
@@ -114,13 +114,10 @@ pub fn plan(
             labels.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
-    let patch = json!({
-        "metadata": {
-            "labels": labels,
-            "annotations": { ANNOTATION: Record::of(machine).to_text() },
-        },
-        "spec": spec,
-    });
+    let mut patch = json!({ "metadata": { "labels": labels }, "spec": spec });
+    if !identity::is_stranger(node, machine) {
+        patch["metadata"]["annotations"] = json!({ ANNOTATION: Record::of(machine).to_text() });
+    }
     Ok(Initialisation { addresses: changed_addresses(node, addresses), patch })
 }
 

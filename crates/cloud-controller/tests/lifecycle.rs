@@ -276,17 +276,29 @@ async fn while_the_configuration_on_disk_cannot_be_used_nothing_is_deleted() {
     stage.until_deleted("gone").await;
 }
 
+/// What the firmware of a server shows, and one that has the name of a machine.
+const SERVER: &str = "4c4c4544-0043-4b10-8050-b4c04f4d3732";
+const NAMESAKE: &str = "n-1.metal.example";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
     let names: Vec<String> = (1..=10).map(|n| format!("n-{n}")).collect();
     let all: Vec<Vm> = names.iter().map(|name| Vm::named(name)).collect();
     let (stage, ccm) = started(&all, QUICK).await;
-    drop(ccm);
-    // Another provider's nodes beside ours: seven of thirty would be no accident, seven of ten are.
-    for n in 1..=20 {
+    // Another provider's nodes beside ours, and servers that are no virtual machines: seven of thirty
+    // would be no accident, seven of eleven are.
+    for n in 1..=10 {
         let foreign = Node::named(&format!("foreign-{n}")).provider_id(&format!("other://{n}"));
         stage.nodes.add(foreign).await;
+        stage.nodes.add(Node::named(&format!("metal-{n}")).system_uuid(SERVER)).await;
     }
+    // A server with the name of a machine but for the domain, which is to be destroyed.
+    stage.nodes.add(Node::named(NAMESAKE).system_uuid(SERVER)).await;
+    stage.nodes.set_ready(NAMESAKE, false).await;
+    stage.settle(&ccm, "marker-0").await;
+    let before = stage.node(NAMESAKE).await;
+    assert_eq!(record(&before), None, "it is no machine");
+    drop(ccm);
     let gone = &names[..7];
     for name in gone {
         stage.nodes.set_ready(name, false).await;
@@ -302,7 +314,7 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
     let flags = ["--node-deletion-delay=10s", "--leader-elect=false"];
     let ccm = stage.controller("", &flags);
     for name in gone {
-        stage.event_saying(name, "DeletionHeld", "7 of 10 nodes are gone at once").await;
+        stage.event_saying(name, "DeletionHeld", "7 of 11 nodes are gone at once").await;
     }
     all_stand("held").await;
     drop(ccm);
@@ -321,9 +333,11 @@ async fn a_mass_disappearance_and_an_order_to_skip_delete_nothing() {
     for name in gone {
         stage.until_deleted(name).await;
     }
-    for name in names[7..].iter().map(String::as_str).chain(["foreign-1", "foreign-20"]) {
+    let others = ["foreign-1", "metal-1", NAMESAKE];
+    for name in names[7..].iter().map(String::as_str).chain(others) {
         stage.node(name).await;
     }
+    assert_eq!(addresses(&stage.node(NAMESAKE).await), addresses(&before));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -166,7 +166,9 @@ impl Shared {
         }
         let record = Record::of(machine).to_text();
         let stale = node.record.as_deref().is_some_and(|old| old != record);
-        if (stale && is_other_machine(node, machine)) || (node.record.is_none() && !node.ready) {
+        let wanted =
+            (stale && is_other_machine(node, machine)) || (node.record.is_none() && !node.ready);
+        if wanted && !identity::is_stranger(node, machine) {
             patch["metadata"]["annotations"] = json!({ ANNOTATION: record });
             kinds.push("record");
         }
@@ -335,13 +337,14 @@ impl Shared {
         action
     }
 
-    /// Nodes of other providers do not count: they would make a disaster among ours look small.
+    /// Nodes of other providers, and those that were never a machine of ours, do not count: they would make
+    /// a disaster among ours look small.
     pub(super) fn census(&self) -> Census {
         let known = self.memory().census.clone().filter(|(at, _)| at.elapsed() < CENSUS);
         if let Some((_, census)) = known {
             return census;
         }
-        let ours = self.nodes.count(|n| !identity::is_foreign(&n.provider_id));
+        let ours = self.nodes.count(|n| was_ours(n) && !identity::is_foreign(&n.provider_id));
         let unseen = self.nodes.count(|n| {
             was_ours(n)
                 && !n.deleting

@@ -94,3 +94,21 @@ fn of_two_nodes_that_are_one_machine_the_one_that_stays_is_told_of_it() {
     memory.unplace(&old);
     assert!(memory.node_of.is_empty() && memory.place_of.is_empty());
 }
+
+#[tokio::test]
+async fn only_nodes_that_were_ours_count_in_a_mass_disappearance() {
+    let (controller, _crew) = controller();
+    let shared = &controller.shared;
+    let record = Some(Record::of(&testing::machine("n")).to_text().into());
+    let id = "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90";
+    shared.nodes.mirror(Node { provider_id: id.into(), ..testing::node("ours") });
+    shared.nodes.mirror(Node { record: record.clone(), ..testing::node("noted") });
+    shared.nodes.mirror(Node { provider_id: id.into(), deleting: true, ..testing::node("going") });
+    for n in 0..20 {
+        shared.nodes.mirror(testing::node(&format!("bare-{n}")));
+        let provider_id = format!("other://{n}").into();
+        let record = record.clone();
+        shared.nodes.mirror(Node { provider_id, record, ..testing::node(&format!("foreign-{n}")) });
+    }
+    assert_eq!(shared.census().counts, (3, 2));
+}

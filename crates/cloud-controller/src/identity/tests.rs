@@ -1,5 +1,8 @@
 use super::*;
-use crate::testing::{addresses, interface, machine, node};
+use crate::{
+    model::{Taint, UNINITIALIZED},
+    testing::{addresses, interface, machine, node},
+};
 
 /// A handful of machines, searched one by one.
 struct Few(Vec<Machine>);
@@ -43,6 +46,12 @@ fn outcome(node: &Node, machines: &[Machine]) -> String {
         Match::Several(machines, rule) => format!("{} by {rule:?}", machines.len()),
         other => format!("{other:?}"),
     }
+}
+
+/// A node that waits to be initialised.
+fn waiting(name: &str) -> Node {
+    let taint = Taint::new(UNINITIALIZED, Some("true"), "NoSchedule");
+    Node { taints: vec![taint].into(), ..node(name) }
 }
 
 fn other_uuids(mut machine: Machine) -> Machine {
@@ -89,6 +98,7 @@ fn a_node_without_a_machines_uuid_is_found_by_name_then_address() {
         vm.guest.host_name = host.into();
         vm
     };
+    let node = waiting;
     for (name, host, rule) in [
         ("worker-1", "worker-1", "vm-a by DnsName"),
         ("worker-1", "WORKER-1", "vm-a by DnsName"),
@@ -110,9 +120,52 @@ fn a_node_without_a_machines_uuid_is_found_by_name_then_address() {
 }
 
 #[test]
+fn a_node_that_nobody_tainted_is_no_machine_by_name_or_address() {
+    // A server of its own, a kubelet that shows a machine-id, and one that shows nothing.
+    for shown in ["4c4c4544-0043-4b10-8050-b4c04f4d3732", "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b", ""] {
+        for name in ["a", "A", "a.example", "elsewhere"] {
+            let mut metal = Node { system_uuid: shown.into(), ..node(name) };
+            metal.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
+            assert_eq!(outcome(&metal, &[machine("a")]), "NotFound", "{name} showing {shown:?}");
+        }
+    }
+    // What an earlier look noted on it does not make it one.
+    let record = Some(Record::of(&machine("a")).to_text().into());
+    let system_uuid = "4c4c4544-0043-4b10-8050-b4c04f4d3732".into();
+    let noted = Node { record, system_uuid, ..node("a") };
+    assert_eq!(outcome(&noted, &[machine("a")]), "NotFound");
+    let own = Node { system_uuid: UUID.into(), ..noted };
+    assert_eq!(outcome(&own, &[machine("a")]), "vm-a by Record");
+}
+
+#[test]
+fn a_node_is_a_stranger_to_a_machine_only_if_it_shows_a_uuid_that_is_none_of_the_machines() {
+    let no_uuids = Machine { bios_uuid: None, instance_uuid: None, ..machine("a") };
+    let no_bios = Machine { bios_uuid: None, ..machine("a") };
+    for (shown, machine, expected) in [
+        (UUID, machine("a"), false),
+        (SWAPPED, machine("a"), false),
+        (INSTANCE, machine("a"), false),
+        ("56492e50-22ad-3911-6d72-59cc8f26bc90", machine("a"), false),
+        (OTHER, machine("a"), true),
+        ("4c4c4544-0043-4b10-8050-b4c04f4d3732", machine("a"), true),
+        ("0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b", machine("a"), true),
+        ("", machine("a"), false),
+        ("not a uuid", machine("a"), false),
+        ("00000000-0000-0000-0000-000000000000", machine("a"), false),
+        (OTHER, no_uuids, false),
+        (OTHER, no_bios.clone(), false),
+        ("4c4c4544-0043-4b10-8050-b4c04f4d3732", no_bios, true),
+    ] {
+        let node = Node { system_uuid: shown.into(), ..node("a") };
+        assert_eq!(is_stranger(&node, &machine), expected, "{shown:?} and {machine:?}");
+    }
+}
+
+#[test]
 fn a_name_alone_does_not_make_another_machine_this_node() {
     let elsewhere = other_uuids(machine("node-1"));
-    let system = Node { system_uuid: UUID.into(), ..node("node-1") };
+    let system = Node { system_uuid: UUID.into(), ..waiting("node-1") };
     assert_eq!(outcome(&system, std::slice::from_ref(&elsewhere)), "NotFound");
     let initialised = Node { provider_id: format!("vsphere://{UUID}").into(), ..node("node-1") };
     assert_eq!(outcome(&initialised, &[elsewhere]), "NotFound");

@@ -247,3 +247,19 @@ fn the_kubelets_address_changes_the_choice_only_where_it_is_missing_from_it() {
     let rules = Rules { internal: side(&["10.0.0.0/16"]), external: side(&[]) };
     assert_eq!(chosen(&rules), list(&["InternalIP 10.0.1.2", "Hostname node-1"]));
 }
+
+#[test]
+fn a_node_that_shows_another_computers_uuid_gets_no_record() {
+    for (shown, recorded) in [
+        (UUID, true),
+        ("56492e42-22ad-3911-6d72-59cc8f26bc90", true),
+        ("502e4956-ad22-1139-6d72-59cc8f26bc90", true),
+        ("", true),
+        ("4c4c4544-0043-4b10-8050-b4c04f4d3732", false),
+    ] {
+        let node = Node { system_uuid: shown.into(), ..tainted(&[]) };
+        let patch = planned(&node, &zones("", "")).patch;
+        let record = patch["metadata"]["annotations"][ANNOTATION].as_str();
+        assert_eq!(record.is_some(), recorded, "{shown:?}: {patch}");
+    }
+}

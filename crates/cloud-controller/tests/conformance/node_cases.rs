@@ -147,6 +147,10 @@ fn ignored(name: &'static str, by_name: bool, case: &'static str) -> Row {
     let mut draft = draft(name, by_name);
     let node = Node::named(name);
     draft.node = if by_name { node } else { node.system_uuid(&draft.vm.uuid) };
+    if by_name {
+        let end = format!("untouched Hostname={name}");
+        return draft.row(case, "left alone: a name alone makes no node a machine", end);
+    }
     let end = format!("written Hostname={name}.internal InternalIP=10.0.0.1 ExternalIP=10.0.0.1");
     draft.row(case, "not initialised: neither id nor labels; its addresses follow the machine, as in the framework's \
                      status loop", end)
