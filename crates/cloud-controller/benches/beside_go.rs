@@ -244,7 +244,10 @@ fn seconds(time: f64) -> String {
 struct Measured {
     seconds: f64,
     calls: f64,
-    exact: bool,
+    /// What stands before both: nothing if all nodes were done, "about" if the whole is reckoned from a
+    /// part, "more than" if that was too small to reckon from.
+    mark: &'static str,
+    calls_mark: &'static str,
     /// At its end, and at its highest.
     rss: f64,
     peak: f64,
@@ -253,21 +256,26 @@ struct Measured {
 impl Measured {
     fn of(done: (usize, Duration), size: usize, calls: u64, process: &Process) -> Self {
         let (count, time) = done;
-        let share = size as f64 / count.max(1) as f64;
+        let (mark, share) = match count {
+            _ if count >= size => ("", 1.0),
+            ENOUGH.. => ("≈ ", size as f64 / count as f64),
+            _ => (MORE_THAN, 1.0),
+        };
         let (now, peak) = process.memory();
         Self {
             seconds: time.as_secs_f64() * share,
             calls: calls as f64 * share,
-            exact: count == size,
+            mark,
+            calls_mark: mark,
             rss: mib(now),
             peak: mib(peak),
         }
     }
-
-    fn mark(&self) -> &'static str {
-        if self.exact { "" } else { "≈ " }
-    }
 }
+
+/// From fewer nodes than these the time for all is not reckoned.
+const ENOUGH: usize = 10;
+const MORE_THAN: &str = "> ";
 
 #[tokio::main]
 async fn main() {
@@ -285,8 +293,11 @@ async fn main() {
             if *size <= 100 { options.go.max(Duration::from_secs(90)) } else { options.go };
         let mut go = measure_go(&field, *size, patience).await;
         match calls_per_node {
-            Some(per_node) if !go.exact => go.calls = per_node * *size as f64,
-            _ => calls_per_node = Some(go.calls / *size as f64),
+            Some(per_node) if !go.mark.is_empty() => {
+                (go.calls, go.calls_mark) = (per_node * *size as f64, "≈ ");
+            }
+            _ if go.mark != MORE_THAN => calls_per_node = Some(go.calls / *size as f64),
+            _ => {}
         }
         field.fresh_nodes().await;
         field.vcenter.forget_calls().await;
@@ -297,17 +308,19 @@ async fn main() {
         for (name, m) in [("Go", &go), ("ours", &ours)] {
             println!(
                 "| {size} | {name} | {}{} | {}{:.0} | {:.0} MiB | {:.0} MiB |",
-                m.mark(),
+                m.mark,
                 seconds(m.seconds),
-                m.mark(),
+                m.calls_mark,
                 m.calls,
                 m.rss,
                 m.peak
             );
         }
         println!(
-            "| {size} | | {:.0}× faster | {:.0}× fewer | 1/{:.1} | 1/{:.1} |",
+            "| {size} | | {}{:.0}× faster | {}{:.0}× fewer | 1/{:.1} | 1/{:.1} |",
+            go.mark,
             go.seconds / ours.seconds,
+            go.calls_mark,
             go.calls / ours.calls,
             go.rss / ours.rss,
             go.peak / ours.peak
@@ -438,6 +451,8 @@ async fn power_off() {
 }
 
 async fn stop_all(field: &Field, names: &[String], reported: bool, whose: &str) {
+    field.vcenter.forget_calls().await;
+    let start = Instant::now();
     field.set_power(names, "off").await;
     if reported {
         for vm in &field.machines {
@@ -445,8 +460,6 @@ async fn stop_all(field: &Field, names: &[String], reported: bool, whose: &str) 
             field.vcenter.patch_vm(&format!("/DC0/vm/{}", vm.name), guest).await;
         }
     }
-    field.vcenter.forget_calls().await;
-    let start = Instant::now();
     let waiting = field.until(Duration::from_secs(45), |node| node.has_taint(SHUTDOWN));
     let ((count, _), ()) = tokio::join!(waiting, field.set_ready(names, false));
     let (time, calls) = (start.elapsed(), field.vcenter.calls().await.sum());

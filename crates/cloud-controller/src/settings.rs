@@ -203,12 +203,14 @@ const WITHOUT_MEANING: &[(&str, bool)] = &[
     ("requestheader-username-headers", true),
     ("client-ca-file", true),
     ("http2-max-streams-per-connection", true),
+    ("disable-http2-serving", false),
     ("permit-address-sharing", false),
     ("permit-port-sharing", false),
     ("tls-cert-file", true),
     ("tls-private-key-file", true),
     ("tls-cipher-suites", true),
     ("tls-min-version", true),
+    ("tls-curve-preferences", true),
     ("tls-sni-cert-key", true),
     ("use-service-account-credentials", false),
     ("allow-untagged-cloud", false),
@@ -218,12 +220,16 @@ const WITHOUT_MEANING: &[(&str, bool)] = &[
     ("webhooks", true),
     ("webhook-bind-address", true),
     ("webhook-cert-dir", true),
+    ("webhook-disable-http2-serving", false),
     ("webhook-secure-port", true),
     ("webhook-tls-cert-file", true),
     ("webhook-tls-private-key-file", true),
     ("is-legacy-paravirtual", false),
     ("enable-vpc-mode", false),
     ("pod-ip-pool-type", true),
+    ("enable-service-annotation-propagation", false),
+    ("vm-operator-api-version", true),
+    ("cluster-ip-family", true),
     ("vmodule", true),
     ("log-flush-frequency", true),
     ("logging-format", true),
@@ -395,6 +401,24 @@ mod tests {
             ]
         );
         assert!(!settings.flags.leader_elect);
+        assert_eq!(settings.address(), None);
+        let settings = read(
+            "--disable-http2-serving --tls-curve-preferences X25519 --webhook-disable-http2-serving=true \
+             --enable-service-annotation-propagation --vm-operator-api-version v1alpha2 --cluster-ip-family=ipv4 \
+             --secure-port 0",
+        );
+        let settings = settings.unwrap();
+        assert_eq!(
+            settings.without_meaning,
+            [
+                "disable-http2-serving",
+                "tls-curve-preferences",
+                "webhook-disable-http2-serving",
+                "enable-service-annotation-propagation",
+                "vm-operator-api-version",
+                "cluster-ip-family"
+            ]
+        );
         assert_eq!(settings.address(), None);
     }
 
