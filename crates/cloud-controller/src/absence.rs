@@ -21,7 +21,7 @@
 //! 8. every vCenter is still followed;
 //! 9. the node shows no uuid of another computer: that one goes on without the machine;
 //! 10. and the configuration on disk is the one in use: one that cannot be read may name another
-//!    vCenter, to which the machine went.
+//!     vCenter, to which the machine went.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,7 @@ use crate::{
     lifecycle::{Proof, Standing},
     member::Member,
     model::{Node, Place},
-    record::Record,
+    record::{ANNOTATION, Record},
 };
 
 /// Where the machines of all nodes stood when they were last seen.
@@ -100,14 +100,18 @@ impl LastSeen {
 /// Asks for the machine of a node that is not in view.
 pub async fn ask(fleet: &Fleet, node: &Node, last_seen: &LastSeen) -> Standing {
     match prove(fleet, node, last_seen).await {
+        Ok(proof) if proof.is_stale() => Standing::Uncertain(
+            "its machine seems gone, but the vCenters took more than a minute to say so, in which it may have come \
+             back: it is asked for again"
+                .into(),
+        ),
         Ok(proof) => Standing::Gone(proof),
         Err(why) => Standing::Uncertain(why),
     }
 }
 
-/// Whether the machine on record is gone, as in a proof, or its vCenter is not configured any more; else
-/// why nobody can say so. Another machine may have the node's uuid: this is no proof that the node has
-/// none, only that it is not this one.
+/// Whether the machine on record is gone, as in a proof; else why nobody can say so. Another machine may
+/// have the node's uuid: this is no proof that the node has none, only that it is not this one.
 pub async fn is_gone(
     fleet: &Fleet,
     node: &Node,
@@ -115,17 +119,10 @@ pub async fn is_gone(
     last_seen: &LastSeen,
 ) -> Result<(), String> {
     whole(fleet)?;
-    let place = record.place();
-    let stood = match home(fleet, &place, Some(record)) {
-        None => None,
-        Some(member) => {
-            is_the_same(&member, record)?;
-            Some(Stood { folder: folder_of(&place, record.folder())?, member, place })
-        }
-    };
+    let stood = recorded(home(fleet, &record.place(), Some(record)), record)?;
     // It would keep its instance uuid if it were registered anew.
     let known = |tree: &Tree| with_instance_uuid(tree, record.instance_uuid());
-    vanished(fleet, node, stood.as_ref(), last_seen, &known).await.map(drop)
+    vanished(fleet, node, &stood, last_seen, &known).await.map(drop)
 }
 
 async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, String> {
@@ -160,17 +157,15 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
     }
     let stood = Stood { member, place, folder };
     let known = |tree: &Tree| known(tree, node, instance);
-    let gone = vanished(fleet, node, Some(&stood), nodes, &known).await?;
+    let (gone, at) = vanished(fleet, node, &stood, nodes, &known).await?;
     let Stood { member, place, .. } = stood;
-    let gone =
-        gone.ok_or_else(|| format!("{} could not say whether {place} exists", member.name()))?;
     let evidence = format!(
         "{} says that {} does not exist, and none of {} vCenter(s) knows its uuid",
         member.name(),
         place.machine.id,
         fleet.members().len()
     );
-    Ok(Proof::new(&gone, evidence))
+    Ok(Proof::new(&gone, evidence, at))
 }
 
 /// Where a machine stood.
@@ -178,6 +173,19 @@ struct Stood {
     member: Arc<Member>,
     place: Place,
     folder: MoRef,
+}
+
+/// Where the machine on record stood, in the vCenter that had it.
+fn recorded(home: Option<Arc<Member>>, record: &Record) -> Result<Stood, String> {
+    let place = record.place();
+    let member = home.ok_or_else(|| {
+        format!(
+            "that was {place}, and that vCenter is not configured any more, so nobody can say whether it is \
+             gone: if it is, take the annotation {ANNOTATION} off the Node"
+        )
+    })?;
+    is_the_same(&member, record)?;
+    Ok(Stood { folder: folder_of(&place, record.folder())?, member, place })
 }
 
 /// The folder, which those who want to prove something must know.
@@ -190,24 +198,20 @@ fn folder_of(place: &Place, folder: Option<MoRef>) -> Result<MoRef, String> {
     })
 }
 
-/// A machine is gone from where it stood, if that is configured, and nothing hints at it anywhere else:
-/// `known` finds it in a list of all machines. Returns the word of its vCenter.
+/// A machine is gone from where it stood, and nothing hints at it anywhere else: `known` finds it in a list
+/// of all machines. Returns the word of its vCenter, and when that was given: all the rest was asked later.
 async fn vanished(
     fleet: &Fleet,
     node: &Node,
-    stood: Option<&Stood>,
+    stood: &Stood,
     nodes: &LastSeen,
     known: &(dyn Fn(&Tree) -> Option<Arc<Vm>> + Sync),
-) -> Result<Option<Gone>, String> {
-    let (mut word, mut stands) = (None, None);
-    if let Some(Stood { member, place, folder }) = stood {
-        let (gone, folder) = gone(member, place, folder).await?;
-        (word, stands) = (Some(gone), folder);
-    }
+) -> Result<(Gone, Instant), String> {
+    let (word, stands) = gone(&stood.member, &stood.place, &stood.folder).await?;
     let present: BTreeSet<Arc<str>> = fleet.members().iter().filter_map(|m| m.uuid()).collect();
     // A machine registered anew is in no list that is older than its old reference's end.
     let since = Instant::now();
-    let mut home_is_asked = stood.is_none();
+    let mut home_is_asked = false;
     for asked in fleet.members() {
         let name = asked.name();
         let everything = asked.everything(since).await;
@@ -222,7 +226,7 @@ async fn vanished(
                  {other}; make that one accessible again, or take it out of the inventory"
             ));
         }
-        if stood.is_some_and(|stood| stood.member.name() == name) {
+        if stood.member.name() == name {
             home_is_asked = true;
             if let Some(folder) = &stands {
                 nothing_is_hidden(&asked, folder, &everything).await?;
@@ -234,7 +238,7 @@ async fn vanished(
     if !home_is_asked {
         return Err("its vCenter left the configuration while it was asked".into());
     }
-    Ok(word)
+    Ok((word, since))
 }
 
 /// The vCenter that had the machine: by its own uuid, whatever it is called in the configuration now; else

@@ -26,6 +26,7 @@ use crate::{
     absence::LastSeen,
     events::Events,
     fleet::Fleet,
+    identity::{self, Match},
     lifecycle::{Deletions, Policy},
     member::Signal,
     metrics::Metrics,
@@ -189,6 +190,7 @@ impl Controller {
     async fn follow_signals(&self, mut signals: mpsc::UnboundedReceiver<Signal>) {
         let shared = &self.shared;
         let mut sweep: Option<Instant> = None;
+        let mut changed = HashSet::new();
         loop {
             tokio::select! {
                 signal = signals.recv() => match signal {
@@ -196,8 +198,9 @@ impl Controller {
                         let memory = shared.memory();
                         if let Some(node) = memory.node_of.get(&place) {
                             shared.queue.add(node);
-                        } else if !memory.lost.is_empty() && sweep.is_none() {
-                            sweep = Some(Instant::now() + GATHER);
+                        } else if !memory.lost.is_empty() {
+                            changed.insert(place);
+                            sweep.get_or_insert_with(|| Instant::now() + GATHER);
                         }
                     }
                     Some(Signal::Anything) => {
@@ -209,8 +212,7 @@ impl Controller {
                 },
                 () = sleep_until(sweep.unwrap_or_else(Instant::now)), if sweep.is_some() => {
                     sweep = None;
-                    let memory = shared.memory();
-                    memory.lost.iter().for_each(|node| shared.queue.add(node));
+                    shared.sweep(&std::mem::take(&mut changed));
                 }
             }
         }
@@ -256,6 +258,29 @@ impl Shared {
             }
         }
         self.queue.done(&name);
+    }
+
+    /// Looks again at those nodes without a machine for which these changes matter.
+    fn sweep(&self, changed: &HashSet<Place>) {
+        let lost: Vec<Arc<str>> = self.memory().lost.iter().cloned().collect();
+        let found = lost.iter().filter(|node| self.is_found(node, changed));
+        found.for_each(|node| self.queue.add(node));
+    }
+
+    /// Whether a look at a node whose machine was not in view finds it now, or may find that it is gone:
+    /// one of these machines changed. Others wait out their pauses.
+    fn is_found(&self, name: &str, changed: &HashSet<Place>) -> bool {
+        let Some(node) = self.nodes.get(name) else { return false };
+        let record = identity::record_of(&node);
+        if record.as_ref().is_some_and(|record| changed.contains(&record.place())) {
+            return true;
+        }
+        match identity::identify(&node, &self.fleet).outcome {
+            Match::Found(machine, _) => {
+                !record.is_some_and(|record| copies::is_another(&node, &record, &machine))
+            }
+            Match::Several(..) | Match::NotFound | Match::Foreign => false,
+        }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {

@@ -28,13 +28,14 @@ pub struct Proof {
     at: Instant,
 }
 
-/// How long what vCenter said may be acted on.
-const PROOF_LASTS: Duration = Duration::from_secs(10);
+/// How long what vCenter said may be acted on, from its first answer: to list all machines of a large one
+/// takes a while.
+const PROOF_LASTS: Duration = Duration::from_mins(1);
 
 impl Proof {
-    /// Called by [`crate::absence`] alone, with vCenter's own word in hand.
-    pub(crate) fn new(_word: &vsphere::inventory::Gone, evidence: String) -> Self {
-        Self { evidence, at: Instant::now() }
+    /// Called by [`crate::absence`] alone, with vCenter's own word in hand, which was given `at`.
+    pub(crate) fn new(_word: &vsphere::inventory::Gone, evidence: String, at: Instant) -> Self {
+        Self { evidence, at }
     }
 
     /// Whether it is so old that the question is to be asked again.
@@ -195,6 +196,23 @@ impl Deletions {
                 held
             }
         }
+    }
+
+    /// What holds a node whose machine was proven gone, and whose delay is over: as long as it does, nobody
+    /// need be asked for another proof.
+    pub fn held(
+        &mut self,
+        node: &Node,
+        counts: (usize, usize),
+        policy: &Policy,
+        now: Instant,
+    ) -> Option<Action> {
+        let since = *self.gone_since.get(&node.uid)?;
+        // A second attempt at one node is one deletion.
+        if now < since + policy.delay || self.recent.iter().any(|(uid, _)| *uid == node.uid) {
+            return None;
+        }
+        self.within_limits(counts, policy, now).err()
     }
 
     /// Notes that a node was deleted.

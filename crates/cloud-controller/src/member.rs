@@ -476,6 +476,11 @@ impl Member {
         objects.sort_unstable();
         let changed = tags.changed(&objects).await?;
         let new = wanted.values().any(|read| !read);
+        let is_changed = changed.is_some();
+        if let Some(attached) = changed {
+            self.keep_tags(attached);
+        }
+        // Only now: who hears that a machine's tags were read finds them.
         if new {
             let mut known = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
             known
@@ -483,10 +488,7 @@ impl Member {
                 .filter(|(m, _)| wanted.contains_key(m))
                 .for_each(|(_, read)| *read = true);
         }
-        if let Some(attached) = changed {
-            self.keep_tags(attached);
-            self.tell(Signal::Anything);
-        } else if new {
+        if is_changed || new {
             self.tell(Signal::Anything);
         }
         Ok(true)

@@ -145,6 +145,12 @@ async fn a_machine_registered_anew_keeps_its_node_which_learns_the_new_reference
         record(node).unwrap()["machine"] != before["machine"]
     };
     stage.until("the record names the new reference", "node-1", changed).await;
+    // It gets a new instance uuid where it stands, and is no copy of itself for that.
+    let renewed = "50000000-0000-4000-8000-000000000001";
+    stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"instanceUuid": renewed})).await;
+    let changed =
+        |node: &k8s_openapi::api::core::v1::Node| record(node).unwrap()["instanceUuid"] == renewed;
+    stage.until("the record names the new instance uuid", "node-1", changed).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,3 +58,10 @@ fn a_machine_that_stood_in_no_folder_counts_as_seen_only_while_it_is_in_view() {
     .of("vc", "U");
     assert_eq!(shown(&there), (vec!["group-1"], vec!["lost"]));
 }
+
+#[test]
+fn what_stood_in_a_vcenter_that_is_not_configured_any_more_is_not_gone() {
+    let answer = recorded(None, &record("vc", "U", "group-1")).err().unwrap();
+    assert!(answer.contains("is not configured any more"), "{answer}");
+    assert!(answer.contains(ANNOTATION), "it says what to do: {answer}");
+}

@@ -19,7 +19,7 @@ impl Shared {
         machine: &Machine,
         slot: Option<Slot>,
     ) -> Next {
-        match identity::record_of(node).filter(|record| is_another(record, machine)) {
+        match identity::record_of(node).filter(|record| is_another(node, record, machine)) {
             None => self.with_machine(node, machine).await,
             Some(record) => self.with_copy(node, machine, &record, slot).await,
         }
@@ -63,8 +63,15 @@ impl Shared {
 }
 
 /// Whether a machine is certainly not the one on record. Its instance uuid stays with a machine that
-/// moves or is registered anew.
-fn is_another(record: &Record, machine: &Machine) -> bool {
+/// moves or is registered anew; one that got a new one where it stands is still the same.
+pub(super) fn is_another(node: &Node, record: &Record, machine: &Machine) -> bool {
+    let is_where_it_was = record.place() == machine.place
+        && !record.vcenter_uuid.is_empty()
+        && record.vcenter_uuid == *machine.vcenter_uuid;
+    let is_own = |uuid| identity::uuids(node).iter().any(|u| *u == uuid || u.swapped() == uuid);
+    if is_where_it_was && machine.bios_uuid.is_some_and(is_own) {
+        return false;
+    }
     match (record.instance_uuid(), machine.instance_uuid) {
         (Some(recorded), Some(seen)) => recorded != seen,
         _ => false,
@@ -74,17 +81,47 @@ fn is_another(record: &Record, machine: &Machine) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::{machine, node};
 
     #[test]
     fn a_machine_is_another_only_if_both_instance_uuids_are_known_and_differ() {
         let own = machine("a");
         let record = Record::of(&own);
-        let mut copy = machine("a");
+        let mut copy = machine("b");
         copy.instance_uuid = "502e4956-ad22-1139-6d72-000000000000".parse().ok();
+        let is_another = |record: &Record, m: &Machine| is_another(&node("a"), record, m);
         assert!(!is_another(&record, &own));
         assert!(is_another(&record, &copy));
         assert!(!is_another(&record, &Machine { instance_uuid: None, ..own }));
         assert!(!is_another(&Record { instance_uuid: String::new(), ..record }, &copy));
+    }
+
+    #[test]
+    fn a_machine_that_got_a_new_instance_uuid_where_it_stands_is_the_same() {
+        let record = Record::of(&machine("a"));
+        let id = "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90";
+        let own = Node { provider_id: id.into(), ..node("a") };
+        let swapped = "vsphere://56492e42-22ad-3911-6d72-59cc8f26bc90";
+        let swapped = Node { provider_id: swapped.into(), ..node("a") };
+        let instance_uuid = "502e4956-ad22-1139-6d72-000000000000".parse().ok();
+        let renewed = Machine { instance_uuid, ..machine("a") };
+        let elsewhere = Machine { place: machine("b").place, ..renewed.clone() };
+        let restored = Machine { vcenter_uuid: "another".into(), ..renewed.clone() };
+        let bios_uuid = "42000000-0000-0000-0000-000000000001".parse().ok();
+        let reused = Machine { bios_uuid, ..renewed.clone() };
+        for (what, node, machine, expected) in [
+            ("all else is as it was", &own, &renewed, false),
+            ("in the other byte order", &swapped, &renewed, false),
+            ("at another place", &own, &elsewhere, true),
+            ("in another vCenter", &own, &restored, true),
+            ("with another BIOS uuid", &own, &reused, true),
+            ("of a node without a uuid", &node("a"), &renewed, true),
+        ] {
+            assert_eq!(is_another(node, &record, machine), expected, "{what}");
+        }
+        assert!(super::super::look::is_other_machine(
+            &Node { record: Some(record.to_text().into()), ..own },
+            &renewed
+        ));
     }
 }

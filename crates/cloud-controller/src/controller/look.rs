@@ -91,15 +91,20 @@ impl Shared {
             Ok(addresses) => addresses,
             Err(why) => return self.not_yet(node, machine, &why).await,
         };
-        let Some(zones) = self.fleet.zones(machine) else {
+        let mut zones = self.fleet.zones(machine);
+        if zones.as_ref().is_some_and(|zones| !zones.missing.is_empty()) {
+            if !member.want_tags(&machine.place.machine) {
+                // Told again when they are read.
+                return Next::At(Instant::now() + ASK_AGAIN);
+            }
+            // They may have been read since.
+            zones = self.fleet.zones(machine);
+        }
+        let Some(zones) = zones else {
             let text = "the tags of vCenter have not been read yet; zone and region are not known";
             self.say(node, Weight::Normal, "WaitingForTags", text.into());
             return Next::Retry;
         };
-        if !zones.missing.is_empty() && !member.want_tags(&machine.place.machine) {
-            // Told again when they are read.
-            return Next::At(Instant::now() + ASK_AGAIN);
-        }
         self.note_zones(node, &zones);
         if let (true, Some(missing)) = (self.options.require_zones, zones.missing.first()) {
             let why = NotYet::NoZones { why: missing.to_string() };
@@ -291,6 +296,11 @@ impl Shared {
             self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
             return Next::OnChange;
         }
+        let counts = self.census().counts;
+        let held = self.memory().deletions.held(node, counts, policy, Instant::now());
+        if let Some(Action::Hold(why, at)) = held {
+            return self.hold(node, why, at);
+        }
         let question = async { absence::ask(&self.fleet, node, &self.census().last_seen).await };
         let is_missing = |now: &Node| {
             !now.ready && identity::identify(now, &self.fleet).outcome == Match::NotFound
@@ -304,12 +314,15 @@ impl Shared {
         match self.decide(node, &standing) {
             Action::Delete(proof) => self.delete(node, &proof).await,
             Action::Wait(at) => Next::At(at),
-            Action::Hold(why, at) => {
-                self.say_lifecycle(node, Weight::Warning, "DeletionHeld", why);
-                Next::At(at.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
-            }
+            Action::Hold(why, at) => self.hold(node, why, at),
             Action::Leave | Action::SetTaints(_) => Next::InDoubt,
         }
+    }
+
+    /// A node that would be deleted, but for this.
+    fn hold(&self, node: &Node, why: String, until: Option<Instant>) -> Next {
+        self.say_lifecycle(node, Weight::Warning, "DeletionHeld", why);
+        Next::At(until.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
     }
 
     /// A Ready node whose machine no vCenter shows, although all of them are followed: a list of
@@ -459,12 +472,16 @@ fn was_ours(node: &Node) -> bool {
     !node.provider_id.is_empty() || node.record.is_some()
 }
 
-/// Whether the record names another place than the machine's: it was registered anew.
-fn is_other_machine(node: &Node, machine: &Machine) -> bool {
+/// Whether the record names another place than the machine's, or another instance uuid: it was registered
+/// anew. What vCenter does not know at present stays on record.
+pub(super) fn is_other_machine(node: &Node, machine: &Machine) -> bool {
     identity::record_of(node).is_none_or(|record| {
         record.place() != machine.place
             || record.folder() != machine.folder
             || record.vcenter_uuid != *machine.vcenter_uuid
+            || machine
+                .instance_uuid
+                .is_some_and(|uuid| !uuid.is_nil() && record.instance_uuid() != Some(uuid))
     })
 }
 

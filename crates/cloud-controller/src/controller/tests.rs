@@ -112,3 +112,22 @@ async fn only_nodes_that_were_ours_count_in_a_mass_disappearance() {
     }
     assert_eq!(shared.census().counts, (3, 2));
 }
+
+#[tokio::test]
+async fn a_change_of_some_machine_ends_nobody_elses_pause() {
+    let (controller, _crew) = controller();
+    let shared = &controller.shared;
+    let own = testing::machine("own");
+    for name in ["lost", "noted"] {
+        let id = "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90";
+        let record = (name == "noted").then(|| Record::of(&own).to_text().into());
+        let node = Node { provider_id: id.into(), record, ..testing::node(name) };
+        let name = shared.nodes.mirror(node);
+        shared.memory().lost.insert(name);
+    }
+    shared.sweep(&HashSet::from([testing::machine("another").place]));
+    assert_eq!(shared.queue.depth(), 0, "none of them is found by that");
+    shared.sweep(&HashSet::from([own.place]));
+    assert_eq!(&*shared.queue.next().await, "noted", "the machine on record changed");
+    assert_eq!(shared.queue.depth(), 0);
+}

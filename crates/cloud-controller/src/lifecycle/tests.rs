@@ -115,8 +115,9 @@ async fn a_node_goes_only_when_its_machine_is_proven_gone_and_it_is_not_ready() 
 #[tokio::test(start_paused = true)]
 async fn a_proof_does_not_last() {
     let proof = Proof::for_test();
+    tokio::time::advance(PROOF_LASTS).await;
     assert!(!proof.is_stale());
-    tokio::time::advance(PROOF_LASTS + Duration::from_secs(1)).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
     assert!(proof.is_stale(), "it is asked for again");
 }
 
@@ -228,4 +229,28 @@ async fn in_a_small_cluster_a_few_may_go_at_once() {
         let action = memory.decide(&not_ready(name), &gone, (3, 0), &at_once(), Instant::now());
         assert!(matches!(action, Action::Delete(_)), "{action:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_held_is_not_asked_for_again_until_that_ends() {
+    let gone = Standing::Gone(Proof::for_test());
+    let policy = Policy { most: 1, window: Duration::from_mins(1), ..Policy::default() };
+    let (first, second) = (not_ready("a"), not_ready("b"));
+    let mut memory = Deletions::default();
+    let start = Instant::now();
+    let due = start + policy.delay;
+    assert_eq!(memory.held(&first, (100, 99), &policy, start), None, "nothing is proven yet");
+    for node in [&first, &second] {
+        memory.decide(node, &gone, (100, 2), &policy, start);
+        assert_eq!(memory.held(node, (100, 99), &policy, start), None, "it is not due yet");
+    }
+    let held = memory.held(&first, (100, 31), &policy, due);
+    assert!(matches!(&held, Some(Action::Hold(why, _)) if why.contains("31 of 100")), "{held:?}");
+    assert_eq!(memory.held(&first, (100, 30), &policy, due), None, "a proof is wanted");
+    assert!(matches!(memory.decide(&first, &gone, (100, 2), &policy, due), Action::Delete(_)));
+    assert_eq!(memory.held(&first, (100, 2), &policy, due), None, "it is being deleted");
+    let held = memory.held(&second, (100, 2), &policy, due);
+    let until = Some(due + policy.window);
+    assert!(matches!(&held, Some(Action::Hold(_, at)) if *at == until), "{held:?}");
+    assert_eq!(memory.held(&second, (100, 2), &policy, due + policy.window), None);
 }
