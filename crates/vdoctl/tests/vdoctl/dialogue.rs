@@ -272,12 +272,14 @@ async fn flags_change_what_they_name(stage: &Stage) {
     let address = stage.vcenter.address().to_string();
     let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local", "--password-file", "-"];
     let arguments = [&["configure"], &flags[..]].concat();
+    let config = configs.get("vdo").await.unwrap().spec;
     // Its authority instead of its thumbprint.
     stage.workdir.write("ca.pem", stage.vcenter.ca_pem()).unwrap();
     let authority = [&arguments[..], &["--ca-file", "ca.pem"]].concat();
     let said = stage.vdoctl_reading(&authority, PASSWORD);
     assert_eq!(said.code, 0, "{}", said.all());
     assert!(vcenters.get("vcenter").await.unwrap().spec.thumbprint.is_none());
+    assert_eq!(configs.get("vdo").await.unwrap().spec, config, "{}", said.all());
     let all = ListParams::default();
     let seen = async || {
         let config = configs.get("vdo").await.unwrap().spec;
