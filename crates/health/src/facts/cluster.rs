@@ -139,6 +139,20 @@ pub struct AccessReview {
     pub needed_for: String,
 }
 
+impl AccessReview {
+    /// The right to list a resource in all namespaces, as long as nobody said that it is there.
+    pub fn to_list(group: &str, resource: &str, needed_for: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            namespace: None,
+            verb: "list".to_owned(),
+            allowed: false,
+            needed_for: needed_for.to_owned(),
+        }
+    }
+}
+
 /// The network plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -238,14 +238,7 @@ impl Stores {
         let mut review = |group: &str, resource: &str, purpose: &str, known: Known<()>| {
             let refused = known.reason().is_some_and(|reason| reason.contains("forbidden"));
             if refused {
-                reviews.push(AccessReview {
-                    group: group.to_owned(),
-                    resource: resource.to_owned(),
-                    namespace: None,
-                    verb: "list".to_owned(),
-                    allowed: false,
-                    needed_for: purpose.to_owned(),
-                });
+                reviews.push(AccessReview::to_list(group, resource, purpose));
             }
         };
         let storage = "storage.k8s.io";

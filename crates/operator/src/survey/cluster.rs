@@ -138,14 +138,9 @@ const READ: [(&str, &str, &str); 17] = [
 
 /// What the checks need to be allowed to do.
 fn needed() -> impl Iterator<Item = AccessReview> {
-    let lists = READ.into_iter().map(|(group, resource, purpose)| AccessReview {
-        group: group.to_owned(),
-        resource: resource.to_owned(),
-        namespace: None,
-        verb: "list".to_owned(),
-        allowed: false,
-        needed_for: purpose.to_owned(),
-    });
+    let lists = READ
+        .into_iter()
+        .map(|(group, resource, purpose)| AccessReview::to_list(group, resource, purpose));
     lists.chain([words::right()])
 }
 

@@ -138,14 +138,7 @@ impl Site {
         let mut reviews = Vec::new();
         let mut review = |group: &str, resource: &str, purpose: &str, reason: Option<&str>| {
             if reason.is_some_and(|reason| reason.contains("forbidden")) {
-                reviews.push(AccessReview {
-                    group: group.to_owned(),
-                    resource: resource.to_owned(),
-                    namespace: None,
-                    verb: "list".to_owned(),
-                    allowed: false,
-                    needed_for: purpose.to_owned(),
-                });
+                reviews.push(AccessReview::to_list(group, resource, purpose));
             }
         };
         let defined = "seeing whether the storage driver's definitions are there";
