@@ -482,10 +482,11 @@ async fn until(
     }
 }
 
-/// Between half an hour and three quarters, so that many clusters do not ask one vCenter at once.
+/// Between an hour and an hour and a half: a quiet hour stays cheap, and many clusters do not ask one
+/// vCenter at once.
 fn audit_pace() -> Duration {
-    let random = u64::from(Timestamp::now().subsec_nanosecond().unsigned_abs()) % 900;
-    Duration::from_secs(1800 + random)
+    let random = u64::from(Timestamp::now().subsec_nanosecond().unsigned_abs()) % 1800;
+    Duration::from_secs(3600 + random)
 }
 
 fn failure(error: &vsphere::Error) -> VcenterState {

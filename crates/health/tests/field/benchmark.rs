@@ -151,7 +151,7 @@ fn document() -> String {
          {grace}, in the rows with \"grace 1\", with VDO paused, for it would mend most of it, and with\n\
          `--grace=1`: what is given two to six minutes as installed (nodes, attachments, claims, webhooks) is\n\
          reported at once, so add these. Several of them are made at the same time.\n\
-         What is marked \"asked for\" is not watched: VDO asks vCenter for it every half an hour or so, when\n\
+         What is marked \"asked for\" is not watched: VDO asks vCenter for it every hour or so, when\n\
          something it depends on changes, and when the annotation `vdo.vmware.com/check-now` gets a new value,\n\
          which is what was done here; these seconds count from the asking. Pods, nodes and kubelets are\n\
          simulated; what a container said last comes from its status or, for rows 12 and CPI-6, from its log.\n\n\
