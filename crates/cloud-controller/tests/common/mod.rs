@@ -69,11 +69,15 @@ impl Stage {
 
     /// The configuration for the stage's vCenter, with `more` appended.
     pub(crate) fn configuration(&self, more: &str) -> PathBuf {
+        self.configuration_at(self.vcenter.address().port(), more)
+    }
+
+    /// The same for a vCenter that is reached at this port.
+    pub(crate) fn configuration_at(&self, port: u16, more: &str) -> PathBuf {
         let ca = self.workdir.write("ca.pem", self.vcenter.ca_pem()).unwrap();
         let text = format!(
-            "global:\n  port: {}\n  caFile: {}\n  secretName: {SECRET}\n  secretNamespace: kube-system\n\
+            "global:\n  port: {port}\n  caFile: {}\n  secretName: {SECRET}\n  secretNamespace: kube-system\n\
              vcenter:\n  one:\n    server: 127.0.0.1\n    datacenters: [DC0]\n{more}\n",
-            self.vcenter.address().port(),
             ca.display(),
         );
         self.workdir.write(CONFIGURATION, text).unwrap()

@@ -1,20 +1,29 @@
 //! The cases in which the Kubernetes cloud-provider framework tests its own two node controllers, one
 //! row for each: 22 of the node controller, 21 of the lifecycle controller. Ours has to end each as
-//! they do, on a real API server and a simulated vCenter, or the row says what it does and why.
+//! they do, on a real API server and a simulated vCenter, or the row says what it does and why. Those of
+//! a provider that fails come once more with a vCenter that is really away.
+//!
+//! Beside them, as tables: the framework's 14 cases of addresses, and the Go controller's of uuids (8), of
+//! its file (7) and of credentials that come and go (8).
 //!
 //! The framework asks a provider through two interfaces, so most of its cases come twice. Ours has one
 //! way to a machine, but several to recognise it: of a pair, the first row takes one and the second
 //! another.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
+mod address_cases;
+mod away_cases;
 #[path = "../common/mod.rs"]
 mod common;
+mod credential_cases;
+mod file_cases;
 mod lifecycle_cases;
 mod node_cases;
+mod uuid_cases;
 
 use common::*;
 use k8s_openapi::api::core::v1::Node as KubeNode;
-use testkit::{Inventory, Permission, Process, eventually};
+use testkit::{FaultProxy, Inventory, Permission, Process, eventually};
 
 /// Where machines stand that the controller's user will not be allowed to see.
 const APART: &str = "apart";
@@ -49,17 +58,23 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
     stage.all_ready().await;
     let flags = [
         LABELS,
+        "--leader-elect=false",
         "--node-deletion-delay=100ms",
         "--node-deletion-limit=1000",
         "--node-deletion-share=100",
     ];
-    let ccm = stage.controller(ZONES, &flags);
+    let proxy = FaultProxy::before(stage.vcenter.address()).await;
+    let configuration = stage.configuration_at(proxy.address().port(), ZONES);
+    let start = || stage.controller_with(&configuration, &flags);
+    let ccm = start();
+    credential_cases::check(&stage).await;
     node_cases::check(&stage, &nodes, &ccm).await;
     // A machine without a uuid could be any that is missed: while it is there, no Node is deleted.
     for row in nodes.iter().filter(|row| row.is_nameless()) {
         stage.vcenter.destroy_vm(&row.path()).await;
     }
     lifecycle_cases::check(&stage, &lives, &ccm).await;
+    away_cases::check(&stage, &proxy, ccm, start).await;
 }
 
 #[test]
@@ -67,7 +82,8 @@ fn there_is_a_row_for_each_case_and_the_book_lists_it() {
     let nodes: Vec<_> = node_cases::all().iter().map(|row| (row.case, row.means)).collect();
     let lives: Vec<_> = lifecycle_cases::all().iter().map(|row| (row.case, row.means)).collect();
     assert_eq!((nodes.len(), lives.len()), (22, 21));
-    for (case, means) in nodes.into_iter().chain(lives) {
+    let away: Vec<_> = away_cases::all().iter().map(|row| (row.case, row.means)).collect();
+    for (case, means) in nodes.into_iter().chain(lives).chain(away) {
         let line = format!("| {case} | {means} |");
         assert_eq!(BOOK.matches(&line).count(), 1, "docs/testing.md should say once:\n{line}");
     }
