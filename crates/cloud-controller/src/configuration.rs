@@ -56,12 +56,24 @@ pub struct Vcenter {
 pub enum TrustSource {
     /// By an authority this machine trusts.
     System,
-    /// By an authority in this file.
-    CaFile(PathBuf),
+    /// By an authority in this file. What stands in it belongs to the settings: another content, other
+    /// settings, which are proven before they are used.
+    CaFile(PathBuf, Bundle),
     /// By its thumbprint.
     Thumbprint(vsphere::Thumbprint),
     /// It need not.
     Insecure,
+}
+
+/// The content of a file with authorities, as of the last look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bundle {
+    /// Nobody looked yet.
+    Unread,
+    /// PEM, or whatever stands there.
+    Pem(Arc<str>),
+    /// It cannot be read, and why.
+    Unreadable(String),
 }
 
 /// Where user and password are.
@@ -105,7 +117,8 @@ pub enum ConfigurationError {
 }
 
 impl Configuration {
-    /// Reads the file, if there is one, and lets the environment override it.
+    /// Reads the file, if there is one, and lets the environment override it. Reads the authorities that it
+    /// names as well; that they cannot be read concerns only their vCenter.
     pub fn load(
         path: Option<&Path>,
         environment: &BTreeMap<String, String>,
@@ -114,10 +127,16 @@ impl Configuration {
             Some(path) => Some(std::fs::read_to_string(path).context(UnreadableSnafu { path })?),
             None => None,
         };
-        Self::read(text.as_deref(), environment)
+        let mut read = Self::read(text.as_deref(), environment)?;
+        for vcenter in &mut read.vcenters {
+            if let TrustSource::CaFile(path, bundle) = &mut vcenter.trust {
+                *bundle = Bundle::of(path);
+            }
+        }
+        Ok(read)
     }
 
-    /// The same from text.
+    /// The same from text; authorities are left unread.
     pub fn read(
         text: Option<&str>,
         environment: &BTreeMap<String, String>,
@@ -163,6 +182,15 @@ impl Configuration {
         let categories =
             Categories { zone: config.labels.zone.clone(), region: config.labels.region.clone() };
         Ok(Self { vcenters, categories, rules: rules(&config)? })
+    }
+}
+
+impl Bundle {
+    fn of(path: &Path) -> Self {
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::Pem(text.into()),
+            Err(why) => Self::Unreadable(why.to_string()),
+        }
     }
 }
 
@@ -243,7 +271,7 @@ fn trust(
     } else if ca_file.is_empty() {
         TrustSource::System
     } else {
-        TrustSource::CaFile(ca_file.into())
+        TrustSource::CaFile(ca_file.into(), Bundle::Unread)
     })
 }
 

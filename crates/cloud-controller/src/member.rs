@@ -23,7 +23,7 @@ use vsphere::{
 
 use crate::{
     catalogue::{Catalogue, Scope, TagTable, selection},
-    configuration::{TrustSource, Vcenter},
+    configuration::{Bundle, TrustSource, Vcenter},
     metrics::Metrics,
     model::Place,
     secrets::{self, Known},
@@ -295,11 +295,16 @@ impl Member {
             TrustSource::System => Trust::System,
             TrustSource::Insecure => Trust::Insecure,
             TrustSource::Thumbprint(thumbprint) => Trust::Thumbprint(thumbprint.clone()),
-            TrustSource::CaFile(path) => {
-                let read = std::fs::read_to_string(path);
-                let unreadable =
-                    |e| (format!("the CA file {} cannot be read: {e}", path.display()), false);
-                Trust::CaBundle(read.map_err(unreadable)?)
+            TrustSource::CaFile(_, Bundle::Pem(pem)) => Trust::CaBundle(pem.to_string()),
+            TrustSource::CaFile(path, bundle) => {
+                let why = match bundle {
+                    Bundle::Unreadable(why) => why,
+                    Bundle::Unread | Bundle::Pem(_) => "nobody looked yet",
+                };
+                return Err((
+                    format!("the CA file {} cannot be read: {why}", path.display()),
+                    false,
+                ));
             }
         };
         let connecting = Client::builder(&*self.settings.name)

@@ -121,7 +121,7 @@ async fn a_vcenter_that_is_down_delays_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
     let inventory = two_datacenters(&vms(&["node-1"]), &vms(&["node-2"]));
-    let stage = Stage::with(inventory).await;
+    let mut stage = Stage::with(inventory).await;
     stage.add_nodes(&vms(&["node-1", "node-2"])).await;
     let ccm = stage.controller("", &["--node-deletion-delay=1s"]);
     stage.initialised("node-1", &ccm).await;
@@ -145,6 +145,31 @@ async fn a_changed_configuration_is_used_and_a_broken_one_is_not() {
     stage.nodes.set_ready("node-1", false).await;
     stage.until_deleted("node-1").await;
     assert_eq!(ccm.log().matches("the new settings are in use").count(), 1, "{}", ccm.tail());
+    new_authorities(&mut stage, &ccm).await;
+}
+
+/// The file that `caFile` names gets another content: one that vCenter does not belong to, which is not used;
+/// then vCenter shows a certificate of a new authority, and the file holds that one.
+async fn new_authorities(stage: &mut Stage, ccm: &Process) {
+    let stranger = Vcenter::start(Inventory::small()).await;
+    let own = stage.vcenter.ca_pem();
+    stage.workdir.write("ca.pem", stranger.ca_pem()).unwrap();
+    eventually("the stranger is tried", 60, async || {
+        let tries = ccm.log().matches("its settings changed; connecting anew").count();
+        if tries == 3 { Ok(()) } else { Err(format!("{tries}\n{}", ccm.tail())) }
+    })
+    .await;
+    // The connection that was there is in use.
+    stage.vcenter.patch_vm("/DC1/vm/node-2", json!({"power": "off"})).await;
+    stage.nodes.set_ready("node-2", false).await;
+    stage.until("it is tainted", "node-2", |node| has_taint(node, SHUTDOWN)).await;
+    stage.workdir.write("ca.pem", own).unwrap();
+    let inventory = two_datacenters(&[], &vms(&["node-2", "node-3"]));
+    stage.vcenter.replace(readable(inventory)).await;
+    stage.add_nodes(&vms(&["node-3"])).await;
+    stage.workdir.write("ca.pem", stage.vcenter.ca_pem()).unwrap();
+    stage.initialised("node-3", ccm).await;
+    assert_eq!(ccm.log().matches("the new settings are in use").count(), 2, "{}", ccm.tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -55,7 +55,7 @@ fn the_older_format_means_the_same() {
     let config = read(ini).unwrap();
     let names: Vec<&str> = config.vcenters.iter().map(|v| &*v.name).collect();
     assert_eq!(names, ["fd00::1", "vc-a.example:8443"]);
-    assert_eq!(config.vcenters[0].trust, TrustSource::CaFile("/ca.pem".into()));
+    assert_eq!(config.vcenters[0].trust, TrustSource::CaFile("/ca.pem".into(), Bundle::Unread));
     assert_eq!(config.vcenters[1].families, [Family::V6, Family::V4]);
     assert_eq!(config.categories.zone, "k8s-zone", "a zone alone is enough");
     assert_eq!(config.rules.internal.network, "net");
@@ -146,4 +146,26 @@ fn families_are_read_in_any_case_with_blanks() {
     let config =
         read("global: {server: vc, user: u, password: p, ipFamily: [' IPv6', IPV4]}").unwrap();
     assert_eq!(config.vcenters[0].families, [Family::V6, Family::V4]);
+}
+
+#[test]
+fn the_content_of_a_ca_file_is_a_part_of_the_configuration() {
+    let folder = std::env::temp_dir().join(format!("ccm-bundle-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (file, ca) = (folder.join("vsphere.conf"), folder.join("ca.pem"));
+    let text = format!("global: {{server: vc, user: u, password: p, caFile: {}}}", ca.display());
+    std::fs::write(&file, text).unwrap();
+    let load = || Configuration::load(Some(&file), &BTreeMap::new()).unwrap();
+    let missing = load();
+    std::fs::write(&ca, "one").unwrap();
+    let (first, again) = (load(), load());
+    std::fs::write(&ca, "two").unwrap();
+    let second = load();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(first, again);
+    assert!(first != second && first != missing, "{first:?}");
+    let TrustSource::CaFile(_, Bundle::Unreadable(why)) = &missing.vcenters[0].trust else {
+        panic!("{missing:?}")
+    };
+    assert!(why.contains("No such file"), "{why}");
 }

@@ -23,7 +23,7 @@ fn outcome(text: &str) -> String {
         let trust = match &vcenter.trust {
             TrustSource::System => String::new(),
             TrustSource::Insecure => " insecure".into(),
-            TrustSource::CaFile(path) => format!(" by {}", path.display()),
+            TrustSource::CaFile(path, _) => format!(" by {}", path.display()),
             TrustSource::Thumbprint(thumbprint) => format!(" {thumbprint}"),
         };
         format!("{}: {credentials}{trust}", vcenter.name)
