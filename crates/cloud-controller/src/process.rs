@@ -32,8 +32,8 @@ use vsphere::Limits;
 
 /// How long the end may take.
 const GRACE: Duration = Duration::from_secs(20);
-/// How often the configuration is looked at.
-const RHYTHM: Duration = Duration::from_secs(5);
+/// How often the configuration, with the authorities it names, is looked at, and the probes are told.
+const RHYTHM: Duration = Duration::from_secs(1);
 /// How long `--explain-node` waits for the vCenters.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -230,10 +230,8 @@ impl Work {
         apply(crew, first);
         self.metrics.configuration_current.set(1);
         loop {
-            for _ in 0..RHYTHM.as_secs() {
-                sleep(Duration::from_secs(1)).await;
-                self.report(fleet);
-            }
+            sleep(RHYTHM).await;
+            self.report(fleet);
             match self.source.load() {
                 Ok(configuration) => {
                     complaint.clear();

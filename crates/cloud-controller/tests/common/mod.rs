@@ -302,6 +302,12 @@ pub(crate) fn record(node: &KubeNode) -> Option<serde_json::Value> {
     serde_json::from_str(node.metadata.annotations.as_ref()?.get(RECORD)?).ok()
 }
 
+/// Whether the controller ever wrote to a node.
+pub(crate) fn is_written(node: &KubeNode) -> bool {
+    let all = node.metadata.managed_fields.iter().flatten();
+    all.into_iter().any(|e| e.manager.as_deref() == Some("vsphere-cloud-controller-manager"))
+}
+
 /// Two datacenters, `DC0` and `DC1`, with these machines.
 pub(crate) fn two_datacenters(first: &[Vm], second: &[Vm]) -> Inventory {
     let mut inventory = Inventory::small().vms(first.to_vec());

@@ -33,7 +33,7 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    let own = vec![("0.0.0.0.username", "user"), ("0.0.0.0.password", "password")];
+    let own = [("0.0.0.0.username", "user"), ("0.0.0.0.password", "password")];
     let and = |more: &[(&'static str, &'static str)]| Some([&own[..], more].concat());
     let row = |case, secret, known| Row { case, secret, known, deleted: false };
     let numbered = vec![

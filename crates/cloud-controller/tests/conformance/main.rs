@@ -115,12 +115,6 @@ fn ready(node: &KubeNode) -> &str {
     all.find(|condition| condition.type_ == "Ready").map_or("", |ready| &ready.status)
 }
 
-/// Whether the controller ever wrote to a node.
-fn is_written(node: &KubeNode) -> bool {
-    let all = node.metadata.managed_fields.iter().flatten();
-    all.into_iter().any(|e| e.manager.as_deref() == Some("vsphere-cloud-controller-manager"))
-}
-
 /// Waits until a node is as it should be, in words.
 async fn until_shown(stage: &Stage, case: &str, name: &str, ccm: &Process, expected: &str) {
     eventually(case, 60, async || {

@@ -1,0 +1,428 @@
+//! What can happen in a run.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node as KubeNode;
+use rand::RngExt as _;
+use serde_json::json;
+use testkit::{Fault, Permission, Vm, eventually};
+
+use super::{
+    FOLDERS,
+    common::*,
+    run::{Run, is_recorded_in, path_of},
+};
+
+/// A thing that happens, to a machine, its node, its vCenter or the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A machine more, and its node.
+    Add,
+    /// A machine goes for good, and its kubelet stops.
+    Destroy,
+    NotReady,
+    Ready,
+    /// Ready is Unknown.
+    Silence,
+    /// The same machine under a new reference.
+    Reregister,
+    /// The user may not see a machine any more.
+    HideOne,
+    ShowOne,
+    /// The user may see nothing of a vCenter any more.
+    HideAll,
+    ShowAll,
+    ExpireSessions,
+    RestartVcenter,
+    /// Some calls are answered with faults.
+    Fault,
+    /// Some answers are cut off.
+    HalfAnswers,
+    /// A vCenter holds all its answers back for some steps, and then gives them.
+    Hang,
+    Power,
+    RestartController,
+    /// The next one begins before the last one ends.
+    OverlapControllers,
+    /// To the other vCenter, where a machine has the same uuid and another reference.
+    Move,
+    /// The configuration names the second vCenter where nobody answers, or the right place again.
+    SwitchAddress,
+    /// A machine leaves the inventory and comes back, while its kubelet answers.
+    LeaveAndComeBack,
+    /// Another machine with the same BIOS uuid.
+    Copy,
+    DestroyCopy,
+    /// As it is with a node that another controller initialised.
+    LoseNote,
+    NewInstanceUuid,
+    /// The controller's user gets another password, and the controller is told.
+    NewPassword,
+    /// The configuration says the same in other words, or cannot be read for a while.
+    Reload,
+    /// Something about the server of its own, or the machine of its name.
+    Metal,
+    RestartApiServer,
+}
+
+/// How often each is drawn. The restart of an API server takes long: it has its place in some of the runs.
+pub(crate) const WEIGHTS: &[(Kind, usize)] = &[
+    (Kind::Add, 1),
+    (Kind::Destroy, 1),
+    (Kind::NotReady, 2),
+    (Kind::Ready, 1),
+    (Kind::Silence, 1),
+    (Kind::Reregister, 1),
+    (Kind::HideOne, 1),
+    (Kind::ShowOne, 1),
+    (Kind::HideAll, 1),
+    (Kind::ShowAll, 1),
+    (Kind::ExpireSessions, 1),
+    (Kind::RestartVcenter, 1),
+    (Kind::Fault, 1),
+    (Kind::HalfAnswers, 1),
+    (Kind::Hang, 2),
+    (Kind::Power, 1),
+    (Kind::RestartController, 1),
+    (Kind::OverlapControllers, 1),
+    (Kind::Move, 2),
+    (Kind::SwitchAddress, 2),
+    (Kind::LeaveAndComeBack, 3),
+    (Kind::Copy, 2),
+    (Kind::DestroyCopy, 3),
+    (Kind::LoseNote, 1),
+    (Kind::NewInstanceUuid, 1),
+    (Kind::NewPassword, 1),
+    (Kind::Reload, 1),
+    (Kind::Metal, 1),
+    (Kind::RestartApiServer, 0),
+];
+
+/// In every so many runs the API server restarts, in this step.
+const API_SERVER: (u64, usize) = (10, 9);
+
+impl Run<'_> {
+    /// Lets something happen; what nobody could get right is not drawn.
+    pub(crate) async fn step(&mut self, number: usize) {
+        self.let_go();
+        let (kind, name) = loop {
+            if self.alive.is_empty() {
+                break (Kind::Add, String::new());
+            }
+            let at = self.random.random_range(0..self.alive.len());
+            let name = self.alive.iter().nth(at).unwrap().clone();
+            let kind = self.draw(number);
+            if !self.misses(kind, &name).await {
+                break (kind, name);
+            }
+        };
+        *self.tally.borrow_mut().entry(kind).or_default() += 1;
+        self.story.push(format!("{kind:?} {name}"));
+        self.happen(kind, &name).await;
+        let pause = self.random.random_range(0..180);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        self.check().await;
+    }
+
+    fn draw(&mut self, number: usize) -> Kind {
+        if self.seed.is_multiple_of(API_SERVER.0) && number == API_SERVER.1 {
+            return Kind::RestartApiServer;
+        }
+        let all: usize = WEIGHTS.iter().map(|(_, weight)| weight).sum();
+        let mut at = self.random.random_range(0..all);
+        for (kind, weight) in WEIGHTS {
+            if at < *weight {
+                return *kind;
+            }
+            at -= weight;
+        }
+        Kind::NotReady
+    }
+
+    /// Whether the controller could not be expected to get this right.
+    async fn misses(&self, kind: Kind, name: &str) -> bool {
+        let there = self.moved.contains(name);
+        let has_copy = || self.copies.iter().any(|(of, ..)| of == name);
+        match kind {
+            // One that moved to another vCenter and is hidden there before anybody noticed is gone by every
+            // answer vCenter can give: see docs/cloud-controller.md.
+            Kind::HideOne => !is_recorded_in(&self.world.stage.node(name).await, there),
+            Kind::HideAll => !self.moves_are_noticed(Some(there)).await,
+            // Who leaves a hidden vCenter takes along what the controller knows of it.
+            Kind::Move => {
+                self.hidden.contains(&there)
+                    || self.is_unknown_and_hidden(!there).await
+                    || !self.hidden.is_empty() && !self.moves_are_noticed(None).await
+            }
+            // Which of two is the node's machine is told by the note alone.
+            Kind::Copy => record(&self.world.stage.node(name).await).is_none(),
+            Kind::DestroyCopy => self.copies.is_empty(),
+            // While it is away, the copy alone is there, and is taken for it.
+            Kind::LeaveAndComeBack => has_copy(),
+            Kind::LoseNote => has_copy() || !self.hidden.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Whether a machine that goes there can be missed: every folder there is hidden, and no Node tells that
+    /// there is one.
+    async fn is_unknown_and_hidden(&self, second: bool) -> bool {
+        let there = |node: &KubeNode| {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            self.alive.contains(name) && is_recorded_in(node, second)
+        };
+        self.hidden.contains(&second) && !self.nodes().await.iter().any(there)
+    }
+
+    /// Whether the controller knows where each machine is; or each of one vCenter.
+    async fn moves_are_noticed(&self, second: Option<bool>) -> bool {
+        let at_home = |node: &KubeNode| {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let there = self.moved.contains(name);
+            !self.alive.contains(name)
+                || second.is_some_and(|second| second != there)
+                || is_recorded_in(node, there)
+        };
+        self.nodes().await.iter().all(at_home)
+    }
+
+    /// Vcenters that hung for long enough give their answers.
+    fn let_go(&mut self) {
+        for (second, left) in &mut self.hanging {
+            *left -= 1;
+            if *left == 0 {
+                self.world.ways[usize::from(*second)].heal();
+            }
+        }
+        self.hanging.retain(|_, left| *left > 0);
+    }
+
+    async fn happen(&mut self, kind: Kind, name: &str) {
+        match kind {
+            Kind::Add => self.add().await,
+            Kind::Destroy => self.destroy(name).await,
+            Kind::Move => self.move_over(name).await,
+            Kind::LeaveAndComeBack => self.leave_and_come_back(name).await,
+            Kind::Copy => self.copy(name).await,
+            Kind::DestroyCopy => {
+                let at = self.random.random_range(0..self.copies.len());
+                self.destroy_copy(at).await;
+            }
+            Kind::Metal => self.touch_metal().await,
+            Kind::RestartApiServer => self.restart_api_server().await,
+            Kind::NotReady | Kind::Ready | Kind::Silence | Kind::LoseNote => {
+                self.change_node(kind, name).await;
+            }
+            Kind::Reregister | Kind::Power | Kind::NewInstanceUuid => {
+                self.change_machine(kind, name).await;
+            }
+            Kind::RestartController
+            | Kind::OverlapControllers
+            | Kind::SwitchAddress
+            | Kind::Reload => self.change_controller(kind).await,
+            Kind::HideOne | Kind::ShowOne | Kind::HideAll | Kind::ShowAll | Kind::NewPassword => {
+                self.change_rights(kind, name).await;
+            }
+            Kind::ExpireSessions
+            | Kind::RestartVcenter
+            | Kind::Fault
+            | Kind::HalfAnswers
+            | Kind::Hang => self.change_vcenter(kind, name).await,
+        }
+    }
+
+    async fn change_node(&mut self, kind: Kind, name: &str) {
+        let nodes = &self.world.stage.nodes;
+        match kind {
+            Kind::Ready => nodes.set_ready(name, true).await,
+            Kind::Silence => nodes.silence(name).await,
+            Kind::LoseNote => {
+                let patch = json!({"metadata": {"annotations": {RECORD: null}}});
+                let patch = kube::api::Patch::Merge(patch);
+                let parameters = kube::api::PatchParams::default();
+                self.world.stage.api().patch(name, &parameters, &patch).await.unwrap();
+                if self.random.random_bool(0.5) {
+                    nodes.set_ready(name, false).await;
+                }
+            }
+            _ => nodes.set_ready(name, false).await,
+        }
+    }
+
+    async fn change_machine(&mut self, kind: Kind, name: &str) {
+        let path = path_of(&self.machines[name]);
+        let vcenter = self.home(name);
+        match kind {
+            Kind::Reregister => vcenter.reregister_vm(&path).await,
+            Kind::NewInstanceUuid => {
+                self.next += 1;
+                let uuid = format!("50{:06x}-0000-4000-8000-{:012x}", self.seed, self.next);
+                vcenter.patch_vm(&path, json!({ "instanceUuid": uuid })).await;
+                self.machines.get_mut(name).unwrap().instance_uuid = uuid;
+            }
+            _ => {
+                let power = ["on", "off", "suspended"][self.random.random_range(0..3)];
+                vcenter.patch_vm(&path, json!({ "power": power })).await;
+            }
+        }
+    }
+
+    async fn change_controller(&mut self, kind: Kind) {
+        match kind {
+            Kind::OverlapControllers => {
+                let last = self.ccm.take();
+                self.start();
+                let both = self.random.random_range(0..400);
+                tokio::time::sleep(Duration::from_millis(both)).await;
+                drop(last);
+            }
+            Kind::Reload => {
+                self.by_path = !self.by_path;
+                let more = ["", "globl: {}\n"][self.random.random_range(0..2)];
+                self.configure(more);
+            }
+            _ => {
+                self.reachable ^= kind == Kind::SwitchAddress;
+                self.ccm = None;
+                self.start();
+            }
+        }
+    }
+
+    async fn change_rights(&mut self, kind: Kind, name: &str) {
+        let vcenter = self.home(name);
+        let second = self.moved.contains(name);
+        let role =
+            if matches!(kind, Kind::HideOne | Kind::HideAll) { "NoAccess" } else { "reader" };
+        let hides = role == "NoAccess";
+        match kind {
+            Kind::NewPassword => {
+                self.next += 1;
+                let password = format!("cloud-Contr0ller!{}", self.next);
+                self.set_password(second, &password).await;
+            }
+            Kind::HideOne | Kind::ShowOne => {
+                let path = path_of(&self.machines[name]);
+                vcenter.permit(&Permission::new(USER, role, &path)).await;
+            }
+            _ => {
+                for way in ["/DC0/host", "/DC0/vm"] {
+                    vcenter.permit(&Permission::new(USER, role, way)).await;
+                }
+                if hides {
+                    self.hidden.insert(second);
+                } else {
+                    self.hidden.remove(&second);
+                }
+            }
+        }
+        if hides {
+            self.world.stage.nodes.set_ready(name, false).await;
+        }
+    }
+
+    async fn change_vcenter(&mut self, kind: Kind, name: &str) {
+        let vcenter = self.home(name);
+        match kind {
+            Kind::ExpireSessions => vcenter.expire_sessions("").await,
+            Kind::RestartVcenter => {
+                let down = self.random.random_range(50..400);
+                vcenter.restart(Duration::from_millis(down)).await;
+            }
+            Kind::Fault => {
+                let fault =
+                    ["NoPermission", "ManagedObjectNotFound", "NotAuthenticated", "RuntimeFault"];
+                let fault = fault[self.random.random_range(0..fault.len())];
+                let method = ["RetrievePropertiesEx", "WaitForUpdatesEx", "*"];
+                let method = method[self.random.random_range(0..method.len())];
+                let times = self.random.random_range(1..5);
+                vcenter.fault(Fault::on(method).fails(fault).times(times)).await;
+            }
+            Kind::Hang => {
+                let second = self.moved.contains(name);
+                self.world.ways[usize::from(second)].black_hole();
+                self.hanging.insert(second, self.random.random_range(1..5));
+            }
+            _ => {
+                let method =
+                    ["RetrievePropertiesEx", "WaitForUpdatesEx"][self.random.random_range(0..2)];
+                vcenter.fault(Fault::on(method).truncated().times(2)).await;
+            }
+        }
+    }
+
+    async fn move_over(&mut self, name: &str) {
+        let vm = self.machines[name].clone();
+        let there = self.moved.contains(name);
+        let path = path_of(&vm);
+        self.vcenter(!there).add_vms("DC0", [vm]).await;
+        self.vcenter(there).destroy_vm(&path).await;
+        if !self.moved.remove(name) {
+            self.moved.insert(name.to_owned());
+        }
+    }
+
+    /// A copy of a machine, in either vCenter: the same BIOS uuid, all else its own.
+    async fn copy(&mut self, name: &str) {
+        let copy = format!("{name}-copy-{}", self.next);
+        self.next += 1;
+        let folder = FOLDERS[self.random.random_range(0..FOLDERS.len())];
+        let second = self.random.random_bool(0.5);
+        let power = ["on", "off"][self.random.random_range(0..2)];
+        let uuid = self.machines[name].uuid.clone();
+        let vm = Vm { uuid, folder: folder.into(), power: power.into(), ..Vm::named(&copy) };
+        self.copies.push((name.to_owned(), second, path_of(&vm)));
+        self.vcenter(second).add_vms("DC0", [vm]).await;
+    }
+
+    async fn leave_and_come_back(&mut self, name: &str) {
+        let stage = &self.world.stage;
+        stage.nodes.set_ready(name, true).await;
+        let is_ready = |node: &KubeNode| {
+            let mut all = node.status.iter().flat_map(|s| s.conditions.iter().flatten());
+            all.any(|c| c.type_ == "Ready" && c.status == "True")
+        };
+        stage.until("its kubelet answers", name, is_ready).await;
+        self.home(name).destroy_vm(&path_of(&self.machines[name])).await;
+        let away = self.random.random_range(0..600);
+        tokio::time::sleep(Duration::from_millis(away)).await;
+        if self.random.random_bool(0.3) {
+            self.ccm = None;
+            self.start();
+        }
+        self.home(name).add_vms("DC0", [self.machines[name].clone()]).await;
+    }
+
+    /// The server goes and comes, and so does the machine that has its name.
+    async fn touch_metal(&mut self) {
+        let (double, exists) = self.double.clone();
+        let nodes = &self.world.stage.nodes;
+        let vcenter = self.vcenter(false);
+        match self.random.random_range(0..4) {
+            0 => nodes.set_ready(&double.name, true).await,
+            1 => nodes.silence(&double.name).await,
+            2 if exists => {
+                vcenter.patch_vm(&path_of(&double), json!({"power": "off"})).await;
+                nodes.set_ready(&double.name, false).await;
+            }
+            _ => {
+                nodes.set_ready(&double.name, false).await;
+                if exists {
+                    vcenter.destroy_vm(&path_of(&double)).await;
+                } else {
+                    vcenter.add_vms("DC0", [double]).await;
+                }
+                self.double.1 = !exists;
+            }
+        }
+    }
+
+    async fn restart_api_server(&self) {
+        self.world.stage.plane.restart_api_server().await;
+        eventually("the API server answers", 60, async || {
+            let all = self.world.stage.api().list(&kube::api::ListParams::default()).await;
+            all.map(drop).map_err(|e| e.to_string())
+        })
+        .await;
+    }
+}
