@@ -16,6 +16,7 @@
 //! - While volumes are attached, storage is not removed.
 //! - The cloud controller is not changed while the machine of a node is not found.
 
+mod accepted;
 mod adoption;
 mod configuration;
 mod differences;
@@ -55,11 +56,11 @@ use crate::{
     catalogs::{Trouble, TroubleKind},
     facts::{Facts, Platform, Vcenter, VcenterState},
     names,
-    plan::{Next, Plan},
+    plan::{DriverPlan, Next, Plan},
 };
 
 /// A trouble that may pass by itself is none before this time is over.
-const GRACE: SignedDuration = SignedDuration::from_mins(2);
+pub(crate) const GRACE: SignedDuration = SignedDuration::from_mins(2);
 
 /// Decides.
 pub fn decide(facts: &Facts) -> Plan {
@@ -75,6 +76,14 @@ pub fn decide(facts: &Facts) -> Plan {
     for driver in [Driver::Cpi, Driver::Csi] {
         let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
         drivers.extend(decided);
+    }
+    // Where a pod of a driver that was healthy is away, it is said once it does not pass.
+    let lacking = |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
+    for driver in drivers.iter().filter(lacking) {
+        let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
+        if facts.now < since + GRACE {
+            notes.wake_at(since + GRACE);
+        }
     }
     let paused = is_paused(facts);
     if facts.predecessor.runs.is_some() {
@@ -99,6 +108,7 @@ pub fn decide(facts: &Facts) -> Plan {
     // Of machines that are not found the checks know more.
     let known = facts.health.findings.iter().any(|f| f.code == codes::VM_NOT_FOUND.code);
     notes.findings.retain(|finding| !known || finding.code != codes::VM_NOT_FOUND.code);
+    accepted::mark(facts, &mut notes);
     let said: BTreeSet<String> =
         notes.findings.iter().map(|finding| finding.code.clone()).collect();
     let news = facts.health.findings.iter().filter(|finding| !said.contains(&finding.code));

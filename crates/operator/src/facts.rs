@@ -490,6 +490,11 @@ pub enum Task {
 }
 
 impl Workload {
+    /// Pods that should run and do not, those of nodes that are down aside.
+    pub fn lacks(&self) -> i32 {
+        (self.wanted - self.unreachable - self.available).max(0)
+    }
+
     /// Whether all of it runs as it should. A controller of which nobody wants a pod does not.
     pub fn is_healthy(&self) -> bool {
         let least = i32::from(self.wanted > 0 || self.task == Task::Controller);

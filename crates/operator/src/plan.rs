@@ -58,6 +58,29 @@ pub struct DriverPlan {
     pub held: Option<String>,
 }
 
+impl DriverPlan {
+    /// The step it is at; none if all are done.
+    pub fn at(&self) -> Option<&Step> {
+        self.steps.iter().find(|step| step.state != StepState::Done)
+    }
+
+    /// What the status calls a step of this driver.
+    pub fn title_of(&self, step: &Step) -> String {
+        format!("{}: {}", self.driver, step.title)
+    }
+
+    /// Since when it is at the step it is at, by the status before; none if it is at none, or came to it
+    /// just now.
+    pub fn since(&self, before: Option<&api::VDOConfigStatus>) -> Option<Timestamp> {
+        let title = self.title_of(self.at()?);
+        let mut steps = before?.plan.iter().flat_map(|plan| &plan.steps);
+        let same = |step: &&api::vdo_config::PlanStep| {
+            step.title == title && step.state == api::vdo_config::StepState::Running
+        };
+        steps.find(same)?.since.as_ref().map(|since| since.0)
+    }
+}
+
 /// A step of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {

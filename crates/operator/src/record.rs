@@ -54,8 +54,11 @@ pub struct Record {
     /// Whose that was.
     #[serde(skip_serializing_if = "is_upstream")]
     pub previous_implementation: Implementation,
-    /// A release that did not become healthy, and under which wish: it is not tried again until the
-    /// wish changes.
+    /// So many pods on nodes did not run before the hop began: what keeps them is no fault of it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ailing: i32,
+    /// A release that did not become healthy, and under which wish: it is not tried again until
+    /// something changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
     /// Whom the driver was last given to log in as, by vCenter.
@@ -133,6 +136,9 @@ pub struct Rejected {
     pub why: String,
     /// The generation of the VDOConfig that wanted it.
     pub generation: i64,
+    /// What was approved then, and the catalog; none in records of early releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circumstances: Option<String>,
 }
 
 /// One release of a driver, by whoever makes it: two makers count their releases each in their own way.
@@ -166,6 +172,11 @@ impl Rejected {
 fn build(implementation: Implementation, version: Option<&str>) -> Option<Build> {
     let version = Version::parse(version?.trim_start_matches('v')).ok()?;
     Some(Build { implementation, version })
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &i32) -> bool {
+    *count == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -299,7 +299,7 @@ catalogue! {
         severity: Error,
         seen: "{driver} {version}: {reason}; {running} runs",
         why: "VDO goes back to the release before when a new one is not healthy in time, and does not try it again until something changes.",
-        remedy: ["Mend what is named above", "Then change the VDOConfig, for example its version field, and VDO tries again"],
+        remedy: ["Mend what is named above", "Then change the VDOConfig, for example its version field, and VDO tries again", "Under policy Manual take the approval away and give it again: kubectl annotate vdoconfig --all {approval}-"],
     }
     PAUSED = "VDO-1906" {
         title: "VDO is paused",

@@ -5,7 +5,7 @@
 //! names they have, and from there on treated like any other. The identity of the cluster in CNS
 //! stays what it is. What would change in them is said before it happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::Driver;
 use semver::{BuildMetadata, Prerelease, Version};
@@ -83,6 +83,7 @@ pub(super) fn adopted(
         healthy: true,
         objects: theirs.iter().map(|(id, _)| (*id).clone()).collect(),
         names: Some(kept),
+        users: users(facts, wish).unwrap_or_default(),
         ..record.clone()
     };
     let configuration = Configuration::make(facts, wish, &record, &build)
@@ -93,6 +94,31 @@ pub(super) fn adopted(
     }
     let changes = differences::of(facts, wish, &configuration, theirs);
     Ok(Adopted { record, changes })
+}
+
+/// Whom it logs in as today, by VsphereCloudConfig; none where that is not told for each of them.
+fn users(facts: &Facts, wish: &Wish<'_>) -> Option<BTreeSet<String>> {
+    let told = |address: &str| -> Option<&str> {
+        let (own, all) = match wish.driver {
+            Driver::Cpi => {
+                let config = &facts.in_use.cpi.as_ref()?.as_ref().ok()?.config;
+                let mut entries = config.vcenters.iter();
+                let entry = entries.find(|(name, v)| *name == address || v.server == address)?;
+                (&entry.1.user, &config.global.user)
+            }
+            Driver::Csi => {
+                let config = &facts.in_use.csi.as_ref()?.as_ref().ok()?.config;
+                (&config.vcenters.get(address)?.user, &config.global.user)
+            }
+        };
+        [own, all].into_iter().map(String::as_str).find(|user| !user.is_empty())
+    };
+    let user = |name: &&str| {
+        let address = &facts.vcenters.get(*name)?.spec.vc_ip;
+        let user = told(address.0.as_str()).or_else(|| told(address.host_and_port().0))?;
+        Some(format!("{name} {user}"))
+    };
+    wish.vcenters.iter().map(user).collect()
 }
 
 /// What a driver is told has to be known before anything of it is written: its identity in CNS, its

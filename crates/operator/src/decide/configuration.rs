@@ -99,12 +99,15 @@ impl Configuration {
         Ok(Self { driver: wish.driver, objects, digest, cluster_id, origin, users })
     }
 
-    /// Whether the Secret the driver reads would be another one than it has.
-    pub(super) fn changes_settings(&self, facts: &Facts) -> bool {
+    /// Whether the Secret the driver reads would be another one than it has. One that is not ours yet,
+    /// as of a driver by other hands, is taken for another unless it is known to name the same users;
+    /// one that was rolled out before and is gone is only put back.
+    pub(super) fn changes_settings(&self, facts: &Facts, record: &Record) -> bool {
+        let foreign = record.configuration.is_none() && record.users != self.users;
         self.objects.iter().filter(|object| object.kind() == "Secret").any(|object| {
             let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
             let seen = facts.objects.get(&ObjectId::of(object));
-            seen.is_some_and(|seen| seen.digest.as_deref() != digest)
+            seen.map_or(foreign, |seen| seen.digest.as_deref() != digest)
         })
     }
 

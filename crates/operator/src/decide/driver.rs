@@ -40,6 +40,7 @@ pub(super) fn decide(
     }
     // Whoever does not mention a driver has not asked for its removal: it is watched, and left as it is.
     let wished = wish.as_ref().map_or(Mode::Observe, |wish| wish.mode);
+    let observed = wish.as_ref().is_some_and(|wish| wish.mode == Mode::Observe);
     if wish.is_none() && bye == Farewell::None {
         notes.findings.push(unasked(facts, driver));
     }
@@ -50,7 +51,8 @@ pub(super) fn decide(
     let runs = controllers.first().map(|(_, workload)| *workload);
     let mut plan = DriverPlan {
         driver,
-        mode: if bye == Farewell::Remove { Mode::Removed } else { wished },
+        // What is only observed does not go with the VDOConfig either.
+        mode: if bye == Farewell::Remove && !observed { Mode::Removed } else { wished },
         installed: runs.and_then(|workload| workload.version.clone()),
         implementation: runs.and_then(|workload| workload.implementation),
         target: None,
@@ -85,8 +87,9 @@ pub(super) fn decide(
     Some(plan)
 }
 
-/// Whether the identity in CNS that is about to be taken is nobody else's. One that is shared, or of
-/// which that is not known, is not taken.
+/// Whether the identity in CNS that is about to be taken is nobody else's. One that is shared is not
+/// taken unless somebody who knows the claims says that they are of this cluster, by accepting the
+/// finding; one of which it is not known is not taken at all.
 fn identity_is_free(
     facts: &Facts,
     wish: &Wish<'_>,
@@ -99,7 +102,12 @@ fn identity_is_free(
         // Nothing is taken before they are verified, and what keeps them from it is said then.
         Err(_) if !wish.vcenters.iter().all(|name| is_verified(facts, name)) => return true,
         Ok(strangers) => {
-            notes.findings.push(shared(facts, strangers));
+            let shared = shared(facts, strangers);
+            let accepted = super::accepted::by(facts, &shared).is_some();
+            notes.findings.push(shared);
+            if accepted {
+                return true;
+            }
             plan.next = Next::Blocked;
         }
         Err(why) => {
@@ -314,7 +322,7 @@ fn manage(
     }
     rollout::past_dead_nodes(facts, record, &mut configuration.objects);
     let hold = rendering::hold(facts, record, &target, &configuration, notes);
-    let (all, next) = steps::of(facts, &configuration, hold.as_ref().map(|_| record));
+    let (all, next) = steps::of(facts, record, &configuration, hold.as_ref().map(|_| record));
     plan.steps = all;
     if let (Next::Apply(_), Some(why)) = (&next, facts.refused.get(&wish.driver)) {
         let running = plan.steps.iter_mut().find(|step| step.state == StepState::Running);
@@ -330,6 +338,10 @@ fn manage(
     plan.next = match recorded(facts, record, &target, &configuration) {
         Some(record) => Next::Record(Box::new(record)),
         None if next == Next::Nothing => finish(facts, record, &configuration),
+        // A class that is refused must not keep a driver that runs from being known to be healthy.
+        None if !record.healthy && steps::driver_is_done(&plan.steps) => {
+            Next::Record(Box::new(healthy(record)))
+        }
         None => match rollout::extended(facts, wish, record, notes) {
             Some(record) => Next::Record(Box::new(record)),
             None => next,
@@ -349,8 +361,9 @@ fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
 }
 
 /// The cloud controller is not given another configuration or release before the machine of every
-/// node is found with it. What was rolled out before may be repaired all the same, and a release that
-/// does not run may be taken back.
+/// node is found with it, and is not installed before those of all nodes are that another one has
+/// initialised. What was rolled out before may be repaired all the same, and a release that does not
+/// run may be taken back.
 fn machines_are_found(
     facts: &Facts,
     wish: &Wish<'_>,
@@ -360,17 +373,20 @@ fn machines_are_found(
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let doubts = Doubts::of(facts, wish);
+    let mut doubts = Doubts::of(facts, wish);
     notes.findings.extend(doubts.finding(facts));
     let first = record.version.is_none();
+    if first {
+        doubts = Doubts::of_initialized(facts, wish);
+    }
     let same = record.configuration.as_deref() == Some(configuration.digest.as_str());
     let goes_back = record.before().as_ref() == Some(target);
-    if first || same || goes_back || doubts.is_empty() {
+    if same || goes_back || doubts.is_empty() {
         return true;
     }
     let title = "Find the virtual machine of every node with the new configuration";
     plan.steps.push(waiting(title, Some(doubts.message())));
-    plan.next = Next::Blocked;
+    plan.next = if first && !doubts.is_certain() { Next::Wait } else { Next::Blocked };
     false
 }
 
@@ -386,7 +402,10 @@ fn machines_are_seen(
     notes: &mut Notes,
 ) -> bool {
     let doubts = Doubts::at_home(facts, wish);
-    if record.version.is_none() || doubts.is_empty() || !configuration.changes_settings(facts) {
+    if record.version.is_none()
+        || doubts.is_empty()
+        || !configuration.changes_settings(facts, record)
+    {
         return true;
     }
     notes.findings.retain(|finding| finding.code != codes::VM_NOT_FOUND.code);
@@ -475,7 +494,13 @@ fn recorded(
                 implementation: record.implementation,
                 why: trouble(facts, configuration.driver),
                 generation: facts.generation(),
+                circumstances: Some(release::circumstances(facts, configuration.driver)),
             });
+        } else if is_outdated(facts, configuration.driver, record) {
+            next.rejected = None;
+        }
+        if record.healthy {
+            next.ailing = rollout::ailing(facts, configuration.driver);
         }
         let previous = match going_back {
             true => None,
@@ -497,6 +522,11 @@ fn recorded(
     (next != *record).then_some(next)
 }
 
+/// Whether a release that was given up may be tried again, because something has changed since.
+fn is_outdated(facts: &Facts, driver: Driver, record: &Record) -> bool {
+    record.rejected.as_ref().is_some_and(|rejected| !release::stands(facts, driver, rejected))
+}
+
 /// What is wrong with a release that did not become healthy.
 fn trouble(facts: &Facts, driver: Driver) -> String {
     let mut all = facts.workloads.iter().filter(|(id, w)| w.driver == driver && facts.is_ours(id));
@@ -515,18 +545,25 @@ fn confirmed(record: &Record, configuration: &Configuration) -> Next {
     Next::Record(Box::new(Record { origin, ..record.clone() }))
 }
 
+/// The record of a release that became healthy: there is no way back any more, and none is needed.
+fn healthy(record: &Record) -> Record {
+    Record {
+        healthy: true,
+        previous: None,
+        previous_implementation: catalog::Implementation::default(),
+        progress: None,
+        ..record.clone()
+    }
+}
+
 /// What is left once everything is applied and healthy: say so in the record, then prune what the
 /// new release does not have.
 fn finish(facts: &Facts, record: &Record, configuration: &Configuration) -> Next {
     if !record.healthy {
-        let healthy = Record {
-            healthy: true,
-            previous: None,
-            previous_implementation: catalog::Implementation::default(),
-            progress: None,
-            ..record.clone()
-        };
-        return Next::Record(Box::new(healthy));
+        return Next::Record(Box::new(healthy(record)));
+    }
+    if is_outdated(facts, configuration.driver, record) {
+        return Next::Record(Box::new(Record { rejected: None, ..record.clone() }));
     }
     let wanted: std::collections::BTreeSet<_> = configuration.identities().collect();
     let left: Vec<_> = record.objects.difference(&wanted).cloned().collect();

@@ -1,12 +1,12 @@
 //! The end of a VDOConfig: what becomes of the drivers when it is deleted.
 
-use api::vdo_config::DeletionPolicy;
+use api::vdo_config::{DeletionPolicy, Mode};
+use catalog::Driver;
 
 use crate::{
     facts::Facts,
     names,
     plan::{DriverPlan, Finalizer, Next},
-    record::Record,
 };
 
 /// What the deletion of the VDOConfig means for the drivers.
@@ -33,9 +33,11 @@ pub(super) fn farewell(facts: &Facts) -> Farewell {
 pub(super) fn finalizer(facts: &Facts, drivers: &[DriverPlan]) -> Finalizer {
     let finalizers = facts.config.metadata.finalizers.iter().flatten();
     let there = finalizers.into_iter().any(|name| name == names::FINALIZER);
-    let gone = |record: &Record| record.objects.is_empty();
-    let all_gone = gone(&facts.records.cpi)
-        && gone(&facts.records.csi)
+    // What is only observed stays, and holds up nobody.
+    let stays = |driver| drivers.iter().any(|d| d.driver == driver && d.mode == Mode::Observe);
+    let gone = |driver| facts.record(driver).objects.is_empty() || stays(driver);
+    let all_gone = gone(Driver::Cpi)
+        && gone(Driver::Csi)
         && drivers.iter().all(|driver| driver.next == Next::Nothing);
     let wanted = match farewell(facts) {
         Farewell::None => facts.config.spec.deletion_policy() == DeletionPolicy::Remove,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::finding::{Finding, Subject, codes};
 
 use super::{driver::is_verified, wish::Wish};
-use crate::facts::{Facts, Machine};
+use crate::facts::{Facts, Machine, Node};
 
 /// The nodes whose machine is not proven to be where a driver will look, seen by its user.
 #[derive(Debug, Default)]
@@ -20,26 +20,43 @@ impl Doubts {
     /// The nodes whose machine the users of the wished vCenters do not see. Another user's view of
     /// the same vCenter proves nothing: the driver does not log in with it.
     pub(super) fn of(facts: &Facts, wish: &Wish<'_>) -> Self {
-        Self::among(facts, wish, |_| true)
+        Self::among(facts, wish, |_| true, |_| true)
+    }
+
+    /// The same, of the nodes that a cloud controller has seen before: to one that does not find their
+    /// machine they are gone. Others only wait for theirs.
+    pub(super) fn of_initialized(facts: &Facts, wish: &Wish<'_>) -> Self {
+        Self::among(facts, wish, |node| node.provider_id.starts_with("vsphere://"), |_| true)
     }
 
     /// The same, without the nodes that live in vCenters the wish does not name.
     pub(super) fn at_home(facts: &Facts, wish: &Wish<'_>) -> Self {
         let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
         let asked: BTreeSet<&str> = wish.vcenters.iter().filter_map(|name| address(name)).collect();
-        Self::among(facts, wish, |seen_by| {
-            let mut addresses = seen_by.iter().filter_map(|name| address(local(facts, name)?));
-            addresses.any(|address| asked.contains(address))
-        })
+        Self::among(
+            facts,
+            wish,
+            |_| true,
+            |seen_by| {
+                let mut addresses = seen_by.iter().filter_map(|name| address(local(facts, name)?));
+                addresses.any(|address| asked.contains(address))
+            },
+        )
     }
 
-    /// `matters` tells of a machine that others see whether it is to be seen by the wished ones too.
-    fn among(facts: &Facts, wish: &Wish<'_>, matters: impl Fn(&[String]) -> bool) -> Self {
+    /// `counts` tells which nodes are asked about, `matters` of a machine that others see whether it is
+    /// to be seen by the wished ones too.
+    fn among(
+        facts: &Facts,
+        wish: &Wish<'_>,
+        counts: impl Fn(&Node) -> bool,
+        matters: impl Fn(&[String]) -> bool,
+    ) -> Self {
         let is_wished =
             |name: &String| local(facts, name).is_some_and(|name| wish.vcenters.contains(&name));
         let unverified = wish.vcenters.iter().find(|name| !is_verified(facts, name));
         let mut doubts = Self::default();
-        for node in facts.cluster.nodes.iter().filter(|node| !node.is_foreign()) {
+        for node in facts.cluster.nodes.iter().filter(|n| !n.is_foreign() && counts(n)) {
             match (&node.machine, unverified) {
                 (Machine::Found(seen_by), _) if seen_by.iter().any(is_wished) => {}
                 (Machine::Found(seen_by), _) if !matters(seen_by) => {}
@@ -56,6 +73,11 @@ impl Doubts {
 
     pub(super) fn is_empty(&self) -> bool {
         self.missing.is_empty() && self.unknown.is_empty()
+    }
+
+    /// Whether a machine is certainly not there.
+    pub(super) fn is_certain(&self) -> bool {
+        !self.missing.is_empty()
     }
 
     /// What a step that waits says.

@@ -20,8 +20,10 @@ pub(super) fn are_there(
     configuration: &Configuration,
     plan: &mut DriverPlan,
 ) -> bool {
-    let same = record.users.is_empty() || record.users == configuration.users;
-    if record.version.is_none() || same || !configuration.changes_settings(facts) {
+    // Records of early releases name no user; an adopted driver has no configuration of ours yet.
+    let unsaid = record.users.is_empty() && record.configuration.is_some();
+    let same = unsaid || record.users == configuration.users;
+    if record.version.is_none() || same || !configuration.changes_settings(facts, record) {
         return true;
     }
     let title = "Check what the new vCenter user may do";

@@ -72,7 +72,7 @@ pub(super) fn of(
             Some(format!("{available} fits, and waits for {}", approval(wish.driver, available)));
         goal = Some(of(available));
     }
-    if let Some(rejected) = is_rejected(facts, record, target.as_ref()) {
+    if let Some(rejected) = is_rejected(facts, wish.driver, record, target.as_ref()) {
         notes.findings.push(rolled_back(facts, wish, record, rejected));
         target.clone_from(&running);
         goal.clone_from(&running);
@@ -122,12 +122,28 @@ pub(super) fn window(facts: &Facts, notes: &mut Notes) -> Option<String> {
 
 fn is_rejected<'a>(
     facts: &Facts,
+    driver: Driver,
     record: &'a Record,
     target: Option<&Build>,
 ) -> Option<&'a Rejected> {
     let rejected = record.rejected.as_ref()?;
     let same = target.is_some() && target == rejected.build().as_ref();
-    (same && rejected.generation == facts.generation()).then_some(rejected)
+    (same && stands(facts, driver, rejected)).then_some(rejected)
+}
+
+/// Whether nothing has changed since a release was given up: neither the wish, nor what was approved,
+/// nor the catalog.
+pub(super) fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
+    let same = |known: &String| circumstances(facts, driver) == *known;
+    rejected.generation == facts.generation() && rejected.circumstances.as_ref().is_none_or(same)
+}
+
+/// What a release is wanted under, beside the spec: which one was approved, and by which catalog.
+pub(super) fn circumstances(facts: &Facts, driver: Driver) -> String {
+    let annotations = facts.config.metadata.annotations.as_ref();
+    let approved = annotations.and_then(|all| all.get(annotation(driver)));
+    let approved = approved.map_or("nothing", String::as_str);
+    format!("approved: {approved}, catalog: {}", facts.catalog.serial)
 }
 
 fn rolled_back(facts: &Facts, wish: &Wish<'_>, record: &Record, rejected: &Rejected) -> Finding {
@@ -137,6 +153,7 @@ fn rolled_back(facts: &Facts, wish: &Wish<'_>, record: &Record, rejected: &Rejec
         .with("version", &rejected.version)
         .with("running", record.version.as_deref().unwrap_or("nothing"))
         .with("reason", &rejected.why)
+        .with("approval", annotation(wish.driver))
         .about(super::myself(facts))
         .build()
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Notes, wish::Wish};
 use crate::{
-    facts::{Facts, ObjectId, Workload},
+    facts::{Facts, ObjectId, Task, Workload},
     names,
     record::{Build, Progress, Record},
 };
@@ -79,10 +79,25 @@ fn seen_at(record: &Record) -> Option<Timestamp> {
 }
 
 /// Whether something of the release stands in its way: a pod of it that does not run, or an object
-/// that is refused. What is not applied yet is no failure.
+/// that is refused before all of its pods do. What is not applied yet is no failure, and what is
+/// refused afterwards, as a storage class, is none of the release.
 fn is_stuck(facts: &Facts, driver: Driver, record: &Record) -> bool {
     let refused = facts.refused.get(&driver).is_some_and(|refusal| refusal.firm);
-    refused || applied(facts, driver, record).any(|workload| !workload.is_healthy())
+    let runs = |workload: &Workload| workload.version == record.version && is_fit(workload, record);
+    let runs = ours(facts, driver).peekable().peek().is_some() && ours(facts, driver).all(runs);
+    refused && !runs || applied(facts, driver, record).any(|workload| !is_fit(workload, record))
+}
+
+/// Whether a part of a release runs as well as its nodes allow: a pod on a node that was sick before
+/// the release came is no fault of the release.
+pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
+    let as_before = workload.current && workload.available > 0 && workload.lacks() <= record.ailing;
+    workload.is_healthy() || !record.healthy && workload.task == Task::Node && as_before
+}
+
+/// How many pods on nodes do not run.
+pub(super) fn ailing(facts: &Facts, driver: Driver) -> i32 {
+    ours(facts, driver).filter(|w| w.task == Task::Node).map(Workload::lacks).sum()
 }
 
 /// Whether more of its pods run than ever before.
@@ -106,21 +121,28 @@ fn applied<'a>(
     driver: Driver,
     record: &'a Record,
 ) -> impl Iterator<Item = &'a Workload> {
-    let ours = facts.workloads.iter().filter(|(id, _)| facts.is_ours(id));
-    let of_it =
-        move |workload: &&Workload| workload.driver == driver && workload.version == record.version;
-    ours.map(|(_, workload)| workload).filter(of_it)
+    ours(facts, driver).filter(move |workload| workload.version == record.version)
 }
 
-/// Lets a rollout pass nodes that are down. Kubernetes lets so many pods of a DaemonSet be unavailable
-/// at a time, and counts those of dead nodes among them: one dead node of ten would stop it for ever.
+/// The workloads of a driver that are ours.
+fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &Workload> {
+    let ours = facts.workloads.iter().filter(|(id, _)| facts.is_ours(id));
+    ours.map(|(_, workload)| workload).filter(move |workload| workload.driver == driver)
+}
+
+/// Lets a rollout pass nodes that are down or sick. Kubernetes lets so many pods of a DaemonSet be
+/// unavailable at a time, and counts theirs among them: one dead node of ten would stop it for ever.
 pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Object]) {
     if record.healthy {
         return;
     }
     for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
         let workload = facts.workloads.get(&ObjectId::of(object));
-        let Some(workload) = workload.filter(|workload| workload.unreachable > 0) else { continue };
+        let Some(workload) = workload else { continue };
+        let passed = workload.unreachable.saturating_add(record.ailing);
+        if passed == 0 {
+            continue;
+        }
         let most = object.0.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable");
         let Some(most) = most else { continue };
         let at_a_time = match most.as_str().and_then(|text| text.strip_suffix('%')) {
@@ -130,8 +152,8 @@ pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Obj
             }
             None => most.as_i64().unwrap_or(1),
         };
-        *most = json!(at_a_time.max(1) + i64::from(workload.unreachable));
+        *most = json!(at_a_time.max(1) + i64::from(passed));
         let stamp = &mut object.0["metadata"]["annotations"][names::DIGEST];
-        *stamp = json!(format!("{}+{}", stamp.as_str().unwrap_or_default(), workload.unreachable));
+        *stamp = json!(format!("{}+{}", stamp.as_str().unwrap_or_default(), passed));
     }
 }

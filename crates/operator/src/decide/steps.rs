@@ -2,7 +2,7 @@
 
 use catalog::manifest::{Object, Stage};
 
-use super::{configuration::Configuration, rendering};
+use super::{configuration::Configuration, rendering, rollout};
 use crate::{
     facts::{Facts, ObjectId},
     names,
@@ -28,6 +28,7 @@ const STORAGE_CLASSES: &str = "Storage classes";
 /// as it is.
 pub(super) fn of(
     facts: &Facts,
+    record: &Record,
     configuration: &Configuration,
     waits: Option<&Record>,
 ) -> (Vec<Step>, Next) {
@@ -43,13 +44,18 @@ pub(super) fn of(
             steps.push(step(title, StepState::Pending, None));
             continue;
         }
-        let (state, message, todo) = look(facts, &objects, waits);
+        let (state, message, todo) = look(facts, record, &objects, waits);
         steps.push(step(title, state, message));
         if let Some(todo) = todo {
             next = todo;
         }
     }
     (steps, next)
+}
+
+/// Whether the driver itself is all there: what is left are classes, if anything.
+pub(super) fn driver_is_done(steps: &[Step]) -> bool {
+    steps.iter().all(|step| step.state == StepState::Done || step.title == STORAGE_CLASSES)
 }
 
 fn belongs(object: &Object, title: &str, stages: &[Stage]) -> bool {
@@ -64,6 +70,7 @@ fn step(title: &str, state: StepState, message: Option<String>) -> Step {
 /// How far one group of objects is.
 fn look(
     facts: &Facts,
+    record: &Record,
     objects: &[&Object],
     waits: Option<&Record>,
 ) -> (StepState, Option<String>, Option<Next>) {
@@ -78,7 +85,7 @@ fn look(
         .iter()
         .filter(|object| matches!(object.kind(), "Deployment" | "DaemonSet"))
         .filter(|object| !is_left(object) || facts.objects.contains_key(&ObjectId::of(object)))
-        .filter_map(|object| waits_for(facts, object))
+        .filter_map(|object| waits_for(facts, record, object))
         .collect();
     if waits.is_empty() {
         return (StepState::Done, None, None);
@@ -87,13 +94,13 @@ fn look(
 }
 
 /// What a workload waits for, in words; none if it runs as it should.
-fn waits_for(facts: &Facts, object: &Object) -> Option<String> {
+fn waits_for(facts: &Facts, record: &Record, object: &Object) -> Option<String> {
     let (id, name) = (ObjectId::of(object), object.name());
     // Health comes by another watch than what was applied, and may be that of the release before.
     let applied = facts.objects.get(&id).map(|seen| seen.mark.as_str());
     let workload = facts.workloads.get(&id).filter(|w| applied == Some(w.mark.as_str()));
     let Some(workload) = workload else { return Some(format!("{name}: starting")) };
-    if workload.is_healthy() {
+    if rollout::is_fit(workload, record) {
         return None;
     }
     let why = workload.trouble.as_deref().unwrap_or("starting");

@@ -13,9 +13,10 @@ use api::{
 };
 use catalog::{Driver, Implementation};
 use health::repair::Proposal;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
+    decide::GRACE,
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
     names,
     plan::{self, DriverPlan, Next, Plan},
@@ -71,8 +72,7 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
         Next::Record(_) | Next::Apply(_) | Next::Delete(_) => Phase::Deploying,
         Next::Wait => Phase::Configuring,
     };
-    let waits = driver.steps.iter().find(|step| step.state != plan::StepState::Done);
-    let message = waits.map(|step| match &step.message {
+    let message = driver.at().map(|step| match &step.message {
         Some(message) => format!("{}: {message}", step.title),
         None => step.title.clone(),
     });
@@ -147,7 +147,7 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
     let old: BTreeMap<&str, &PlanStep> = old.map(|step| (step.title.as_str(), step)).collect();
     let steps = plan.drivers.iter().flat_map(|driver| {
         driver.steps.iter().map(|step| {
-            let title = format!("{}: {}", driver.driver, step.title);
+            let title = driver.title_of(step);
             let state = match step.state {
                 plan::StepState::Pending => StepState::Pending,
                 plan::StepState::Running => StepState::Running,
@@ -218,7 +218,9 @@ fn shown(maker: Implementation) -> Option<api::vdo_config::Implementation> {
 /// Whether a release is being taken back.
 fn going_back(facts: &Facts) -> bool {
     let records = [&facts.records.cpi, &facts.records.csi];
-    records.iter().any(|record| record.rejected.is_some() && !record.healthy)
+    records
+        .iter()
+        .any(|record| record.rejected.is_some() && record.previous.is_none() && !record.healthy)
 }
 
 /// The findings in numbers.
@@ -266,9 +268,8 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         .findings
         .iter()
         .find(|finding| finding.severity >= Severity::Error && finding.acknowledged.is_none());
-    let waits = plan.drivers.iter().flat_map(|d| &d.steps);
-    let waits = waits.into_iter().find(|step| step.state != plan::StepState::Done);
-    let done = plan.drivers.iter().all(is_done) && healthy(facts, plan);
+    let waits = plan.drivers.iter().filter(|d| !may_pass(facts, d)).find_map(DriverPlan::at);
+    let done = plan.drivers.iter().all(|driver| is_ready(facts, driver));
     let (reason, message) = match (worst, waits) {
         (Some(finding), _) => ("Finding", format!("{}: {}", finding.code, finding.title)),
         (None, Some(step)) => {
@@ -279,17 +280,20 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
     };
     set(condition::READY, (done && worst.is_none()).into(), reason, message.clone());
     set(condition::DEGRADED, worst.is_some().into(), reason, message.clone());
-    let progressing = !plan.drivers.iter().all(|d| is_done(d) || d.next == Next::Blocked);
+    let rests = |d: &DriverPlan| is_done(d) || d.next == Next::Blocked || may_pass(facts, d);
+    let progressing = !plan.drivers.iter().all(rests);
     set(condition::PROGRESSING, progressing.into(), reason, message.clone());
-    set(condition::UPGRADEABLE, (!progressing).into(), reason, message);
+    // A pause in the middle of an upgrade does not make it over.
+    let under_way = |d: &DriverPlan| {
+        let record = facts.record(d.driver);
+        d.mode == Mode::Managed && record.version.is_some() && !record.healthy
+    };
+    let upgradeable = !progressing && !plan.drivers.iter().any(under_way);
+    set(condition::UPGRADEABLE, upgradeable.into(), reason, message);
     for driver in &plan.drivers {
-        let kind = match driver.driver {
-            Driver::Cpi => condition::CLOUD_PROVIDER_READY,
-            Driver::Csi => condition::STORAGE_READY,
-        };
-        let ready = is_done(driver) && driver_is_healthy(facts, driver);
-        let waits = driver.steps.iter().find(|step| step.state != plan::StepState::Done);
-        let message = waits.and_then(|step| step.message.clone()).unwrap_or_default();
+        let ready = is_done(driver) && driver_is_healthy(facts, driver) || may_pass(facts, driver);
+        let message = driver.at().and_then(|step| step.message.clone()).unwrap_or_default();
+        let kind = condition_of(driver.driver);
         set(kind, ready.into(), if ready { "Healthy" } else { "Progressing" }, message);
     }
     let verified =
@@ -302,8 +306,45 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
     );
 }
 
-fn healthy(facts: &Facts, plan: &Plan) -> bool {
-    plan.drivers.iter().filter(|d| d.mode != Mode::Removed).all(|d| driver_is_healthy(facts, d))
+/// The condition that tells of a driver.
+fn condition_of(driver: Driver) -> &'static str {
+    match driver {
+        Driver::Cpi => condition::CLOUD_PROVIDER_READY,
+        Driver::Csi => condition::STORAGE_READY,
+    }
+}
+
+/// Whether nothing is to be done about a driver, and it runs unless it is to be gone.
+fn is_ready(facts: &Facts, driver: &DriverPlan) -> bool {
+    let runs = driver.mode == Mode::Removed || driver_is_healthy(facts, driver);
+    is_done(driver) && runs || may_pass(facts, driver)
+}
+
+/// One of so many pods on nodes may be away for a while without a word.
+const FEW: i32 = 10;
+
+/// Whether a driver that was ready lacks no more than a few pods on nodes, and not for long: a pod
+/// that starts again is not worth an alarm.
+fn may_pass(facts: &Facts, driver: &DriverPlan) -> bool {
+    let before = facts.config.status.as_ref();
+    let since = driver.since(before).unwrap_or(facts.now);
+    let was_ready = || {
+        let conditions = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let kind = condition_of(driver.driver);
+        let same = |c: &&Condition| c.observed_generation == facts.config.metadata.generation;
+        conditions.iter().filter(same).any(|c| c.type_ == kind && c.status == "True")
+    };
+    let few = |(_, set): (_, &Workload)| {
+        set.current && set.available > 0 && set.lacks() <= (set.wanted / FEW).max(1)
+    };
+    driver.driver == Driver::Csi
+        && driver.mode == Mode::Managed
+        && driver.next == Next::Wait
+        && facts.record(driver.driver).healthy
+        && facts.now.duration_since(since) < GRACE
+        && was_ready()
+        && judged(facts, driver, Task::Controller).all(|(_, workload)| workload.is_healthy())
+        && judged(facts, driver, Task::Node).all(few)
 }
 
 /// Whether a driver runs as it should: ours where we run it, whoever's where we observe.

@@ -428,3 +428,53 @@ fn what_adoption_would_change_is_said_before_it_happens_and_no_password_with_it(
     assert!(!proposal.contains("cluster-id:"), "it stays: {proposal}");
     assert!(!proposal.contains("first") && !proposal.contains("stands for"), "{proposal}");
 }
+
+/// What the storage driver by other hands is told: one vCenter, and this user.
+fn told_user(world: &mut World, user: &str) {
+    let text = format!(
+        "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"vc.example.com\"]\n\
+         user = \"{user}\"\npassword = \"p\"\nport = \"443\"\ndatacenters = \"DC0\"\n"
+    );
+    let config = driver_config::csi::CsiConfig::read(&text).unwrap().config;
+    world.facts.in_use.csi = Some(Ok(Told { config, unknown: Vec::new() }));
+}
+
+#[test]
+fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
+    const SECRET: &str = "apply Secret vsphere-config-secret";
+    type Change = fn(&mut World);
+    let doubts: [(Change, Change); 2] = [
+        (
+            |world| world.facts.cluster.nodes[1].machine = Machine::Missing,
+            |world| world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/vc"),
+        ),
+        (
+            |world| {
+                let lacks = api::finding::codes::PRIVILEGE_ROOT.found();
+                let lacks = lacks.severity(api::Severity::Error).build();
+                world.facts.health.findings.push(lacks);
+            },
+            |world| world.facts.health.findings.clear(),
+        ),
+    ];
+    for (number, (doubt, cure)) in doubts.into_iter().enumerate() {
+        let mut world = upstream();
+        told_user(&mut world, "administrator@vsphere.local");
+        adopt(&mut world, "Automatic");
+        doubt(&mut world);
+        world.settle();
+        assert!(!world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);
+        assert_eq!(world.driver(Driver::Csi).next, Next::Blocked, "case {number}");
+        cure(&mut world);
+        world.settle();
+        assert!(world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);
+
+        // The user it has already is no less than before.
+        let mut world = upstream();
+        told_user(&mut world, "k8s@vsphere.local");
+        adopt(&mut world, "Automatic");
+        doubt(&mut world);
+        world.settle();
+        assert!(world.done.contains(&SECRET.into()), "case {number}: {:?}", world.done);
+    }
+}

@@ -235,3 +235,165 @@ fn a_taint_that_comes_and_goes_restarts_nothing() {
         assert_eq!(world.done, Vec::<String>::new(), "{key}");
     }
 }
+
+#[test]
+fn a_pod_that_did_not_run_before_an_upgrade_is_not_held_against_it() {
+    let mut world = older(BEFORE);
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available) = (100, 99);
+    pin(&mut world, NEWEST_CSI);
+    while !has_done("apply DaemonSet vsphere-csi-node")(&world) {
+        assert!(world.step());
+    }
+    storage(&mut world, "vsphere-csi-node").available = 98;
+    world.settle();
+    assert!(!world.record(Driver::Csi).healthy, "one that ran before does not run");
+    storage(&mut world, "vsphere-csi-node").available = 99;
+    world.pass(SignedDuration::from_hours(1));
+    world.settle();
+    let record = world.record(Driver::Csi);
+    assert_eq!(record.version.as_deref(), Some(NEWEST_CSI));
+    assert!(record.healthy && record.rejected.is_none(), "{record:?}");
+    // It is still said that one does not run.
+    storage(&mut world, "vsphere-csi-node").available = 99;
+    assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
+}
+
+#[test]
+fn one_more_pod_that_does_not_run_is_held_against_an_upgrade() {
+    let mut world = older(BEFORE);
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available) = (3, 2);
+    pin(&mut world, NEWEST_CSI);
+    while !has_done("apply DaemonSet vsphere-csi-node")(&world) {
+        assert!(world.step());
+    }
+    storage(&mut world, "vsphere-csi-node").available = 1;
+    world.settle();
+    world.pass(SignedDuration::from_hours(1));
+    world.step();
+    storage(&mut world, "vsphere-csi-node").available = 1;
+    world.pass(SignedDuration::from_hours(1));
+    world.settle();
+    assert_eq!(running(&world), Some(BEFORE));
+}
+
+/// The API server refuses storage classes, and nothing else.
+fn refuse_classes(world: &mut World) {
+    let text = "StorageClass fast: forbidden".into();
+    world.facts.refused.insert(Driver::Csi, crate::facts::Refusal { text, firm: true });
+}
+
+/// Does what the plan says, but for the classes.
+fn settle_without_classes(world: &mut World) {
+    for _ in 0..200 {
+        let next = world.driver(Driver::Csi).next;
+        let of_classes = |objects: &[catalog::manifest::Object]| {
+            objects.iter().all(|o| o.kind() == "StorageClass")
+        };
+        if matches!(&next, Next::Apply(objects) if of_classes(objects)) || !world.step() {
+            return;
+        }
+    }
+    panic!("never comes to rest");
+}
+
+#[test]
+fn a_class_that_is_refused_takes_back_no_release_and_switches_no_way_back_off() {
+    let mut world = older(BEFORE);
+    world.wish(|config| {
+        let classes = json!([{"name": "fast", "storagePolicy": "Gold"}]);
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.storage_classes = serde_json::from_value(classes).unwrap();
+    });
+    refuse_classes(&mut world);
+    pin(&mut world, NEWEST_CSI);
+    settle_without_classes(&mut world);
+    world.pass(SignedDuration::from_hours(1));
+    settle_without_classes(&mut world);
+    let record = world.record(Driver::Csi);
+    assert_eq!(record.version.as_deref(), Some(NEWEST_CSI), "all of its pods run");
+    assert!(record.healthy, "{record:?}");
+
+    // Installed for the first time under the same refusal, the next release can be taken back.
+    let mut world = World::new();
+    pin(&mut world, BEFORE);
+    world.wish(|config| {
+        let classes = json!([{"name": "fast", "storagePolicy": "Gold"}]);
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.storage_classes = serde_json::from_value(classes).unwrap();
+    });
+    refuse_classes(&mut world);
+    settle_without_classes(&mut world);
+    world.broken.push(NEWEST_CSI.into());
+    pin(&mut world, NEWEST_CSI);
+    settle_without_classes(&mut world);
+    world.pass(SignedDuration::from_hours(1));
+    settle_without_classes(&mut world);
+    assert_eq!(running(&world), Some(BEFORE));
+}
+
+#[test]
+fn a_release_that_was_taken_back_is_tried_again_once_it_is_approved_anew() {
+    let mut world = older(BEFORE);
+    world.wish(|config| {
+        config.spec.storage_provider.as_mut().unwrap().version = None;
+        config.spec.upgrades = serde_json::from_value(json!({"policy": "Manual"})).unwrap();
+    });
+    world.broken.push(NEWEST_CSI.into());
+    world.annotate(names::APPROVE_CSI, NEWEST_CSI);
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI));
+    world.pass(SignedDuration::from_hours(1));
+    world.settle();
+    assert_eq!(running(&world), Some(BEFORE));
+    assert!(world.codes().contains(&"VDO-1905".into()));
+    world.broken.clear();
+    world.settle();
+    assert_eq!(running(&world), Some(BEFORE), "nothing has changed");
+
+    world.annotate(names::APPROVE_CSI, "");
+    world.settle();
+    assert_eq!(running(&world), Some(BEFORE), "nothing is approved");
+    world.annotate(names::APPROVE_CSI, NEWEST_CSI);
+    let mut states = Vec::new();
+    while world.step() {
+        let plan = world.plan();
+        states.push(crate::report::status(&world.facts, &plan).plan.unwrap().state.unwrap());
+    }
+    assert_eq!(running(&world), Some(NEWEST_CSI));
+    let back = api::vdo_config::PlanState::RollingBack;
+    assert!(!states.contains(&back), "it goes forward: {states:?}");
+}
+
+#[test]
+fn a_node_pod_that_starts_again_raises_no_alarm_before_it_does_not_pass() {
+    let mut world = World::installed();
+    let ready = |world: &mut World| {
+        let status = crate::report::status(&world.facts, &world.plan());
+        let all = ["Ready", "StorageReady", "Upgradeable"];
+        let all = all.map(|kind| api::condition::is_true(&status.conditions, kind));
+        Arc::make_mut(&mut world.facts.config).status = Some(status);
+        all
+    };
+    assert_eq!(ready(&mut world), [true; 3]);
+    storage(&mut world, "vsphere-csi-node").wanted = 3;
+    storage(&mut world, "vsphere-csi-node").available = 2;
+    assert_eq!(ready(&mut world), [true; 3]);
+    let wake = world.plan().wake.expect("it looks again");
+    assert_eq!(wake, world.facts.now + super::super::GRACE);
+    world.facts.now = wake;
+    assert_eq!(ready(&mut world), [false; 3], "it did not pass");
+    storage(&mut world, "vsphere-csi-node").available = 3;
+    assert_eq!(ready(&mut world), [true; 3]);
+    storage(&mut world, "vsphere-csi-node").available = 1;
+    assert_eq!(ready(&mut world), [false; 3], "two of three are more than a pod that starts again");
+}
+
+#[test]
+fn an_upgrade_that_is_paused_in_the_middle_is_not_over() {
+    let mut world = upgrading(false, has_done("apply Deployment vsphere-csi-controller"));
+    world.annotate(names::PAUSED, "true");
+    let status = crate::report::status(&world.facts, &world.plan());
+    assert!(!api::condition::is_true(&status.conditions, "Upgradeable"));
+}

@@ -317,3 +317,58 @@ fn nothing_is_installed_before_the_vcenters_were_asked_what_could_stand_in_the_w
     world.facts.health.pending = true;
     assert_eq!(storage_plan(&world).next, Next::Wait);
 }
+
+#[test]
+fn a_cluster_id_that_only_seems_to_be_shared_is_taken_once_somebody_says_so() {
+    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
+    world.facts.cluster_id = Ok(Some(id));
+    world.facts.strangers = Ok(vec!["shop/orders".into()]);
+    let accept = |until: &str| {
+        let accepted = json!([{"code": "VDO-1512", "reason": "left over", "until": until}]);
+        move |config: &mut VDOConfig| {
+            config.spec.acknowledgements = serde_json::from_value(accepted).unwrap();
+        }
+    };
+    world.wish(accept("2026-11-14T11:00:00Z"));
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "the time for it is over");
+    world.wish(accept("2026-11-15T11:00:00Z"));
+    world.settle();
+    assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("10.10.10.10"));
+}
+
+#[test]
+fn what_the_rules_found_can_be_accepted_for_a_time() {
+    let mut world = World::installed();
+    world.annotate(names::PAUSED, "true");
+    let accepted =
+        json!([{"code": "VDO-1906", "reason": "we know", "until": "2026-11-15T11:00:00Z"}]);
+    world.wish(|config| {
+        config.spec.acknowledgements = serde_json::from_value(accepted).unwrap();
+    });
+    let plan = world.plan();
+    let paused = plan.findings.iter().find(|finding| finding.code == "VDO-1906").unwrap();
+    assert_eq!(paused.acknowledged.as_ref().unwrap().reason, "we know");
+    let until = plan.wake.expect("it looks again when the time is over");
+    world.facts.now = until;
+    let plan = world.plan();
+    let paused = plan.findings.iter().find(|finding| finding.code == "VDO-1906").unwrap();
+    assert!(paused.acknowledged.is_none());
+}
+
+#[test]
+fn no_cloud_controller_comes_to_nodes_it_would_take_for_gone() {
+    let mut world = World::new();
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.settle();
+    assert!(!world.done.iter().any(|done| done.contains("cloud-controller")), "{:?}", world.done);
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked);
+    world.facts.cluster.nodes[1].machine = Machine::Unknown("vc is not read yet".into());
+    assert_eq!(world.driver(Driver::Cpi).next, Next::Wait);
+    // One that no cloud controller has seen only waits for its machine.
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].provider_id = String::new();
+    world.settle();
+    assert!(world.record(Driver::Cpi).healthy);
+}

@@ -60,3 +60,20 @@ fn a_driver_nobody_mentions_does_not_hold_up_the_other_and_goes_when_it_is_asked
     world.wish(|config| config.spec.cloud_provider = None);
     assert!(!world.codes().contains(&"VDO-1910".into()));
 }
+
+#[test]
+fn what_is_only_observed_does_not_go_with_the_config() {
+    let mut world = World::installed();
+    world.wish(|config| {
+        config.spec.deletion_policy = serde_json::from_value(json!("Remove")).unwrap();
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.mode = serde_json::from_value(json!("Observe")).unwrap();
+    });
+    let finalizers = &mut Arc::make_mut(&mut world.facts.config).metadata.finalizers;
+    *finalizers = Some(vec![names::FINALIZER.into()]);
+    deleted(&mut world);
+    world.settle();
+    assert!(!world.done.iter().any(|done| done.starts_with("delete") && done.contains("csi")));
+    assert!(world.done.iter().any(|done| done.contains("delete DaemonSet vsphere-cloud")));
+    assert_eq!(finalizer_of(&world), Finalizer::Clear, "it holds up nobody");
+}
