@@ -2,6 +2,7 @@
 
 mod drivers;
 mod identity;
+mod inherited;
 pub(crate) mod make;
 pub(crate) mod nodes;
 mod stores;
@@ -25,7 +26,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
 pub(crate) use self::identity::usual as cluster_ids;
 pub use self::stores::Stores;
-pub(crate) use self::strangers::Asked;
+pub(crate) use self::{inherited::Inherited, strangers::Asked};
 pub(crate) use self::{make::of as make, stores::slim_pod};
 use crate::{
     act::Applied,
@@ -130,15 +131,7 @@ pub async fn observe(
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
     let namespace = config.namespace().unwrap_or_default();
-    let strangers = match &cluster_id {
-        Ok(Some(id)) => {
-            let storage = config.spec.storage_provider.iter();
-            let names = storage.flat_map(|storage| storage.vcenters());
-            let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
-            strangers::of(stores, vcenters, &names, &id.id).await
-        }
-        _ => Ok(Vec::new()),
-    };
+    let (cluster_id, strangers) = identified(stores, vcenters, &config, &records, cluster_id).await;
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
     let embedded = source == Some(CatalogSource::Embedded);
@@ -173,6 +166,36 @@ pub async fn observe(
         health: Health::default(),
     };
     Ok(Observed { facts: Some(facts), vcenters: all, compatibility })
+}
+
+/// The identity in CNS to be taken, and claims of others under it. Where neither the driver nor a record
+/// tells one, the volumes that are here do.
+async fn identified(
+    stores: &Stores,
+    vcenters: &mut Vcenters,
+    config: &VDOConfig,
+    records: &Records,
+    told: Result<Option<ClusterId>, String>,
+) -> (Result<Option<ClusterId>, String>, Result<Vec<String>, String>) {
+    let Some(storage) = &config.spec.storage_provider else { return (told, Ok(Vec::new())) };
+    let namespace = config.namespace().unwrap_or_default();
+    let names = storage.vcenters().into_iter();
+    let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
+    let reported = config.status.as_ref().is_some_and(|status| status.cluster_id.is_some());
+    let told = match told {
+        Ok(None) if records.csi.cluster_id.is_none() && !reported => {
+            match inherited::of(stores, vcenters, &names).await {
+                Ok(id) => Ok(id),
+                Err(why) => return (Ok(None), Err(why)),
+            }
+        }
+        told => told,
+    };
+    let strangers = match &told {
+        Ok(Some(id)) => strangers::of(stores, vcenters, &names, &id.id).await,
+        _ => Ok(Vec::new()),
+    };
+    (told, strangers)
 }
 
 /// The Secrets to pull images with, as far as they are beside the operator.

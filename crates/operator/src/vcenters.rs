@@ -91,6 +91,8 @@ pub struct Vcenters {
     changed: Arc<watch::Sender<()>>,
     /// Whose volumes are under an identity, as CNS said last.
     pub(crate) asked: Option<crate::observe::Asked>,
+    /// The identity the volumes were made under, as CNS said last.
+    pub(crate) inherited: Option<crate::observe::Inherited>,
 }
 
 #[derive(Debug)]
@@ -109,7 +111,7 @@ impl Vcenters {
         changed: Arc<watch::Sender<()>>,
         calls: Arc<dyn CallObserver>,
     ) -> Self {
-        Self { build, calls, connections: BTreeMap::new(), changed, asked: None }
+        Self { build, calls, connections: BTreeMap::new(), changed, asked: None, inherited: None }
     }
 
     /// Connects to what is wanted and not connected, and lets go of what is not wanted any more.

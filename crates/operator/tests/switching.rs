@@ -10,13 +10,13 @@ use common::{NAMESPACE, Stage, upstream_cpi, upstream_csi};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::Event,
+        core::v1::{Event, PersistentVolume},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceValidation,
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
@@ -133,8 +133,8 @@ async fn go_vdo_wishes(stage: &Stage) {
     configs.patch_status("vdo-config", &by, &Patch::Merge(&status)).await.unwrap();
 }
 
-/// A volume of another cluster to which the Go VDO gave the same identity.
-async fn another_clusters_volume(stage: &Stage, id: &str) -> (Client, VolumeId) {
+/// A volume under an identity, for the claim `shop/orders`.
+async fn volume_under(stage: &Stage, id: &str) -> (Client, VolumeId) {
     let client = Client::builder(stage.vcenter.address().to_string())
         .trust(Trust::CaBundle(stage.vcenter.ca_pem()))
         .credentials(Credentials::new(stage.vcenter.user(), stage.vcenter.password()))
@@ -159,7 +159,7 @@ async fn another_clusters_volume(stage: &Stage, id: &str) -> (Client, VolumeId) 
         refers: Vec::new(),
     };
     let spec = CreateSpec {
-        name: "pvc-of-another-cluster".into(),
+        name: "pvc-orders".into(),
         id: None,
         datastores: Vec::new(),
         metadata: VolumeMetadata {
@@ -309,7 +309,7 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     let swapped = only_the_image_is_changed(&stage).await;
     // What it asks for: the manifest of this release.
     stage.install().await;
-    let (vsphere, theirs) = another_clusters_volume(&stage, &host).await;
+    let (vsphere, theirs) = volume_under(&stage, &host).await;
     for number in 0..20 {
         stage.attach(&format!("pv-{number}"), "node-1").await;
     }
@@ -524,5 +524,29 @@ async fn a_driver_installed_from_upstreams_manifest_is_adopted_with_its_volumes_
     assert_eq!(stage.controller().await.uid(), controller, "nothing is made anew");
     assert_eq!(stage.node_driver().await.uid(), node);
     assert_eq!(stage.deletions(), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn volumes_whose_driver_was_taken_away_are_those_of_the_driver_that_comes() {
+    let stage = Stage::of(1, false).await;
+    let (_vsphere, volume) = volume_under(&stage, "prod-7").await;
+    let kept = json!({
+        "metadata": {"name": "pvc-orders"},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": volume.id},
+            "claimRef": {"namespace": "shop", "name": "orders"},
+        },
+    });
+    let kept: PersistentVolume = serde_json::from_value(kept).unwrap();
+    let volumes = Api::<PersistentVolume>::all(stage.client());
+    volumes.create(&PostParams::default(), &kept).await.unwrap();
+    let operator = stage.operator();
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    let status = stage.ready(&operator, 90).await.status.unwrap();
+    assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "the volume is known by it");
+    let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    assert!(conf.contains("cluster-id = \"prod-7\""), "{conf}");
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }

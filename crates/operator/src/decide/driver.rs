@@ -111,7 +111,7 @@ fn identity_is_free(
             plan.next = Next::Blocked;
         }
         Err(why) => {
-            let title = "Ask CNS whether another cluster uses this cluster-id";
+            let title = "Ask CNS whose volumes are under which cluster-id";
             plan.steps.push(waiting(title, Some(why.clone())));
             plan.next = Next::Wait;
         }
