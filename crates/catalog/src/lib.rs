@@ -8,7 +8,8 @@
 //! ```text
 //!   embedded ──┐
 //!   trust ─────┼─► read ─► model::Catalog ─► choose ─► Decision ─► manifest ─► objects to apply
-//!   matrix ────┘    (lines fold out)  │        │  │        │          │
+//!   matrix ────┘     │ (lines fold    │        │  │        │          │
+//!               proofread     out)    │        │  │        │          │
 //!                                     diff   why  path   image   from_manifest
 //!                                                      (lists, mirrors)
 //! ```
@@ -21,6 +22,7 @@ pub mod manifest;
 pub mod matrix;
 pub mod model;
 pub mod path;
+pub mod proofread;
 pub mod read;
 mod template;
 #[cfg(feature = "cli")]
@@ -34,5 +36,6 @@ pub use choose::{Action, Decision, Environment, Policy, Request, choose};
 pub use embedded::{TEXT as EMBEDDED, embedded};
 pub use image::{Image, Rewrite};
 pub use model::{Catalog, Driver, Implementation, Release, Vcenter};
+pub use proofread::proofread;
 pub use read::{ReadError, read};
 pub use write::write;

@@ -107,13 +107,21 @@ pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
         return matrix::read(document).context(MatrixSnafu);
     }
     check_schema(&document)?;
-    let head = Head::deserialize(&document).context(MalformedSnafu { at: "its head" })?;
+    let head = head(&document).context(MalformedSnafu { at: "its head" })?;
+    let lines = Lines::deserialize(&document).context(MalformedSnafu { at: "its head" })?;
     let mut releases = Vec::new();
-    for (driver, lines) in [(Driver::Cpi, head.cpi), (Driver::Csi, head.csi)] {
-        fold_out(driver, lines, &mut releases)?;
+    for (driver, lines) in [(Driver::Cpi, lines.cpi), (Driver::Csi, lines.csi)] {
+        fold_out(driver, lines, &mut |folded| {
+            releases.push(release(&folded.name, folded.fields)?);
+            ensure!(
+                releases.len() <= MAX_RELEASES,
+                SenselessSnafu { what: format!("it has more than {MAX_RELEASES} releases") }
+            );
+            Ok(())
+        })?;
     }
     let found = releases.len();
-    if let Some(said) = head.release_count {
+    if let Some(said) = lines.release_count {
         ensure!(
             found == said,
             SenselessSnafu {
@@ -121,8 +129,8 @@ pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
             }
         );
     }
-    pin(&mut releases, &head.digests)?;
-    let mut catalog = Catalog { releases, ..head.rest };
+    pin(&mut releases, &lines.digests)?;
+    let mut catalog = Catalog { releases, ..head };
     sort(&mut catalog);
     check_sense(&catalog)?;
     Ok(catalog)
@@ -149,25 +157,29 @@ pub(crate) fn sort(catalog: &mut Catalog) {
     });
 }
 
+/// The part of a catalog that folds out.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
-    #[serde(flatten, deserialize_with = "without_releases")]
-    rest: Catalog,
+pub(crate) struct Lines {
     #[serde(default)]
-    cpi: Vec<Map<String, Value>>,
+    pub(crate) cpi: Vec<Map<String, Value>>,
     #[serde(default)]
-    csi: Vec<Map<String, Value>>,
+    pub(crate) csi: Vec<Map<String, Value>>,
     #[serde(default)]
     digests: BTreeMap<String, String>,
     release_count: Option<usize>,
 }
 
 /// The part of a catalog that is not written in lines.
-fn without_releases<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Catalog, D::Error> {
-    let mut fields = Map::deserialize(from)?;
+fn head(document: &Value) -> Result<Catalog, serde_json::Error> {
+    let lines = ["cpi", "csi", "digests"];
+    let fields = document.as_object().into_iter().flatten();
+    let mut fields: Map<String, Value> = fields
+        .filter(|(name, _)| !lines.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     fields.insert("releases".to_owned(), Value::Array(Vec::new()));
-    Catalog::deserialize(Value::Object(fields)).map_err(serde::de::Error::custom)
+    Catalog::deserialize(Value::Object(fields))
 }
 
 fn check_schema(document: &Value) -> Result<(), ReadError> {
@@ -181,13 +193,30 @@ fn check_schema(document: &Value) -> Result<(), ReadError> {
 /// What a line never takes over from the one it extends.
 const NOT_INHERITED: [&str; 6] = ["line", "extends", "releases", "before", "after", "knownBad"];
 
-fn fold_out(
+/// What a line has beside the fields of its releases.
+pub(crate) const LINE_FIELDS: [&str; 3] = ["line", "extends", "releases"];
+
+/// A release with all that its lines say about it.
+pub(crate) struct Folded {
+    /// Its line, for sentences: `CSI 3.7`.
+    name: String,
+    /// The number of its line.
+    pub(crate) line: usize,
+    /// Its number there.
+    pub(crate) release: usize,
+    /// The numbers of the lines its fields come from, the nearest first.
+    pub(crate) lines: Vec<usize>,
+    /// Everything that is said.
+    pub(crate) fields: Map<String, Value>,
+}
+
+pub(crate) fn fold_out(
     driver: Driver,
     lines: Vec<Map<String, Value>>,
-    releases: &mut Vec<Release>,
+    each: &mut dyn FnMut(Folded) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let mut known: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
-    for line in lines {
+    let mut known: BTreeMap<String, (Map<String, Value>, Vec<usize>)> = BTreeMap::new();
+    for (number, line) in lines.into_iter().enumerate() {
         let name = line
             .get("line")
             .and_then(Value::as_str)
@@ -196,13 +225,14 @@ fn fold_out(
             })?
             .to_owned();
         let at = format!("{driver} {name}");
-        let mut whole = match line.get("extends").and_then(Value::as_str) {
-            None => Map::new(),
+        let (mut whole, mut above) = match line.get("extends").and_then(Value::as_str) {
+            None => Default::default(),
             // Only lines above can be extended, which also rules out circles.
             Some(other) => known.get(other).cloned().with_context(|| SenselessSnafu {
                 what: format!("{at} extends {other}, which does not stand above it"),
             })?,
         };
+        above.insert(0, number);
         merge(&mut whole, &line);
         let own: Vec<_> = ["before", "after", "knownBad"]
             .iter()
@@ -224,19 +254,24 @@ fn fold_out(
                 what: format!("release {} of {at} is not an object", n + 1),
             })?;
             merge(&mut fields, entry);
-            releases.push(release(&at, fields)?);
-            ensure!(
-                releases.len() <= MAX_RELEASES,
-                SenselessSnafu { what: format!("it has more than {MAX_RELEASES} releases") }
-            );
+            name_images(&mut fields);
+            let name = at.clone();
+            each(Folded { name, line: number, release: n, lines: above.clone(), fields })?;
         }
-        known.insert(name, whole);
+        known.insert(name, (whole, above));
     }
     Ok(())
 }
 
-/// One release from its folded-out fields; `{version}` in image names becomes its version.
-fn release(at: &str, mut fields: Map<String, Value>) -> Result<Release, ReadError> {
+/// One release from its folded-out fields.
+fn release(at: &str, fields: Map<String, Value>) -> Result<Release, ReadError> {
+    let version = fields.get("version").and_then(Value::as_str).unwrap_or_default();
+    let at = format!("{at}, release {version}");
+    Release::deserialize(Value::Object(fields)).context(MalformedSnafu { at })
+}
+
+/// `{version}` in the names of a release's images becomes its version.
+fn name_images(fields: &mut Map<String, Value>) {
     let version = fields.get("version").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(Value::Object(images)) = fields.get_mut("images") {
         for image in images.values_mut() {
@@ -245,8 +280,6 @@ fn release(at: &str, mut fields: Map<String, Value>) -> Result<Release, ReadErro
             }
         }
     }
-    let at = format!("{at}, release {version}");
-    Release::deserialize(Value::Object(fields)).context(MalformedSnafu { at })
 }
 
 /// RFC 7386: objects are merged, `null` removes, anything else replaces.

@@ -252,7 +252,7 @@ pub fn run(command: Command) -> Result<String, Whatever> {
                 .with_whatever_context(|| format!("{version} is not in the catalog"))?;
             serde_saphyr::to_string(release).whatever_context("it cannot be written")
         }
-        Command::Verify { file, keys } => check(&file, &keys),
+        Command::Verify { file, keys } => check(&file, &bytes(&file)?, &keys),
         Command::Build { file, serial, expires } => {
             let mut catalog = open(&file)?;
             catalog.serial = serial.unwrap_or(catalog.serial);
@@ -361,7 +361,8 @@ fn list(catalog: &Catalog, driver: Option<Driver>) -> String {
     answer
 }
 
-fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
+/// The bytes of a file, where `embedded` and `-` stand for what they stand for everywhere here.
+pub fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
     match file {
         "embedded" => Ok(EMBEDDED.as_bytes().to_vec()),
         "-" => {
@@ -374,22 +375,26 @@ fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
 }
 
 fn open(file: &str) -> Result<Catalog, Whatever> {
-    let bytes = bytes(file)?;
-    if Bundle::is_one(&bytes) {
-        whatever!("{file} is a signed bundle; `verify --key KEY` judges it");
-    }
-    read(&bytes).with_whatever_context(|_| format!("{file} cannot be used"))
+    unsigned(file, &bytes(file)?)
 }
 
-/// With keys the file is judged as the operator would judge it, coming from a network.
-fn check(file: &str, keys: &[PublicKey]) -> Result<String, Whatever> {
+fn unsigned(file: &str, bytes: &[u8]) -> Result<Catalog, Whatever> {
+    if Bundle::is_one(bytes) {
+        whatever!("{file} is a signed bundle; `verify --key KEY` judges it");
+    }
+    read(bytes).with_whatever_context(|_| format!("{file} cannot be used"))
+}
+
+/// Says what is in a catalog or a bundle. With keys it is judged as the operator would judge it, coming
+/// from a network.
+pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Whatever> {
     let catalog = if keys.is_empty() {
-        open(file)?
+        unsigned(file, bytes)?
     } else {
         let mut shelf = Shelf::embedded();
         let trust = Trust { keys, unsigned: false };
         shelf
-            .offer(&bytes(file)?, trust, Timestamp::now())
+            .offer(bytes, trust, Timestamp::now())
             .with_whatever_context(|_| format!("{file} would be refused"))?;
         Catalog::clone(&shelf.catalog())
     };

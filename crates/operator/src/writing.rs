@@ -4,10 +4,18 @@
 use std::time::Duration;
 
 use catalog::manifest::Object;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::{
+    api::authorization::v1::{
+        ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    },
+    apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry,
+};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+    },
+    core::Status,
 };
 use serde_json::{Value, json};
 use snafu::{OptionExt, ResultExt, Snafu};
@@ -83,7 +91,8 @@ impl Comparison {
 }
 
 /// Compares objects to what is there: the API server applies each without keeping it, and so says
-/// all that it would refuse. What is in a namespace that does not exist yet cannot be tried.
+/// all that it would refuse. What is in a namespace that does not exist yet cannot be tried; whether
+/// the user may create it is asked instead.
 pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Comparison>, Error> {
     let compared = objects.into_iter().map(async |wanted| {
         let id = ObjectId::of(&wanted);
@@ -103,6 +112,7 @@ pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Compar
             Ok(after) => plain(&after),
             // No namespace yet, or no definition.
             Err(kube::Error::Api(status)) if status.code == 404 && before.is_none() => {
+                may_create(client, &id).await.with_context(|_| context(&id))?;
                 wanted.0.clone()
             }
             other => plain(&other.with_context(|_| context(&id))?),
@@ -110,6 +120,34 @@ pub async fn compare(client: &Client, objects: Vec<Object>) -> Result<Vec<Compar
         Ok(Comparison { id, wanted, before: before.as_ref().map(plain), after })
     });
     futures::future::try_join_all(compared).await
+}
+
+/// Refuses as the API server would where the user may not create an object: it asks for that right only
+/// once there is a namespace to create it in.
+async fn may_create(client: &Client, id: &ObjectId) -> Result<(), kube::Error> {
+    let Some((resource, _)) = resource_of(id) else { return Ok(()) };
+    let ApiResource { group, plural, .. } = resource;
+    let attributes = ResourceAttributes {
+        group: Some(group.clone()),
+        resource: Some(plural.clone()),
+        verb: Some("create".into()),
+        namespace: Some(id.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    if answer.status.is_none_or(|status| status.allowed) {
+        return Ok(());
+    }
+    let text = format!(
+        "{id} is forbidden: you cannot create resource \"{plural}\" in API group \"{group}\""
+    );
+    Err(kube::Error::Api(Status::failure(&text, "Forbidden").with_code(403).boxed()))
 }
 
 /// Writes everything that differs, in order. Where one is refused, what was written before it is taken
@@ -171,7 +209,7 @@ async fn undo(client: &Client, one: &Comparison) -> Result<(), kube::Error> {
             let mut object: DynamicObject =
                 serde_json::from_value(before.clone()).map_err(kube::Error::SerdeError)?;
             object.metadata.resource_version = api.get(&one.id.name).await?.resource_version();
-            api.replace(&one.id.name, &kube::api::PostParams::default(), &object).await.map(drop)
+            api.replace(&one.id.name, &PostParams::default(), &object).await.map(drop)
         }
     }
 }

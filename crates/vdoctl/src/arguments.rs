@@ -1,13 +1,13 @@
 //! The command line, said once: parser, help, completion, environment and reference all come from it.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
     Arg, ArgAction, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     ValueEnum, builder::FalseyValueParser,
 };
 
-use crate::{commands, exit};
+use crate::{commands, environment, exit};
 
 /// Installs, configures, checks and upgrades the vSphere drivers of a Kubernetes cluster.
 #[derive(Debug, Parser)]
@@ -45,12 +45,15 @@ pub(crate) struct Global {
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     /// Tell more of what is done; twice for even more.
-    #[arg(long, short, global = true, action = ArgAction::Count)]
+    #[arg(long, short, global = true, action = ArgAction::Count, value_parser = loudness)]
     pub(crate) verbose: u8,
     /// When to use colours: auto, always or never. NO_COLOR is honoured.
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN")]
     #[arg(hide_possible_values = true)]
     pub(crate) color: Colour,
+    /// A file the earlier vdoctl took and never read; so does this one.
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// When to use colours.
@@ -102,6 +105,15 @@ pub(crate) enum Form {
     Yaml,
 }
 
+/// How much to tell, as a variable says it.
+fn loudness(text: &str) -> Result<u8, String> {
+    match text.to_lowercase().as_str() {
+        "" | "false" | "no" | "off" => Ok(0),
+        "true" | "yes" | "on" => Ok(1),
+        number => number.parse().map_err(|_| "a number, or true".to_owned()),
+    }
+}
+
 /// The whole command line, every flag with its environment variable.
 pub(crate) fn command() -> Command {
     with_environment(Arguments::command(), "VDOCTL")
@@ -138,8 +150,9 @@ pub(crate) fn is_claps_own(argument: &Arg) -> bool {
 
 /// Parses what was given; on a mistake, and for `--help`, ends with the text to show.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
-    let mut command = command();
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let mut command = environment::settled(command(), Arguments::command, &line);
+    let matches = command.try_get_matches_from_mut(line)?;
     Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 

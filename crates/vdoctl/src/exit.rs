@@ -5,9 +5,9 @@
 pub(crate) enum Exit {
     /// Done; healthy.
     Success = 0,
-    /// It could not be done.
+    /// It could not be done, or the user said no.
     Failure = 1,
-    /// The command line makes no sense.
+    /// The command makes no sense, whatever the cluster is like.
     Usage = 2,
     /// Something is wrong with the drivers or the cluster.
     Degraded = 3,
@@ -26,12 +26,12 @@ VDOCTL_DEPLOY_TIMEOUT for the --timeout of deploy.
 
 Exit codes:
   0    done; healthy
-  1    it could not be done
-  2    the command line makes no sense
-  3    something is wrong: status and doctor found errors
+  1    it could not be done, or you said no
+  2    the command makes no sense: no such flag, name or code, or no yes where one is needed
+  3    something is wrong, and was shown: by status, doctor, fix, upgrade, adopt or remove
   4    not wrong, not there yet: still progressing, or waited too long
   5    VDO is not installed or not configured
-  130  interrupted";
+  130  interrupted, also at a question";
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {

@@ -44,6 +44,15 @@ pub(crate) enum Failure {
         source: Box<kube::Error>,
     },
 
+    /// The user may not do this, and was told so before anything was done.
+    #[snafu(display("{doing} is not allowed; nothing was changed"))]
+    Forbidden {
+        doing: String,
+        help: String,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+
     /// The definitions are not there.
     #[snafu(display("VDO is not installed in this cluster"))]
     NotInstalled,
@@ -78,6 +87,10 @@ pub(crate) enum Failure {
     /// Something was waited for that did not come.
     #[snafu(display("{what} within {seconds} seconds"))]
     TooLate { what: String, seconds: u64, help: String },
+
+    /// It makes sense, but not here or not now.
+    #[snafu(display("{text}"))]
+    Refused { text: String, help: String },
 
     /// Asked for nothing sensible, or something that does not exist.
     #[snafu(display("{text}"))]
@@ -123,13 +136,24 @@ impl Failure {
     /// The exit code of the process.
     pub(crate) fn exit(&self) -> Exit {
         match self {
+            Self::PipeClosed => Exit::Success,
+            Self::Cluster { .. }
+            | Self::Api { .. }
+            | Self::Unwritten { .. }
+            | Self::Unapplied { .. }
+            | Self::Forbidden { .. }
+            | Self::File { .. }
+            | Self::Mistake { .. }
+            | Self::Vcenter { .. }
+            | Self::Refused { .. }
+            | Self::Other { .. }
+            | Self::Declined
+            | Self::Output { .. } => Exit::Failure,
+            Self::Request { .. } => Exit::Usage,
+            Self::TooLate { .. } => Exit::Progressing,
             Self::NotInstalled | Self::NotConfigured => Exit::Absent,
             Self::Interrupted | Self::Stopped => Exit::Interrupted,
-            Self::PipeClosed => Exit::Success,
-            Self::TooLate { .. } => Exit::Progressing,
             Self::Verdict { exit } => *exit,
-            Self::Request { .. } => Exit::Usage,
-            _ => Exit::Failure,
         }
     }
 
@@ -157,9 +181,11 @@ impl Failure {
             ),
             Self::NotInstalled => Some("vdoctl deploy installs it".into()),
             Self::NotConfigured => Some("vdoctl configure sets it up".into()),
-            Self::Mistake { help, .. } | Self::Request { help, .. } | Self::TooLate { help, .. } => {
-                Some(help.clone()).filter(|help| !help.is_empty())
-            }
+            Self::Mistake { help, .. }
+            | Self::Request { help, .. }
+            | Self::Refused { help, .. }
+            | Self::Forbidden { help, .. }
+            | Self::TooLate { help, .. } => Some(help.clone()).filter(|help| !help.is_empty()),
             _ => None,
         }
     }
@@ -174,9 +200,14 @@ fn contexts(wanted: &str, known: &[String]) -> String {
     }
 }
 
+/// Whether the API server says that the user may not.
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
 fn api_advice(error: &kube::Error) -> Option<String> {
     match error {
-        kube::Error::Api(status) if status.code == 403 => Some(
+        error if is_forbidden(error) => Some(
             "ask for the right that is named above, or use another context: kubectl config get-contexts"
                 .into(),
         ),
@@ -238,7 +269,83 @@ impl<T> Doing<T> for Result<T, kube::Error> {
     }
 }
 
+/// A request that makes sense, only not here or not now, and what would help.
+pub(crate) fn refuse<T>(text: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
+    RefusedSnafu { text, help }.fail()
+}
+
 /// A request that makes no sense, and what would.
 pub(crate) fn request<T>(text: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
     RequestSnafu { text, help }.fail()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One failure of each kind.
+    fn kinds() -> Vec<Failure> {
+        let (text, help) = (|| "text".to_owned(), String::new);
+        let api = || Box::new(kube::Error::LinesCodecMaxLineLengthExceeded);
+        let io = || io::Error::other("no");
+        let away = vsphere::Error::ShutDown { address: text() };
+        vec![
+            Failure::PipeClosed,
+            Failure::Cluster {
+                source: runtime::kubernetes::Error::NoContext { context: text(), known: vec![] },
+            },
+            Failure::Api { doing: text(), source: api() },
+            Failure::Unwritten { object: text(), left: vec![], source: api() },
+            Failure::Unapplied { object: text(), source: api() },
+            Failure::Forbidden { doing: text(), help: help(), source: api() },
+            Failure::File { path: text().into(), deed: "read", source: io() },
+            Failure::Mistake {
+                text: text(),
+                help: help(),
+                source: Box::new(NamedSource::new("file", text())),
+                span: SourceSpan::new(0.into(), 1),
+                label: text(),
+            },
+            Failure::Vcenter { address: text(), source: Box::new(away) },
+            Failure::Refused { text: text(), help: help() },
+            Failure::Other { text: text(), source: io().into() },
+            Failure::Declined,
+            Failure::Output { source: io() },
+            Failure::Request { text: text(), help: help() },
+            Failure::TooLate { what: text(), seconds: 1, help: help() },
+            Failure::NotInstalled,
+            Failure::NotConfigured,
+            Failure::Interrupted,
+            Failure::Stopped,
+            Failure::Verdict { exit: Exit::Degraded },
+        ]
+    }
+
+    #[test]
+    fn every_kind_of_failure_ends_with_the_code_the_table_says() {
+        let (_, table) = crate::exit::TABLE.split_once("Exit codes:\n").unwrap_or_default();
+        let mut told = Vec::new();
+        for failure in kinds() {
+            let code = (failure.exit() as u8).to_string();
+            let line = table.lines().find(|line| line.split_whitespace().next() == Some(&code));
+            let line =
+                line.unwrap_or_default().trim_start_matches(|c: char| c == ' ' || c.is_numeric());
+            // What the table says of a code is what the kinds with that code are about.
+            let words = match failure {
+                Failure::PipeClosed => "done",
+                Failure::Declined => "you said no",
+                Failure::Request { .. } => "makes no sense",
+                Failure::Verdict { .. } => "something is wrong",
+                Failure::TooLate { .. } => "waited too long",
+                Failure::NotInstalled => "not installed",
+                Failure::NotConfigured => "not configured",
+                Failure::Interrupted | Failure::Stopped => "interrupted",
+                _ => "could not be done",
+            };
+            assert!(line.contains(words), "{failure:?} ends with {code}: {line}");
+            told.push(std::mem::discriminant(&failure));
+        }
+        told.dedup();
+        assert_eq!(told.len(), kinds().len(), "one of each");
+    }
 }

@@ -5,9 +5,9 @@
 //!
 //! ```text
 //!   arguments ──► commands ──► operator, health, catalog, vsphere, api   (what is true)
-//!   (one          │  │
-//!    definition)  │  └─ dialogue   questions on a terminal
-//!                 │     document   the user's YAML, with places
+//!   (one           │  │
+//!    definition,   │  └─ dialogue   questions on a terminal
+//!    environment) │     document   the user's YAML, with places
 //!                 │     cluster    the way to the API server
 //!                 ▼
 //!   screen, text, progress, findings   what a person sees
@@ -23,6 +23,7 @@ mod critical;
 mod dialogue;
 mod diff;
 mod document;
+mod environment;
 mod exit;
 mod failure;
 mod findings;

@@ -11,7 +11,8 @@ pub(crate) fn page(command: &Command) -> String {
          `vdoctl COMMAND --help`;\n`kubectl vdo COMMAND` is the same program as a plugin.\n\n",
     );
     text.push_str("Flags every command understands:\n\n");
-    text.push_str(&table(command.get_arguments().filter(|argument| argument.is_global_set())));
+    let everywhere = command.get_arguments().filter(|a| a.is_global_set() && !a.is_hide_set());
+    text.push_str(&table(everywhere));
     text.push('\n');
     let codes = exit::TABLE.split("Exit codes:\n").nth(1).unwrap_or_default();
     text.push_str("## Exit codes\n\n| code | meaning |\n|---|---|\n");

@@ -1,17 +1,20 @@
 //! `vdoctl catalog`.
 
-use ::catalog::{manifest::Object, read, tool, trust::Bundle};
+use ::catalog::{
+    ReadError, manifest::Object, proofread, proofread::Mistake, read, tool, trust::Bundle,
+};
 use clap::{Args, Subcommand};
 use operator::writing;
 use serde_json::json;
-use std::path::PathBuf;
 
 use crate::{
     arguments::Global,
     cluster::Cluster,
+    critical,
+    document::File,
     failure::{Failure, Outcome},
     screen::Screen,
-    text::fold,
+    text::{fold, nearest},
 };
 
 /// List, show, compare, build, sign and import catalogs of driver releases.
@@ -30,7 +33,7 @@ enum What {
     /// Puts a catalog into the cluster, where VDO uses it from then on.
     Import {
         /// The catalog, or a signed bundle of one.
-        file: PathBuf,
+        file: String,
     },
 }
 
@@ -46,6 +49,14 @@ impl Catalog {
     /// What needs no cluster.
     pub(crate) fn local(self, screen: &Screen) -> Outcome {
         match self.what {
+            What::Tool(tool::Command::Verify { file, keys }) => {
+                let bytes = tool::bytes(&file).map_err(|error| said(&error))?;
+                if keys.is_empty() {
+                    proven(&file, &bytes)?;
+                }
+                let answer = tool::check(&file, &bytes, &keys).map_err(|error| said(&error))?;
+                screen.print(&fold(&answer, screen.width))
+            }
             What::Tool(command) => {
                 let prose = command.is_prose();
                 let answer = tool::run(command).map_err(|error| said(&error))?;
@@ -57,17 +68,9 @@ impl Catalog {
 
     pub(crate) async fn run(self, global: &Global, screen: &Screen) -> Outcome {
         let What::Import { file } = &self.what else { return self.local(screen) };
-        let text = std::fs::read_to_string(file).map_err(|source| Failure::File {
-            path: file.clone(),
-            deed: "read",
-            source,
-        })?;
-        if !Bundle::is_one(text.as_bytes()) {
-            read(text.as_bytes()).map_err(|error| Failure::Other {
-                text: format!("{} is no catalog VDO would use", file.display()),
-                source: error.into(),
-            })?;
-        }
+        let bytes = tool::bytes(file).map_err(|error| said(&error))?;
+        proven(file, &bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
         let cluster = Cluster::connect(global).await?;
         let objects = vec![
             Object(json!({
@@ -84,9 +87,42 @@ impl Catalog {
         cluster.all::<api::CompatibilityConfig>("CompatibilityConfigs").await?;
         let compared = writing::compare(&cluster.client, objects).await;
         let compared = compared.map_err(super::deploy::written)?;
-        writing::write_all(&cluster.client, &compared).await.map_err(super::deploy::written)?;
+        let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
+        written.map_err(super::deploy::written)?;
         screen.print("The catalog is in the cluster; vdoctl plan shows what it changes.\n")
     }
+}
+
+/// Whether VDO would use a catalog, and every word of it; a bundle is judged by whoever has its key. A
+/// mistake is told at its place.
+pub(crate) fn proven(name: &str, bytes: &[u8]) -> Outcome {
+    if Bundle::is_one(bytes) {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let judged = read(bytes);
+    if matches!(judged, Ok(_) | Err(ReadError::NotADocument { .. } | ReadError::Malformed { .. })) {
+        mistakes(name, text)?;
+    }
+    judged.map(drop).map_err(|error| Failure::Other {
+        text: format!("{name} is no catalog VDO would use"),
+        source: error.into(),
+    })
+}
+
+/// The first mistake in a catalog's text.
+fn mistakes(name: &str, text: String) -> Outcome {
+    let file = File::parse(name, text)?;
+    let Some(document) = file.documents.first() else { return Ok(()) };
+    let Some(mistake) = proofread(&document.value).into_iter().next() else { return Ok(()) };
+    let Mistake { path, in_name, text, given, known } = mistake;
+    let near = given.and_then(|given| nearest(&given, known.iter().copied()));
+    let help = match near {
+        Some(near) => format!("did you mean {near}?"),
+        None if known.is_empty() => String::new(),
+        None => format!("there are {}", known.join(", ")),
+    };
+    Err(file.wrong(document, &path, in_name, &text, &help))
 }
 
 /// What the library says, as ours.

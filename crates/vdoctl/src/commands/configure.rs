@@ -116,13 +116,18 @@ impl Configure {
 
 impl Wish {
     async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        // What is wrong with a file is told without a cluster.
+        let files = match self.file.as_slice() {
+            [] => None,
+            files => Some(Draft::from_files(files, &global.namespace)?),
+        };
         let cluster = Cluster::connect(global).await?;
         // Asking many questions first and failing then would be rude.
         let existing = cluster.all::<api::VDOConfig>("VDOConfigs").await?;
         let existing = operator::observe::first(existing);
         let vcenters = cluster.all::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
-        let mut draft = if !self.file.is_empty() {
-            Draft::from_files(&self.file, &cluster.namespace)?
+        let mut draft = if let Some(draft) = files {
+            draft
         } else if let Some(access) = self.door.access(&vcenters)? {
             let topology = self.zone.clone().zip(self.region.clone());
             let cloud_provider = !self.storage_only;

@@ -9,14 +9,18 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::Api;
-use operator::{facts::ObjectId, install, writing};
+use operator::{
+    install,
+    writing::{self, Comparison},
+};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     arguments::Global,
     cluster::Cluster,
+    critical,
     document::File,
-    failure::{Doing as _, Failure, Outcome, request},
+    failure::{self, Doing as _, Failure, Outcome, refuse, request},
     progress::{PACE, Step},
     screen::Screen,
     text::{CARE, DIM, GOOD, Table, count, paint},
@@ -58,18 +62,18 @@ impl Deploy {
         let cluster = Cluster::connect(global).await?;
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
+        // A trial of all of it: who is refused has changed nothing.
+        let compared = writing::compare(&cluster.client, objects.clone()).await.map_err(refused)?;
         if self.dry_run {
-            return self.preview(&cluster, objects, screen).await;
+            return preview(&compared, screen);
         }
         let step = Step::begin(screen, format!("Apply {}", count(objects.len(), "object")));
-        for object in &objects {
-            if let Err(error) = writing::apply(&cluster.client, object).await {
-                step.failed(&ObjectId::of(object).to_string());
-                return Err(written(error));
-            }
-            if object.kind() == "CustomResourceDefinition" {
-                self.established(&cluster, object.name()).await?;
-            }
+        if let Err(failure) = critical::section(self.apply(&cluster, &objects)).await {
+            step.failed("");
+            return Err(failure);
+        }
+        for definition in objects.iter().filter(|object| object.kind() == DEFINITION) {
+            self.established(&cluster, definition.name()).await?;
         }
         step.done(&format!("Kubernetes {}", version.git_version));
         if !self.no_wait {
@@ -105,20 +109,14 @@ impl Deploy {
         Ok(objects)
     }
 
-    /// What would change, object by object.
-    async fn preview(&self, cluster: &Cluster, objects: Vec<Object>, screen: &Screen) -> Outcome {
-        let compared = writing::compare(&cluster.client, objects).await.map_err(written)?;
-        let mut table = Table::new(&["WOULD BE", "OBJECT"]);
-        for one in &compared {
-            let word = match () {
-                () if one.is_new() => paint(GOOD, "created"),
-                () if one.is_same() => paint(DIM, "left"),
-                () => paint(CARE, "changed"),
-            };
-            table.row([word, one.id.to_string()]);
+    /// Applies everything, in order.
+    async fn apply(&self, cluster: &Cluster, objects: &[Object]) -> Outcome {
+        for (number, object) in objects.iter().enumerate() {
+            writing::apply(&cluster.client, object).await.map_err(written)?;
+            if defines_one(object, &objects[number + 1..]) {
+                self.established(cluster, object.name()).await?;
+            }
         }
-        screen.print(&table.render(screen.width))?;
-        screen.note("\nNothing was changed.");
         Ok(())
     }
 
@@ -184,6 +182,49 @@ impl Deploy {
     }
 }
 
+/// The kind that defines others.
+const DEFINITION: &str = "CustomResourceDefinition";
+
+/// Whether an object defines the kind of one of those that follow it.
+fn defines_one(object: &Object, later: &[Object]) -> bool {
+    let kind = object.0["spec"]["names"]["kind"].as_str();
+    object.kind() == DEFINITION && later.iter().any(|later| Some(later.kind()) == kind)
+}
+
+/// What would change, object by object.
+fn preview(compared: &[Comparison], screen: &Screen) -> Outcome {
+    let mut table = Table::new(&["WOULD BE", "OBJECT"]);
+    for one in compared {
+        let word = match () {
+            () if one.is_new() => paint(GOOD, "created"),
+            () if one.is_same() => paint(DIM, "left"),
+            () => paint(CARE, "changed"),
+        };
+        table.row([word, one.id.to_string()]);
+    }
+    screen.print(&table.render(screen.width))?;
+    screen.note("\nNothing was changed.");
+    Ok(())
+}
+
+/// A trial that was refused. Whoever lacks one right for this lacks others, and some refusals name
+/// rights that would be given to the operator, not those the user needs.
+fn refused(error: writing::Error) -> Failure {
+    match error {
+        writing::Error::Compare { object, source } if failure::is_forbidden(&source) => {
+            Failure::Forbidden {
+                doing: format!("applying {object}"),
+                help:
+                    "installing takes the rights of a cluster-admin: use a context that has them, \
+                       or hand vdoctl deploy -o yaml to somebody who does"
+                        .into(),
+                source,
+            }
+        }
+        other => written(other),
+    }
+}
+
 /// What went wrong with writing, in our words.
 pub(crate) fn written(error: writing::Error) -> Failure {
     match error {
@@ -219,7 +260,7 @@ async fn fetched(spec: &str) -> Outcome<Vec<Object>> {
     };
     let objects: Vec<Object> = file.documents.into_iter().map(|d| Object(d.value)).collect();
     if objects.is_empty() {
-        return request(format!("{spec} holds no objects"), "it has to be a manifest in YAML");
+        return refuse(format!("{spec} holds no objects"), "it has to be a manifest in YAML");
     }
     Ok(objects)
 }

@@ -230,7 +230,7 @@ pub(crate) async fn look(
                 None,
             );
             let wanted = proof::wanted(None, &draft.objects, &vcenter).await;
-            let wanted = wanted.map_err(|text| Failure::Request { text, help: String::new() })?;
+            let wanted = wanted.map_err(|text| Failure::Refused { text, help: String::new() })?;
             vec![proof::target("vcenter", &wanted, BUILD).await]
         }
         (None, Some(client)) => targets(client).await?,

@@ -16,7 +16,7 @@ use crate::{
     arguments::Global,
     cluster::Cluster,
     critical,
-    failure::{Doing as _, Failure, Outcome, request},
+    failure::{Doing as _, Failure, Outcome, refuse},
     findings,
     progress::{PACE, Step},
     screen::Screen,
@@ -63,7 +63,7 @@ impl Remove {
         let facts = super::plan::facts(global, screen).await?;
         let name = super::plan::name(driver);
         if facts.record(driver).objects.is_empty() {
-            return request(
+            return refuse(
                 format!("{name} was not installed by VDO"),
                 "what other hands installed is removed the way it was installed",
             );

@@ -201,7 +201,7 @@ impl Status {
 }
 
 /// Waits until all is healthy, showing each step of the operator's plan as it is done. What is wrong
-/// may pass: only time ends the wait.
+/// may pass: only time ends the wait, or that there is no operator.
 pub(crate) async fn wait(
     cluster: &Cluster,
     screen: &Screen,
@@ -231,6 +231,11 @@ pub(crate) async fn wait_until(
         };
         if is_over(&overview) {
             steps.end(&overview);
+            return Ok(overview);
+        }
+        // Nobody is there who could make it so.
+        if !overview.operator.is_installed() {
+            steps.now.failed("the operator is not installed; vdoctl deploy installs it");
             return Ok(overview);
         }
         if Instant::now() > end {

@@ -1,18 +1,24 @@
 //! `vdoctl support-bundle`.
 
-use std::{fs, io, io::Write as _, path::PathBuf};
+use std::{
+    fs::{self, FileType},
+    io::{self, IsTerminal as _, Write as _},
+    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use flate2::{Compression, write::GzEncoder};
 use jiff::Timestamp;
 use operator::support::{self, File};
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use crate::{
     BUILD,
     arguments::Global,
     cluster::Cluster,
-    failure::{Doing as _, Failure, Outcome},
+    failure::{Doing as _, Failure, Outcome, refuse, request},
     progress::Step,
     screen::Screen,
     text::count,
@@ -25,13 +31,16 @@ use crate::{
 /// they hold is looked for in everything else and replaced.
 #[derive(Args, Debug)]
 pub(crate) struct SupportBundle {
-    /// Where to write it; by default vdo-support-TIME.tar.gz here.
+    /// Where to write it, - for standard output; by default vdo-support-TIME.tar.gz here.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 impl SupportBundle {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let name = Timestamp::now().strftime("vdo-support-%Y%m%d-%H%M%S.tar.gz").to_string();
+        let path = self.output.clone().unwrap_or_else(|| name.into());
+        writable(&path)?;
         let cluster = Cluster::connect(global).await?;
         let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
         let step = Step::begin(screen, "Collect objects, events and logs");
@@ -50,10 +59,13 @@ impl SupportBundle {
         let about = serde_json::to_string_pretty(&about).unwrap_or_default();
         files.insert(0, File { path: "about.json".into(), text: about, unreadable: false });
         step.done(&count(files.len(), "file"));
-        let name = Timestamp::now().strftime("vdo-support-%Y%m%d-%H%M%S.tar.gz").to_string();
-        let path = self.output.clone().unwrap_or_else(|| name.into());
-        write(&path, &files)?;
-        screen.print(&format!("{}\n", path.display()))?;
+        if is_stdout(&path) {
+            archive(io::stdout().lock(), &files)?.flush()?;
+        } else {
+            write(&path, &files)?;
+            screen.print(&format!("{}\n", path.display()))?;
+        }
+        screen.note(&format!("It holds {}.", contents(&files)));
         if unreadable > 0 {
             let all = count(files.len(), "file");
             screen.note(&format!("{unreadable} of {all} could not be read; each says why."));
@@ -61,9 +73,70 @@ impl SupportBundle {
         if files.iter().any(|file| file.text == support::LEFT_OUT) {
             screen.note("You may not read every Secret, so ConfigMaps, events, workloads, pods and logs were left out: what is secret in them could not be removed.");
         }
-        screen.note("It holds no secrets. Look into it before you pass it on: names of your machines are in it.");
+        screen.note(
+            "No secrets are in it. Look into it before you pass it on: names of your machines are.",
+        );
         Ok(())
     }
+}
+
+/// Whether the archive goes to standard output.
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Refuses what must not be written to: a screen, or something that is no file. A link may lead
+/// anywhere, and a pipe or a device would be gone once a file took its place.
+fn writable(path: &Path) -> Outcome {
+    if is_stdout(path) {
+        return if io::stdout().is_terminal() {
+            request(
+                "an archive is nothing for a terminal",
+                "send it on: vdoctl support-bundle -o - > FILE",
+            )
+        } else {
+            Ok(())
+        };
+    }
+    match fs::symlink_metadata(path) {
+        Ok(there) if !there.is_file() => refuse(
+            format!("{} is {}, and is left alone", path.display(), kind(there.file_type())),
+            "name a file, or - for standard output",
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn kind(there: FileType) -> &'static str {
+    match there {
+        there if there.is_dir() => "a folder",
+        there if there.is_symlink() => "a symbolic link",
+        there if there.is_fifo() => "a pipe",
+        _ => "no file",
+    }
+}
+
+/// How much of what is in it: objects by kind, and logs.
+fn contents(files: &[File]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for file in files.iter().filter(|file| !file.unreadable) {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        let (kind, number) = if file.path.contains("/logs/") {
+            ("logs", 1)
+        } else if let (Some(kind), Ok(items)) =
+            (name.strip_suffix(".json"), serde_json::from_str::<Vec<IgnoredAny>>(&file.text))
+        {
+            (kind, items.len())
+        } else {
+            continue;
+        };
+        match counts.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, all)) => *all += number,
+            None => counts.push((kind, number)),
+        }
+    }
+    let texts = counts.iter().filter(|(_, number)| *number > 0);
+    texts.map(|(kind, number)| format!("{number} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
 /// There would be nothing in it: why, in the words of the first.
@@ -76,28 +149,48 @@ fn nothing(files: &[File]) -> Failure {
     Failure::Other { text: "nothing in this cluster could be read".into(), source: why.into() }
 }
 
-/// Writes the archive beside its place and moves it there: it is whole or not there at all.
-fn write(path: &PathBuf, files: &[File]) -> Outcome {
-    let mut partial = path.clone().into_os_string();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let written = archive(&partial, files).and_then(|()| fs::rename(&partial, path));
-    written.map_err(|source| {
-        let _ = fs::remove_file(&partial);
-        Failure::File { path: path.clone(), deed: "written", source }
-    })
+/// Writes the archive beside its place and moves it there: it is whole or not there at all. Only its
+/// owner may read it.
+fn write(path: &Path, files: &[File]) -> Outcome {
+    let (out, partial) = partial(path).map_err(|source| unwritten(path, source))?;
+    let written =
+        archive(out, files).and_then(|file| file.sync_all()).map_err(|e| unwritten(path, e));
+    // It may have become something else meanwhile.
+    let moved = written
+        .and_then(|()| writable(path))
+        .and_then(|()| fs::rename(&partial, path).map_err(|source| unwritten(path, source)));
+    moved.inspect_err(|_| drop(fs::remove_file(&partial)))
 }
 
-fn archive(path: &PathBuf, files: &[File]) -> io::Result<()> {
-    let mut out = GzEncoder::new(fs::File::create(path)?, Compression::default());
+fn unwritten(path: &Path, source: io::Error) -> Failure {
+    Failure::File { path: path.to_owned(), deed: "written", source }
+}
+
+/// A new file beside a place, under a name nobody else has.
+fn partial(path: &Path) -> io::Result<(fs::File, PathBuf)> {
+    let mut number = 0;
+    loop {
+        let mut partial = path.to_owned().into_os_string();
+        partial.push(format!(".{}-{number}.partial", std::process::id()));
+        let partial = PathBuf::from(partial);
+        match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => {
+                number += 1;
+            }
+            opened => return opened.map(|file| (file, partial)),
+        }
+    }
+}
+
+fn archive<W: io::Write>(out: W, files: &[File]) -> io::Result<W> {
+    let mut out = GzEncoder::new(out, Compression::default());
     let now = Timestamp::now().as_second();
     for file in files {
         entry(&mut out, file, now)?;
     }
     // Two empty blocks end an archive.
     out.write_all(&[0; 1024])?;
-    let file = out.finish()?;
-    file.sync_all()
+    out.finish()
 }
 
 /// One file in the ustar format: a block of 512 bytes about it, then itself, filled up to whole blocks.

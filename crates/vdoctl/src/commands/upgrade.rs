@@ -18,7 +18,7 @@ use crate::{
     arguments::Global,
     cluster::Cluster,
     exit::Exit,
-    failure::{Doing as _, Failure, Outcome, request},
+    failure::{Doing as _, Failure, Outcome, refuse},
     screen::Screen,
     text::{STRONG, paint},
 };
@@ -121,7 +121,7 @@ impl Upgrade {
         let record = facts.record(driver);
         let running = record.version.as_deref().unwrap_or("nothing");
         let Some(previous) = record.previous.clone().filter(|_| !record.healthy) else {
-            return request(
+            return refuse(
                 format!("{} {running} is not being upgraded", super::plan::name(driver)),
                 "a release that became healthy is not followed by an older one: volumes it made may not suit that",
             );

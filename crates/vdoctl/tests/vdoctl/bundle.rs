@@ -1,6 +1,11 @@
 //! The support bundle: what is in it, and what never is.
 
-use std::io::Read as _;
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    process::{Command, Stdio},
+};
 
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Secret},
@@ -35,7 +40,7 @@ fn notes() -> Vec<String> {
 /// What a bundle holds, unpacked.
 fn bundled(stage: &Stage) -> String {
     let mut all = Vec::new();
-    let file = std::fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
+    let file = fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
     flate2::read::GzDecoder::new(file).read_to_end(&mut all).unwrap();
     let text = String::from_utf8_lossy(&all).into_owned();
     for written in notes() {
@@ -50,6 +55,33 @@ fn bundled(stage: &Stage) -> String {
 fn unread(said: &Said) -> usize {
     let told = said.err.lines().find(|line| line.contains("could not be read"));
     told.map_or(0, |line| line.split_once(" of ").unwrap().0.parse().unwrap())
+}
+
+/// To standard output, and never in place of something that is no file.
+fn elsewhere(stage: &Stage) {
+    let at = |name: &str| stage.workdir.path().join(name);
+    let mut piped = stage.command(&["support-bundle", "-o", "-"]);
+    let said = piped.stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "{err}");
+    assert!(err.contains("It holds "), "{err}");
+    let mut text = Vec::new();
+    flate2::read::GzDecoder::new(&said.stdout[..]).read_to_end(&mut text).unwrap();
+    assert!(String::from_utf8_lossy(&text).contains("vdo-support/about.json"));
+    assert!(!at("-").exists());
+
+    stage.workdir.write("kept", "kept").unwrap();
+    symlink(at("kept"), at("link.tar.gz")).unwrap();
+    let made = Command::new("mkfifo").arg(at("pipe.tar.gz")).status().unwrap();
+    assert!(made.success());
+    for (name, words) in [("link.tar.gz", "a symbolic link"), ("pipe.tar.gz", "a pipe")] {
+        let before = fs::symlink_metadata(at(name)).unwrap().file_type();
+        let said = stage.vdoctl(&["support-bundle", "-o", name]);
+        assert_eq!(said.code, 1, "{}", said.all());
+        assert!(said.err.contains(&format!("{name} is {words}")), "{}", said.all());
+        assert_eq!(fs::symlink_metadata(at(name)).unwrap().file_type(), before);
+    }
+    assert_eq!(fs::read_to_string(at("kept")).unwrap(), "kept");
 }
 
 /// Whole with all rights, without what could not be searched with few.
@@ -74,8 +106,20 @@ pub(crate) async fn bundling(stage: &Stage) {
     let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), "kube-system");
     maps.create(&PostParams::default(), &note).await.unwrap();
 
+    // What was there before may be read by everybody; what somebody else left beside it is theirs.
+    stage.workdir.write("bundle.tar.gz", "old").unwrap();
+    stage.workdir.write("bundle.tar.gz.partial", "theirs").unwrap();
     let said = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
     assert_eq!(said.out, "bundle.tar.gz\n");
+    let at = |name: &str| stage.workdir.path().join(name);
+    let mode = fs::metadata(at("bundle.tar.gz")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "its owner alone reads it");
+    assert_eq!(fs::read_to_string(at("bundle.tar.gz.partial")).unwrap(), "theirs");
+    let told = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = told.split_once("It holds ").unwrap().1;
+    for wanted in ["1 vdoconfigs", "3 nodes", "1 vspherecloudconfigs", " pods", " configmaps"] {
+        assert!(told.contains(wanted), "{wanted}: {}", said.all());
+    }
     // There is no kubelet here that would have logs.
     let by_all = unread(&said);
     let text = bundled(stage);
@@ -85,12 +129,14 @@ pub(crate) async fn bundling(stage: &Stage) {
     assert!(text.contains("some day"), "the note is there, without the password");
     assert!(!text.contains("in-no-secret"), "no Secret needs to hold it");
     assert!(text.contains("port = "), "what helps stays");
-    let listed = std::process::Command::new("tar")
+    let listed = Command::new("tar")
         .args(["tzf", "bundle.tar.gz"])
         .current_dir(stage.workdir.path())
         .output()
         .unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+
+    elsewhere(stage);
 
     // Who may not read Secrets cannot know what to remove.
     let role =

@@ -58,6 +58,39 @@ fn a_catalog_is_built_signed_and_checked() {
 }
 
 #[test]
+fn a_word_nobody_would_read_is_told_at_its_place() {
+    let at = Workdir::new("tool").unwrap();
+    let wrong: [(&str, &str, &[&str]); 5] = [
+        (
+            "expires:",
+            "expiers:",
+            &["a catalog has no field expiers", "[typo.yaml:13:1]", "did you mean expires?"],
+        ),
+        ("serial: 1", "serial: one", &["serial cannot be understood", "[typo.yaml:11:9]"]),
+        (
+            "channel: latest",
+            "channel: latset",
+            &["channel cannot be \"latset\"", "[typo.yaml:467:36]", "did you mean latest?"],
+        ),
+        ("serial: 1\n", "", &["missing field `serial`"]),
+        ("serial: 1\n", "serial: [1\n", &["this is not YAML"]),
+    ];
+    for (from, to, words) in wrong {
+        let text = catalog::EMBEDDED.replacen(from, to, 1);
+        assert_ne!(text, catalog::EMBEDDED, "{from}");
+        at.write("typo.yaml", text).unwrap();
+        // Also before it goes into a cluster, and before any cluster is asked.
+        for command in ["verify", "import"] {
+            let said = refused(&at, &[command, "typo.yaml"]);
+            for word in words {
+                assert!(said.contains(word), "{command} {to}: {word}: {said}");
+            }
+        }
+    }
+    said(&at, &["verify", "embedded"]);
+}
+
+#[test]
 fn what_would_be_refused_is_not_signed() {
     let at = Workdir::new("tool").unwrap();
     said(&at, &["keygen", "key.pem"]);

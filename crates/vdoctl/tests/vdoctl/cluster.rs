@@ -388,6 +388,10 @@ async fn removing(stage: &Stage) {
     assert!(said.out.contains("The operator is not installed"), "{}", said.all());
     assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
     assert_eq!(said.code, 5, "{}", said.all());
+    // Nobody is there to wait for.
+    let said = stage.vdoctl(&["status", "--wait", "--timeout", "100000"]);
+    assert_eq!(said.code, 5, "{}", said.all());
+    assert!(said.err.contains("the operator is not installed; vdoctl deploy"), "{}", said.all());
 }
 
 /// Where no pod of the operator runs, nobody vouches for what it said last.

@@ -1,4 +1,4 @@
-//! `vdoctl configure` that does not come to its end: refused, left by the API server between two
+//! Commands that write and do not come to their end: refused, left by the API server between two
 //! writes, or interrupted by the user at one. All is written or nothing, and the user is told what to do.
 
 use std::{process::Stdio, time::Duration};
@@ -6,14 +6,15 @@ use std::{process::Stdio, time::Duration};
 use api::{VDOConfig, VsphereCloudConfig};
 use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    core::v1::Secret,
+    core::v1::{Namespace, Secret},
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{User, eventually};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -138,8 +139,56 @@ pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
     }
 }
 
+/// `deploy` by somebody who may do all it takes but create one kind of object, in a namespace that does
+/// not exist yet: nothing is begun.
+pub(crate) async fn deploying_without_a_right(stage: &Stage) {
+    let free = [
+        "clusterrolebindings",
+        "clusterroles",
+        "customresourcedefinitions",
+        "namespaces",
+        "poddisruptionbudgets",
+        "rolebindings",
+        "roles",
+        "serviceaccounts",
+    ];
+    let rules = json!([
+        {"apiGroups": ["*"], "resources": free, "verbs": ["*"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "patch"]},
+    ]);
+    let kubeconfig = user(stage, "deployer", rules).await;
+    let said = eventually("the binding holds", 30, async || {
+        let said = stage.vdoctl_beside(&["deploy", "--kubeconfig", &kubeconfig]).await;
+        if flat(&said).contains("\"deployments\"") { Ok(said) } else { Err(said.all()) }
+    })
+    .await;
+    assert_eq!(said.code, 1, "{}", said.all());
+    let told = flat(&said);
+    assert!(told.contains("vmware-system-vdo/vdo is not allowed; nothing was changed"), "{told}");
+    assert!(told.contains("cannot create resource \"deployments\""), "{told}");
+    assert!(told.contains("help: installing takes the rights of a cluster-admin"), "{told}");
+    let client = stage.plane.client();
+    assert!(Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await.unwrap().is_none());
+    let definitions = Api::<CustomResourceDefinition>::all(client);
+    let definitions = definitions.list(&ListParams::default()).await.unwrap();
+    assert!(definitions.items.is_empty(), "{:?}", definitions.items);
+}
+
+/// Ctrl-C at a write of `deploy`: all objects are there, and what would have followed does not.
+pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
+    let gate =
+        Gate::before(stage, "deploy", Closing { at: 2, loss: Loss::Nothing, refused: 0 }).await;
+    let kubeconfig = gate.kubeconfig();
+    let said = interrupt(stage, &["deploy", "--kubeconfig", &kubeconfig], &gate).await;
+    assert_eq!(said.code, 130, "{}", said.all());
+    assert!(said.err.ends_with("interrupted\n"), "{}", said.all());
+    let said = stage.works(&["deploy", "--dry-run"]);
+    assert!(said.out.contains("left"), "{}", said.all());
+    assert!(!said.out.contains("created") && !said.out.contains("changed"), "{}", said.all());
+}
+
 /// What a command says that is interrupted while a write of it waits before the gate.
-async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Said {
+pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Said {
     let mut child = tokio::process::Command::from(stage.command(line))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -163,31 +212,34 @@ async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Said {
     Said { code, out: String::new(), err }
 }
 
-/// Who may write two of the three writes none.
-pub(crate) async fn a_right_is_missing(stage: &Stage) {
+/// Somebody with these rights, and their kubeconfig.
+async fn user(stage: &Stage, name: &str, rules: Value) -> String {
     let client = stage.plane.client();
-    let all = ["get", "list", "watch", "create", "patch", "update", "delete"];
-    let role = json!({
-        "metadata": {"name": "almost"},
-        "rules": [
-            {"apiGroups": [""], "resources": ["secrets"], "verbs": all},
-            {"apiGroups": [api::GROUP], "resources": ["vspherecloudconfigs"], "verbs": all},
-            {"apiGroups": [api::GROUP], "resources": ["vdoconfigs"], "verbs": ["get", "list"]},
-        ],
-    });
+    let role = json!({"metadata": {"name": name}, "rules": rules});
     let role: ClusterRole = serde_json::from_value(role).unwrap();
     Api::all(client.clone()).create(&PostParams::default(), &role).await.unwrap();
     let group = "rbac.authorization.k8s.io";
     let binding = json!({
-        "metadata": {"name": "almost"},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "almost"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "almost"}],
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
     });
     let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
     Api::all(client).create(&PostParams::default(), &binding).await.unwrap();
+    stage.plane.kubeconfig_as(&User::named(name)).display().to_string()
+}
+
+/// Who may write two of the three writes none.
+pub(crate) async fn a_right_is_missing(stage: &Stage) {
+    let all = ["get", "list", "watch", "create", "patch", "update", "delete"];
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": all},
+        {"apiGroups": [api::GROUP], "resources": ["vspherecloudconfigs"], "verbs": all},
+        {"apiGroups": [api::GROUP], "resources": ["vdoconfigs"], "verbs": ["get", "list"]},
+    ]);
+    let kubeconfig = user(stage, "almost", rules).await;
 
     let file = written_for(stage, "refused");
-    let kubeconfig = stage.plane.kubeconfig_as(&User::named("almost")).display().to_string();
     let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
     let said = eventually("the binding holds", 30, async || {
         let said = stage.vdoctl_beside(&line).await;

@@ -5,6 +5,7 @@ mod bundle;
 mod catalog;
 mod cluster;
 mod dialogue;
+mod environment;
 mod gate;
 mod halfway;
 mod releases;

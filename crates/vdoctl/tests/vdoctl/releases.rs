@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use api::{VDOConfig, vdo_config::UpgradePolicy};
+use api::{CompatibilityConfig, VDOConfig, vdo_config::UpgradePolicy};
 use jiff::SignedDuration;
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -18,6 +18,7 @@ use testkit::{Fate, eventually};
 
 use crate::{
     cluster::objects,
+    gate::{Closing, Gate, Loss},
     halfway,
     stage::{NAMESPACE, Stage},
 };
@@ -27,6 +28,8 @@ const CSI: &str = "vmware-system-csi";
 #[tokio::test(flavor = "multi_thread")]
 async fn from_a_driver_of_other_hands_through_its_releases() {
     let stage = Stage::set().await;
+    halfway::deploying_without_a_right(&stage).await;
+    halfway::interrupted_while_deploying(&stage).await;
     deploying_a_manifest(&stage).await;
     halfway::a_right_is_missing(&stage).await;
     halfway::a_rule_of_the_cluster_refuses(&stage).await;
@@ -98,7 +101,27 @@ async fn bringing_catalogs(stage: &Stage) {
         assert_eq!(data["catalog.yaml"], catalog(), "{line:?}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
     }
-    stage.works(&["catalog", "import", "catalog.yaml"]);
+    // What stands for a catalog elsewhere does so here.
+    for (name, input, text) in
+        [("-", catalog(), catalog()), ("embedded", String::new(), catalog::EMBEDDED.to_owned())]
+    {
+        let said = stage.vdoctl_reading(&["catalog", "import", name], &input);
+        assert_eq!(said.code, 0, "{name}: {}", said.all());
+        let data = maps.get("vdo-catalog").await.unwrap().data.unwrap();
+        assert_eq!(data["catalog.yaml"], text, "{name}");
+        maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
+    }
+    // Ctrl-C at the first of its two writes: both are made.
+    let configs = Api::<CompatibilityConfig>::namespaced(stage.plane.client(), NAMESPACE);
+    configs.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
+    let closing = Closing { at: 1, loss: Loss::Nothing, refused: 0 };
+    let gate = Gate::before(stage, "catalog", closing).await;
+    let kubeconfig = gate.kubeconfig();
+    let line = ["catalog", "import", "catalog.yaml", "--kubeconfig", &kubeconfig];
+    let said = halfway::interrupt(stage, &line, &gate).await;
+    assert!(said.err.contains("what was begun is finished first"), "{}", said.all());
+    assert!(maps.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", said.all());
+    assert!(configs.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", said.all());
 }
 
 /// Storage 3.6.3 as an admin applies it, with a configuration of its own.
@@ -168,7 +191,7 @@ async fn config(stage: &Stage) -> VDOConfig {
 /// An upgrade that gets stuck, and the way back.
 async fn taking_back(stage: &Stage) {
     let said = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
-    assert_eq!(said.code, 2, "{}", said.all());
+    assert_eq!(said.code, 1, "{}", said.all());
     assert!(said.err.contains("is not being upgraded"), "{}", said.all());
 
     stage.nodes.pods("v3.7.3", Fate::Crashes);

@@ -44,7 +44,7 @@ const REFUSALS: [(&str, i32); 6] = [
     ("fix 9999", 2),
     ("remove csi", 2),
     ("status --context no-such-context", 1),
-    ("upgrade csi --back --yes", 2),
+    ("upgrade csi --back --yes", 1),
 ];
 
 /// Commands whose output is for programs.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     document::{Document, File},
-    failure::{Failure, Outcome, request},
+    failure::{Failure, Outcome, refuse},
     text::nearest,
 };
 
@@ -157,7 +157,7 @@ impl Draft {
             draft.origins.push((file, numbers));
         }
         if draft.objects.is_empty() {
-            return request(
+            return refuse(
                 "the files hold no objects",
                 "vdoctl configure -o yaml shows what they look like",
             );

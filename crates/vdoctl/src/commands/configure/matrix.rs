@@ -30,9 +30,9 @@ const NAME: &str = "vdo-catalog";
 
 impl Matrix {
     pub(super) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
+        let objects = self.objects(&global.namespace)?;
         let cluster = Cluster::connect(global).await?;
         cluster.all::<api::CompatibilityConfig>("CompatibilityConfigs").await?;
-        let objects = self.objects(&cluster.namespace)?;
         let compared = writing::compare(&cluster.client, objects).await;
         let compared = compared.map_err(super::super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
@@ -55,6 +55,7 @@ impl Matrix {
                 deed: "read",
                 source,
             })?;
+            super::super::catalog::proven(path, text.as_bytes())?;
             judged(Path::new(path), &text)?;
             objects.push(Object(json!({
                 "apiVersion": "v1", "kind": "ConfigMap",

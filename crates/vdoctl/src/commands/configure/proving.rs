@@ -12,7 +12,7 @@ use crate::{
     BUILD,
     cluster::Cluster,
     dialogue,
-    failure::{Failure, Outcome, request},
+    failure::{Failure, Outcome, refuse},
     progress::Step,
     screen::Screen,
     text::{CARE, Table, count, fold, paint},
@@ -55,7 +55,7 @@ pub(crate) async fn attempt(
     let client = cluster.map(|cluster| &cluster.client);
     let wanted = proof::wanted(client, objects, vcenter).await.map_err(|text| {
         let text = format!("vCenter {address} cannot be tried: {text}");
-        Attempt::Failed(Failure::Request { text, help: String::new() })
+        Attempt::Failed(Failure::Refused { text, help: String::new() })
     })?;
     let step = Step::begin(screen, format!("Log in to {address}"));
     match proof::prove(&wanted, BUILD).await {
@@ -112,7 +112,7 @@ pub(crate) fn trust(
     table.row(["SHA-256", &refused.seen.to_string()]);
     if !screen.interactive {
         let name = vcenter.name_any();
-        return request(
+        return refuse(
             format!("the certificate of vCenter {address} is not accepted: {refused}"),
             format!(
                 "if {} is its thumbprint, say so: --thumbprint, or spec.thumbprint of VsphereCloudConfig {name}; \
