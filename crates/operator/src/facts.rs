@@ -275,6 +275,8 @@ pub struct Node {
     pub windows: bool,
     /// `spec.providerID`.
     pub provider_id: String,
+    /// Whether its labels say that it runs on something that is not vSphere.
+    pub told_foreign: bool,
     /// Where its virtual machine is.
     pub machine: Machine,
 }
@@ -285,9 +287,10 @@ impl Node {
         !self.taints.iter().any(|(key, _)| key == crate::names::UNINITIALIZED)
     }
 
-    /// Whether it belongs to another cloud and is none of our business.
+    /// Whether it runs on something that is not vSphere and is none of our business.
     pub fn is_foreign(&self) -> bool {
-        !self.provider_id.is_empty() && !self.provider_id.starts_with("vsphere://")
+        self.told_foreign
+            || !self.provider_id.is_empty() && !self.provider_id.starts_with("vsphere://")
     }
 }
 

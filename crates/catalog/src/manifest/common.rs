@@ -190,6 +190,22 @@ pub(crate) fn affinity(selector: &Value, profile: &Profile) -> Value {
     affinity
 }
 
+/// The label by which an admin says of a node that it is no machine of vSphere, with the value `false`.
+const VSPHERE_LABEL: &str = "vdo.vmware.com/vsphere";
+/// The label by which OpenShift says on what a node of a mixed cluster runs.
+const PLATFORM_LABEL: &str = "node.openshift.io/platform-type";
+
+/// Every node but those that are known to run on something else than vSphere.
+pub(crate) fn vsphere_nodes() -> Value {
+    let ours = json!({ "key": VSPHERE_LABEL, "operator": "NotIn", "values": ["false"] });
+    let untold = json!({ "key": PLATFORM_LABEL, "operator": "DoesNotExist" });
+    let told = json!({ "key": PLATFORM_LABEL, "operator": "In", "values": ["vsphere"] });
+    let terms = [untold, told].map(|platform| json!({ "matchExpressions": [ours, platform] }));
+    let required =
+        json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } });
+    json!({ "nodeAffinity": required })
+}
+
 /// Any node with any of the labels the control plane is known by.
 pub(crate) fn control_plane_nodes(profile: &Profile) -> Value {
     let term =

@@ -6,7 +6,7 @@ use super::{
     RenderError,
     common::{
         CSI_DRIVER, CSI_NODE, confined, env, metadata, own_namespace, pod_metadata, pull_secrets,
-        requests,
+        requests, vsphere_nodes,
     },
     csi::DEFAULT_MAX_VOLUMES,
     csi_controller::feature_flags,
@@ -31,6 +31,7 @@ pub(super) fn daemon_set(
         "serviceAccountName": CSI_NODE,
         "priorityClassName": "system-node-critical",
         "nodeSelector": node_selector,
+        "affinity": vsphere_nodes(),
         "hostNetwork": true,
         "dnsPolicy": "ClusterFirstWithHostNet",
         "tolerations": [

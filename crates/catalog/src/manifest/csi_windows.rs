@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     RenderError,
-    common::{CSI_DRIVER, CSI_NODE, env, metadata, pod_metadata, pull_secrets, requests},
+    common::{
+        CSI_DRIVER, CSI_NODE, env, metadata, pod_metadata, pull_secrets, requests, vsphere_nodes,
+    },
     csi_controller::feature_flags,
     csi_node::{health, node_env},
     image,
@@ -35,6 +37,7 @@ pub(super) fn daemon_set(
         "serviceAccountName": CSI_NODE,
         "priorityClassName": "system-node-critical",
         "nodeSelector": { "kubernetes.io/os": "windows" },
+        "affinity": vsphere_nodes(),
         "tolerations": [
             { "operator": "Exists", "effect": "NoExecute" },
             { "operator": "Exists", "effect": "NoSchedule" },

@@ -55,8 +55,20 @@ impl Node {
     /// Whether it runs on something that is not vSphere, by what it says of itself.
     pub fn is_foreign(&self) -> bool {
         self.provider_id.as_deref().is_some_and(|id| !id.starts_with("vsphere://"))
-            || self.labels.get("node.openshift.io/platform-type").is_some_and(|t| t != "vsphere")
+            || is_told_foreign(|label| self.labels.get(label).map(String::as_str))
     }
+}
+
+/// The label by which an admin says of a node that it is no machine of vSphere, with the value `false`.
+pub const VSPHERE_LABEL: &str = "vdo.vmware.com/vsphere";
+/// The label by which OpenShift says on what a node of a mixed cluster runs.
+pub const PLATFORM_LABEL: &str = "node.openshift.io/platform-type";
+
+/// Whether the labels of a node say that it runs on something that is not vSphere. The storage driver is
+/// not put on such nodes either.
+pub fn is_told_foreign<'a>(label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    label(VSPHERE_LABEL) == Some("false")
+        || label(PLATFORM_LABEL).is_some_and(|platform| platform != "vsphere")
 }
 
 /// An entry of a CSINode.

@@ -267,6 +267,7 @@ fn cluster() -> Cluster {
         taints: Vec::new(),
         windows: false,
         provider_id: "vsphere://4210".into(),
+        told_foreign: false,
         machine: found_by("vmware-system-vdo/vc"),
     };
     Cluster {

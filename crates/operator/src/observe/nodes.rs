@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use health::facts::{PLATFORM_LABEL, VSPHERE_LABEL, is_told_foreign};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as Seen;
 use kube::ResourceExt;
@@ -16,12 +17,13 @@ use crate::{
 const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 /// Labels the checks look at.
-const LABELS: [&str; 5] = [
+const LABELS: [&str; 6] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
-    "node.openshift.io/platform-type",
+    PLATFORM_LABEL,
+    VSPHERE_LABEL,
 ];
 /// The annotation in which kubelet says which address it was told to use.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -110,6 +112,10 @@ pub(super) fn of(stores: &Stores, vcenters: &Vcenters) -> Vec<Node> {
             taints: node.taints.to_vec(),
             windows: node.os == "windows",
             provider_id: node.provider_id.as_deref().unwrap_or_default().to_owned(),
+            told_foreign: is_told_foreign(|label| {
+                let mut labels = node.labels.iter();
+                labels.find(|(key, _)| *key == label).map(|(_, value)| &**value)
+            }),
             machine: vcenters.machine(&node.system_uuid),
         });
         nodes.collect()

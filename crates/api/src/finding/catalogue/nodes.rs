@@ -10,6 +10,7 @@ catalogue! {
             "govc vm.info -vm.uuid {uuid}   with an administrator's account; if that shows a VM, the drivers' account may not see it: grant it Read-only on the VM and on every folder above it",
             "If it shows the VM in a datacenter the VsphereCloudConfig does not list, add that datacenter there: neither VDO nor the drivers look elsewhere",
             "If the VM is on a vCenter VDO does not know, add that vCenter as a VsphereCloudConfig and name it in the VDOConfig",
+            "If it is no machine of vSphere: kubectl label node {node} vdo.vmware.com/vsphere=false   and neither VDO nor the storage driver it installs looks for one",
             "If the machine is gone for good: kubectl delete node {node}",
         ],
     }
@@ -228,7 +229,7 @@ catalogue! {
         seen: "{node}: {reason}, and vsphere-csi-node is scheduled on it",
         why: "It registers a machine vCenter does not know, whereupon controller and syncer of the storage driver exit, for the whole cluster.",
         remedy: [
-            "Keep the driver away from {node}: in the DaemonSet vsphere-csi-node, a nodeAffinity by a label only vSphere nodes carry",
+            "kubectl label node {node} vdo.vmware.com/vsphere=false   VDO keeps the driver away from it then; in a DaemonSet by other hands, a nodeAffinity by a label only vSphere nodes carry",
             "kubectl delete csinode {node}",
         ],
     }

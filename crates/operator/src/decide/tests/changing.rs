@@ -418,3 +418,31 @@ fn whoever_asks_for_snapshots_gets_a_class_for_them_last_and_it_stays() {
     world.settle();
     assert!(!world.done.contains(&"delete VolumeSnapshotClass vsphere-csi".into()));
 }
+
+#[test]
+fn a_node_that_is_told_to_be_none_of_vsphere_holds_up_nothing_and_gets_no_storage() {
+    let mut world = World::new();
+    let bare = &mut world.facts.cluster.nodes[1];
+    (bare.machine, bare.provider_id) = (Machine::Missing, String::new());
+    let mut sets = Vec::new();
+    loop {
+        if let Next::Apply(objects) = world.driver(Driver::Csi).next {
+            sets.extend(objects.into_iter().filter(|o| o.name() == "vsphere-csi-node"));
+        }
+        if !world.step() {
+            break;
+        }
+    }
+    let ready = |world: &World| {
+        let status = crate::report::status(&world.facts, &world.plan());
+        api::condition::is_true(&status.conditions, "Ready")
+    };
+    assert!(!ready(&world), "its machine is waited for");
+    world.facts.cluster.nodes[1].told_foreign = true;
+    assert!(ready(&world), "{:#?}", world.plan());
+    let set = sets.iter().find(|o| o.kind() == "DaemonSet").unwrap();
+    let affinity = set.0.pointer("/spec/template/spec/affinity/nodeAffinity").unwrap().to_string();
+    for label in [health::facts::VSPHERE_LABEL, health::facts::PLATFORM_LABEL] {
+        assert!(affinity.contains(label), "{affinity}");
+    }
+}
