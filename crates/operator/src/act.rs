@@ -23,6 +23,7 @@ use kube::{
 };
 use serde_json::json;
 use snafu::{ResultExt, Snafu};
+use tokio::time::Instant;
 
 pub use self::applied::Applied;
 pub(crate) use self::applied::mark;
@@ -96,6 +97,12 @@ pub enum Error {
     },
     #[snafu(display("{object} is there and was not made by VDO: {remedy}"))]
     Theirs { object: ObjectId, remedy: &'static str },
+    #[snafu(display(
+        "{object} was applied {times} times in a row and is never seen as it was applied: a webhook or an \
+         admission policy of this cluster changes it on the way, and has to leave alone what is labelled \
+         as VDO's"
+    ))]
+    InVain { object: ObjectId, times: u32 },
     #[snafu(display("volume {volume} was attached to {node} just now, so nothing is removed"))]
     Attached { volume: String, node: String },
     #[snafu(display(
@@ -118,6 +125,8 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    #[snafu(display("another instance has written the first record of {driver} meanwhile"))]
+    Overtaken { driver: Driver },
     #[snafu(display("the record of {driver} could not be written, so nothing was applied"))]
     Record {
         driver: Driver,
@@ -131,7 +140,7 @@ impl Error {
     pub fn is_firm(&self) -> bool {
         let source = match self {
             Self::Apply { source, .. } => source,
-            other => return matches!(other, Self::Theirs { .. }),
+            other => return matches!(other, Self::Theirs { .. } | Self::InVain { .. }),
         };
         // Of the codes for "not like this", those that pass by themselves are left out.
         matches!(&**source, kube::Error::Api(status)
@@ -144,6 +153,8 @@ impl Error {
 pub struct Done {
     /// Whether something was done, so that it is worth looking again at once.
     pub something: bool,
+    /// When the first of those things is due that wait because they were done in vain.
+    pub due: Option<Instant>,
     /// What went wrong, by driver. One driver's trouble does not stop the other.
     pub failed: BTreeMap<Driver, Error>,
 }
@@ -159,7 +170,10 @@ pub async fn act(
     let mut done = Done::default();
     for driver in &plan.drivers {
         match step(client, namespace, facts, driver, applied).await {
-            Ok(something) => done.something |= something,
+            Ok(Stepped { something, due }) => {
+                done.something |= something;
+                done.due = done.due.into_iter().chain(due).min();
+            }
             Err(error) => {
                 done.failed.insert(driver.driver, error);
             }
@@ -174,21 +188,41 @@ pub async fn act(
     done
 }
 
+/// Whether a step did something, and when it may go on if not.
+struct Stepped {
+    something: bool,
+    due: Option<Instant>,
+}
+
 async fn step(
     client: &Client,
     namespace: &str,
     facts: &Facts,
     driver: &DriverPlan,
     applied: &Applied,
-) -> Result<bool, Error> {
+) -> Result<Stepped, Error> {
+    let mut stepped = Stepped { something: true, due: None };
     match &driver.next {
-        Next::Nothing | Next::Wait | Next::Blocked => return Ok(false),
-        Next::Record(record) => write_record(client, namespace, driver.driver, record).await?,
+        Next::Nothing | Next::Wait | Next::Blocked => stepped.something = false,
+        Next::Record(record) => {
+            let version = facts.records.versions.get(&driver.driver).map(String::as_str);
+            write_record(client, namespace, driver.driver, record, version).await?;
+        }
         Next::Apply(objects) => {
+            stepped.something = false;
             for object in objects {
-                let known = facts.objects.contains_key(&ObjectId::of(object));
-                apply(client, object, known, applied).await?;
+                let id = ObjectId::of(object);
+                if applied.may_apply(&id, object) {
+                    let known = facts.objects.contains_key(&id);
+                    apply(client, object, known, applied).await?;
+                    stepped.something = true;
+                }
             }
+            let in_vain = applied.in_vain(objects);
+            if let Some((object, times)) = in_vain.told {
+                return InVainSnafu { object, times }.fail();
+            }
+            stepped.due = in_vain.due;
         }
         Next::Delete(objects) => {
             if driver.driver == Driver::Csi && driver.mode == Mode::Removed {
@@ -202,7 +236,7 @@ async fn step(
             }
         }
     }
-    Ok(true)
+    Ok(stepped)
 }
 
 /// Sets or takes off the finalizer, on the very version of the VDOConfig that was decided upon.
@@ -322,20 +356,34 @@ async fn nothing_is_attached(client: &Client) -> Result<(), Error> {
     AttachedSnafu { volume, node: spec.node_name }.fail()
 }
 
-async fn write_record(
+/// Writes the record of a driver over the one of this version, or as the first one. If it is another one
+/// by now, somebody else leads or did: it stays as it is.
+///
+/// # Errors
+/// If the record is another one, or the API server does not take it.
+pub async fn write_record(
     client: &Client,
     namespace: &str,
     driver: Driver,
     record: &Record,
+    version: Option<&str>,
 ) -> Result<(), Error> {
     let name = record_name(driver);
     let text = serde_json::to_string_pretty(record).unwrap_or_default();
-    let map = json!({
+    let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": apply_set::parent(name, namespace, record),
         "data": {"record.json": text},
     });
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    match version {
+        Some(version) => map["metadata"]["resourceVersion"] = json!(version),
+        // An apply cannot be told to change nothing that is there.
+        None => {
+            let there = maps.get_metadata_opt(name).await.context(RecordSnafu { driver })?;
+            snafu::ensure!(there.is_none(), OvertakenSnafu { driver });
+        }
+    }
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     maps.patch(name, &parameters, &Patch::Apply(map)).await.context(RecordSnafu { driver })?;
     Ok(())

@@ -10,7 +10,9 @@ use kube::{
     api::ListParams,
     runtime::events::{Recorder, Reporter},
 };
-use runtime::{backoff::Backoff, build::BuildInfo, checks::Check, story::story, tasks::Tasks};
+use runtime::{
+    backoff::Backoff, build::BuildInfo, checks::Check, lease::Mandate, story::story, tasks::Tasks,
+};
 use snafu::{ResultExt, Snafu};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -25,13 +27,17 @@ use crate::{
     observe::{self, Patience, Stores, Surroundings},
     report::{self, Followed, Olm, OperatorMetrics},
     survey::{Live, Paged},
+    unreadable::Unreadable,
     vcenters::Vcenters,
+    version::Believed,
 };
 
 /// Changes that come within this time are looked at together.
 const SETTLE: Duration = Duration::from_millis(100);
 /// A look around when nothing changed: the watches are trusted, and yet.
 const RESYNC: Duration = Duration::from_mins(10);
+/// A look around when something could not be read, and nobody will tell when it can.
+const UNSURE: Duration = Duration::from_secs(30);
 /// How long the API server's version is taken for granted.
 const VERSION_AGE: Duration = Duration::from_mins(1);
 
@@ -72,9 +78,13 @@ pub struct Engine {
     refused: BTreeMap<Driver, Refusal>,
     /// The VDOConfig of the last round, and what runs because of it.
     followed: Option<Followed>,
+    /// What was said of a VDOConfig that cannot be read.
+    unreadable: Unreadable,
     /// When the API server's version was last asked for.
     asked: Instant,
     changed: Arc<watch::Sender<()>>,
+    /// Whether this instance may write.
+    mandate: Mandate,
     /// The watches that fill the stores.
     _watches: Tasks,
 }
@@ -117,20 +127,31 @@ impl Engine {
             metrics,
             refused: BTreeMap::new(),
             followed: None,
+            unreadable: Unreadable::default(),
             asked: Instant::now(),
             changed,
+            mandate: Mandate::unlimited(),
             _watches: watches,
         })
     }
 
-    /// Runs until told to stop.
+    /// Writes only while this mandate holds.
+    #[must_use]
+    pub fn under(self, mandate: Mandate) -> Self {
+        Self { mandate, ..self }
+    }
+
+    /// Runs until told to stop, or until the mandate ends: then what is under way goes no step further,
+    /// also when the process was frozen meanwhile and wakes up with its next write at hand.
     pub async fn run(mut self, stop: CancellationToken, working: Check) {
         let mut changes = self.changed.subscribe();
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
         loop {
             changes.mark_unchanged();
             let began = Instant::now();
-            let pause = match self.round().await {
+            let mandate = self.mandate.clone();
+            let Some(round) = mandate.while_it_holds(self.round()).await else { break };
+            let pause = match round {
                 Ok(pause) => {
                     working.pass();
                     backoff.succeeded(&());
@@ -160,7 +181,7 @@ impl Engine {
             let Surroundings { namespace, patience, .. } = &self.around;
             let now = surroundings(&self.client, namespace, *patience, &self.around.build);
             let now = now.await.context(ObserveSnafu)?;
-            self.around = now.after(&self.around);
+            self.around = now.after(&self.around, Timestamp::now());
             self.asked = Instant::now();
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
@@ -172,12 +193,18 @@ impl Engine {
         report::catalog(client, catalogs, observed.compatibility.as_ref())
             .await
             .context(ReportSnafu)?;
+        let unhurried = match () {
+            () if observed.unsure => UNSURE,
+            () if around.version.is_in_doubt() => VERSION_AGE,
+            () => RESYNC,
+        };
+        self.unreadable.tell(client, &self.recorder, observed.unreadable.as_ref()).await;
         let Some(mut facts) = observed.facts else {
             self.metrics.clear();
             if let Some(last) = self.followed.take_if(|_| self.stores.has_no_config()) {
                 report::farewell(&self.recorder, &last).await.context(ReportSnafu)?;
             }
-            return Ok(RESYNC);
+            return Ok(unhurried);
         };
         let version = stores.map_version(names::REPAIRS, &around.namespace);
         let repaired = self.mending.set(client, &around.namespace, version).await;
@@ -211,7 +238,9 @@ impl Engine {
         let wake = plan.wake.into_iter().chain(facts.health.due).min();
         let wake = wake.map(|when| when.duration_since(facts.now));
         let wake = wake.and_then(|wait| Duration::try_from(wait).ok());
-        Ok(wake.map_or(RESYNC, |wait| RESYNC.min(wait + SETTLE)))
+        let due = done.due.map(|due| due.saturating_duration_since(Instant::now()));
+        let unhurried = due.map_or(unhurried, |due| unhurried.min(due));
+        Ok(wake.map_or(unhurried, |wait| unhurried.min(wait + SETTLE)))
     }
 }
 
@@ -244,10 +273,9 @@ pub(crate) async fn surroundings(
     })?;
     Ok(Surroundings {
         namespace: namespace.into(),
-        version: parsed,
         platform: platform(client, &version.git_version).await?,
+        version: Believed::first(parsed, version.git_version),
         build: build.into(),
-        version_text: version.git_version,
         uid: home.metadata.uid.unwrap_or_default(),
         patience,
         pod: std::env::var("POD_NAME").ok(),

@@ -10,7 +10,8 @@
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
 //! would miss. `rights` comes before it: an account that may do nothing is told so. `mend` makes the
-//! repairs that are allowed. Beside it, for whoever looks once, as `vdoctl` does:
+//! repairs that are allowed, `unreadable` speaks where no plan can be made, and `version` says which one
+//! the cluster is while its API servers differ. Beside it, for whoever looks once, as `vdoctl` does:
 //!
 //! ```text
 //!   once     the same facts, gathered once       proof   one vCenter tried, before anything is written
@@ -39,6 +40,8 @@ pub mod report;
 pub mod rights;
 pub mod support;
 pub mod survey;
+pub mod unreadable;
 pub mod vcenters;
+pub mod version;
 pub mod webhook_certificates;
 pub mod writing;

@@ -153,6 +153,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let patience = Patience { rollout, grace: arguments.grace };
     let namespace = &arguments.namespace;
     let engine = Engine::start(client, namespace, patience, BUILD, operator_metrics).await?;
+    let engine = engine.under(leadership.mandate());
     let mut engine = Box::pin(engine.run(writing.clone(), working));
     tokio::select! {
         () = &mut engine => {}

@@ -7,38 +7,37 @@ pub(crate) mod make;
 pub(crate) mod nodes;
 mod stores;
 mod strangers;
+mod vcenters;
 
-use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use api::{
-    CompatibilityConfig, VDOConfig, VsphereCloudConfig, vdo_config::CatalogSource,
-    vsphere_cloud_config::KeyRef,
-};
-use catalog::{Driver, version::KubernetesVersion};
-use driver_config::{
-    SecretText,
-    credentials::{Credential, Credentials},
-};
+use api::{CompatibilityConfig, VDOConfig, vdo_config::CatalogSource};
+use catalog::Driver;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
 
 pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
 pub(crate) use self::identity::usual as cluster_ids;
 pub use self::stores::Stores;
-pub(crate) use self::{inherited::Inherited, strangers::Asked};
+pub(crate) use self::{inherited::Inherited, strangers::Asked, vcenters::certificates};
 pub(crate) use self::{make::of as make, stores::slim_pod};
 use crate::{
     act::Applied,
     catalogs::{self, Catalogs},
     facts::{
         Cluster, ClusterId, Facts, InUse, ObjectId, Platform, Predecessor, PullSecret, Refusal,
-        Rival, Vcenter, VcenterState, Workload,
+        Rival, Vcenter, Workload,
     },
     names,
     record::{Record, Records},
     survey::Health,
-    vcenters::{Vcenters, Wanted},
+    unreadable::Spoilt,
+    vcenters::Vcenters,
+    version::Believed,
 };
 
 /// What is the same for as long as the process runs.
@@ -47,9 +46,7 @@ pub struct Surroundings {
     /// The namespace of the operator and of its records.
     pub namespace: String,
     /// The API server's version.
-    pub version: KubernetesVersion,
-    /// As it says it.
-    pub version_text: String,
+    pub version: Believed,
     /// What kind of cluster this is.
     pub platform: Platform,
     /// The uid of `kube-system`.
@@ -81,9 +78,10 @@ impl From<SignedDuration> for Patience {
 
 impl Surroundings {
     /// These, as they are seen after others: a platform does not turn into none while the process runs,
-    /// whatever one answer of one API server leaves out.
-    pub(crate) fn after(mut self, before: &Self) -> Self {
+    /// whatever one answer of one API server leaves out, and a version is not that of whichever answers.
+    pub(crate) fn after(mut self, before: &Self, now: Timestamp) -> Self {
         self.started = before.started;
+        self.version = before.version.clone().answered(&self.version, now);
         if self.platform == Platform::Vanilla {
             self.platform = before.platform;
         }
@@ -114,15 +112,21 @@ pub async fn observe(
     let compatibility = catalogs::followed(stores.compatibility_configs(), &around.namespace);
     let legacy = stores.map_version(catalogs::matrix::NAME, &around.namespace);
     catalogs.follow(client, &around.namespace, compatibility.as_ref(), legacy.as_deref()).await?;
-    let problems = follow_vcenters(client, around, stores, vcenters).await?;
-    let all = vcenters_of(stores, vcenters, &problems);
-    let Some((config, rivals)) = followed(stores) else {
-        return Ok(Observed { facts: None, vcenters: all, compatibility });
+    let homes = homes(stores, &around.namespace);
+    let problems = vcenters::follow(client, around, stores, vcenters, &homes).await;
+    let all = vcenters::of(stores, vcenters, &problems);
+    let unsure = problems.values().any(vcenters::Problem::may_pass);
+    let (config, rivals) = match followed(stores) {
+        Ok(Some(followed)) => followed,
+        nothing => {
+            let unreadable = nothing.err();
+            return Ok(Observed { facts: None, vcenters: all, unsure, unreadable, compatibility });
+        }
     };
     let (records, unreadable) = records(client, &around.namespace).await?;
     let cluster = Cluster {
-        version: around.version,
-        version_text: around.version_text.clone(),
+        version: around.version.version,
+        version_text: around.version.text.clone(),
         platform: around.platform(stores),
         uid: around.uid.clone(),
         nodes: nodes::of(stores, vcenters),
@@ -165,7 +169,7 @@ pub async fn observe(
         started: around.started,
         health: Health::default(),
     };
-    Ok(Observed { facts: Some(facts), vcenters: all, compatibility })
+    Ok(Observed { facts: Some(facts), vcenters: all, unsure, unreadable: None, compatibility })
 }
 
 /// The identity in CNS to be taken, and claims of others under it. Where neither the driver nor a record
@@ -238,13 +242,17 @@ async fn in_use(
     Ok((in_use, cluster_id))
 }
 
-/// What was seen: facts for the VDOConfig that is followed, and all vCenters, which are verified
-/// whether a VDOConfig names them or not. By namespace and name.
+/// What was seen: facts for the VDOConfig that is followed, and all vCenters. Those in a namespace that
+/// counts are verified whether a VDOConfig names them or not.
 pub struct Observed {
     /// None without a VDOConfig.
     pub facts: Option<Facts>,
     /// By namespace and name of their VsphereCloudConfig.
     pub vcenters: BTreeMap<(String, String), Vcenter>,
+    /// Whether something could not be read that may be readable soon; nobody tells when.
+    pub unsure: bool,
+    /// The VDOConfig that would be followed and cannot be read.
+    pub unreadable: Option<Spoilt>,
     /// The CompatibilityConfig that is followed.
     pub compatibility: Option<CompatibilityConfig>,
 }
@@ -263,22 +271,28 @@ pub fn first(mut configs: Vec<VDOConfig>) -> Option<VDOConfig> {
     configs.into_iter().next()
 }
 
-/// The oldest VDOConfig is followed; of two of the same second, the first by name. One that cannot
-/// be read is followed by nothing else: what it asks for is not known, and what runs is left alone.
-fn followed(stores: &Stores) -> Option<(Arc<VDOConfig>, Vec<Rival>)> {
+/// The namespaces whose VsphereCloudConfigs count: the operator's, and that of the VDOConfig that is
+/// followed, whether it can be read or not.
+fn homes(stores: &Stores, own: &str) -> BTreeSet<String> {
+    let followed = oldest_first(stores).into_iter().next();
+    let followed = followed.and_then(|config| config.namespace());
+    followed.into_iter().chain([own.to_owned()]).collect()
+}
+
+fn oldest_first(stores: &Stores) -> Vec<Arc<DeserializeGuard<VDOConfig>>> {
     let mut configs = stores.configs.state();
     configs.sort_by_key(|c| (c.meta().creation_timestamp.clone(), c.namespace(), c.name_any()));
-    let config = match &configs.first()?.0 {
+    configs
+}
+
+/// The oldest VDOConfig is followed; of two of the same second, the first by name. One that cannot
+/// be read is followed by nothing else: what it asks for is not known, and what runs is left alone.
+fn followed(stores: &Stores) -> Result<Option<(Arc<VDOConfig>, Vec<Rival>)>, Spoilt> {
+    let configs = oldest_first(stores);
+    let Some(first) = configs.first() else { return Ok(None) };
+    let config = match &first.0 {
         Ok(config) => Arc::new(config.clone()),
-        Err(error) => {
-            let name = error.metadata.name.as_deref().unwrap_or_default();
-            tracing::error!(
-                name,
-                error = error.error,
-                "the VDOConfig cannot be read; nothing is changed"
-            );
-            return None;
-        }
+        Err(error) => return Err(Spoilt::of(first.object_ref(&()), &error.error)),
     };
     let rivals = configs.iter().skip(1).map(|rival| Rival {
         namespace: rival.namespace().unwrap_or_default(),
@@ -286,151 +300,7 @@ fn followed(stores: &Stores) -> Option<(Arc<VDOConfig>, Vec<Rival>)> {
         generation: rival.meta().generation,
         status: rival.0.as_ref().ok().and_then(|config| config.status.clone()),
     });
-    Some((config, rivals.collect()))
-}
-
-/// Connects to what the VsphereCloudConfigs name; returns what is wrong with those that cannot even
-/// be tried.
-async fn follow_vcenters(
-    client: &Client,
-    around: &Surroundings,
-    stores: &Stores,
-    vcenters: &mut Vcenters,
-) -> Result<BTreeMap<String, VcenterState>, kube::Error> {
-    let mut wanted = BTreeMap::new();
-    let mut problems = BTreeMap::new();
-    for config in stores.vcenter_configs() {
-        let name = key(&config);
-        match want(client, around, stores, vcenters, &config).await? {
-            Ok(one) => {
-                wanted.insert(name, one);
-            }
-            Err(problem) => {
-                problems.insert(name, problem);
-            }
-        }
-    }
-    vcenters.follow(wanted);
-    Ok(problems)
-}
-
-fn key(config: &VsphereCloudConfig) -> String {
-    format!("{}/{}", config.namespace().unwrap_or_default(), config.name_any())
-}
-
-async fn want(
-    client: &Client,
-    around: &Surroundings,
-    stores: &Stores,
-    vcenters: &Vcenters,
-    config: &VsphereCloudConfig,
-) -> Result<Result<Wanted, VcenterState>, kube::Error> {
-    let failed = |reason: &str, message: String| {
-        Ok(Err(VcenterState::Failed { reason: reason.into(), message, transient: false }))
-    };
-    let name = config.spec.credentials.0.as_str();
-    let Some(revision) = stores.secret_version(name) else {
-        let message = format!(
-            "the Secret {name} does not exist in namespace {}: create it with the keys username and password",
-            names::KUBE_SYSTEM
-        );
-        return failed("CredentialsMissing", message);
-    };
-    let ca_bundle = match certificates(client, config).await? {
-        Ok(bundle) => bundle,
-        Err(message) => return failed("CertificatesMissing", message),
-    };
-    let before = vcenters.wanted(&key(config));
-    if let Some(before) = before.filter(|b| b.revision == revision && b.spec == config.spec) {
-        return Ok(Ok(Wanted { ca_bundle, ..before.clone() }));
-    }
-    let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
-    let Some(secret) = secrets.get_opt(name).await? else {
-        return failed("CredentialsMissing", format!("the Secret {name} is gone"));
-    };
-    let data = secret.data.unwrap_or_default().into_iter();
-    let data = data.map(|(key, value)| (key, value.0)).collect();
-    let read = Credentials::read(&data);
-    let read = read.and_then(|all| all.for_server(&config.spec.vc_ip.0).cloned());
-    let credential = match read {
-        Ok(credential) => credential,
-        Err(error) => return failed("CredentialsUnusable", error.to_string()),
-    };
-    let version = fingerprint(&around.uid, &credential);
-    Ok(Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version, revision }))
-}
-
-/// Stands for a credential in digests that many may read: equal for equal credentials, and slow to
-/// guess from.
-fn fingerprint(salt: &str, credential: &Credential) -> String {
-    const ROUNDS: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
-    let secret = format!("{}\n{}", credential.username, credential.password.expose());
-    let secret = SecretText::from(secret);
-    let mut derived = [0; 16];
-    let algorithm = aws_lc_rs::pbkdf2::PBKDF2_HMAC_SHA256;
-    aws_lc_rs::pbkdf2::derive(
-        algorithm,
-        ROUNDS,
-        salt.as_bytes(),
-        secret.expose().as_bytes(),
-        &mut derived,
-    );
-    derived.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The authorities a VsphereCloudConfig names, from wherever they are.
-pub(crate) async fn certificates(
-    client: &Client,
-    config: &VsphereCloudConfig,
-) -> Result<Result<Option<String>, String>, kube::Error> {
-    let Some(bundle) = &config.spec.ca_bundle else { return Ok(Ok(None)) };
-    let home = config.namespace().unwrap_or_default();
-    let missing = |kind: &str, of: &KeyRef| {
-        format!("spec.caBundle: {kind} {home}/{} has no key {}", of.name.0, of.key())
-    };
-    if let Some(of) = &bundle.config_map {
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
-        let map = maps.get_opt(&of.name.0).await?;
-        let text = map.and_then(|map| map.data?.remove(of.key()));
-        return Ok(text.map(Some).ok_or_else(|| missing("ConfigMap", of)));
-    }
-    if let Some(of) = &bundle.secret {
-        let secrets = Api::<Secret>::namespaced(client.clone(), &home);
-        let secret = secrets.get_opt(&of.name.0).await?;
-        let text = secret.and_then(|secret| secret.data?.remove(of.key()));
-        let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
-        return Ok(text.map(Some).ok_or_else(|| missing("Secret", of)));
-    }
-    Ok(Ok(bundle.inline.clone()))
-}
-
-fn vcenters_of(
-    stores: &Stores,
-    vcenters: &Vcenters,
-    problems: &BTreeMap<String, VcenterState>,
-) -> BTreeMap<(String, String), Vcenter> {
-    let all = stores.vcenter_configs().into_iter();
-    all.map(|vcc| {
-        let known = vcenters.known(&key(&vcc));
-        let ca_bundle = vcenters.wanted(&key(&vcc)).and_then(|wanted| wanted.ca_bundle.clone());
-        let proven = known.as_ref().and_then(|known| known.proven.clone());
-        let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
-        let state = known.map(|known| known.state);
-        let state = state.or_else(|| problems.get(&key(&vcc)).cloned());
-        let (credentials, credentials_version) = proven.unzip();
-        let vcenter = Vcenter {
-            spec: vcc.spec.clone(),
-            state: state.unwrap_or(VcenterState::Untried),
-            credentials,
-            credentials_version: credentials_version.unwrap_or_default(),
-            ca_bundle,
-            since,
-            generation: vcc.metadata.generation,
-            status: vcc.status.clone(),
-        };
-        ((vcc.namespace().unwrap_or_default(), vcc.name_any()), vcenter)
-    })
-    .collect()
+    Ok(Some((config, rivals.collect())))
 }
 
 /// The name of the ConfigMap with the record of a driver.
@@ -447,11 +317,12 @@ async fn records(
     namespace: &str,
 ) -> Result<(Records, BTreeMap<Driver, String>), kube::Error> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let mut unreadable = BTreeMap::new();
+    let (mut unreadable, mut versions) = (BTreeMap::new(), BTreeMap::new());
     let mut read = async |driver| -> Result<Record, kube::Error> {
         let Some(map) = maps.get_opt(record_name(driver)).await? else {
             return Ok(Record::default());
         };
+        versions.extend(map.metadata.resource_version.map(|version| (driver, version)));
         let text = map.data.and_then(|mut data| data.remove("record.json"));
         let text = text.ok_or_else(|| "it has no key record.json".to_owned());
         let record = text.and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string()));
@@ -462,5 +333,5 @@ async fn records(
         }))
     };
     let (cpi, csi) = (read(Driver::Cpi).await?, read(Driver::Csi).await?);
-    Ok((Records { cpi, csi }, unreadable))
+    Ok((Records { cpi, csi, versions }, unreadable))
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use catalog::Implementation;
+use catalog::{Driver, Implementation};
 use jiff::Timestamp;
 use semver::Version;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ pub struct Records {
     pub cpi: Record,
     /// The storage driver.
     pub csi: Record,
+    /// The resource versions of the objects they were read from; none of one that does not exist yet.
+    pub versions: BTreeMap<Driver, String>,
 }
 
 /// What is known of one driver.

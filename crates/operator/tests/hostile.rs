@@ -6,14 +6,18 @@ mod common;
 
 use std::time::Duration;
 
+use api::VsphereCloudConfig;
 use common::{NAMESPACE, Stage};
+use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{ResourceQuota, Secret, Service},
+    core::v1::{Namespace, ResourceQuota, Secret, Service},
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+    },
 };
 use serde_json::json;
 use testkit::eventually;
@@ -31,6 +35,10 @@ async fn what_is_refused_and_what_is_fought_over_is_said_and_put_right_when_it_c
     stage.ready(&operator, 90).await;
     somebody_keeps_changing_it(&stage).await;
     stage.ready(&operator, 90).await;
+    somebody_wants_the_password(&stage).await;
+    stage.ready(&operator, 90).await;
+    a_policy_takes_the_digest_off(&stage).await;
+    stage.ready(&operator, 120).await;
     assert_eq!(stage.deletions(), Vec::<String>::new());
 }
 
@@ -105,6 +113,121 @@ async fn somebody_keeps_changing_it(stage: &Stage) {
     eventually("it is put right after a pause", 120, async || {
         let now = deployments.get(CONTROLLER).await.unwrap().spec.unwrap().replicas;
         if now == wanted { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await;
+}
+
+/// Somebody who may create objects in a namespace of their own has a VsphereCloudConfig there that names
+/// the Secret of the real one: its password is not sent to them, and nothing stops for it.
+async fn somebody_wants_the_password(stage: &Stage) {
+    let namespaces = Api::<Namespace>::all(stage.client());
+    let theirs = json!({"metadata": {"name": "other"}});
+    let create = PostParams::default();
+    namespaces.create(&create, &serde_json::from_value(theirs).unwrap()).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let configs = Api::<VsphereCloudConfig>::namespaced(stage.client(), "other");
+    let common = json!({
+        "vcIp": address.to_string(), "credentials": "vc-credentials", "datacenters": ["DC0"],
+    });
+    let more = [
+        ("trusting", json!({"insecure": true})),
+        ("bundle", json!({"insecure": false, "caBundle": {"configMap": {"name": "theirs"}}})),
+    ];
+    for (name, more) in more {
+        let mut spec = common.clone();
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let config = json!({"metadata": {"name": name}, "spec": spec});
+        configs.create(&create, &serde_json::from_value(config).unwrap()).await.unwrap();
+    }
+    for name in ["trusting", "bundle"] {
+        eventually("it is told where it belongs", 60, async || {
+            let status = configs.get(name).await.unwrap().status.unwrap_or_default();
+            let ready = api::condition::get(&status.conditions, "Ready").cloned();
+            let told = ready
+                .filter(|ready| ready.reason == "NotFollowed" && ready.message.contains(NAMESPACE));
+            told.map(drop).ok_or_else(|| format!("{status:?}"))
+        })
+        .await;
+    }
+    // A wish is fulfilled all the same, in rounds that have seen both.
+    let wish = json!({"spec": {"storageProvider": {"clusterDistribution": "beside-others"}}});
+    stage.change(wish).await;
+    eventually("the wish is fulfilled", 60, async || {
+        let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+        if conf.contains("beside-others") { Ok(()) } else { Err("not yet") }
+    })
+    .await;
+    let came = futures::FutureExt::now_or_never(listener.accept());
+    assert!(came.is_none(), "somebody connected: {came:?}");
+    let mut refused = stage.refusals();
+    refused.retain(|refused| refused.contains("/other/"));
+    assert_eq!(refused, Vec::<String>::new());
+}
+
+/// A policy of the cluster takes off what VDO knows its objects by: to look at what was applied never
+/// shows what was applied. It is not applied as fast as can be.
+async fn a_policy_takes_the_digest_off(stage: &Stage) {
+    let of_kind = |kind: &str, plural: &str| {
+        let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+        Api::<DynamicObject>::all_with(stage.client(), &resource)
+    };
+    let policies = of_kind("MutatingAdmissionPolicy", "mutatingadmissionpolicies");
+    let bindings = of_kind("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings");
+    let digest = operator::names::DIGEST;
+    let path = format!("/metadata/annotations/{}", digest.replace('/', "~1"));
+    let group = "admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "apiVersion": group, "kind": "MutatingAdmissionPolicy", "metadata": {"name": "plain"},
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"], "resources": ["services"],
+            }]},
+            "matchConditions": [{
+                "name": "digest",
+                "expression": format!(
+                    "has(object.metadata.annotations) && '{digest}' in object.metadata.annotations"
+                ),
+            }],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {
+                "expression": format!("[JSONPatch{{op: 'remove', path: '{path}'}}]"),
+            }}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": group, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": "plain"},
+        "spec": {"policyName": "plain"},
+    });
+    let create = PostParams::default();
+    policies.create(&create, &serde_json::from_value(policy).unwrap()).await.unwrap();
+    bindings.create(&create, &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let services = Api::<Service>::namespaced(stage.client(), CSI);
+    let try_out = PostParams { dry_run: true, ..PostParams::default() };
+    let tried = json!({
+        "metadata": {"name": "tried", "annotations": {digest: "x"}}, "spec": {"ports": [{"port": 80}]},
+    });
+    let tried: Service = serde_json::from_value(tried).unwrap();
+    eventually("the policy holds", 60, async || {
+        let made = services.create(&try_out, &tried).await.unwrap();
+        let kept = made.metadata.annotations.is_some_and(|all| all.contains_key(digest));
+        if kept { Err("not yet") } else { Ok(()) }
+    })
+    .await;
+    let then = Timestamp::now();
+    services.delete(CONTROLLER, &DeleteParams::default()).await.unwrap();
+    stage.finding_about("VDO-1909", 60, &["Service", "in a row", "admission policy"]).await;
+    let mut writes = stage.writes_since(then);
+    writes.retain(|write| write.contains("/services/"));
+    assert!((2..30).contains(&writes.len()), "{} times: {writes:#?}", writes.len());
+    bindings.delete("plain", &DeleteParams::default()).await.unwrap();
+    policies.delete("plain", &DeleteParams::default()).await.unwrap();
+    eventually("it is as it was applied", 120, async || {
+        let made = services.get(CONTROLLER).await.unwrap();
+        let kept = made.metadata.annotations.is_some_and(|all| all.contains_key(digest));
+        if kept { Ok(()) } else { Err("not yet") }
     })
     .await;
 }

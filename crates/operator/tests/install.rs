@@ -13,18 +13,34 @@ use testkit::Process;
 /// One the simulator has.
 const POLICY: &str = "vSAN Default Storage Policy";
 
+/// The releases of upstream's programs that the tests have.
+const UPSTREAM_CPI: &str = "1.36.0";
+const UPSTREAM_CSI: &str = "3.7.0";
+
+fn the_programs_are_of_these_releases() {
+    let required = |module: &str, name: &str, version: &str| {
+        let text = testkit::repository().join(module).join("go.mod");
+        let text = std::fs::read_to_string(text).unwrap();
+        assert!(text.contains(&format!("{name} v{version}\n")), "{module} has another {name}");
+    };
+    required("peers", "k8s.io/cloud-provider-vsphere", UPSTREAM_CPI);
+    required("peers/csi-driver", "sigs.k8s.io/vsphere-csi-driver/v3", UPSTREAM_CSI);
+}
+
 #[tokio::test]
 async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     let stage = Stage::set(2).await;
+    let _configs = stage.use_catalog().await;
     let operator = stage.operator();
+    // The releases of the programs that read it: nothing is rendered for another one.
     stage
         .configure(json!({
             "cloudProvider": {
-                "vsphereCloudConfigs": ["vc"],
+                "vsphereCloudConfigs": ["vc"], "version": UPSTREAM_CPI,
                 "topology": {"zone": "k8s-zone", "region": "k8s-region"},
             },
             "storageProvider": {
-                "vsphereCloudConfig": "vc",
+                "vsphereCloudConfig": "vc", "version": UPSTREAM_CSI,
                 "storageClasses": [{"name": "fast", "storagePolicy": POLICY, "default": true}],
                 "snapshots": {"installController": true},
             },
@@ -37,8 +53,9 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     let status = config.status.unwrap();
     let (cpi, csi) = (status.cpi.unwrap(), status.csi.unwrap());
     assert_eq!(cpi.nodes_ready, Some(3));
-    assert_eq!(cpi.version.as_deref().map(|v| v.starts_with("1.36")), Some(true), "{cpi:?}");
-    assert!(csi.version.is_some(), "{csi:?}");
+    assert_eq!(cpi.version.as_deref(), Some(UPSTREAM_CPI));
+    assert_eq!(csi.version.as_deref(), Some(UPSTREAM_CSI));
+    the_programs_are_of_these_releases();
     assert!(status.cluster_id.unwrap().starts_with("vdo-"));
     let node = stage.node("node-1").await;
     let spec = node.spec.unwrap();

@@ -97,6 +97,29 @@ async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
         if operator.log().contains("cannot be read") { Ok(()) } else { Err(operator.tail()) }
     })
     .await;
+
+    // The one that is followed: it says itself what is wrong with it, and the driver stays as it is.
+    let before = stage.controller().await.metadata;
+    stage
+        .redefine("vdoconfigs.vdo.vmware.com", |definition| {
+            definition.spec.versions[0].schema = Some(anything.clone());
+        })
+        .await;
+    let resource = ApiResource::erase::<VDOConfig>(&());
+    let raw = Api::<DynamicObject>::namespaced_with(stage.client(), NAMESPACE, &resource);
+    let version = |version: serde_json::Value| {
+        Patch::Merge(json!({"spec": {"storageProvider": {"version": version}}}))
+    };
+    eventually("the spoilt one is accepted", 20, async || {
+        raw.patch("vdo-config", &PatchParams::default(), &version(json!(["3.7.0"]))).await.map(drop)
+    })
+    .await;
+    let said = stage.event("Unreadable", "spec.storageProvider.version").await;
+    assert!(said.contains("stay as they are"), "{said}");
+    raw.patch("vdo-config", &PatchParams::default(), &version(json!(null))).await.unwrap();
+    stage.ready(&operator, 60).await;
+    let after = stage.controller().await.metadata;
+    assert_eq!((after.uid, after.generation), (before.uid, before.generation));
 }
 
 #[tokio::test]

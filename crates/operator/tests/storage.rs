@@ -4,6 +4,7 @@
 mod common;
 
 use api::VsphereCloudConfig;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use common::{NAMESPACE, Stage};
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -67,21 +68,48 @@ async fn new_credentials_are_proven_before_a_driver_sees_them() {
 
 /// Secrets are never logged, never in status, never in events, and in no object but Secrets.
 async fn no_secret_shows(stage: &Stage, operator: &Process, secrets: &[&str]) {
-    let mut shown = vec![("the log", operator.log() + &operator.output())];
-    shown.push(("the VDOConfig", serde_json::to_string(&stage.config().await).unwrap()));
-    for (what, plural) in [("Event", "events"), ("ConfigMap", "configmaps")] {
-        let group = if what == "Event" { "events.k8s.io" } else { "" };
-        let gvk = GroupVersionKind::gvk(group, "v1", what);
+    let mut shown = vec![
+        ("the log", operator.log() + &operator.output()),
+        ("the metrics", stage.metrics(operator).await),
+    ];
+    let kinds = [
+        ("vdo.vmware.com", "v1alpha1", "VDOConfig", "vdoconfigs"),
+        ("vdo.vmware.com", "v1alpha1", "VsphereCloudConfig", "vspherecloudconfigs"),
+        ("events.k8s.io", "v1", "Event", "events"),
+        ("", "v1", "ConfigMap", "configmaps"),
+        ("", "v1", "Pod", "pods"),
+        ("apps", "v1", "Deployment", "deployments"),
+        ("apps", "v1", "DaemonSet", "daemonsets"),
+        ("apps", "v1", "ReplicaSet", "replicasets"),
+        ("apps", "v1", "ControllerRevision", "controllerrevisions"),
+    ];
+    for (group, version, kind, plural) in kinds {
+        let gvk = GroupVersionKind::gvk(group, version, kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
         let api = Api::<DynamicObject>::all_with(stage.client(), &resource);
         let all = api.list(&ListParams::default()).await.unwrap();
-        shown.push((what, serde_json::to_string(&all.items).unwrap()));
+        assert!(!all.items.is_empty(), "there is a {kind} to look at");
+        shown.push((kind, serde_json::to_string(&all.items).unwrap()));
     }
     for secret in secrets {
         for (place, text) in &shown {
-            assert!(!text.contains(secret), "{place} shows {secret}");
+            for shape in shapes(secret) {
+                assert!(!text.contains(&shape), "{place} shows {secret} as {shape}");
+            }
         }
     }
+}
+
+/// A secret as it may show: as it is, and inside of base64, wherever in the text it begins.
+fn shapes(secret: &str) -> Vec<String> {
+    let encoded = (0..3).map(|ahead| {
+        let text = BASE64_STANDARD.encode(format!("{}{secret}", "x".repeat(ahead)));
+        // Without the letters that what is around it has a part in.
+        let first = (ahead * 8).div_ceil(6);
+        let last = (ahead + secret.len()) * 8 / 6;
+        text[first..last].to_owned()
+    });
+    encoded.chain([secret.to_owned()]).collect()
 }
 
 /// Without `insecure: true`, a thumbprint or an authority, a certificate nobody vouches for ends it

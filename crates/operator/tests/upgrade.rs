@@ -20,8 +20,8 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt, watcher},
 };
-use serde_json::json;
-use testkit::{Fate, eventually};
+use serde_json::{Value, json};
+use testkit::{Fate, Process, eventually};
 use tokio::task::JoinSet;
 
 const CPI: &str = "vsphere-cloud-controller-manager";
@@ -126,6 +126,46 @@ impl WaveWatch {
     }
 }
 
+/// A release whose node drivers crash: the first wave of them is the last, and it is taken back.
+async fn a_wave_that_crashes_is_the_last(
+    stage: &Stage,
+    operator: Process,
+    wish: &Value,
+    wave: usize,
+) -> Process {
+    let nodes = stage.nodes.as_ref().unwrap();
+    nodes.pods("v3.8.0", Fate::Crashes);
+    nodes.pods("vsphere-csi-controller", Fate::Ready);
+    stage.change(json!({"spec": wish})).await;
+    let begun = |set: &DaemonSet| {
+        let status = set.status.clone().unwrap_or_default();
+        usize::try_from(status.updated_number_scheduled.unwrap_or_default()).unwrap()
+    };
+    eventually("a wave of node drivers crashes", 90, async || {
+        let set = stage.node_driver().await;
+        let status = set.status.clone().unwrap_or_default();
+        let lacking = status.number_unavailable.unwrap_or_default();
+        let new = set.annotations().values().chain(set.labels().values());
+        let new = new.into_iter().any(|value| value.contains("3.8.0"));
+        let all = usize::try_from(lacking).unwrap() == wave && begun(&set) == wave;
+        if new && all { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    // Only one that has no patience takes it back while somebody looks.
+    stage.dismiss(operator).await;
+    let hasty = stage.operator_with(&["--patience=5"]);
+    stage.finding_about("VDO-1905", 60, &["3.8.0", "CrashLoopBackOff"]).await;
+    stage
+        .status("the one before runs again", 120, |status| {
+            let version = status.csi.as_ref().and_then(|csi| csi.version.as_deref());
+            version == Some("3.7.3") && api::condition::is_true(&status.conditions, "StorageReady")
+        })
+        .await;
+    stage.dismiss(hasty).await;
+    nodes.pods("v3.8.0", Fate::Ready);
+    stage.operator_with(&["--patience=60"])
+}
+
 #[tokio::test]
 async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_load() {
     let stage = Stage::of(NODES - 1, false).await;
@@ -147,7 +187,7 @@ async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_l
 
     // A tenth of the nodes is replaced at once, and never more are without a driver.
     let watched = WaveWatch::begin(&stage).await;
-    for version in ["3.7.3", "3.8.0"] {
+    let arrives = async |version: &str| {
         stage.change(json!({"spec": pinned(version)})).await;
         stage
             .status(version, 180, |status| {
@@ -156,10 +196,16 @@ async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_l
                 ready && csi.version.as_deref() == Some(version) && csi.target.is_none()
             })
             .await;
-    }
+    };
+    arrives("3.7.3").await;
+    let wave = NODES.div_ceil(10);
+    let operator = a_wave_that_crashes_is_the_last(&stage, operator, &pinned("3.8.0"), wave).await;
+    // Asked for anew, now that it runs.
+    stage.change(json!({"spec": pinned("3.7.3")})).await;
+    arrives("3.8.0").await;
+    assert!(operator.ended().is_none(), "{}", operator.tail());
     assert_eq!(attached().await, before, "no volume was detached");
     let fewest = watched.end();
-    let wave = NODES.div_ceil(10);
     assert!(fewest >= NODES - wave, "{fewest} of {NODES} nodes had a driver, {wave} may lack one");
     assert_eq!(stage.controller().await.uid(), controller, "changed, not made anew");
     assert_eq!(stage.node_driver().await.uid(), node);

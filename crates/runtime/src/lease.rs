@@ -119,19 +119,27 @@ impl Mandate {
         })
     }
 
-    /// What a future gives, which goes on only while the mandate holds; `None` if it ended first. A
+    /// What a future gives, which goes on only while the mandate holds; `None` as soon as it ended. A
     /// request that waits for a connection is sent by whoever wakes up with one: that is no use for
     /// the right to have begun it.
     pub async fn while_it_holds<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
+        let mut ended = std::pin::pin!(self.ends());
         std::future::poll_fn(|context| {
-            if self.holds() {
-                future.as_mut().poll(context).map(Some)
-            } else {
-                std::task::Poll::Ready(None)
+            if ended.as_mut().poll(context).is_ready() || !self.holds() {
+                return std::task::Poll::Ready(None);
             }
+            future.as_mut().poll(context).map(Some)
         })
         .await
+    }
+
+    /// Waits until it ends.
+    async fn ends(&self) {
+        match &self.0 {
+            Some((token, _)) => token.cancelled().await,
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -266,6 +274,13 @@ mod tests {
         };
         assert_eq!(mandate.while_it_holds(waiting).await, None);
         assert!(!went_on);
+        // It waits for nothing that will ever come.
+        let token = CancellationToken::new();
+        let (_renewed, valid_until) = watch::channel(until + Duration::from_hours(1));
+        let ending = Mandate(Some((token.clone(), valid_until)));
+        let never = std::future::pending::<()>();
+        let end = async { token.cancel() };
+        assert_eq!(tokio::join!(ending.while_it_holds(never), end).0, None);
         assert_eq!(mandate.while_it_holds(after(0)).await, None);
     }
 }

@@ -3,11 +3,14 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use catalog::manifest::Object;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use runtime::backoff::Backoff;
+use tokio::time::Instant;
 
 use super::takeover::BYSTANDERS;
 use crate::{
@@ -15,14 +18,23 @@ use crate::{
     names,
 };
 
+/// So often in a row an object is applied at once although it is not seen as it was applied: a watch may
+/// lag behind.
+const AT_ONCE: u32 = 2;
+/// So often in a row it was applied in vain when it is told.
+const TOLD: u32 = 6;
+/// The pauses between two applies in vain: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_mins(5));
+
 /// Changes by others are counted for this long.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
 /// How our last apply left each object. Only saves work and tells of others: after a restart
 /// everything is applied once more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Applied {
     left: Mutex<HashMap<ObjectId, Left>>,
+    pauses: Backoff<ObjectId>,
     /// Objects the API server said are gone, as a watch had last seen them.
     gone: Mutex<HashMap<ObjectId, String>>,
 }
@@ -36,6 +48,30 @@ struct Left {
     digest: Option<String>,
     /// When somebody else's change was undone, and whose.
     undone: Vec<(Timestamp, String)>,
+    /// How often in a row it was applied again without having been seen as it was applied.
+    in_vain: u32,
+    /// When it may be applied again, after that.
+    not_before: Option<Instant>,
+}
+
+/// Objects of a step that are applied again and again and never seen as they were applied.
+#[derive(Debug, Default)]
+pub(super) struct InVain {
+    /// When the first of those that wait may be applied again.
+    pub(super) due: Option<Instant>,
+    /// One of which this has to be told, and how often it was applied.
+    pub(super) told: Option<(ObjectId, u32)>,
+}
+
+impl Default for Applied {
+    fn default() -> Self {
+        let (first, longest) = PAUSES;
+        Self {
+            left: Mutex::default(),
+            pauses: Backoff::new(first, longest),
+            gone: Mutex::default(),
+        }
+    }
 }
 
 impl Applied {
@@ -43,8 +79,40 @@ impl Applied {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether an object that a watch shows is as our last apply left it.
     pub(crate) fn is_settled(&self, id: &ObjectId, metadata: &ObjectMeta) -> bool {
-        self.all().get(id).is_some_and(|left| left.mark == mark(metadata))
+        let mut all = self.all();
+        let Some(left) = all.get_mut(id).filter(|left| left.mark == mark(metadata)) else {
+            return false;
+        };
+        let digest = metadata.annotations.as_ref().and_then(|all| all.get(names::DIGEST));
+        if left.in_vain > 0 && left.digest.as_ref() == digest {
+            (left.in_vain, left.not_before) = (0, None);
+            self.pauses.succeeded(id);
+        }
+        true
+    }
+
+    /// Whether an object may be applied now. One that is never seen as it was applied, because a policy
+    /// changes it on the way or because a watch has ended unnoticed, is applied with growing pauses.
+    pub(super) fn may_apply(&self, id: &ObjectId, object: &Object) -> bool {
+        let all = self.all();
+        let same = all.get(id).filter(|left| left.digest == digest(object));
+        same.and_then(|left| left.not_before).is_none_or(|then| then <= Instant::now())
+    }
+
+    /// What was applied in vain of these.
+    pub(super) fn in_vain(&self, objects: &[Object]) -> InVain {
+        let all = self.all();
+        let left = objects.iter().map(ObjectId::of).filter_map(|id| Some((all.get(&id)?, id)));
+        let mut found = InVain::default();
+        for (left, id) in left.filter(|(left, _)| left.in_vain > 0) {
+            found.due = found.due.into_iter().chain(left.not_before).min();
+            if left.in_vain >= TOLD {
+                found.told = Some((id, left.in_vain + 1));
+            }
+        }
+        found
     }
 
     /// Whether this process applied it before.
@@ -60,10 +128,18 @@ impl Applied {
         before: Option<ObjectMeta>,
         after: &ObjectMeta,
     ) {
-        let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned);
+        let digest = digest(object);
         let mut all = self.all();
-        let left = all.entry(id).or_default();
+        let again = all.contains_key(&id);
+        let left = all.entry(id.clone()).or_default();
         let same = left.digest == digest;
+        left.in_vain = if again && same { left.in_vain.saturating_add(1) } else { 0 };
+        left.not_before = None;
+        if left.in_vain == 0 {
+            self.pauses.succeeded(&id);
+        } else if left.in_vain >= AT_ONCE {
+            left.not_before = Some(Instant::now() + self.pauses.failed(id));
+        }
         let rival = before.filter(|before| {
             // The same wish as before, and yet the apply changed something.
             same && before.resource_version != after.resource_version
@@ -115,6 +191,11 @@ impl Applied {
     }
 }
 
+/// The digest an object is applied with.
+fn digest(object: &Object) -> Option<String> {
+    object.0["metadata"]["annotations"][names::DIGEST].as_str().map(str::to_owned)
+}
+
 /// Who wrote an object last, beside us and whoever writes its status.
 fn rival_of(metadata: &ObjectMeta) -> Option<String> {
     let entries = metadata.managed_fields.iter().flatten();
@@ -139,6 +220,39 @@ pub(crate) fn mark(metadata: &ObjectMeta) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_never_seen_as_it_was_applied_is_applied_with_growing_pauses_and_told() {
+        let applied = Applied::default();
+        let object = |digest: &str| {
+            let annotations = serde_json::json!({names::DIGEST: digest});
+            Object(serde_json::json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "driver", "namespace": "n", "annotations": annotations},
+            }))
+        };
+        let (wanted, id) = (object("a"), ObjectId::of(&object("a")));
+        let left = ObjectMeta { uid: Some("u".into()), generation: Some(1), ..Default::default() };
+        // Stripped of its digest it is seen, but not as it was applied.
+        let (mut applies, mut told) = (0, 0);
+        for _ in 0..600 {
+            if applied.may_apply(&id, &wanted) {
+                applies += 1;
+                applied.note(id.clone(), &wanted, None, &left);
+            }
+            assert!(applied.is_settled(&id, &left));
+            told += usize::from(applied.in_vain(std::slice::from_ref(&wanted)).told.is_some());
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert!((8..16).contains(&applies), "{applies} times within a minute");
+        assert!(told > 300, "told {told} times");
+        assert!(applied.may_apply(&id, &object("b")), "another wish does not wait");
+        // Seen as it was applied, it is forgotten.
+        let annotations = BTreeMap::from([(names::DIGEST.to_owned(), "a".to_owned())]);
+        assert!(applied.is_settled(&id, &ObjectMeta { annotations: Some(annotations), ..left }));
+        assert!(applied.may_apply(&id, &wanted));
+        assert!(applied.in_vain(&[wanted]).told.is_none());
+    }
 
     #[test]
     fn what_the_api_server_called_gone_is_gone_until_another_one_is_made() {

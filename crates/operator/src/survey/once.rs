@@ -110,15 +110,20 @@ fn compare(storage: &mut Storage, audits: &BTreeMap<String, Audit>, expected: &B
 }
 
 /// The vCenters the VsphereCloudConfigs of a cluster name, each connected to with the credentials its
-/// Secret holds.
+/// Secret holds. Only those count that are where the operator is or where the VDOConfig is: nobody else
+/// says where these credentials are sent.
 ///
 /// # Errors
-/// If the VsphereCloudConfigs cannot be listed. A Secret that cannot be read is a target without a
+/// If VsphereCloudConfigs or VDOConfigs cannot be listed. A Secret that cannot be read is a target without a
 /// connection.
 pub async fn targets(client: &Client, build: BuildInfo) -> Result<Vec<Target>, kube::Error> {
-    let configs = Api::<VsphereCloudConfig>::all(client.clone());
+    let everything = ListParams::default();
+    let wishes = Api::<VDOConfig>::all(client.clone()).list(&everything).await?.items;
+    let home = observe::first(wishes).and_then(|config| config.namespace());
+    let homes = [home, Some(api::NAMESPACE.to_owned())];
+    let configs = Api::<VsphereCloudConfig>::all(client.clone()).list(&everything).await?;
     let mut targets = Vec::new();
-    for config in configs.list(&ListParams::default()).await? {
+    for config in configs.into_iter().filter(|config| homes.contains(&config.namespace())) {
         targets.push(target(client, &config, build).await);
     }
     Ok(targets)

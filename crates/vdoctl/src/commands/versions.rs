@@ -39,7 +39,7 @@ impl Versions {
             return screen.print(&super::formatted(form, &as_value(&seen))?);
         }
         let mut table = Table::new(&["WHAT", "VERSION", "PODS", "WHERE"]);
-        let kubernetes = seen.around.version_text.trim_start_matches('v').to_owned();
+        let kubernetes = seen.around.version.text.trim_start_matches('v').to_owned();
         let platform = seen.around.platform.name().to_owned();
         table.row(["Kubernetes".to_owned(), kubernetes, "-".into(), platform]);
         for ((_, name), vcenter) in &seen.vcenters {
@@ -95,7 +95,7 @@ fn as_value(seen: &once::Seen) -> serde_json::Value {
         })
     });
     json!({
-        "kubernetes": seen.around.version_text,
+        "kubernetes": seen.around.version.text,
         "distribution": seen.around.platform.name(),
         "vcenters": vcenters.collect::<Vec<_>>(),
         "workloads": workloads.collect::<Vec<_>>(),

@@ -1,0 +1,228 @@
+//! The VsphereCloudConfigs: which of them VDO logs in for, with what, and what is wrong with the others.
+//!
+//! The credentials are Secrets in `kube-system`, which few may read. Whoever may write a
+//! VsphereCloudConfig says where they are sent: so only those in the namespaces that belong to VDO count,
+//! the operator's and that of the VDOConfig. One elsewhere is told where it belongs, and nothing else is
+//! done for it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+};
+
+use api::{VsphereCloudConfig, vsphere_cloud_config::KeyRef};
+use driver_config::{
+    SecretText,
+    credentials::{Credential, Credentials},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client, ResourceExt};
+use runtime::story::story;
+
+use super::{Stores, Surroundings};
+use crate::{
+    facts::{Vcenter, VcenterState},
+    names,
+    vcenters::{Vcenters, Wanted},
+};
+
+/// Why a vCenter is not even tried.
+pub(super) struct Problem {
+    reason: &'static str,
+    message: String,
+    /// Whether it may be over without any object that is watched having changed.
+    may_pass: bool,
+    /// Whether it is likely to be over soon.
+    transient: bool,
+}
+
+impl Problem {
+    fn lasting(reason: &'static str, message: String) -> Self {
+        Self { reason, message, may_pass: false, transient: false }
+    }
+
+    /// Whether it has to be looked at again although nobody tells of a change.
+    pub(super) fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+
+    fn state(&self) -> VcenterState {
+        VcenterState::Failed {
+            reason: self.reason.into(),
+            message: self.message.clone(),
+            transient: self.transient,
+        }
+    }
+}
+
+/// Connects to what the VsphereCloudConfigs in these namespaces name; returns what is wrong with those
+/// that cannot even be tried. The trouble of one stops no other.
+pub(super) async fn follow(
+    client: &Client,
+    around: &Surroundings,
+    stores: &Stores,
+    vcenters: &mut Vcenters,
+    homes: &BTreeSet<String>,
+) -> BTreeMap<String, Problem> {
+    let mut wanted = BTreeMap::new();
+    let mut problems = BTreeMap::new();
+    for config in stores.vcenter_configs() {
+        let name = key(&config);
+        let one = match is_at_home(&config, homes) {
+            Ok(()) => want(client, around, stores, vcenters, &config).await,
+            Err(problem) => Err(problem),
+        };
+        match one {
+            Ok(one) => {
+                wanted.insert(name, one);
+            }
+            Err(problem) => {
+                // What could not be read now was read before: the session goes on with that.
+                let before = vcenters.wanted(&name).filter(|before| before.spec == config.spec);
+                if let Some(before) = before.filter(|_| problem.may_pass) {
+                    wanted.insert(name.clone(), before.clone());
+                }
+                problems.insert(name, problem);
+            }
+        }
+    }
+    vcenters.follow(wanted);
+    problems
+}
+
+fn is_at_home(config: &VsphereCloudConfig, homes: &BTreeSet<String>) -> Result<(), Problem> {
+    if config.namespace().is_some_and(|home| homes.contains(&home)) {
+        return Ok(());
+    }
+    let homes: Vec<&str> = homes.iter().map(String::as_str).collect();
+    let message = format!(
+        "VDO logs in only for VsphereCloudConfigs in namespace {}: create it there. Nothing was sent to \
+         the address this one names",
+        homes.join(" or ")
+    );
+    Err(Problem::lasting("NotFollowed", message))
+}
+
+fn key(config: &VsphereCloudConfig) -> String {
+    format!("{}/{}", config.namespace().unwrap_or_default(), config.name_any())
+}
+
+async fn want(
+    client: &Client,
+    around: &Surroundings,
+    stores: &Stores,
+    vcenters: &Vcenters,
+    config: &VsphereCloudConfig,
+) -> Result<Wanted, Problem> {
+    let name = config.spec.credentials.0.as_str();
+    let revision = stores.secret_version(name).ok_or_else(|| {
+        let message = format!(
+            "the Secret {name} does not exist in namespace {}: create it with the keys username and password",
+            names::KUBE_SYSTEM
+        );
+        Problem::lasting("CredentialsMissing", message)
+    })?;
+    let ca_bundle = certificates(client, config)
+        .await
+        .map_err(|error| unread("spec.caBundle", &error))?
+        .map_err(|message| Problem::lasting("CertificatesMissing", message))?;
+    let before = vcenters.wanted(&key(config));
+    if let Some(before) = before.filter(|b| b.revision == revision && b.spec == config.spec) {
+        return Ok(Wanted { ca_bundle, ..before.clone() });
+    }
+    let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
+    let secret = secrets.get_opt(name).await.map_err(|error| unread("spec.credentials", &error))?;
+    let secret = secret.ok_or_else(|| {
+        Problem::lasting("CredentialsMissing", format!("the Secret {name} is gone"))
+    })?;
+    let data = secret.data.unwrap_or_default().into_iter();
+    let data = data.map(|(key, value)| (key, value.0)).collect();
+    let read = Credentials::read(&data);
+    let read = read.and_then(|all| all.for_server(&config.spec.vc_ip.0).cloned());
+    let credential =
+        read.map_err(|error| Problem::lasting("CredentialsUnusable", error.to_string()))?;
+    let version = fingerprint(&around.uid, &credential);
+    Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version, revision })
+}
+
+/// What a field names could not be read: the API server was away, or VDO has no right to it.
+fn unread(field: &str, error: &kube::Error) -> Problem {
+    let message = format!("what {field} names cannot be read: {}", story(error));
+    let transient = !matches!(error, kube::Error::Api(status) if status.code < 500);
+    Problem { reason: "Unreadable", message, may_pass: true, transient }
+}
+
+/// Stands for a credential in digests that many may read: equal for equal credentials, and slow to
+/// guess from.
+fn fingerprint(salt: &str, credential: &Credential) -> String {
+    const ROUNDS: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
+    let secret = format!("{}\n{}", credential.username, credential.password.expose());
+    let secret = SecretText::from(secret);
+    let mut derived = [0; 16];
+    let algorithm = aws_lc_rs::pbkdf2::PBKDF2_HMAC_SHA256;
+    aws_lc_rs::pbkdf2::derive(
+        algorithm,
+        ROUNDS,
+        salt.as_bytes(),
+        secret.expose().as_bytes(),
+        &mut derived,
+    );
+    derived.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The authorities a VsphereCloudConfig names, from wherever they are.
+pub(crate) async fn certificates(
+    client: &Client,
+    config: &VsphereCloudConfig,
+) -> Result<Result<Option<String>, String>, kube::Error> {
+    let Some(bundle) = &config.spec.ca_bundle else { return Ok(Ok(None)) };
+    let home = config.namespace().unwrap_or_default();
+    let missing = |kind: &str, of: &KeyRef| {
+        format!("spec.caBundle: {kind} {home}/{} has no key {}", of.name.0, of.key())
+    };
+    if let Some(of) = &bundle.config_map {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
+        let map = maps.get_opt(&of.name.0).await?;
+        let text = map.and_then(|map| map.data?.remove(of.key()));
+        return Ok(text.map(Some).ok_or_else(|| missing("ConfigMap", of)));
+    }
+    if let Some(of) = &bundle.secret {
+        let secrets = Api::<Secret>::namespaced(client.clone(), &home);
+        let secret = secrets.get_opt(&of.name.0).await?;
+        let text = secret.and_then(|secret| secret.data?.remove(of.key()));
+        let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
+        return Ok(text.map(Some).ok_or_else(|| missing("Secret", of)));
+    }
+    Ok(Ok(bundle.inline.clone()))
+}
+
+/// All of them, and what is known of each.
+pub(super) fn of(
+    stores: &Stores,
+    vcenters: &Vcenters,
+    problems: &BTreeMap<String, Problem>,
+) -> BTreeMap<(String, String), Vcenter> {
+    let all = stores.vcenter_configs().into_iter();
+    all.map(|vcc| {
+        let known = vcenters.known(&key(&vcc));
+        let ca_bundle = vcenters.wanted(&key(&vcc)).and_then(|wanted| wanted.ca_bundle.clone());
+        let proven = known.as_ref().and_then(|known| known.proven.clone());
+        let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
+        let state = known.map(|known| known.state);
+        let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));
+        let (credentials, credentials_version) = proven.unzip();
+        let vcenter = Vcenter {
+            spec: vcc.spec.clone(),
+            state: state.unwrap_or(VcenterState::Untried),
+            credentials,
+            credentials_version: credentials_version.unwrap_or_default(),
+            ca_bundle,
+            since,
+            generation: vcc.metadata.generation,
+            status: vcc.status.clone(),
+        };
+        ((vcc.namespace().unwrap_or_default(), vcc.name_any()), vcenter)
+    })
+    .collect()
+}

@@ -1,0 +1,172 @@
+//! Who leads, and who no longer does: of several instances one writes, whatever becomes of the others.
+//! They are started as the Deployment in `deploy/install.yaml` starts them.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod common;
+
+use std::{path::Path, time::Duration};
+
+use catalog::Driver;
+use common::{NAMESPACE, Stage};
+use jiff::Timestamp;
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Container},
+};
+use kube::{Api, api::ListParams};
+use operator::record::Record;
+use rustix::process::Signal;
+use serde_json::json;
+use testkit::{FaultProxy, Process, User, eventually};
+
+/// How long one that vanished is taken to lead, in seconds. As long as an instance that gets no processor
+/// may need to renew.
+const LEASE: &str = "30";
+
+/// The container of the operator as its manifest has it.
+fn shipped() -> Container {
+    let text = testkit::repository().join("deploy/install.yaml");
+    let text = std::fs::read_to_string(text).unwrap();
+    let documents = text.split("\n---\n").map(|text| serde_json::from_str(text).unwrap());
+    let mut deployments = documents.filter(|one: &serde_json::Value| one["kind"] == "Deployment");
+    let deployment: Deployment = serde_json::from_value(deployments.next().unwrap()).unwrap();
+    deployment.spec.unwrap().template.spec.unwrap().containers.remove(0)
+}
+
+/// Starts an instance with the arguments and the environment of its manifest. Two on one machine cannot
+/// listen in one place, and how long a lease lasts is the test's to say; nothing else differs.
+fn instance(stage: &Stage, name: &str, kubeconfig: &Path) -> Process {
+    let container = shipped();
+    let value = |field: &str| match field {
+        "metadata.name" => name.to_owned(),
+        "metadata.namespace" => NAMESPACE.to_owned(),
+        other => unreachable!("{other} is not known here"),
+    };
+    let given = container.env.into_iter().flatten().map(|variable| {
+        let from = variable.value_from.and_then(|from| from.field_ref);
+        let from = from.map(|from| value(&from.field_path));
+        (variable.name, variable.value.or(from).unwrap())
+    });
+    let kubeconfig = kubeconfig.display().to_string();
+    let here = [("KUBECONFIG", kubeconfig.as_str()), ("VDO_LEASE", LEASE)];
+    let here = here.into_iter().chain([("VDO_LISTEN", "127.0.0.1:0")]);
+    let here = here.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let variables: Vec<(String, String)> = given.chain(here).collect();
+    let variables: Vec<(&str, &str)> =
+        variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let arguments = container.args.unwrap_or_default();
+    Process::spawn(&stage.program, name, arguments, &variables, &stage.workdir).unwrap()
+}
+
+async fn until_logged(process: &Process, text: &str) {
+    eventually(text, 90, async || {
+        assert!(process.ended().is_none(), "{}", process.tail());
+        if process.log().contains(text) { Ok(()) } else { Err(process.tail()) }
+    })
+    .await;
+}
+
+/// Waits until a process does nothing: all its threads sleep, and none of them works in between.
+async fn until_idle(process: &Process) {
+    let threads = || -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+        let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
+        let of = |stat: String| {
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            format!("{} {} {}", fields[0], fields[11], fields[12])
+        };
+        tasks.flatten().filter_map(stat).map(of).collect()
+    };
+    let (mut before, mut same) = (threads(), 0);
+    eventually("it waits for answers", 60, async || {
+        let now = threads();
+        let idle = now == before && now.iter().all(|thread| thread.starts_with('S'));
+        same = if idle { same + 1 } else { 0 };
+        before = now;
+        if same >= 10 { Ok(()) } else { Err(format!("{before:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
+    let stage = Stage::of(1, false).await;
+    let proxy = FaultProxy::before(stage.plane.address()).await;
+    // With a name of its own in the audit log.
+    let user = User::named("first").in_group("system:masters");
+    let first = instance(&stage, "first", &stage.plane.kubeconfig_via(&user, proxy.address()));
+    until_logged(&first, "leading").await;
+    let account = User::service_account(NAMESPACE, "vdo");
+    let second = instance(&stage, "second", &stage.plane.kubeconfig_as(&account));
+    until_logged(&second, "starting").await;
+
+    // What it wrote since then and was taken, by the time of the request: the log may lag behind.
+    let of_first = |since: Timestamp| -> Vec<String> {
+        let events = stage.plane.audit().into_iter().filter(|event| {
+            let received = event["requestReceivedTimestamp"].as_str().unwrap_or_default();
+            let verb = event["verb"].as_str().unwrap_or_default();
+            event["impersonatedUser"]["username"] == "first"
+                && !matches!(verb, "get" | "list" | "watch")
+                && event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300)
+                && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
+        });
+        events.map(|event| event["requestURI"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    proxy.delay(Duration::from_millis(200));
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    eventually("the first one applies the driver", 90, async || {
+        let written = of_first(Timestamp::MIN);
+        let driver = written.iter().any(|uri| uri.contains("vmware-system-csi"));
+        if driver { Ok(()) } else { Err(first.tail()) }
+    })
+    .await;
+    proxy.black_hole();
+    until_idle(&first).await;
+    first.signal(Signal::STOP);
+    // What it asked for is answered; it wakes up with the answers, and the next writes at hand.
+    proxy.heal();
+    until_logged(&second, "leading").await;
+    let nodes = Api::<k8s_openapi::api::apps::v1::DaemonSet>::all(stage.client());
+    let nodes = nodes.list(&ListParams::default()).await.unwrap().items;
+    assert!(nodes.is_empty(), "it was met in the middle of its work");
+    stage.ready(&second, 120).await;
+    let leases = Api::<Lease>::namespaced(stage.client(), NAMESPACE);
+    let lease = leases.get("vdo").await.unwrap().spec.unwrap();
+    assert!(lease.holder_identity.as_deref().unwrap().starts_with("second_"), "{lease:?}");
+    let second_leads = lease.acquire_time.unwrap().0;
+    first.signal(Signal::CONT);
+    let ended = first.wait(60).await;
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(1), "{}", first.tail());
+    assert!(first.log().contains("leadership was lost"), "{}", first.tail());
+    // Later writes are on record: so would its own be.
+    let wish = json!({"spec": {"storageProvider": {"clusterDistribution": "after-all"}}});
+    stage.change(wish).await;
+    let then = Timestamp::now();
+    eventually("the second one goes on", 60, async || {
+        let written = stage.writes_since(then);
+        if written.iter().any(|write| write.contains("secrets")) {
+            Ok(())
+        } else {
+            Err(second.tail())
+        }
+    })
+    .await;
+    assert_eq!(of_first(second_leads), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+    an_old_record_does_not_overwrite_a_newer_one(&stage).await;
+}
+
+/// Whatever still goes out of one that decided upon an old record is refused.
+async fn an_old_record_does_not_overwrite_a_newer_one(stage: &Stage) {
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
+    let now = maps.get("vdo-record-csi").await.unwrap();
+    let old = Record { cluster_id: Some("another".into()), ..Record::default() };
+    for version in [None, Some("1")] {
+        let client = stage.client();
+        let written =
+            operator::act::write_record(&client, NAMESPACE, Driver::Csi, &old, version).await;
+        assert!(written.is_err(), "{version:?}");
+        assert_eq!(maps.get("vdo-record-csi").await.unwrap().data, now.data);
+    }
+}
