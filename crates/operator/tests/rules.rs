@@ -22,9 +22,8 @@ fn part_of(check: &str) -> Option<&'static str> {
 /// Whether there is a test of this name that is run: said to be one, and not to be left out.
 fn runs(sources: &str, test: &str) -> bool {
     sources.match_indices(&format!("fn {test}(")).any(|(at, _)| {
-        let above = sources[..at].lines().rev();
-        // Its own line comes first, as far as it goes: `async ` or nothing.
-        let above = above.skip(1).map(str::trim);
+        let line = sources[..at].rfind('\n').map_or(0, |end| end + 1);
+        let above = sources[..line].lines().rev().map(str::trim);
         let marks: Vec<&str> = above.take_while(|line| line.starts_with("#[")).collect();
         let is = |mark: &&str| mark.starts_with("#[test]") || mark.starts_with("#[tokio::test");
         marks.iter().any(is) && !marks.iter().any(|mark| mark.starts_with("#[ignore"))
