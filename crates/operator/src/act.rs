@@ -376,13 +376,12 @@ pub async fn write_record(
         "data": {"record.json": text},
     });
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    match version {
-        Some(version) => map["metadata"]["resourceVersion"] = json!(version),
+    if let Some(version) = version {
+        map["metadata"]["resourceVersion"] = json!(version);
+    } else {
         // An apply cannot be told to change nothing that is there.
-        None => {
-            let there = maps.get_metadata_opt(name).await.context(RecordSnafu { driver })?;
-            snafu::ensure!(there.is_none(), OvertakenSnafu { driver });
-        }
+        let there = maps.get_metadata_opt(name).await.context(RecordSnafu { driver })?;
+        snafu::ensure!(there.is_none(), OvertakenSnafu { driver });
     }
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     maps.patch(name, &parameters, &Patch::Apply(map)).await.context(RecordSnafu { driver })?;

@@ -150,7 +150,7 @@ impl Engine {
             changes.mark_unchanged();
             let began = Instant::now();
             let mandate = self.mandate.clone();
-            let Some(round) = mandate.while_it_holds(self.round()).await else { break };
+            let Some(round) = mandate.while_it_holds(Box::pin(self.round())).await else { break };
             let pause = match round {
                 Ok(pause) => {
                     working.pass();

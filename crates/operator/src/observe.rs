@@ -285,9 +285,12 @@ fn oldest_first(stores: &Stores) -> Vec<Arc<DeserializeGuard<VDOConfig>>> {
     configs
 }
 
+/// The VDOConfig that is followed, and the others.
+type Chosen = (Arc<VDOConfig>, Vec<Rival>);
+
 /// The oldest VDOConfig is followed; of two of the same second, the first by name. One that cannot
 /// be read is followed by nothing else: what it asks for is not known, and what runs is left alone.
-fn followed(stores: &Stores) -> Result<Option<(Arc<VDOConfig>, Vec<Rival>)>, Spoilt> {
+fn followed(stores: &Stores) -> Result<Option<Chosen>, Spoilt> {
     let configs = oldest_first(stores);
     let Some(first) = configs.first() else { return Ok(None) };
     let config = match &first.0 {

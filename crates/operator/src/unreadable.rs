@@ -12,14 +12,14 @@ use kube::{
 /// What cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spoilt {
-    object: ObjectReference,
+    object: Box<ObjectReference>,
     error: String,
 }
 
 impl Spoilt {
     /// This object, for this reason.
     pub fn of(object: ObjectReference, error: &str) -> Self {
-        Self { object, error: error.to_owned() }
+        Self { object: Box::new(object), error: error.to_owned() }
     }
 }
 

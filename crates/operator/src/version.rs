@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn a_newer_minor_is_believed_when_no_older_one_answers_for_long_and_never_taken_back() {
         // Minutes, answers, and what is believed after each.
-        let table: [(&str, &[(i64, &str, &str)]); 6] = [
+        type Answers = &'static [(i64, &'static str, &'static str)];
+        let table: [(&str, Answers); 6] = [
             ("a patch is taken at once", &[(1, "v1.35.3", "v1.35.3")]),
             ("an older patch is not", &[(1, "v1.35.0", "v1.35.2")]),
             (

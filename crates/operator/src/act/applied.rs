@@ -234,17 +234,17 @@ mod tests {
         let (wanted, id) = (object("a"), ObjectId::of(&object("a")));
         let left = ObjectMeta { uid: Some("u".into()), generation: Some(1), ..Default::default() };
         // Stripped of its digest it is seen, but not as it was applied.
-        let (mut applies, mut told) = (0, 0);
+        let (mut times, mut told) = (0, 0);
         for _ in 0..600 {
             if applied.may_apply(&id, &wanted) {
-                applies += 1;
+                times += 1;
                 applied.note(id.clone(), &wanted, None, &left);
             }
             assert!(applied.is_settled(&id, &left));
             told += usize::from(applied.in_vain(std::slice::from_ref(&wanted)).told.is_some());
             tokio::time::advance(Duration::from_millis(100)).await;
         }
-        assert!((8..16).contains(&applies), "{applies} times within a minute");
+        assert!((8..16).contains(&times), "{times} times within a minute");
         assert!(told > 300, "told {told} times");
         assert!(applied.may_apply(&id, &object("b")), "another wish does not wait");
         // Seen as it was applied, it is forgotten.
