@@ -6,6 +6,7 @@
 mod copies;
 mod look;
 mod questions;
+mod removal;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use vsphere::{BiosUuid, InstanceUuid};
 
 use crate::{
-    catalogue::Catalogue,
+    catalogue::{Catalogue, TagTable},
     configuration::Configuration,
     identity::Directory,
     member::{Common, Member},
@@ -102,9 +102,15 @@ impl Fleet {
         if configuration.categories.is_empty() {
             return Some(Zones::default());
         }
+        let tags = self.member(&machine.place.vcenter)?.tags()?;
+        self.zones_by(machine, &tags)
+    }
+
+    /// The same by these tags.
+    pub fn zones_by(&self, machine: &Machine, tags: &TagTable) -> Option<Zones> {
+        let configuration = self.configuration()?;
         let member = self.member(&machine.place.vcenter)?;
-        let tags = member.tags()?;
-        let ways = member.look(|c| c.ways(&machine.place.machine, &tags))?;
+        let ways = member.look(|c| c.ways(&machine.place.machine, tags))?;
         Some(zones::choose(&ways, &configuration.categories))
     }
 

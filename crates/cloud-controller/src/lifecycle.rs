@@ -241,7 +241,7 @@ impl Deletions {
         policy: &Policy,
         now: Instant,
     ) -> Result<(), Action> {
-        let most_gone = ALWAYS.max(nodes * policy.share / 100);
+        let most_gone = ALWAYS.max(nodes.saturating_mul(policy.share) / 100);
         let gone = self.gone_since.len().max(unseen);
         if gone > most_gone {
             let why = format!(

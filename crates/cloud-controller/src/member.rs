@@ -1,7 +1,8 @@
 //! One vCenter: connected, followed, and asked, without regard to how the others are.
 
+mod tags;
+
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, Ordering},
@@ -10,34 +11,29 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use vsphere::{
-    Client, Credentials, Limits, MoRef, Trust,
+    Client, Credentials, Limits, Trust,
     inventory::{Event, Inventory, Object, Status, Tree, View, Watch},
-    tags::Tags,
 };
 
 use crate::{
-    catalogue::{Catalogue, Scope, TagTable, selection},
+    catalogue::{Catalogue, Scope, selection},
     configuration::{Bundle, TrustSource, Vcenter},
     metrics::Metrics,
     model::Place,
     secrets::{self, Known},
     zones::Categories,
 };
+use tags::TagBoard;
 
 /// A login that failed is tried again after this long, doubling up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
-/// After a change of what carries tags, or a wish for them, they are read this much later: many
-/// wishes become one call.
-const GATHER: Duration = Duration::from_millis(100);
-/// Tags are not read more often than this, however many nodes wait for them.
-const NOT_SOONER: Duration = Duration::from_secs(2);
 
 /// What is told to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,12 +77,7 @@ pub struct Member {
     /// Whether it was ever followed, or failed to be.
     settled: AtomicBool,
     live: watch::Sender<bool>,
-    tags: RwLock<Arc<TagTable>>,
-    /// Whether tags were read at least once.
-    tags_known: watch::Sender<bool>,
-    /// Machines whose own tags are wanted, and whether they were read.
-    tagged_machines: Mutex<HashMap<MoRef, bool>>,
-    tags_wanted: Notify,
+    tags: TagBoard,
     everything: tokio::sync::Mutex<Option<(Instant, Weak<Tree>)>>,
 }
 
@@ -108,10 +99,7 @@ impl Member {
             trouble: Mutex::new(Some("not connected yet".into())),
             settled: AtomicBool::new(false),
             live: watch::Sender::new(false),
-            tags: RwLock::default(),
-            tags_known: watch::Sender::new(false),
-            tagged_machines: Mutex::default(),
-            tags_wanted: Notify::new(),
+            tags: TagBoard::default(),
             everything: tokio::sync::Mutex::default(),
         })
     }
@@ -155,21 +143,6 @@ impl Member {
     /// Which vCenter answers: its own uuid. `None` before it was connected.
     pub fn uuid(&self) -> Option<Arc<str>> {
         Some(self.connected()?.uuid)
-    }
-
-    /// The tags, as last read; `None` before they were.
-    pub fn tags(&self) -> Option<Arc<TagTable>> {
-        let known = self.common.categories.is_empty() || *self.tags_known.borrow();
-        known.then(|| self.tags.read().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-
-    /// Asks for the tags of a machine itself; says whether they have been read.
-    pub fn want_tags(&self, machine: &MoRef) -> bool {
-        let mut wanted = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
-        *wanted.entry(machine.clone()).or_insert_with(|| {
-            self.tags_wanted.notify_one();
-            false
-        })
     }
 
     /// The connection, once there is one.
@@ -395,7 +368,7 @@ impl Member {
         match event {
             Event::Snapshot | Event::Resynced => {
                 self.note(&inventory.status());
-                self.tags_wanted.notify_one();
+                self.tags.want_all();
                 self.tell(Signal::Anything);
             }
             Event::Unreachable(_) => {
@@ -406,7 +379,7 @@ impl Member {
                 // What stands above machines matters to nodes whose machine is not in view.
                 self.tell(Signal::Machine(machine(&object)));
                 if object.as_vm().is_none() {
-                    self.tags_wanted.notify_one();
+                    self.tags.want_all();
                     if self.common.refresh_labels {
                         self.tell(Signal::Anything);
                     }
@@ -427,88 +400,6 @@ impl Member {
             Status::Unreachable(error) => self.set_trouble(Some(error.story())),
             Status::Ended => self.set_trouble(Some("it is not followed any more".into())),
         }
-    }
-
-    /// Reads tags: at first, when something wants them, and now and then.
-    async fn follow_tags(self: Arc<Self>, client: Client) {
-        // Names of tags change less often than where they are attached.
-        let tags = client.tags(self.common.tag_period * 12);
-        let mut pause = FIRST;
-        loop {
-            match self.read_tags(&tags).await {
-                Ok(true) => pause = FIRST,
-                Ok(false) => {
-                    // Told when the inventory is in view.
-                    self.tags_wanted.notified().await;
-                    continue;
-                }
-                Err(error) => {
-                    let vcenter = &**self.name();
-                    tracing::warn!(vcenter, error = error.story(), "the tags cannot be read");
-                    sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST);
-                    continue;
-                }
-            }
-            let read = Instant::now();
-            tokio::select! {
-                () = sleep(self.common.tag_period) => {}
-                () = self.tags_wanted.notified() => {
-                    sleep_until((read + NOT_SOONER).min(Instant::now() + NOT_SOONER)).await;
-                    sleep(GATHER).await;
-                }
-            }
-        }
-    }
-
-    /// Reads the tags of everything that can carry them; `false` if nothing is in view yet.
-    async fn read_tags(&self, tags: &Tags) -> Result<bool, vsphere::Error> {
-        let carriers = self.look(|catalogue| {
-            let above = catalogue.tree.objects().filter(|o| o.as_vm().is_none());
-            above.map(|o| o.reference().clone()).collect::<Vec<_>>()
-        });
-        let Some(mut objects) = carriers.filter(|objects| !objects.is_empty()) else {
-            return Ok(false);
-        };
-        let wanted: HashMap<MoRef, bool> = {
-            let mut wanted = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
-            let there =
-                |machine: &MoRef| self.look(|c| c.tree.get(machine).is_some()) == Some(true);
-            wanted.retain(|machine, _| there(machine));
-            wanted.clone()
-        };
-        objects.extend(wanted.keys().cloned());
-        objects.sort_unstable();
-        let changed = tags.changed(&objects).await?;
-        let new = wanted.values().any(|read| !read);
-        let is_changed = changed.is_some();
-        if let Some(attached) = changed {
-            self.keep_tags(attached);
-        }
-        // Only now: who hears that a machine's tags were read finds them.
-        if new {
-            let mut known = self.tagged_machines.lock().unwrap_or_else(PoisonError::into_inner);
-            known
-                .iter_mut()
-                .filter(|(m, _)| wanted.contains_key(m))
-                .for_each(|(_, read)| *read = true);
-        }
-        if is_changed || new {
-            self.tell(Signal::Anything);
-        }
-        Ok(true)
-    }
-
-    fn keep_tags(&self, attached: vsphere::tags::Attached) {
-        let Categories { zone, region } = &self.common.categories;
-        let table = attached.into_iter().filter_map(|(object, tags)| {
-            let tags =
-                tags.into_iter().filter(|t| *t.category == **zone || *t.category == **region);
-            let tags: Vec<_> = tags.map(|t| (t.category.to_string(), t.name.to_string())).collect();
-            (!tags.is_empty()).then_some((object, tags))
-        });
-        *self.tags.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table.collect());
-        self.tags_known.send_replace(true);
     }
 }
 

@@ -88,9 +88,9 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
         let registry = runtime::metrics::Metrics::new("", build);
         registry.register(|registry| metrics.register(registry));
         let shown = Shown { build, live, ready, metrics: registry, logs: loopback(address, logs) };
-        tasks.spawn("memory", runtime::memory::give_back());
         tasks.spawn("server", server.serve(shown, CancellationToken::new()));
     }
+    tasks.spawn("memory", runtime::memory::give_back());
     tracing::info!(build = %build, "starting");
     let leadership = match lead(&settings, &client, &stop).await? {
         Lead::Stopped => return Ok(()),

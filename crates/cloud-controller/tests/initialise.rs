@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use testkit::{Inventory, Nic, Node, Vm};
+use testkit::{Fault, Inventory, Nic, Node, Vm};
 
 const ZONES: &str = "labels: {zone: k8s-zone, region: k8s-region}";
 
@@ -170,7 +170,13 @@ async fn a_missing_tag_is_told_and_keeps_a_node_waiting_only_if_that_is_wanted()
         .category("k8s-region", &[("eu", &["/DC0"])]);
     let stage = Stage::with(tagged).await;
     stage.add_nodes(&vms).await;
+    // While tags cannot be read, the reason stands on the node.
+    for login in ["POST /api/session", "POST /rest/com/vmware/cis/session"] {
+        stage.vcenter.fault(Fault::on(login).status(503)).await;
+    }
     let strict = stage.controller(ZONES, &["--require-zones", "--tag-refresh-period=1s"]);
+    stage.event_saying("node-1", "WaitingForTags", "503").await;
+    stage.vcenter.clear_faults().await;
     stage.event_saying("node-2", "ZoneMissing", "no tag of the category \"k8s-zone\"").await;
     stage.initialised("node-1", &strict).await;
     assert!(has_taint(&stage.node("node-2").await, UNINITIALIZED));

@@ -6,13 +6,13 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Census, Next, Shared, Slot};
+use super::{Next, Shared, Slot};
 use crate::{
-    absence::{self, LastSeen},
     events::{Source, Weight},
     identity::{self, Match},
     initialise::{self, NotYet},
-    lifecycle::{Action, Policy, Proof, Standing},
+    lifecycle::{Action, Policy, Standing},
+    member::Member,
     model::{Machine, Node, Power},
     nodes::{is_conflict, is_gone},
     record::{ANNOTATION, Record},
@@ -20,10 +20,7 @@ use crate::{
 };
 
 /// What is awaited without being announced is looked for again after this long.
-const ASK_AGAIN: Duration = Duration::from_secs(20);
-
-/// So long the nodes whose machine is not in view are taken to be as many as they were.
-const CENSUS: Duration = Duration::from_secs(1);
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(20);
 
 impl Shared {
     pub(super) async fn look_at(&self, name: &Arc<str>, slot: Option<Slot>) -> Next {
@@ -93,16 +90,17 @@ impl Shared {
         };
         let mut zones = self.fleet.zones(machine);
         if zones.as_ref().is_some_and(|zones| !zones.missing.is_empty()) {
-            if !member.want_tags(&machine.place.machine) {
+            let Some(tags) = member.tags_with(&machine.place.machine) else {
+                if member.tags_trouble().is_some() {
+                    self.say_waiting(node, &member);
+                }
                 // Told again when they are read.
                 return Next::At(Instant::now() + ASK_AGAIN);
-            }
-            // They may have been read since.
-            zones = self.fleet.zones(machine);
+            };
+            zones = self.fleet.zones_by(machine, &tags);
         }
         let Some(zones) = zones else {
-            let text = "the tags of vCenter have not been read yet; zone and region are not known";
-            self.say(node, Weight::Normal, "WaitingForTags", text.into());
+            self.say_waiting(node, &member);
             return Next::Retry;
         };
         self.note_zones(node, &zones);
@@ -115,6 +113,15 @@ impl Shared {
             Ok(plan) => self.write_initialisation(node, machine, plan).await,
             Err(why) => self.not_yet(node, machine, &why).await,
         }
+    }
+
+    fn say_waiting(&self, node: &Node, member: &Member) {
+        let why = member.tags_trouble().map(|why| format!(": {why}")).unwrap_or_default();
+        let text = format!(
+            "zone and region are not known: the tags of {} have not been read yet{why}",
+            member.name()
+        );
+        self.say(node, Weight::Normal, "WaitingForTags", text);
     }
 
     async fn write_initialisation(
@@ -246,100 +253,11 @@ impl Shared {
         }
     }
 
-    /// A node whose machine is not in view.
-    async fn without_machine(&self, node: &Node, slot: Option<Slot>) -> Next {
-        {
-            let mut memory = self.memory();
-            memory.lost.insert(node.name.clone());
-            memory.unplace(&node.name);
-        }
-        if self.fleet.is_starting() {
-            // Told as soon as it is followed, or cannot be.
-            self.memory().deletions.forget(&node.uid);
-            return Next::OnChange;
-        }
-        let was_ours = was_ours(node);
-        let policy = &self.options.policy;
-        let may_go = was_ours && self.options.lifecycle_controller && !policy.skip_deletion;
-        if node.is_uninitialized() {
-            let why = match self.fleet.troubles().first() {
-                Some((vcenter, trouble)) => format!("{vcenter} is not followed at present: {trouble}"),
-                None => "no virtual machine in the configured vCenters and datacenters has its uuid, name or \
-                         address"
-                    .into(),
-            };
-            if self.options.node_controller {
-                self.say(node, Weight::Warning, "MachineNotFound", why);
-            }
-            if node.ready || !may_go {
-                self.memory().deletions.forget(&node.uid);
-                return Next::Retry;
-            }
-        }
-        if !was_ours || !self.options.lifecycle_controller {
-            return Next::OnChange;
-        }
-        if node.ready {
-            self.note_unseen(node);
-            let unknown = Standing::Uncertain(String::new());
-            if let Action::SetTaints(taints) = self.decide(node, &unknown) {
-                let patch = json!({"spec": {"taints": taints}});
-                return self
-                    .write(node, patch, &["taints"])
-                    .await
-                    .map_or_else(|n| n, |_| Next::OnChange);
-            }
-            return Next::OnChange;
-        }
-        if policy.skip_deletion {
-            let text = "its machine is not in view; SKIP_NODE_DELETION is set, so it stays";
-            self.say_lifecycle(node, Weight::Normal, "DeletionHeld", text.into());
-            return Next::OnChange;
-        }
-        let counts = self.census().counts;
-        let held = self.memory().deletions.held(node, counts, policy, Instant::now());
-        if let Some(Action::Hold(why, at)) = held {
-            return self.hold(node, why, at);
-        }
-        let question = async { absence::ask(&self.fleet, node, &self.census().last_seen).await };
-        let is_missing = |now: &Node| {
-            !now.ready && identity::identify(now, &self.fleet).outcome == Match::NotFound
-        };
-        let Some(standing) = self.ask_about(node, slot, question, is_missing).await else {
-            return Next::OnChange;
-        };
-        if let Standing::Uncertain(why) = &standing {
-            self.say_lifecycle(node, Weight::Warning, "MachineUncertain", why.clone());
-        }
-        match self.decide(node, &standing) {
-            Action::Delete(proof) => self.delete(node, &proof).await,
-            Action::Wait(at) => Next::At(at),
-            Action::Hold(why, at) => self.hold(node, why, at),
-            Action::Leave | Action::SetTaints(_) => Next::InDoubt,
-        }
-    }
-
-    /// A node that would be deleted, but for this.
-    fn hold(&self, node: &Node, why: String, until: Option<Instant>) -> Next {
-        self.say_lifecycle(node, Weight::Warning, "DeletionHeld", why);
-        Next::At(until.unwrap_or_else(|| Instant::now() + ASK_AGAIN))
-    }
-
-    /// A Ready node whose machine no vCenter shows, although all of them are followed: a list of
-    /// datacenters that is wrong, or rights that were lost.
-    fn note_unseen(&self, node: &Node) {
-        if self.fleet.troubles().is_empty() {
-            let text = "its machine is not in view any more, though the node is Ready: check the datacenters, \
-                        folders and clusters in the configuration, and the rights of the controller's user";
-            self.say_lifecycle(node, Weight::Warning, "MachineUncertain", text.into());
-        }
-    }
-
-    fn decide(&self, node: &Node, standing: &Standing) -> Action {
+    pub(super) fn decide(&self, node: &Node, standing: &Standing) -> Action {
         self.decide_by(node, standing, &self.options.policy)
     }
 
-    fn decide_by(&self, node: &Node, standing: &Standing, policy: &Policy) -> Action {
+    pub(super) fn decide_by(&self, node: &Node, standing: &Standing, policy: &Policy) -> Action {
         let counts = match standing {
             Standing::Gone(_) => self.census().counts,
             Standing::Present(_) | Standing::Uncertain(_) => (0, 0),
@@ -350,86 +268,12 @@ impl Shared {
         action
     }
 
-    /// Nodes of other providers, and those that were never a machine of ours, do not count: they would make
-    /// a disaster among ours look small.
-    pub(super) fn census(&self) -> Census {
-        let known = self.memory().census.clone().filter(|(at, _)| at.elapsed() < CENSUS);
-        if let Some((_, census)) = known {
-            return census;
-        }
-        let ours = self.nodes.count(|n| was_ours(n) && !identity::is_foreign(&n.provider_id));
-        let unseen = self.nodes.count(|n| {
-            was_ours(n)
-                && !n.deleting
-                && identity::identify(n, &self.fleet).outcome == Match::NotFound
-        });
-        let mut last_seen = LastSeen::default();
-        for node in self.nodes.all() {
-            if let Some(record) = identity::record_of(&node) {
-                let in_view = || identity::identify(&node, &self.fleet).outcome != Match::NotFound;
-                last_seen.note(&node.name, record, in_view);
-            }
-        }
-        let census = Census { counts: (ours, unseen), last_seen: Arc::new(last_seen) };
-        self.memory().census = Some((Instant::now(), census.clone()));
-        census
-    }
-
-    /// The last look before a node is deleted is at the API server itself, and once more at what is in view
-    /// of its machine: that may have come back while the question was on its way. The deletion holds only
-    /// for what was seen there.
-    async fn delete(&self, node: &Node, proof: &Proof) -> Next {
-        let not_deleted = || self.memory().deletions.not_deleted(&node.uid);
-        let fresh = match self.nodes.fetch(&node.name).await {
-            Ok(Some(fresh)) => fresh,
-            Ok(None) => {
-                not_deleted();
-                return Next::OnChange;
-            }
-            Err(error) => {
-                not_deleted();
-                return write_failed(node, "delete", &error);
-            }
-        };
-        let is_another = fresh.uid != node.uid
-            || fresh.provider_id != node.provider_id
-            || fresh.record != node.record;
-        let is_seen = identity::identify(&fresh, &self.fleet).outcome != Match::NotFound;
-        if fresh.ready || is_another || is_seen || proof.is_stale() {
-            not_deleted();
-            return Next::Retry;
-        }
-        match self.nodes.delete(&fresh).await {
-            Ok(()) => {
-                self.memory().deletions.deleted(&node.uid);
-                self.metrics.wrote("delete");
-                tracing::info!(node = &*node.name, evidence = proof.evidence(), "deleted");
-                let text = format!(
-                    "Deleting node {} because it does not exist in the cloud provider: {}",
-                    node.name,
-                    proof.evidence()
-                );
-                self.say_lifecycle(node, Weight::Normal, "DeletingNode", text);
-                Next::OnChange
-            }
-            Err(error) => {
-                // Without an answer it may have been deleted, and counts.
-                if matches!(error, kube::Error::Api(_)) {
-                    not_deleted();
-                }
-                if is_gone(&error) {
-                    return Next::OnChange;
-                }
-                if !is_conflict(&error) {
-                    let text = format!("the node could not be deleted: {error}");
-                    self.say_lifecycle(node, Weight::Warning, "DeletingNodeFailed", text);
-                }
-                Next::Retry
-            }
-        }
-    }
-
-    async fn write(&self, node: &Node, patch: Value, kinds: &[&'static str]) -> Result<Node, Next> {
+    pub(super) async fn write(
+        &self,
+        node: &Node,
+        patch: Value,
+        kinds: &[&'static str],
+    ) -> Result<Node, Next> {
         match self.nodes.patch(node, patch).await {
             Ok(written) => {
                 for kind in kinds {
@@ -462,14 +306,15 @@ impl Shared {
         self.events.say(node, Source::Node, weight, reason, text);
     }
 
-    fn say_lifecycle(&self, node: &Node, weight: Weight, reason: &'static str, text: String) {
+    pub(super) fn say_lifecycle(
+        &self,
+        node: &Node,
+        weight: Weight,
+        reason: &'static str,
+        text: String,
+    ) {
         self.events.say(node, Source::Lifecycle, weight, reason, text);
     }
-}
-
-/// Whether a node was found to be a machine before.
-fn was_ours(node: &Node) -> bool {
-    !node.provider_id.is_empty() || node.record.is_some()
 }
 
 /// Whether the record names another place than the machine's, or another instance uuid: it was registered
@@ -485,7 +330,7 @@ pub(super) fn is_other_machine(node: &Node, machine: &Machine) -> bool {
     })
 }
 
-fn write_failed(node: &Node, what: &str, error: &kube::Error) -> Next {
+pub(super) fn write_failed(node: &Node, what: &str, error: &kube::Error) -> Next {
     if is_gone(error) {
         return Next::OnChange;
     }

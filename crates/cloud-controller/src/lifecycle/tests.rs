@@ -222,6 +222,18 @@ async fn nodes_that_are_ready_or_not_proven_gone_count_as_gone_with_the_rest() {
 }
 
 #[tokio::test]
+async fn a_share_of_any_size_is_a_share() {
+    let gone = Standing::Gone(Proof::for_test());
+    for share in [usize::MAX, usize::MAX / 2, 100] {
+        let policy = Policy { share, ..at_once() };
+        let mut deletions = Deletions::default();
+        let action =
+            deletions.decide(&not_ready("n"), &gone, (5000, 5000), &policy, Instant::now());
+        assert!(matches!(action, Action::Delete(_)), "{share}: {action:?}");
+    }
+}
+
+#[tokio::test]
 async fn in_a_small_cluster_a_few_may_go_at_once() {
     let gone = Standing::Gone(Proof::for_test());
     let mut memory = Deletions::default();
