@@ -104,6 +104,11 @@ pub enum ConfigurationError {
     #[snafu(display("the thumbprint of {vcenter} cannot be used: {why}"))]
     Thumbprint { vcenter: String, why: String },
     #[snafu(display(
+        "the user of {vcenter} is a certificate, which this controller cannot log in with: give it a user and a \
+         password"
+    ))]
+    Certificate { vcenter: String },
+    #[snafu(display(
         "{vcenter} stands in the configuration twice: list its datacenters in one entry"
     ))]
     Twice { vcenter: String },
@@ -240,6 +245,10 @@ fn vcenter(own: &VirtualCenter, global: &Global) -> Result<Vcenter, Configuratio
             _ => FamilySnafu { vcenter: &*name, value: text }.fail(),
         })
         .collect::<Result<Vec<_>, _>>()?;
+    let credentials = credentials(own, global);
+    if matches!(&credentials, CredentialSource::Here(user, _) if user.contains("-----BEGIN ")) {
+        return CertificateSnafu { vcenter: &*name }.fail();
+    }
     Ok(Vcenter {
         trust: trust(own, global, &name)?,
         server: own.server.clone(),
@@ -249,7 +258,7 @@ fn vcenter(own: &VirtualCenter, global: &Global) -> Result<Vcenter, Configuratio
             .map(|item| item.strip_prefix("Datacenter:").map(str::to_owned).unwrap_or(item))
             .collect(),
         families: if families.is_empty() { vec![Family::V4] } else { families },
-        credentials: credentials(own, global),
+        credentials,
         name,
     })
 }
@@ -323,6 +332,8 @@ fn rules(config: &CpiConfig) -> Result<Rules, ConfigurationError> {
     })
 }
 
+#[cfg(test)]
+mod book;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

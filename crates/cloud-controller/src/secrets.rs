@@ -34,6 +34,10 @@ enum Unusable {
     Directory { path: String, source: std::io::Error },
     #[snafu(display("the credentials cannot be used"))]
     Content { source: CredentialsError },
+    #[snafu(display(
+        "`{key}` is a certificate, which this controller cannot log in with: give it a user and a password"
+    ))]
+    Certificate { key: String },
     #[snafu(display("there is {present} but no {missing}: add that file"))]
     MissingFile { present: String, missing: String },
     #[snafu(display(
@@ -119,6 +123,9 @@ fn tell(known: &watch::Sender<Known>, now: Result<Credentials, String>) {
 }
 
 fn from_data(data: &SecretData, server: &str) -> Result<Credentials, Unusable> {
+    if let Some((key, _)) = data.iter().find(|(_, value)| value.starts_with(b"-----BEGIN ")) {
+        return CertificateSnafu { key }.fail();
+    }
     let read = Read::read(data).context(ContentSnafu)?;
     let credential = read.for_server(server).context(ContentSnafu)?;
     Ok(Credentials::new(credential.username.as_str(), credential.password.expose()))
@@ -179,6 +186,11 @@ mod tests {
             from_data(&data(&[("other.username", "u"), ("other.password", "p")]), "vc.test");
         let error = story(&error.unwrap_err());
         assert!(error.contains("credentials for other, none for vc.test"), "{error}");
+        let pem = "-----BEGIN CERTIFICATE-----\nMII\n";
+        let error =
+            from_data(&data(&[("vc.test.username", pem), ("vc.test.password", "k")]), "vc.test");
+        let error = story(&error.unwrap_err());
+        assert!(error.contains("`vc.test.username` is a certificate"), "{error}");
     }
 
     /// A Secret as a kubelet mounts it: files in a folder of its own, a link to the folder, and links

@@ -195,7 +195,32 @@ pub struct LoadBalancerClass {
     pub udp_app_profile_path: String,
 }
 
+/// A key of the file, by its names in both formats, as an admin would point at it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyName {
+    /// `global.user`, `vcenter.<name>.server`.
+    pub yaml: String,
+    /// `[Global] user`, `[VirtualCenter "<name>"] server`.
+    pub ini: String,
+}
+
 impl CpiConfig {
+    /// Every key there is, section by section, without those of NSX.
+    pub fn keys() -> Vec<KeyName> {
+        fn of<T>(yaml: &str, ini: &str, keys: &[crate::keys::Key<T>]) -> Vec<KeyName> {
+            let name = |key: &crate::keys::Key<T>| KeyName {
+                yaml: format!("{yaml}.{}", key.yaml),
+                ini: format!("[{ini}] {}", key.ini),
+            };
+            keys.iter().map(name).collect()
+        }
+        let mut all = of("global", "Global", keys::GLOBAL);
+        all.extend(of("vcenter.<name>", "VirtualCenter \"<name>\"", keys::VCENTER));
+        all.extend(of("labels", "Labels", keys::LABELS));
+        all.extend(of("nodes", "Nodes", keys::NODES));
+        all
+    }
+
     /// Reads either format, as the driver does: gcfg if the text begins with a section in brackets.
     pub fn read(text: &str) -> Result<Read<Self>, ReadError> {
         let mut lines = text.lines().map(str::trim_start);

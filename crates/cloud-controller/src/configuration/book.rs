@@ -1,0 +1,110 @@
+//! What docs/cloud-controller.md says of the configuration is so.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+const BOOK: &str = include_str!("../../../../docs/cloud-controller.md");
+
+/// The rows of the table under a heading, cell by cell.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let (_, below) = BOOK.split_once(&format!("\n### {heading}\n")).unwrap();
+    let section = below.split("\n### ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    rows.map(|row| row.trim_matches('|').split(" | ").map(cell).collect()).collect()
+}
+
+fn is_same<T: Ord + std::fmt::Debug>(
+    told: impl Iterator<Item = T>,
+    known: impl Iterator<Item = T>,
+) {
+    let (told, known): (BTreeSet<T>, BTreeSet<T>) = (told.collect(), known.collect());
+    let (missing, invented): (Vec<_>, Vec<_>) =
+        (known.difference(&told).collect(), told.difference(&known).collect());
+    assert!(
+        missing.is_empty() && invented.is_empty(),
+        "missing {missing:?}, invented {invented:?}"
+    );
+}
+
+#[test]
+fn the_samples_are_read_and_mean_the_same() {
+    let samples: Vec<Configuration> = BOOK
+        .split("<!-- vsphere.conf -->\n")
+        .skip(1)
+        .map(|sample| {
+            let (_, text) = sample.split_once('\n').unwrap();
+            let text = text.split("```").next().unwrap();
+            Configuration::read(Some(text), &BTreeMap::new()).unwrap()
+        })
+        .collect();
+    let [yaml, ini] = &samples[..] else { panic!("{samples:?}") };
+    assert_eq!(yaml, ini);
+    assert_eq!(yaml.vcenters.len(), 2);
+    assert_eq!(&*yaml.vcenters[1].name, "vc-2.example.com:8443");
+}
+
+#[test]
+fn the_book_lists_every_key_in_both_formats() {
+    let rows = table("Every key").into_iter();
+    let told = rows.map(|row| (row[0].clone(), row[1].clone()));
+    is_same(told, CpiConfig::keys().into_iter().map(|key| (key.yaml, key.ini)));
+}
+
+#[test]
+fn the_book_lists_every_variable() {
+    let source = include_str!("environment.rs");
+    let quoted = |start: &str, prefix: &str| -> Vec<String> {
+        let found = source.split(start).skip(1).filter_map(|rest| rest.split('"').next());
+        let names = found.filter(|name| name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'));
+        names.filter(|name| !name.is_empty()).map(|name| format!("{prefix}{name}")).collect()
+    };
+    let mut known = quoted("\"VSPHERE_", "VSPHERE_");
+    known.retain(|name| name != "VSPHERE_VCENTER_");
+    let (_, per_vcenter) = source.split_once("fn one(").unwrap();
+    for part in per_vcenter.split("get(\"").skip(1) {
+        known.push(format!("VCENTER_<id>_{}", part.split('"').next().unwrap()));
+    }
+    known.extend(["VSPHERE_VCENTER_<id>".into(), "SKIP_NODE_DELETION".into()]);
+    let rows = table("Environment");
+    is_same(rows.iter().map(|row| row[0].clone()), known.into_iter());
+    // And each stands for a key there is.
+    let keys: BTreeSet<String> = CpiConfig::keys().into_iter().map(|key| key.yaml).collect();
+    let named = rows.iter().filter(|row| row[1].starts_with(|c: char| c.is_lowercase()));
+    for row in named.filter(|row| !row[1].contains(' ')) {
+        assert!(keys.contains(&row[1]), "{row:?}");
+    }
+}
+
+/// A file of the in-tree provider, of many vCenters.
+const IN_TREE: &str = "[Global]\nuser = \"u\"\npassword = \"p\"\nport = \"443\"\ninsecure-flag = \"1\"\n\
+                       [VirtualCenter \"vc\"]\ndatacenters = \"DC0,DC1\"\n\
+                       [Labels]\nregion = k8s-region\nzone = k8s-zone\n";
+
+#[test]
+fn a_file_of_the_in_tree_provider_is_read_without_the_sections_that_have_no_meaning_here() {
+    let read = |text: &str| Configuration::read(Some(text), &BTreeMap::new());
+    let config = read(IN_TREE).unwrap();
+    assert_eq!(config.vcenters[0].datacenters, ["DC0", "DC1"]);
+    assert_eq!(config.vcenters[0].trust, TrustSource::Insecure);
+    assert_eq!(config.categories.zone, "k8s-zone");
+    let whole = format!(
+        "{}{IN_TREE}[Workspace]\nserver = vc\ndatacenter = DC0\nfolder = k8s\n[Disk]\nscsicontrollertype = pvscsi\n\
+         [Network]\npublic-network = \"VM Network\"\n",
+        "[Global]\ndatacenter = DC0\ndatastore = ds\nworking-dir = k8s\nvm-uuid = x\n"
+    );
+    let error = runtime::story::story(&read(&whole).unwrap_err());
+    let named =
+        ["Workspace", "Disk", "Network", "datacenter", "datastore", "working-dir", "vm-uuid"];
+    for unknown in named {
+        assert!(error.contains(unknown), "{unknown}: {error}");
+    }
+}
+
+#[test]
+fn a_certificate_in_place_of_a_user_is_refused_with_a_sentence() {
+    let text = "global:\n  server: vc\n  password: key\n  user: |\n    -----BEGIN CERTIFICATE-----\n    MII\n";
+    let error = Configuration::read(Some(text), &BTreeMap::new()).unwrap_err().to_string();
+    assert!(error.contains("the user of vc is a certificate"), "{error}");
+}
