@@ -30,16 +30,12 @@ fn is_same<T: Ord + std::fmt::Debug>(
 
 #[test]
 fn the_samples_are_read_and_mean_the_same() {
-    let samples: Vec<Configuration> = BOOK
-        .split("<!-- vsphere.conf -->\n")
-        .skip(1)
-        .map(|sample| {
-            let (_, text) = sample.split_once('\n').unwrap();
-            let text = text.split("```").next().unwrap();
-            Configuration::read(Some(text), &BTreeMap::new()).unwrap()
-        })
-        .collect();
-    let [yaml, ini] = &samples[..] else { panic!("{samples:?}") };
+    let sample = |before: &str| {
+        let (_, text) = BOOK.split_once(before).unwrap();
+        Configuration::read(text.split("```").next(), &BTreeMap::new()).unwrap()
+    };
+    let yaml = sample("In YAML:\n\n```yaml\n");
+    let ini = sample("the same in INI:\n\n```text\n");
     assert_eq!(yaml, ini);
     assert_eq!(yaml.vcenters.len(), 2);
     assert_eq!(&*yaml.vcenters[1].name, "vc-2.example.com:8443");
