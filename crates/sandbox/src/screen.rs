@@ -20,6 +20,12 @@ const STRONG: Style = Style::new().bold();
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 /// What moves stays on one line, also on a narrow terminal.
 const ROOM: usize = 56;
+/// Where nobody says how wide it is.
+const USUAL: usize = 100;
+/// Narrower than this nothing is laid out.
+const NARROWEST: usize = 40;
+/// What a mark before a title and the time after it take.
+const TIME: usize = 12;
 const PACE: Duration = Duration::from_millis(100);
 
 /// Where all of it goes.
@@ -27,6 +33,8 @@ const PACE: Duration = Duration::from_millis(100);
 pub(crate) struct Screen {
     /// Whether what moves may move.
     animated: bool,
+    /// Columns there are.
+    width: usize,
 }
 
 /// Something that is counted while one waits for it.
@@ -38,7 +46,13 @@ pub(crate) struct Gauge {
 impl Screen {
     pub(crate) fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { animated: std::io::stdout().is_terminal() && !dumb }
+        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let seen = || {
+            let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+            Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+        };
+        let width = told.or_else(seen).unwrap_or(USUAL).max(NARROWEST);
+        Self { animated: std::io::stdout().is_terminal() && !dumb, width }
     }
 
     /// A line or several.
@@ -49,7 +63,7 @@ impl Screen {
 
     /// A line that begins a part.
     pub(crate) fn heading(&self, text: &str) {
-        self.say(&format!("\n{STRONG}{text}{STRONG:#}"));
+        self.say(&format!("\n{STRONG}{}{STRONG:#}", folded(text, self.width)));
     }
 
     /// A command, as somebody types it.
@@ -80,6 +94,7 @@ impl Screen {
         self.draw("");
         let took = began.elapsed().as_secs_f32();
         let (style, mark) = if result.is_ok() { (GOOD, "✔") } else { (BAD, "✖") };
+        let title = folded(title, self.width.saturating_sub(TIME));
         self.say(&format!("{style}{mark}{style:#} {title}  {DIM}{took:.1} s{DIM:#}"));
         result
     }
@@ -98,6 +113,24 @@ impl Screen {
             let _ = anstream::stdout().flush();
         }
     }
+}
+
+/// Breaks a text at blanks where it is too long; it goes on a little further in.
+fn folded(text: &str, width: usize) -> String {
+    let (mut folded, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let long = word.chars().count();
+        if column > 0 && column + 1 + long > width {
+            folded.push_str("\n    ");
+            column = 4;
+        } else if column > 0 {
+            folded.push(' ');
+            column += 1;
+        }
+        folded.push_str(word);
+        column += long;
+    }
+    folded
 }
 
 impl Gauge {
@@ -124,5 +157,18 @@ impl Gauge {
             screen.draw("");
             screen.say(&line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_that_does_not_fit_goes_on_below() {
+        let title = "VDO-1203 is there: Disk ids are hidden from nodes of this cluster";
+        assert_eq!(folded(title, 100), title);
+        let lines = folded(title, 48);
+        assert_eq!(lines, "VDO-1203 is there: Disk ids are hidden from\n    nodes of this cluster");
     }
 }

@@ -1,6 +1,9 @@
 //! The command line, said once: parser, help, completion, environment and reference all come from it.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     Arg, ArgAction, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
@@ -152,8 +155,28 @@ pub(crate) fn is_claps_own(argument: &Arg) -> bool {
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let line: Vec<OsString> = std::env::args_os().collect();
     let mut command = environment::settled(command(), Arguments::command, &line);
+    // As a plugin, kubectl stands before it.
+    let called = line.first().and_then(|path| Path::new(path).file_stem());
+    if called.is_some_and(|name| name == "kubectl-vdo") {
+        command = command.bin_name("kubectl vdo");
+    }
     let matches = command.try_get_matches_from_mut(line)?;
     Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// When to use colours, also where the rest of the command line makes no sense or asks for help.
+pub(crate) fn colour() -> Colour {
+    let words = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .take_while(|word| word != "--")
+        .collect::<Vec<_>>();
+    let typed = words.iter().enumerate().rev().find_map(|(number, word)| match word.as_str() {
+        "--color" => words.get(number + 1).map(String::as_str),
+        word => word.strip_prefix("--color="),
+    });
+    let variable = std::env::var("VDOCTL_COLOR").ok();
+    let wanted = typed.or(variable.as_deref()).unwrap_or_default();
+    Colour::from_str(wanted, true).unwrap_or(Colour::Auto)
 }
 
 #[cfg(test)]

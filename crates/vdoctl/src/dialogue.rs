@@ -3,7 +3,7 @@
 use api::{VDOConfig, VsphereCloudConfig};
 use inquire::{
     Confirm, InquireError, MultiSelect, Password, PasswordDisplayMode, Select, Text,
-    validator::Validation,
+    ui::RenderConfig, validator::Validation,
 };
 use kube::{Api, api::ListParams};
 use operator::proof::{Proof, Store};
@@ -14,6 +14,13 @@ use crate::{
     failure::{Doing as _, Failure, Outcome},
     screen::Screen,
 };
+
+/// Asks in colour only where errors are told in colour.
+pub(crate) fn colour(screen: &Screen) {
+    if !screen.colours_errors() {
+        inquire::set_global_render_config(RenderConfig::empty());
+    }
+}
 
 /// How a question ended that was not answered.
 pub(crate) fn ended(error: InquireError) -> Failure {

@@ -52,7 +52,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help is no mistake. A reader who has seen enough is none either.
-            let screen = Screen::new(anstream::ColorChoice::Auto, false, false);
+            let screen = Screen::new(arguments::colour().into(), false, false);
             let text = text::fold(&error.render().ansi().to_string(), screen.width);
             if error.use_stderr() {
                 screen.complain(&text);
@@ -75,6 +75,7 @@ pub fn main() -> ExitCode {
         let _ = runtime::telemetry::Logs::start(runtime::telemetry::Format::Human, filter);
     }
     let screen = Screen::new(global.color.into(), global.quiet, global.yes);
+    dialogue::colour(&screen);
     match commands::run(&global, task, &screen) {
         Ok(()) => Exit::Success.into(),
         Err(failure) => report::show(&failure, &screen).into(),

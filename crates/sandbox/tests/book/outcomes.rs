@@ -38,6 +38,7 @@ impl Reader {
             "docs/howto/privileges.md" => self.has_few_rights().await,
             "docs/howto/machines.md" => self.has_prepared_machines().await,
             "docs/howto/zones.md" => self.has_zones().await,
+            "docs/howto/air-gap.md" => self.has_a_mirror(),
             "docs/adopt.md" => self.has_one_operator().await,
             "docs/manual-install.md" => self.has_drivers_by_hand().await,
             "docs/health.md" => self.has_a_log_of_json(),
@@ -161,6 +162,24 @@ impl Reader {
         let nodes = Api::<Node>::all(self.cluster.plane.client());
         let spec = nodes.get("worker-3").await.unwrap().spec.unwrap_or_default();
         assert_ne!(spec.unschedulable, Some(true), "pods may come back");
+    }
+
+    /// Every image went under its own path and tag, and what has a digest was fetched by it.
+    fn has_a_mirror(&self) {
+        let read = |name: &str| std::fs::read_to_string(self.desk.path().join(name)).unwrap();
+        let (images, copied) = (read("images.txt"), read("copied.txt"));
+        assert!(images.contains("@sha256:"), "{images}");
+        let expected: Vec<String> = images
+            .lines()
+            .map(|image| {
+                let (tagged, digest) = image.split_once('@').unwrap_or((image, ""));
+                let (name, _) = tagged.rsplit_once(':').unwrap();
+                let from = if digest.is_empty() { tagged } else { &format!("{name}@{digest}") };
+                let (_, path) = tagged.split_once('/').unwrap();
+                format!("{from} registry.example.com/vsphere/{path}")
+            })
+            .collect();
+        assert_eq!(copied.lines().collect::<Vec<_>>(), expected);
     }
 
     async fn has_zones(&self) {

@@ -6,6 +6,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{ExitStatus, Output, Stdio},
     time::Duration,
@@ -30,6 +31,25 @@ const PATIENCE: Duration = Duration::from_mins(4);
 const VCENTER: &str = "vc-a.example.com";
 /// The thumbprint the pages show.
 const THUMBPRINT: &str = "2F:A4:01:6B:9C:D3:7E:58:10:BB:42:C6:8D:E9:35:F0:7A:11:64:9E";
+
+/// In place of skopeo, where there is no registry: it takes its arguments as the real one does, refuses
+/// what that refuses, and notes what it would copy.
+const SKOPEO: &str = r#"#!/bin/bash
+set -eu
+[ "$1" = copy ] && shift
+while [ "${1#--}" != "$1" ]; do
+  case $1 in --all | --preserve-digests) shift ;; *) echo "unknown flag: $1" >&2 && exit 1 ;; esac
+done
+[ $# = 2 ]
+for reference in "$@"; do
+  case $reference in
+    docker://*:*@*) echo "Docker references with both a tag and digest are not supported" >&2 && exit 1 ;;
+    docker://*/*) ;;
+    *) exit 1 ;;
+  esac
+done
+echo "${1#docker://} ${2#docker://}" >> copied.txt
+"#;
 
 pub(crate) struct Reader {
     /// Where the reader installs VDO, and goes on from page to page.
@@ -71,6 +91,8 @@ impl Reader {
         let deploy = testkit::repository().join("deploy");
         std::os::unix::fs::symlink(deploy, desk.path().join("deploy")).unwrap();
         desk.write("vcenter-ca.pem", vcenter.ca_pem()).unwrap();
+        let skopeo = desk.write("skopeo", SKOPEO).unwrap();
+        fs::set_permissions(skopeo, fs::Permissions::from_mode(0o755)).unwrap();
         let reader = Self { cluster, fresh, vcenter, desk };
         reader.succeeds(site::FOLDERS_AND_TEMPLATE).await;
         reader
@@ -133,7 +155,7 @@ impl Reader {
         let script = format!("set -euo pipefail\n{}", self.own_names(script));
         let others = ["kubectl", "govc"].map(testkit::peer);
         let folders = others.iter().filter_map(|program| program.parent());
-        let folders = folders.chain([testkit::programs()]).map(Path::to_owned);
+        let folders = folders.chain([testkit::programs(), self.desk.path()]).map(Path::to_owned);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = folders.chain(std::env::split_paths(&path));
         // Into files: whoever does not come to an end has told something all the same.

@@ -169,7 +169,9 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
 
 #[tokio::test]
 async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_nothing() {
-    let mut terminal = Terminal::run(run::command(&["break", "tools"]), 100);
+    let mut narrow = run::command(&["break", "tools"]);
+    narrow.env_remove("COLUMNS");
+    let mut terminal = Terminal::run(narrow, 60);
     terminal.expect("⠋").await;
     terminal.expect("\x1b[").await;
     // One deadline for each part of the way.
@@ -182,6 +184,10 @@ async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_noth
     terminal.expect("What to try next").await;
     terminal.expect("Ctrl-C ends the sandbox").await;
     let shown = Ended { code: 0, said: terminal.shown() };
+    let plain = anstream::adapter::strip_str(&shown.said).to_string();
+    let steps = plain.split(['\r', '\n']).filter(|line| line.contains(['✔', '⠋', '$']));
+    let long: Vec<&str> = steps.filter(|line| line.chars().count() > 60).collect();
+    assert_eq!(long, Vec::<&str>::new(), "sixty columns are enough for steps");
     // As hard as can be.
     drop(terminal);
     shown.leaves_nothing().await;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use testkit::{User, eventually};
 
 use crate::{
-    bundle, dialogue, screens,
+    bundle, dialogue, releases, screens,
     stage::{NAMESPACE, PASSWORD, Stage},
     transcripts, trouble,
 };
@@ -44,6 +44,8 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     transcripts::where_all_is_well(&stage).await;
     screens::fit_sixty_columns_and_end_with_their_reader(&stage);
     screens::quiet_verbose_and_without_colours(&stage);
+    screens::fit_a_terminal_of_sixty_columns(&stage).await;
+    screens::questions_without_colours(&stage).await;
     screens::kept_current_until_interrupted(&stage).await;
     nobody_looks(&stage).await;
     bundle::bundling(&stage).await;
@@ -366,9 +368,11 @@ async fn removing(stage: &Stage) {
 
     let said = stage.vdoctl(&["remove", "csi"]);
     assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
+    releases::interrupted_at(stage, &["remove", "csi"], "Remove Storage?").await;
+    let deployments = Api::<Deployment>::namespaced(stage.plane.client(), "vmware-system-csi");
+    assert!(deployments.get_opt("vsphere-csi-controller").await.unwrap().is_some());
     let said = stage.vdoctl_unread(&["remove", "csi", "--yes", "--timeout", "360"]);
     assert_eq!(said.code, 0, "{}", said.all());
-    let deployments = Api::<Deployment>::namespaced(stage.plane.client(), "vmware-system-csi");
     eventually("the storage driver is gone", 60, async || {
         let found = deployments.get_opt("vsphere-csi-controller").await.unwrap();
         if found.is_none() { Ok(()) } else { Err("it is there") }
@@ -376,10 +380,12 @@ async fn removing(stage: &Stage) {
     .await;
 
     // As the earlier tool said it.
+    releases::interrupted_at(stage, &["delete", "vdo"], "Remove the operator?").await;
+    let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
+    assert!(operators.get_opt("vdo").await.unwrap().is_some());
     let said = stage.vdoctl_unread(&["delete", "vdo", "--yes"]);
     assert_eq!(said.code, 0, "{}", said.all());
     assert!(said.err.contains("✔ Remove the operator"), "{}", said.all());
-    let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     eventually("the operator is gone", 60, async || {
         if operators.get_opt("vdo").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })

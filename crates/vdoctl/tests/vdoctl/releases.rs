@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use testkit::{Fate, eventually};
@@ -21,6 +21,8 @@ use crate::{
     gate::{Closing, Gate, Loss},
     halfway,
     stage::{NAMESPACE, Stage},
+    terminal::Terminal,
+    transcripts,
 };
 
 const CSI: &str = "vmware-system-csi";
@@ -78,9 +80,14 @@ fn catalog() -> String {
 async fn bringing_catalogs(stage: &Stage) {
     stage.attach_a_volume().await;
 
+    transcripts::compatibility_matrix(stage);
+    let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), NAMESPACE);
+    let configs = Api::<CompatibilityConfig>::namespaced(stage.plane.client(), NAMESPACE);
+    let now = DeleteParams::default();
+    maps.delete("vdo-catalog", &now).await.unwrap();
+    configs.delete("vdo-catalog", &now).await.unwrap();
     stage.workdir.write("catalog.yaml", catalog()).unwrap();
     stage.workdir.write("wrong.yaml", "schema: \"9.0\"").unwrap();
-    let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), NAMESPACE);
     let lines: [&[&str]; 4] = [
         &["configure", "compatibility-matrix"],
         &["update", "compatibility-matrix"],
@@ -112,8 +119,7 @@ async fn bringing_catalogs(stage: &Stage) {
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
     }
     // Ctrl-C at the first of its two writes: both are made.
-    let configs = Api::<CompatibilityConfig>::namespaced(stage.plane.client(), NAMESPACE);
-    configs.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
+    configs.delete("vdo-catalog", &now).await.unwrap();
     let closing = Closing { at: 1, loss: Loss::Nothing, refused: 0 };
     let gate = Gate::before(stage, "catalog", closing).await;
     let kubeconfig = gate.kubeconfig();
@@ -172,7 +178,12 @@ async fn adopting(stage: &Stage) {
     assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
     assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
 
-    let said = stage.works(&["adopt", "--yes", "--timeout", "480"]);
+    interrupted_at(stage, &["adopt"], "Let VDO take it over?").await;
+    assert_eq!(config(stage).await.spec.adoption, None, "nor by an answer that was not given");
+
+    // A reader who went away stops no change.
+    let said = stage.vdoctl_unread(&["adopt", "--yes", "--timeout", "480"]);
+    assert_eq!(said.code, 0, "{}", said.all());
     assert!(!said.all().contains("theirs"), "{}", said.all());
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"), "as it was");
@@ -181,6 +192,16 @@ async fn adopting(stage: &Stage) {
     assert_eq!(after, before, "nothing is made anew");
     let said = stage.works(&["adopt"]);
     assert!(said.out.contains("nothing to adopt"), "{}", said.all());
+}
+
+/// Ctrl-C at the question whether to do it.
+pub(crate) async fn interrupted_at(stage: &Stage, line: &[&str], question: &str) {
+    let mut terminal = Terminal::run(stage.command(line), 80);
+    terminal.expect(question).await;
+    terminal.types("\x03");
+    let (status, shown) = terminal.ends().await;
+    assert_eq!(status.code(), Some(130), "{line:?}: {shown}");
+    assert!(shown.contains("interrupted; nothing was changed"), "{line:?}: {shown}");
 }
 
 async fn config(stage: &Stage) -> VDOConfig {
@@ -238,8 +259,16 @@ async fn approving(stage: &Stage) {
 
     let said = stage.vdoctl(&["upgrade"]);
     assert_eq!(said.code, 2, "nothing without a yes: {}", said.all());
-    let said = stage.works(&["upgrade", "--yes", "--timeout", "480"]);
-    assert!(said.out.contains(&format!("3.6.3 → {newer}")), "{}", said.all());
+    let before = config(stage).await;
+    let question = format!("3.6.3 → {newer}");
+    interrupted_at(stage, &["upgrade"], &question).await;
+    let after = config(stage).await;
+    assert_eq!(
+        (after.spec, after.metadata.annotations),
+        (before.spec, before.metadata.annotations)
+    );
+    let said = stage.vdoctl_unread(&["upgrade", "--yes", "--timeout", "480"]);
+    assert_eq!(said.code, 0, "{}", said.all());
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some(newer), "followed to its end");
     let said = stage.works(&["upgrade"]);
@@ -261,7 +290,10 @@ async fn fixing(stage: &Stage) {
     let said = stage.works(&["fix"]);
     assert!(said.out.contains("VDO-1203"), "it is listed: {}", said.all());
 
-    let said = stage.works(&["fix", "1203", "--yes"]);
+    interrupted_at(stage, &["fix", "1203"], "Make 1 change?").await;
+    assert_eq!(disk_ids(stage).await, "FALSE");
+    let said = stage.vdoctl_unread(&["fix", "1203", "--yes"]);
+    assert_eq!(said.code, 0, "{}", said.all());
     assert!(said.err.contains('✔'), "{}", said.all());
     assert_eq!(disk_ids(stage).await, "TRUE");
     let said = stage.works(&["fix", "--made"]);
@@ -269,7 +301,10 @@ async fn fixing(stage: &Stage) {
     assert!(said.out.contains("mended"), "{}", said.all());
     let wrong = stage.vdoctl(&["fix", "--undo", "VDO-1203.nobody", "--yes"]);
     assert_eq!(wrong.code, 2, "{}", wrong.all());
-    stage.works(&["fix", "--undo", name, "--yes"]);
+    interrupted_at(stage, &["fix", "--undo", name], &format!("Take {name} back?")).await;
+    assert_eq!(disk_ids(stage).await, "TRUE");
+    let said = stage.vdoctl_unread(&["fix", "--undo", name, "--yes"]);
+    assert_eq!(said.code, 0, "{}", said.all());
     assert_eq!(disk_ids(stage).await, "FALSE");
     let said = stage.works(&["fix", "--made"]);
     assert!(said.out.contains("taken back"), "{}", said.all());

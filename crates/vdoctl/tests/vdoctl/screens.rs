@@ -94,6 +94,92 @@ pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The same on a terminal, with all that moves on it.
+pub(crate) async fn fit_a_terminal_of_sixty_columns(stage: &Stage) {
+    for line in ["status", "plan", "doctor", "versions"] {
+        let (status, shown) = Terminal::run(stage.command(&words(line)), 60).ends().await;
+        assert!(status.success(), "{line}: {shown}");
+        let plain = anstream::adapter::strip_str(&shown).to_string();
+        let long: Vec<&str> =
+            plain.split(['\r', '\n']).filter(|line| line.chars().count() > 60).collect();
+        assert_eq!(long, Vec::<&str>::new(), "{line}");
+    }
+}
+
+/// What sets a colour or a weight.
+fn is_coloured(shown: &str) -> bool {
+    let codes = shown.split("\x1b[").skip(1);
+    codes
+        .into_iter()
+        .any(|code| code.trim_start_matches(|c: char| c.is_numeric() || c == ';').starts_with('m'))
+}
+
+/// `--color never` holds for questions too.
+pub(crate) async fn questions_without_colours(stage: &Stage) {
+    for (colour, coloured) in [("auto", true), ("never", false)] {
+        let mut terminal = Terminal::run(stage.command(&["configure", "--color", colour]), 80);
+        terminal.expect("vCenter:").await;
+        terminal.types("\x03");
+        let (status, shown) = terminal.ends().await;
+        assert_eq!(status.code(), Some(130), "{shown}");
+        assert_eq!(is_coloured(&shown), coloured, "{colour}: {shown:?}");
+    }
+}
+
+#[tokio::test]
+async fn help_and_mistakes_are_in_colour_where_colours_are_wanted() {
+    let terminal = async |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
+        command.args(words(line)).env_remove("NO_COLOR");
+        Terminal::run(command, 80).ends().await.1
+    };
+    for line in ["--help", "status --help", "statsu"] {
+        assert!(is_coloured(&terminal(line).await), "{line}");
+        for never in [format!("{line} --color never"), format!("--color=never {line}")] {
+            let shown = terminal(&never).await;
+            assert!(!shown.contains('\x1b'), "{never}: {shown:?}");
+        }
+    }
+    let piped = |line: &str, variable: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
+        command.args(words(line)).env_remove("NO_COLOR").env("VDOCTL_COLOR", variable);
+        Said::from(command.output().unwrap())
+    };
+    assert!(is_coloured(&piped("--help --color always", "auto").out));
+    assert!(is_coloured(&piped("--help", "always").out));
+    assert!(!is_coloured(&piped("--help", "auto").out));
+}
+
+/// The help of a command and of those below it, in sixty columns: what does not fit, and how many
+/// commands there are.
+fn narrow_help(above: &[&str], long: &mut Vec<String>) -> usize {
+    let mut count = 1;
+    for flag in ["-h", "--help"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
+        let said = command.args(above).arg(flag).env("COLUMNS", "60").output().unwrap();
+        let said = Said::from(said);
+        assert_eq!(said.code, 0, "{above:?}: {}", said.all());
+        let wide = said.out.lines().filter(|line| line.chars().count() > 60);
+        long.extend(wide.map(|line| format!("{above:?} {flag}: {line}")));
+        if let Some((_, listed)) = said.out.split_once("Commands:\n").filter(|_| flag == "-h") {
+            let names = listed.lines().take_while(|line| !line.is_empty());
+            for name in names.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
+                let name = name.split_whitespace().next().unwrap();
+                count += narrow_help(&[above, &[name]].concat(), long);
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn the_help_of_every_command_fits_sixty_columns() {
+    let mut long = Vec::new();
+    let count = narrow_help(&[], &mut long);
+    assert!(count > 28, "{count} commands");
+    assert_eq!(long, Vec::<String>::new());
+}
+
 /// `--quiet` leaves results alone, `-v` tells more but no secret, and colours are for terminals only.
 pub(crate) fn quiet_verbose_and_without_colours(stage: &Stage) {
     let (plain, quiet) = (stage.works(&["plan"]), stage.works(&["plan", "--quiet"]));

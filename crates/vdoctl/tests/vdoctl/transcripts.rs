@@ -1,7 +1,7 @@
 //! What commands print, word for word: `tests/cmd` without a cluster, `tests/cmd/cluster` on a healthy
 //! one. `TRYCMD=overwrite` writes them anew; read them then.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use testkit::eventually;
 
@@ -9,6 +9,7 @@ use crate::stage::{PASSWORD, Stage};
 
 fn transcripts(columns: &str, of: &str) {
     trycmd::TestCases::new()
+        .register_bin("kubectl-vdo", Path::new(env!("CARGO_BIN_EXE_kubectl-vdo")))
         .env("NO_COLOR", "1")
         .env("COLUMNS", columns)
         .env("HOME", "/nonexistent")
@@ -54,6 +55,35 @@ fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {
         missing.extend(there.iter().filter(|(_, is)| !is).map(|(what, _)| (command, *what)));
     }
     assert!(missing.is_empty(), "tests/cmd has none of these: {missing:?}");
+}
+
+#[test]
+fn every_command_of_catalog_has_a_transcript_too() {
+    let help = Command::new(env!("CARGO_BIN_EXE_vdoctl")).args(["catalog", "-h"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let listed = help.split_once("Commands:\n").unwrap().1.lines().take_while(|l| !l.is_empty());
+    let commands: Vec<&str> = listed.map(|l| l.split_whitespace().next().unwrap()).collect();
+    assert!(commands.contains(&"from-manifest") && commands.len() > 10, "{commands:?}");
+    let read = |path: &str| fs::read_to_string(format!("tests/cmd/{path}")).unwrap();
+    // What is put into a cluster is put there where one is.
+    let all = read("catalogs.trycmd") + &read("matrix/matrix.trycmd");
+    for command in commands {
+        let line = format!("$ vdoctl catalog {command}");
+        assert!(all.contains(&format!("{line} -h\n")), "{command} -h");
+        assert!(ends(&all, &line, true), "{command} that fails");
+        assert!(ends(&all, &line, false), "{command} that works");
+    }
+}
+
+/// Both commands that say where knowledge about releases comes from, as two tools call them.
+pub(crate) fn compatibility_matrix(stage: &Stage) {
+    let cases = trycmd::TestCases::new();
+    cases
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "100")
+        .env("KUBECONFIG", stage.kubeconfig().display().to_string())
+        .case("tests/cmd/matrix/*.trycmd");
+    tokio::task::block_in_place(|| cases.run());
 }
 
 /// Whether somewhere in a transcript this command is typed, not for its help, and fails or does not: a
