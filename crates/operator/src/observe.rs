@@ -5,6 +5,7 @@ mod identity;
 mod inherited;
 pub(crate) mod make;
 pub(crate) mod nodes;
+mod pods;
 mod stores;
 mod strangers;
 mod vcenters;
@@ -24,7 +25,10 @@ pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
 pub(crate) use self::identity::usual as cluster_ids;
 pub use self::stores::Stores;
 pub(crate) use self::{inherited::Inherited, strangers::Asked, vcenters::certificates};
-pub(crate) use self::{make::of as make, stores::slim_pod};
+pub(crate) use self::{
+    make::of as make,
+    pods::{slim as slim_pod, unready as unready_pods},
+};
 use crate::{
     act::Applied,
     catalogs::{self, Catalogs},

@@ -1,9 +1,6 @@
 //! The drivers' workloads and volumes.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::{Driver, Implementation};
 use k8s_openapi::{
@@ -15,31 +12,32 @@ use k8s_openapi::{
 };
 use kube::ResourceExt;
 
-use super::Stores;
+use super::{
+    Stores,
+    pods::{Pods, made_by},
+};
 use crate::{
     facts::{ObjectId, Task, Workload},
     names,
 };
 
-/// The label by which a DaemonSet tells its old pods from its new ones.
-pub(super) const REVISION: &str = "controller-revision-hash";
-
 /// The workloads of both drivers, whoever installed them.
 pub(super) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
-    let pods = stores.pods.state();
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
     let down: BTreeSet<String> = stores.nodes(|nodes| {
         let down = nodes.iter().filter(|(_, node)| !node.ready);
         down.map(|(name, _)| name.clone()).collect()
     });
-    let sets = sets
-        .iter()
-        .filter_map(|set| Some((id("DaemonSet", &**set), of_daemon_set(&pods, &down, set)?)));
-    let deployments = deployments
-        .iter()
-        .filter_map(|one| Some((id("Deployment", &**one), of_deployment(&pods, one)?)));
-    sets.chain(deployments).collect()
+    stores.pods(|pods| {
+        let sets = sets
+            .iter()
+            .filter_map(|set| Some((id("DaemonSet", &**set), of_daemon_set(pods, &down, set)?)));
+        let deployments = deployments
+            .iter()
+            .filter_map(|one| Some((id("Deployment", &**one), of_deployment(pods, one)?)));
+        sets.chain(deployments).collect()
+    })
 }
 
 fn id(kind: &str, object: &impl ResourceExt) -> ObjectId {
@@ -126,24 +124,18 @@ struct Unreachable {
 }
 
 impl Unreachable {
-    fn of(pods: &[Arc<Pod>], down: &BTreeSet<String>, set: &DaemonSet) -> Self {
-        let (name, home) = (set.name_any(), set.namespace());
-        let mut own: Vec<&Arc<Pod>> = pods
-            .iter()
-            .filter(|pod| pod.namespace() == home && belongs_to(pod, "DaemonSet", &name))
-            .collect();
-        own.sort_by_key(|pod| pod.creation_timestamp());
+    fn of(pods: &Pods, down: &BTreeSet<String>, set: &DaemonSet) -> Self {
+        let (name, home) = (set.name_any(), set.metadata.namespace.as_deref());
+        let own = pods.values().filter(|pod| pod.belongs_to(home, "DaemonSet", &name));
         // Only a pod that was made after a change is of the newest revision.
-        let newest = own.last().and_then(|pod| pod.labels().get(REVISION));
+        let newest = own.clone().max_by_key(|pod| pod.created);
+        let newest = newest.and_then(|pod| pod.revision.as_ref());
         // Two pods of one node: the one that goes and the one that comes.
         let mut lost: BTreeMap<&str, bool> = BTreeMap::new();
-        for pod in &own {
-            let node = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref());
-            let Some(node) = node.filter(|node| down.contains(*node)) else { continue };
-            if !is_pod_ready(pod) {
-                *lost.entry(node).or_default() |= pod.metadata.deletion_timestamp.is_none()
-                    && pod.labels().get(REVISION) == newest;
-            }
+        for pod in own.filter(|pod| pod.unready.is_some()) {
+            let node = pod.node.as_deref().filter(|node| down.contains(*node));
+            let Some(node) = node else { continue };
+            *lost.entry(node).or_default() |= !pod.leaving && pod.revision.as_ref() == newest;
         }
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
         let updated = lost.values().filter(|updated| **updated).count();
@@ -151,12 +143,7 @@ impl Unreachable {
     }
 }
 
-fn is_pod_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
-}
-
-fn of_daemon_set(pods: &[Arc<Pod>], down: &BTreeSet<String>, set: &DaemonSet) -> Option<Workload> {
+fn of_daemon_set(pods: &Pods, down: &BTreeSet<String>, set: &DaemonSet) -> Option<Workload> {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     let (driver, task) = part("DaemonSet", set, template)?;
     let status = set.status.clone().unwrap_or_default();
@@ -180,7 +167,7 @@ fn of_daemon_set(pods: &[Arc<Pod>], down: &BTreeSet<String>, set: &DaemonSet) ->
     })
 }
 
-fn of_deployment(pods: &[Arc<Pod>], deployment: &Deployment) -> Option<Workload> {
+fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<Workload> {
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
     let (driver, task) = part("Deployment", deployment, template)?;
     let status = deployment.status.clone().unwrap_or_default();
@@ -234,32 +221,30 @@ fn implementation(template: Option<&PodTemplateSpec>) -> Option<Implementation> 
 }
 
 /// What keeps a pod of a workload from running.
-fn trouble(pods: &[Arc<Pod>], kind: &str, workload: &impl ResourceExt) -> Option<String> {
-    let name = workload.name_any();
-    let mut troubles: Vec<String> = pods
-        .iter()
-        .filter(|pod| pod.namespace() == workload.namespace() && belongs_to(pod, kind, &name))
-        .filter_map(|pod| trouble_of(pod).map(|what| format!("{}: {what}", pod.name_any())))
-        .collect();
-    troubles.sort();
-    troubles.into_iter().next()
+fn trouble(pods: &Pods, kind: &str, workload: &impl ResourceExt) -> Option<String> {
+    let (name, home) = (workload.name_any(), workload.namespace());
+    let own = pods.values().filter(|pod| pod.belongs_to(home.as_deref(), kind, &name));
+    let unready = own.filter_map(|pod| pod.unready.as_deref());
+    let troubles =
+        unready.filter_map(|pod| trouble_of(pod).map(|what| format!("{}: {what}", pod.name_any())));
+    troubles.min()
 }
 
+/// Whether a pod is one of this workload.
 pub(crate) fn belongs_to(pod: &Pod, kind: &str, name: &str) -> bool {
-    pod.owner_references().iter().any(|owner| {
-        if kind == "DaemonSet" {
-            return owner.kind == kind && owner.name == name;
-        }
-        let hash = owner.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
-        owner.kind == "ReplicaSet" && hash.is_some_and(|hash| !hash.contains('-'))
-    })
+    pod.owner_references().iter().any(|owner| made_by(&owner.kind, &owner.name, kind, name))
 }
 
 fn trouble_of(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
-    let waiting = status.container_statuses.iter().flatten().find_map(|container| {
+    let first = status.init_container_statuses.iter().flatten();
+    let containers = first.chain(status.container_statuses.iter().flatten());
+    let waiting = containers.into_iter().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref().filter(|r| *r != "ContainerCreating")?;
+        let reason = waiting
+            .reason
+            .as_deref()
+            .filter(|r| !matches!(*r, "ContainerCreating" | "PodInitializing"))?;
         let message = waiting.message.as_deref().unwrap_or_default();
         Some(format!("{reason} ({}: {message})", container.name))
     });
@@ -296,6 +281,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::observe::pods::{Kept, REVISION};
 
     fn part_of(name: &str, kind: &str, image: &str) -> Option<(Driver, Task)> {
         let deployment: Deployment = serde_json::from_value(json!({
@@ -346,8 +332,8 @@ mod tests {
     }
 
     /// A pod of the DaemonSet `vsphere-csi-node`, made at that minute.
-    fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> Arc<Pod> {
-        let mut pod: Pod = serde_json::from_value(json!({
+    fn pod(node: &str, revision: &str, minute: u8, ready: bool) -> Kept {
+        let pod: Pod = serde_json::from_value(json!({
             "metadata": {
                 "name": format!("{node}-{minute}"),
                 "namespace": names::CSI_NAMESPACE,
@@ -363,8 +349,39 @@ mod tests {
             ]},
         }))
         .unwrap();
-        super::super::stores::slim_pod(&mut pod);
-        Arc::new(pod)
+        Kept::of(&pod)
+    }
+
+    fn all(pods: &[Kept]) -> Pods {
+        pods.iter().enumerate().map(|(n, pod)| (n.to_string(), pod.clone())).collect()
+    }
+
+    #[test]
+    fn what_keeps_a_pod_from_running_is_said_in_the_words_of_kubernetes() {
+        let trouble = |status: serde_json::Value| {
+            let pod = json!({"metadata": {"name": "p"}, "status": status});
+            trouble_of(&serde_json::from_value(pod).unwrap())
+        };
+        let waits = |reason: &str| {
+            let waiting = json!({"reason": reason, "message": "no such host"});
+            json!([{
+                "name": "driver", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": waiting},
+            }])
+        };
+        let pulled = trouble(json!({"containerStatuses": waits("ImagePullBackOff")})).unwrap();
+        assert_eq!(pulled, "ImagePullBackOff (driver: no such host)");
+        let initial = trouble(json!({
+            "initContainerStatuses": waits("CrashLoopBackOff"),
+            "containerStatuses": waits("PodInitializing"),
+        }));
+        assert_eq!(initial.unwrap(), "CrashLoopBackOff (driver: no such host)");
+        assert_eq!(trouble(json!({"containerStatuses": waits("ContainerCreating")})), None);
+        let message = "0/3 nodes are available: 3 Insufficient memory.";
+        let unscheduled = trouble(json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message},
+        ]}));
+        assert_eq!(unscheduled.unwrap(), format!("cannot be scheduled ({message})"));
     }
 
     fn node_driver(updated: i32, available: i32) -> DaemonSet {
@@ -385,8 +402,8 @@ mod tests {
     #[test]
     fn pods_on_nodes_that_are_down_are_not_waited_for_and_all_others_are() {
         let down = BTreeSet::from(["c".to_owned()]);
-        let healthy = |pods: &[Arc<Pod>], updated, available| {
-            of_daemon_set(pods, &down, &node_driver(updated, available)).unwrap().is_healthy()
+        let healthy = |pods: &[Kept], updated, available| {
+            of_daemon_set(&all(pods), &down, &node_driver(updated, available)).unwrap().is_healthy()
         };
         let lost = pod("c", "old", 1, false);
         let all_new = [pod("a", "new", 5, true), pod("b", "new", 6, true), lost.clone()];
@@ -399,7 +416,7 @@ mod tests {
         let one_broken = [pod("a", "new", 5, true), pod("b", "new", 6, false), lost];
         assert!(!healthy(&one_broken, 2, 1), "b is up, and its pod is not");
         let nobody_down = BTreeSet::new();
-        let workload = of_daemon_set(&all_new, &nobody_down, &node_driver(3, 2)).unwrap();
+        let workload = of_daemon_set(&all(&all_new), &nobody_down, &node_driver(3, 2)).unwrap();
         assert!(!workload.is_healthy(), "no node is down, and one pod does not run");
     }
 

@@ -16,7 +16,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ConfigMap, Pod, PodStatus, Secret},
+        core::v1::{ConfigMap, Secret},
         storage::v1::VolumeAttachment,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -34,7 +34,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 
-use super::nodes::Kept;
+use super::{nodes::Kept, pods};
 use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
@@ -56,7 +56,7 @@ pub struct Stores {
     nodes: Shelf<Kept>,
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
-    pub(crate) pods: Store<Pod>,
+    pods: Shelf<pods::Kept>,
     pub(crate) attachments: Store<VolumeAttachment>,
     secrets: Store<PartialObjectMeta<Secret>>,
     /// The ConfigMaps beside the operator: a catalog, certificates, records.
@@ -86,7 +86,8 @@ impl Stores {
     ) -> (Self, Vec<Filler>) {
         let (site, mut fillers) = Watched::new(client, changed);
         let every = watcher::Config::default();
-        let pods = every.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
+        let of_drivers =
+            every.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
         let managed =
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
@@ -134,7 +135,12 @@ impl Stores {
             ),
             daemon_sets: watch.all(&every, slim_daemon_set, content),
             deployments: watch.all(&every, slim_deployment, content),
-            pods: watch.all(&pods, slim_pod, content),
+            pods: watch.shelf(
+                Api::all(api(client)),
+                &of_drivers,
+                |pod| Some(pods::Kept::of(pod)),
+                PartialEq::ne,
+            ),
             attachments: watch.all(&every, slim_attachment, content),
             secrets: watch.metadata(names::KUBE_SYSTEM, &every),
             maps: watch.metadata(namespace, &every),
@@ -154,7 +160,7 @@ impl Stores {
             self.nodes.listed(self.news.clone()),
             self.daemon_sets.wait_until_ready(),
             self.deployments.wait_until_ready(),
-            self.pods.wait_until_ready(),
+            self.pods.listed(self.news.clone()),
             self.attachments.wait_until_ready(),
             self.secrets.wait_until_ready(),
             self.maps.wait_until_ready(),
@@ -169,6 +175,14 @@ impl Stores {
         match self.nodes.read(&make) {
             Known::Known(nodes) => nodes,
             Known::Unknown { .. } => make(&BTreeMap::new()),
+        }
+    }
+
+    /// What is made of all pods of drivers that VDO installed.
+    pub(super) fn pods<R>(&self, make: impl Fn(&pods::Pods) -> R) -> R {
+        match self.pods.read(&make) {
+            Known::Known(pods) => pods,
+            Known::Unknown { .. } => make(&pods::Pods::new()),
         }
     }
 
@@ -460,29 +474,6 @@ fn slim(metadata: &mut ObjectMeta) {
 
 fn plain<K: Resource>(object: &mut K) {
     slim(object.meta_mut());
-}
-
-/// Of pods, what says whose they are and why they do not run.
-pub(crate) fn slim_pod(pod: &mut Pod) {
-    plain(pod);
-    pod.metadata.annotations = None;
-    if let Some(labels) = &mut pod.metadata.labels {
-        labels.retain(|key, _| key == super::drivers::REVISION);
-    }
-    // The node moves to a field that is small; the rest of the specification is large.
-    let node = pod.spec.take().and_then(|spec| spec.node_name);
-    if let Some(status) = &mut pod.status {
-        let conditions = status.conditions.take().unwrap_or_default();
-        let ready = conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-        *status = PodStatus {
-            // Of a pod that is ready nobody asks how its containers are.
-            container_statuses: status.container_statuses.take().filter(|_| !ready),
-            conditions: Some(conditions),
-            nominated_node_name: node,
-            phase: status.phase.take(),
-            ..PodStatus::default()
-        };
-    }
 }
 
 /// Workloads that are no driver's are kept by name alone.

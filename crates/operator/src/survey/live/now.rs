@@ -202,7 +202,7 @@ pub(super) fn drivers(facts: &facts::Facts, stores: &Stores, site: &Site) -> Dri
         part.labelled = facts.is_ours(&part.id);
     }
     follow(stores, &parts);
-    let mut pods = stores.pods.state();
+    let mut pods = crate::observe::unready_pods(stores);
     pods.extend(stores.site.pods.seen().into_iter().map(Arc::new));
     let warnings = stores.site.warnings.seen();
     let ended = workloads::of_drivers(&parts, pods.iter().map(AsRef::as_ref));
