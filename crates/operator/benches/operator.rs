@@ -11,9 +11,14 @@ mod common;
 use std::time::Duration;
 
 use api::VsphereCloudConfig;
+use catalog::{Driver, Implementation, manifest::Profile};
 use common::{NAMESPACE, Stage};
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, api::PostParams};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::json;
 use testkit::{Inventory, Vcenter, Vm, eventually};
 use tokio::time::Instant;
@@ -106,6 +111,39 @@ async fn tell_of(client: &Client, vcenter: &Vcenter) {
     Api::namespaced(client.clone(), NAMESPACE).create(&create, &config).await.unwrap();
 }
 
+/// A pod of the storage driver on every node, as its DaemonSet makes them, and ready.
+async fn run_storage(client: &Client, machines: &[Vm]) {
+    let catalog = catalog::embedded();
+    let release = catalog.of(Driver::Csi, Implementation::Upstream).last().unwrap();
+    let rendered =
+        catalog::manifest::render(release, &Profile::new("v1.36.0".parse().unwrap())).unwrap();
+    let mut sets = rendered.objects.iter().filter(|object| object.kind() == "DaemonSet");
+    let set = sets.find(|set| set.name() == "vsphere-csi-node").unwrap();
+    let template = &set.0["spec"]["template"];
+    let pods = Api::<Pod>::namespaced(client.clone(), set.namespace());
+    let running = machines.iter().map(|machine| {
+        let mut pod = template.clone();
+        pod["metadata"]["name"] = json!(format!("vsphere-csi-node-{}", machine.name));
+        pod["metadata"]["labels"]["controller-revision-hash"] = json!("6d4b75cb6d");
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "name": set.name(), "uid": "u",
+            "controller": true,
+        }]);
+        pod["spec"]["nodeName"] = json!(machine.name);
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pods = pods.clone();
+        async move {
+            pods.create(&PostParams::default(), &pod).await.unwrap();
+            let kinds = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
+            let conditions = kinds.map(|kind| json!({"type": kind, "status": "True"}));
+            let status = json!({"status": {"phase": "Running", "conditions": conditions}});
+            let (name, how) = (pod.name_any(), PatchParams::default());
+            pods.patch_status(&name, &how, &Patch::Merge(status)).await.unwrap();
+        }
+    });
+    stream::iter(running).buffer_unordered(32).collect::<Vec<()>>().await;
+}
+
 /// Many nodes and machines on two vCenters: how soon all are seen, what they take, how soon one more is seen.
 async fn large(size: usize) {
     let machines: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
@@ -116,6 +154,7 @@ async fn large(size: usize) {
     let client = stage.client();
     tell_of(&client, &second).await;
     testkit::add_bare_nodes(&client, &machines).await;
+    run_storage(&client, &machines).await;
     stage.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc", "vc-two"]}})).await;
 
     let begin = Instant::now();
