@@ -38,15 +38,17 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Runs a command on a terminal of so many columns.
     pub(crate) fn run(mut command: Command, columns: u16) -> Self {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        // Whatever other tests start meanwhile must not hold on to it: it would never end.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).unwrap();
         let before = tcgetattr(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
-        let slave =
-            || -> OwnedFd { open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap() };
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = || -> OwnedFd { open(&name, flags, Mode::empty()).unwrap() };
         let child = command
             .env_remove("COLUMNS")
             .env("TERM", "xterm-256color")
