@@ -231,6 +231,28 @@ impl Command {
             | Self::Render { .. } => false,
         }
     }
+
+    /// The catalogs it reads.
+    pub fn catalogs(&self) -> Vec<&str> {
+        match self {
+            Self::List { catalog, .. }
+            | Self::Show { catalog, .. }
+            | Self::FromManifest { catalog, .. }
+            | Self::Images { catalog, .. }
+            | Self::Explain { catalog, .. }
+            | Self::Render { catalog, .. } => vec![catalog],
+            Self::Verify { file, .. } | Self::Build { file, .. } | Self::Sign { file, .. } => {
+                vec![file]
+            }
+            Self::Diff { old, new } => vec![old, new],
+            Self::Keygen { .. } => Vec::new(),
+        }
+    }
+
+    /// Whether it makes a catalog for others to use.
+    pub fn publishes(&self) -> bool {
+        matches!(self, Self::Build { .. } | Self::Sign { .. })
+    }
 }
 
 /// One line of an answer.

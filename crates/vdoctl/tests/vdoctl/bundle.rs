@@ -15,7 +15,10 @@ use kube::{Api, api::PostParams};
 use serde_json::json;
 use testkit::{User, eventually};
 
-use crate::stage::{PASSWORD, Said, Stage};
+use crate::{
+    stage::{PASSWORD, Said, Stage},
+    terminal::Terminal,
+};
 
 /// Bytes that are no text.
 const KEYTAB: [u8; 26] = *b"\xff\x00\xfe\x80KRB5\xc3\x28\x99\xaa\xbbadmin@EXAMPLE";
@@ -82,6 +85,15 @@ fn elsewhere(stage: &Stage) {
         assert_eq!(fs::symlink_metadata(at(name)).unwrap().file_type(), before);
     }
     assert_eq!(fs::read_to_string(at("kept")).unwrap(), "kept");
+}
+
+#[tokio::test]
+async fn no_archive_goes_to_a_screen() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
+    command.args(["support-bundle", "-o", "-"]).env("KUBECONFIG", "/no/such/file");
+    let (status, shown) = Terminal::run(command, 80).ends().await;
+    assert_eq!(status.code(), Some(2), "{shown}");
+    assert!(shown.contains("an archive is nothing for a terminal"), "{shown}");
 }
 
 /// Whole with all rights, without what could not be searched with few.

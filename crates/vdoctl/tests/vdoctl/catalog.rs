@@ -79,8 +79,8 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
         let text = catalog::EMBEDDED.replacen(from, to, 1);
         assert_ne!(text, catalog::EMBEDDED, "{from}");
         at.write("typo.yaml", text).unwrap();
-        // Also before it goes into a cluster, and before any cluster is asked.
-        for command in ["verify", "import"] {
+        // Also before others get it, and before any cluster is asked.
+        for command in ["verify", "build", "import"] {
             let said = refused(&at, &[command, "typo.yaml"]);
             for word in words {
                 assert!(said.contains(word), "{command} {to}: {word}: {said}");
@@ -88,6 +88,20 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
         }
     }
     said(&at, &["verify", "embedded"]);
+}
+
+#[test]
+fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
+    let at = Workdir::new("tool").unwrap();
+    said(&at, &["keygen", "key.pem"]);
+    at.write("typo.yaml", catalog::EMBEDDED.replacen("expires:", "expiers:", 1)).unwrap();
+    let sentence = refused(&at, &["sign", "typo.yaml", "--key", "key.pem"]);
+    assert!(sentence.contains("did you mean expires?"), "{sentence}");
+    // Somebody else's may be newer than this program.
+    said(&at, &["list", "typo.yaml"]);
+    at.write("typo.yaml", catalog::EMBEDDED.replacen("serial: 1", "serial: one", 1)).unwrap();
+    let sentence = refused(&at, &["list", "typo.yaml"]);
+    assert!(sentence.contains("[typo.yaml:11:9]"), "{sentence}");
 }
 
 #[test]
