@@ -1,6 +1,7 @@
 //! Lives of an operator in which things end badly at seeded instants: `kill -9`, the API server or
-//! the vCenter cut off in the middle of install, upgrade, change with rotation, or removal. Every life
-//! ends in the same state, and nothing is ever deleted that is not the operator's own.
+//! the vCenter cut off in the middle of install, upgrade, the way back from a release that crashes,
+//! change with rotation, or removal. Every life ends in the same state, and nothing is ever deleted that
+//! is not the operator's own.
 //!
 //! A sample of seeds is tried, or as many as `VDO_SEEDS` says; a failure names its seed, and `VDO_SEED`
 //! tries that one.
@@ -8,10 +9,11 @@
 
 mod common;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, time::Duration};
 
 use common::{NAMESPACE, Stage};
 use k8s_openapi::api::{
+    apps::v1::DaemonSet,
     core::v1::{ConfigMap, Secret},
     storage::v1::VolumeAttachment,
 };
@@ -19,8 +21,9 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams},
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{FaultProxy, Process, VcenterUser, eventually};
+use testkit::{Fate, FaultProxy, Process, VcenterUser, eventually};
 
 /// A stream of numbers that follows from a seed (SplitMix64).
 struct Numbers(u64);
@@ -35,30 +38,42 @@ impl Numbers {
     }
 }
 
-/// How many campaigns run beside each other, each on a cluster of its own.
+/// How many campaigns run beside each other, each on a cluster of its own. The last one is of cloud
+/// controllers, the others are of storage drivers.
 const LANES: usize = 3;
 
-/// Few seeds, and yet every mishap in every phase.
-const SAMPLE: [u64; 9] = [1, 4, 6, 8, 13, 16, 25, 31, 97];
+/// Few seeds, and yet every mishap in every phase: for lives with a storage driver, and for those with a
+/// cloud controller.
+const STORAGE: [u64; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 25, 97, 156];
+const CLOUD: [u64; 8] = [10, 12, 17, 20, 30, 31, 33, 226];
 
 /// The seeds of one lane.
 fn seeds(lane: usize) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let all = match (number("VDO_SEED"), number("VDO_SEEDS")) {
-        (Some(seed), _) => vec![seed],
+    let (all, lanes) = match (number("VDO_SEED"), number("VDO_SEEDS")) {
+        // One life of either kind.
+        (Some(seed), _) => return if lane == 1 { Vec::new() } else { vec![seed] },
         // A life takes seconds: the longest campaign has three hundred.
-        (None, Some(count)) => (1..=count.min(300)).collect(),
-        (None, None) => SAMPLE.to_vec(),
+        (None, Some(count)) => ((1..=count.min(300)).collect(), LANES),
+        (None, None) if is_cloud(lane) => return CLOUD.to_vec(),
+        (None, None) => (STORAGE.to_vec(), LANES - 1),
     };
-    all.into_iter().skip(lane).step_by(LANES).collect()
+    all.into_iter().skip(lane).step_by(lanes).collect()
+}
+
+fn is_cloud(lane: usize) -> bool {
+    lane == LANES - 1
 }
 
 #[test]
 fn the_sample_has_every_mishap_in_every_phase() {
-    let troubled =
-        SAMPLE.iter().flat_map(|seed| mishaps(&mut Numbers(*seed)).into_iter().enumerate());
-    let all: BTreeSet<_> = troubled.filter(|(_, mishap)| *mishap != Mishap::None).collect();
-    assert_eq!(all.len(), PHASES * 4, "{all:?}");
+    for sample in [&STORAGE[..], &CLOUD] {
+        let troubled =
+            sample.iter().flat_map(|seed| mishaps(&mut Numbers(*seed)).into_iter().enumerate());
+        let all: BTreeSet<_> = troubled.filter(|(_, mishap)| *mishap != Mishap::None).collect();
+        assert_eq!(all.len(), PHASES * 4, "{all:?}");
+    }
+    assert!(STORAGE.len() + CLOUD.len() >= 20);
 }
 
 #[tokio::test]
@@ -72,14 +87,14 @@ async fn a_crash_at_any_instant_leads_to_the_same_end_second_lane() {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_instant_leads_to_the_same_end_third_lane() {
+async fn a_crash_at_any_instant_leads_to_the_same_end_and_takes_back_what_crashes() {
     campaign(2).await;
 }
 
 async fn campaign(lane: usize) {
     let seeds = seeds(lane);
     if seeds.is_empty() {
-        // Only when a single seed is asked for, which belongs to another lane.
+        // Only when a single seed is asked for, which is tried in other lanes.
         return;
     }
     let mut stage = Stage::of(1, false).await;
@@ -89,10 +104,15 @@ async fn campaign(lane: usize) {
     let api = FaultProxy::before(stage.plane.address()).await;
     (stage.address, stage.api_address) = (Some(vcenter.address()), Some(api.address()));
     let _configs = stage.use_catalog().await;
-    let world = World { stage, vcenter, api };
+    stage.nodes.as_ref().unwrap().pods(CRASHING, Fate::Crashes);
+    let world = World { stage, vcenter, api, patience: Cell::new(PATIENT) };
     let mut first: Option<(Vec<String>, Vec<String>)> = None;
     for seed in seeds {
-        let ends = world.life(seed).await;
+        let ends = if is_cloud(lane) {
+            world.life_of_a_cloud_controller(seed).await
+        } else {
+            world.life_of_a_storage_driver(seed).await
+        };
         let first = first.get_or_insert_with(|| ends.clone());
         assert_eq!(first.0, ends.0, "seed {seed}: what is installed differs");
         assert_eq!(first.1, ends.1, "seed {seed}: what is left differs");
@@ -101,6 +121,12 @@ async fn campaign(lane: usize) {
     assert_eq!(world.stage.refusals(), Vec::<String>::new());
 }
 
+/// A release of the cloud controller whose pods crash.
+const CRASHING: &str = "v1.35.1";
+/// How long a new release may take, for an operator that waits for it and for one that does not.
+const PATIENT: &str = "--patience=900";
+const HASTY: &str = "--patience=4";
+
 /// What can be broken.
 struct World {
     stage: Stage,
@@ -108,6 +134,8 @@ struct World {
     vcenter: FaultProxy,
     /// Before the API server, as the operator reaches it.
     api: FaultProxy,
+    /// What an operator that is started now is told.
+    patience: Cell<&'static str>,
 }
 
 /// What goes wrong in a phase.
@@ -139,24 +167,39 @@ fn mishaps(numbers: &mut Numbers) -> [Mishap; PHASES] {
 }
 
 impl World {
+    fn operator(&self) -> Process {
+        self.stage.operator_with(&[self.patience.get()])
+    }
+
+    /// Another operator, with other patience; the one before ends in good order.
+    async fn replace(&self, operator: &mut Process, patience: &'static str) {
+        self.patience.set(patience);
+        operator.signal(Signal::TERM);
+        assert!(operator.wait(60).await.is_some(), "{}", operator.tail());
+        *operator = self.operator();
+    }
+
     /// Install, upgrade, change with rotation, removal. Returns what was there before the removal, and
     /// after it.
-    async fn life(&self, seed: u64) -> (Vec<String>, Vec<String>) {
+    async fn life_of_a_storage_driver(&self, seed: u64) -> (Vec<String>, Vec<String>) {
         let stage = &self.stage;
         let mut numbers = Numbers(seed);
         let mishaps = mishaps(&mut numbers);
         let text = |phase: &str| format!("seed {seed} {mishaps:?}: {phase}");
+        let version = |version: &str| json!({"vsphereCloudConfig": "vc", "version": version});
         let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
         stage.vcenter.set_user(&VcenterUser::new(user, password)).await;
-        let version = |version: &str| json!({"vsphereCloudConfig": "vc", "version": version});
         stage.configure(json!({"storageProvider": version("3.6.3")})).await;
-        let mut operator = stage.operator();
+        let mut operator = self.operator();
         self.befalls(mishaps[0], &mut numbers, &mut operator).await;
         self.runs(&mut operator, "3.6.3", &text("install")).await;
         // From here to the removal there is something to lose.
         let volume = format!("pv-{seed}");
         stage.attach(&volume, "node-1").await;
-        let uids = self.uids().await;
+        let uids = async || {
+            [stage.controller().await.metadata.uid, stage.node_driver().await.metadata.uid]
+        };
+        let before = uids().await;
 
         stage.change(json!({"spec": {"storageProvider": version("3.7.3")}})).await;
         self.befalls(mishaps[1], &mut numbers, &mut operator).await;
@@ -165,9 +208,7 @@ impl World {
         let distribution = format!("seed-{seed}");
         let change = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
         stage.change(change).await;
-        let password = format!("password-{seed}");
-        stage.vcenter.set_user(&VcenterUser::new(user, &password)).await;
-        stage.write_secret(&password).await;
+        let password = self.rotate(seed).await;
         self.befalls(mishaps[2], &mut numbers, &mut operator).await;
         self.until(&mut operator, &text("the driver is told"), async || {
             let home = "vmware-system-csi";
@@ -177,12 +218,84 @@ impl World {
         .await;
         self.runs(&mut operator, "3.7.3", &text("change")).await;
         let installed = inventory(stage).await;
-        assert_eq!(self.uids().await, uids, "{}", text("something was made anew"));
+        assert_eq!(uids().await, before, "{}", text("something was made anew"));
         let attachments = Api::<VolumeAttachment>::all(stage.client());
         let attachment = format!("csi-{volume}");
         attachments.get(&attachment).await.unwrap();
         attachments.delete(&attachment, &DeleteParams::default()).await.unwrap();
+        (installed, self.removal(operator, mishaps[3], &mut numbers, &text).await)
+    }
 
+    /// The same of a cloud controller; instead of an upgrade it gets a release that crashes, which is
+    /// taken back.
+    async fn life_of_a_cloud_controller(&self, seed: u64) -> (Vec<String>, Vec<String>) {
+        let stage = &self.stage;
+        let mut numbers = Numbers(seed);
+        let mishaps = mishaps(&mut numbers);
+        let text = |phase: &str| format!("seed {seed} {mishaps:?}: {phase}");
+        let wish = |version: &str| json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"], "version": version}});
+        let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
+        stage.vcenter.set_user(&VcenterUser::new(user, password)).await;
+        stage.configure(wish("1.35.0")).await;
+        let mut operator = self.operator();
+        self.befalls(mishaps[0], &mut numbers, &mut operator).await;
+        self.runs(&mut operator, "1.35.0", &text("install")).await;
+        let sets = Api::<DaemonSet>::namespaced(stage.client(), "kube-system");
+        let set = async || sets.get("vsphere-cloud-controller-manager").await.unwrap();
+        let before = set().await.metadata.uid;
+
+        // One without patience, for a release that surely crashes.
+        self.replace(&mut operator, HASTY).await;
+        stage.change(json!({"spec": wish(CRASHING.trim_start_matches('v'))})).await;
+        self.befalls(mishaps[1], &mut numbers, &mut operator).await;
+        self.until(&mut operator, &text("it is taken back"), async || {
+            let config = stage.config().await;
+            let status = config.status.unwrap_or_default();
+            let version = status.cpi.unwrap_or_default().version;
+            status.observed_generation == config.metadata.generation
+                && status.findings.iter().any(|finding| finding.code == "VDO-1905")
+                && version.as_deref() == Some("1.35.0")
+                && api::condition::is_true(&status.conditions, "CloudProviderReady")
+        })
+        .await;
+        let pod = set().await.spec.unwrap().template.spec.unwrap();
+        assert!(pod.containers[0].image.as_deref().unwrap().contains("v1.35.0"), "{pod:?}");
+
+        self.replace(&mut operator, PATIENT).await;
+        stage.change(json!({"spec": wish("1.35.0")})).await;
+        let password = self.rotate(seed).await;
+        self.befalls(mishaps[2], &mut numbers, &mut operator).await;
+        self.until(&mut operator, &text("the controller is told"), async || {
+            let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
+            let secret = secrets.get(operator::names::CPI_SECRET).await.unwrap();
+            let mut told = secret.data.into_iter().flatten();
+            told.any(|(_, value)| value.0 == password.as_bytes())
+        })
+        .await;
+        self.runs(&mut operator, "1.35.0", &text("change")).await;
+        let installed = inventory(stage).await;
+        assert_eq!(set().await.metadata.uid, before, "{}", text("it was made anew"));
+        (installed, self.removal(operator, mishaps[3], &mut numbers, &text).await)
+    }
+
+    /// Gives the vCenter's user another password, and tells VDO.
+    async fn rotate(&self, seed: u64) -> String {
+        let password = format!("password-{seed}");
+        let user = VcenterUser::new(self.stage.vcenter.user(), &password);
+        self.stage.vcenter.set_user(&user).await;
+        self.stage.write_secret(&password).await;
+        password
+    }
+
+    /// The VDOConfig goes, and the driver with it. Returns what is left.
+    async fn removal(
+        &self,
+        mut operator: Process,
+        mishap: Mishap,
+        numbers: &mut Numbers,
+        text: &impl Fn(&str) -> String,
+    ) -> Vec<String> {
+        let stage = &self.stage;
         stage.change(json!({"spec": {"deletionPolicy": "Remove"}})).await;
         self.until(&mut operator, &text("the finalizer is set"), async || {
             stage.config().await.metadata.finalizers.is_some()
@@ -190,7 +303,7 @@ impl World {
         .await;
         let configs = Api::<api::VDOConfig>::namespaced(stage.client(), NAMESPACE);
         configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
-        self.befalls(mishaps[3], &mut numbers, &mut operator).await;
+        self.befalls(mishap, numbers, &mut operator).await;
         self.until(&mut operator, &text("the config is gone"), async || {
             configs.get_opt("vdo-config").await.unwrap().is_none()
         })
@@ -198,13 +311,7 @@ impl World {
         let left = inventory(stage).await;
         let vcenters = Api::<api::VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
         vcenters.delete("vc", &DeleteParams::default()).await.unwrap();
-        (installed, left)
-    }
-
-    /// Which objects the driver's workloads are: changed is not the same as made anew.
-    async fn uids(&self) -> [Option<String>; 2] {
-        let stage = &self.stage;
-        [stage.controller().await.metadata.uid, stage.node_driver().await.metadata.uid]
+        left
     }
 
     /// Lets something go wrong after a seeded time; the operator that lives on is in `operator`.
@@ -217,7 +324,7 @@ impl World {
                 for _ in 0..if mishap == Mishap::Kill { 1 } else { 2 } {
                     tokio::time::sleep(pause(numbers)).await;
                     operator.kill();
-                    *operator = self.stage.operator();
+                    *operator = self.operator();
                 }
             }
             Mishap::CutApi | Mishap::CutVcenter => {
@@ -239,7 +346,7 @@ impl World {
                 return Ok(());
             }
             if operator.ended().is_some() {
-                *operator = self.stage.operator();
+                *operator = self.operator();
             }
             let status = configs.get_opt("vdo-config").await.unwrap().map(|config| config.status);
             Err(format!("{status:?}\n{}", operator.tail()))
@@ -252,11 +359,13 @@ impl World {
         self.until(operator, what, async || {
             let config = self.stage.config().await;
             let status = config.status.unwrap_or_default();
-            let csi = status.csi.unwrap_or_default();
+            let (cpi, csi) = (status.cpi.unwrap_or_default(), status.csi.unwrap_or_default());
+            let is = |running: Option<String>, target: Option<String>| {
+                running.as_deref() == Some(version) && target.is_none()
+            };
             api::condition::is_true(&status.conditions, "Ready")
                 && status.observed_generation == config.metadata.generation
-                && csi.version.as_deref() == Some(version)
-                && csi.target.is_none()
+                && (is(cpi.version, cpi.target) || is(csi.version, csi.target))
         })
         .await;
     }
@@ -285,10 +394,11 @@ async fn inventory(stage: &Stage) -> Vec<String> {
         all.push(id.to_owned());
     }
     let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
-    if let Some(map) = maps.get_opt("vdo-record-csi").await.unwrap() {
+    for name in ["vdo-record-cpi", "vdo-record-csi"] {
+        let Some(map) = maps.get_opt(name).await.unwrap() else { continue };
         let record: Value = serde_json::from_str(&map.data.unwrap()["record.json"]).unwrap();
         all.push(format!(
-            "record {} {} {}",
+            "{name} {} {} {}",
             record["version"], record["healthy"], record["clusterId"]
         ));
         all.extend(record["objects"].as_array().unwrap().iter().map(|id| format!("recorded {id}")));

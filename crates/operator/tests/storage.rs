@@ -19,7 +19,7 @@ use kube::{
     },
 };
 use serde_json::json;
-use testkit::{FaultProxy, Process, VcenterUser, eventually};
+use testkit::{FaultProxy, Inventory, Node, Process, Vcenter, VcenterUser, Vm, eventually};
 
 const CSI: &str = "vmware-system-csi";
 
@@ -142,13 +142,44 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     let proxy = FaultProxy::before(stage.vcenter.address()).await;
     stage.address = Some(proxy.address());
     let operator = stage.operator();
-    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
-    stage.ready(&operator, 60).await;
+    // Of two, one goes.
+    let mut elsewhere = Inventory::small();
+    for datastore in elsewhere.datacenters.iter_mut().flat_map(|dc| &mut dc.datastores) {
+        datastore.url = format!("ds:///vmfs/volumes/other-{}/", datastore.name);
+    }
+    let other = Vcenter::start(elsewhere).await;
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
+    let login = json!({"username": other.user(), "password": other.password()});
+    let secret = json!({"metadata": {"name": "other-credentials"}, "stringData": login});
+    let secret: Secret = serde_json::from_value(secret).unwrap();
+    let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let config = json!({
+        "metadata": {"name": "other"},
+        "spec": {
+            "vcIp": other.address().to_string(), "insecure": false,
+            "thumbprint": other.thumbprint_sha1(),
+            "credentials": "other-credentials", "datacenters": ["DC0"],
+        },
+    });
+    let config: VsphereCloudConfig = serde_json::from_value(config).unwrap();
+    vcenters.create(&PostParams::default(), &config).await.unwrap();
+    stage
+        .configure(json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc", "other"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+        .await;
+    stage.ready(&operator, 90).await;
     let then = Timestamp::now();
 
     proxy.cut();
     let finding = stage.finding("VDO-1901", 60).await;
     assert_eq!(finding.severity, api::Severity::Warning, "it may pass by itself");
+    let away: Vec<String> = finding.objects.iter().map(|object| object.name.clone()).collect();
+    assert_eq!(away, [format!("{NAMESPACE}/vc")], "the other one is there");
+    let there = vcenters.get("other").await.unwrap().status.unwrap_or_default();
+    assert!(api::condition::is_true(&there.conditions, "Ready"), "{there:?}");
     let status = stage.config().await.status.unwrap();
     assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
     assert_eq!(stage.writes_since(then), Vec::<String>::new(), "nothing is changed");
@@ -191,7 +222,29 @@ async fn what_a_human_changes_in_a_driver_is_put_right() {
     })
     .await;
     stage.ready(&operator, 30).await;
+    a_windows_node_gets_its_driver(&stage).await;
+    stage.ready(&operator, 60).await;
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// A node that runs Windows joins: the driver for it is there then, and nowhere else.
+async fn a_windows_node_gets_its_driver(stage: &Stage) {
+    let sets = Api::<DaemonSet>::namespaced(stage.client(), CSI);
+    let name = "vsphere-csi-node-windows";
+    assert!(sets.get_opt(name).await.unwrap().is_none(), "there is nobody to run it");
+    let vm = Vm::named("windows-1");
+    stage.vcenter.add_vms("DC0", [vm.clone()]).await;
+    let node = Node::named(&vm.name).windows().system_uuid(&vm.uuid);
+    let node = node.provider_id(&format!("vsphere://{}", vm.uuid));
+    stage.nodes.as_ref().unwrap().add(node).await;
+    eventually("the driver for Windows runs there", 90, async || {
+        let set = sets.get_opt(name).await.map_err(|e| e.to_string())?.ok_or("none yet")?;
+        let ready = set.status.and_then(|status| status.number_available);
+        if ready == Some(1) { Ok(()) } else { Err(format!("{ready:?}")) }
+    })
+    .await;
+    let linux = stage.node_driver().await.status.unwrap();
+    assert_eq!(linux.desired_number_scheduled, 2, "and the one for Linux does not");
 }
 
 #[tokio::test]

@@ -14,10 +14,14 @@ use std::{
 use common::Stage;
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod, storage::v1::VolumeAttachment};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount},
+    storage::v1::VolumeAttachment,
+};
 use kube::{
     Api, ResourceExt,
-    api::ListParams,
+    api::{ListParams, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
@@ -70,7 +74,20 @@ async fn a_release_that_crashes_is_taken_back_and_one_that_runs_stays() {
 
     stage.dismiss(hasty).await;
     let operator = stage.operator();
-    stage.change(json!({"spec": pinned("1.36.0")})).await;
+    // Left to the admin: what fits is said, and waits for a word.
+    let manual = json!({"cloudProvider": {"version": null}, "upgrades": {"policy": "Manual"}});
+    stage.change(json!({"spec": manual})).await;
+    let generation = stage.config().await.metadata.generation;
+    stage
+        .status("the plan waits for an approval", 60, |status| {
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            let seen = status.observed_generation == generation;
+            seen && plan.contains("waits for") && plan.contains("approve-cpi=1.36")
+        })
+        .await;
+    assert!(image(&stage).await.contains("v1.35.0"), "nothing is changed unasked");
+    let approval = json!({"vdo.vmware.com/approve-cpi": "1.36.0"});
+    stage.change(json!({"metadata": {"annotations": approval}})).await;
     stage
         .status("the one that runs stays", 60, |status| {
             assert!(operator.ended().is_none(), "{}", operator.tail());
@@ -126,6 +143,59 @@ impl WaveWatch {
     }
 }
 
+/// A pod on every node that uses a volume of its own. Nobody attaches volumes here: the test does.
+async fn volumes_in_use(stage: &Stage) {
+    let create = PostParams::default();
+    let accounts = Api::<ServiceAccount>::namespaced(stage.client(), "default");
+    eventually("pods may be made", 60, async || accounts.get("default").await.map(drop)).await;
+    let (volumes, claims, pods) = (
+        Api::<PersistentVolume>::all(stage.client()),
+        Api::<PersistentVolumeClaim>::namespaced(stage.client(), "default"),
+        Api::<Pod>::namespaced(stage.client(), "default"),
+    );
+    for number in 1..=NODES {
+        let name = format!("data-{number}");
+        let volume = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": "default", "name": name},
+                "csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": format!("disk-{number}")},
+            },
+        });
+        let claim = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        });
+        let pod = json!({
+            "metadata": {"name": format!("user-{number}")},
+            "spec": {
+                "nodeName": format!("node-{number}"),
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{
+                    "name": "user", "image": "example.com/user:1",
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                }],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
+            },
+        });
+        volumes.create(&create, &serde_json::from_value(volume).unwrap()).await.unwrap();
+        claims.create(&create, &serde_json::from_value(claim).unwrap()).await.unwrap();
+        pods.create(&create, &serde_json::from_value(pod).unwrap()).await.unwrap();
+        stage.attach(&name, &format!("node-{number}")).await;
+    }
+    eventually("all of them run", 120, async || {
+        let running = ListParams::default().fields("status.phase=Running");
+        let running = pods.list(&running).await.map_err(|e| e.to_string())?.items.len();
+        if running == NODES { Ok(()) } else { Err(format!("{running} pods run")) }
+    })
+    .await;
+}
+
 /// A release whose node drivers crash: the first wave of them is the last, and it is taken back.
 async fn a_wave_that_crashes_is_the_last(
     stage: &Stage,
@@ -177,23 +247,33 @@ async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_l
     for number in 0..200 {
         stage.attach(&format!("pv-{number}"), &format!("node-{}", number % NODES + 1)).await;
     }
+    volumes_in_use(&stage).await;
     let attachments = Api::<VolumeAttachment>::all(stage.client());
     let attached = async || -> BTreeSet<Option<String>> {
         let all = attachments.list(&ListParams::default()).await.unwrap();
         all.iter().map(ResourceExt::uid).collect()
     };
-    let before = attached().await;
+    let pods = Api::<Pod>::namespaced(stage.client(), "default");
+    let running = async || -> BTreeSet<Option<String>> {
+        let all = pods.list(&ListParams::default().fields("status.phase=Running")).await.unwrap();
+        all.iter().map(ResourceExt::uid).collect()
+    };
+    let (before, users) = (attached().await, running().await);
     let (controller, node) = (stage.controller().await.uid(), stage.node_driver().await.uid());
 
     // A tenth of the nodes is replaced at once, and never more are without a driver.
     let watched = WaveWatch::begin(&stage).await;
     let arrives = async |version: &str| {
         stage.change(json!({"spec": pinned(version)})).await;
+        let generation = stage.config().await.metadata.generation;
         stage
             .status(version, 180, |status| {
+                let seen = status.observed_generation == generation;
                 let csi = status.csi.clone().unwrap_or_default();
-                let ready = api::condition::is_true(&status.conditions, "Ready");
-                ready && csi.version.as_deref() == Some(version) && csi.target.is_none()
+                // Not `Ready` itself: vCenter does not know these volumes, which is said.
+                let ready = api::condition::is_true(&status.conditions, "StorageReady");
+                let runs = csi.version.as_deref() == Some(version) && csi.target.is_none();
+                seen && ready && runs
             })
             .await;
     };
@@ -205,6 +285,7 @@ async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_l
     arrives("3.8.0").await;
     assert!(operator.ended().is_none(), "{}", operator.tail());
     assert_eq!(attached().await, before, "no volume was detached");
+    assert_eq!(running().await, users, "whoever used one still does");
     let fewest = watched.end();
     assert!(fewest >= NODES - wave, "{fewest} of {NODES} nodes had a driver, {wave} may lack one");
     assert_eq!(stage.controller().await.uid(), controller, "changed, not made anew");
