@@ -34,6 +34,7 @@ use crate::{
     model::Place,
     nodes::{Change, Nodes},
     queue::Queue,
+    record::Record,
 };
 
 /// After trouble a node is looked at again after this long, doubling up to [`LONGEST`].
@@ -90,12 +91,15 @@ struct Shared {
 /// The right to look at a node; given back when it is dropped.
 type Slot = OwnedSemaphorePermit;
 
-/// What is remembered between looks. None of it is needed to be right: it makes looks cheap.
+/// What is remembered between looks.
 #[derive(Default)]
 struct Memory {
     /// Which node a machine is.
     node_of: HashMap<Place, Arc<str>>,
     place_of: HashMap<Arc<str>, Place>,
+    /// What would stand on record of nodes that somebody else initialised, by uid: a copy is not taken
+    /// for the machine that was seen before.
+    met: HashMap<Box<str>, Record>,
     /// Nodes whose machine is not in view: any new machine may be theirs.
     lost: HashSet<Arc<str>>,
     /// Nodes whose zones are incomplete.
@@ -300,6 +304,7 @@ impl Shared {
         memory.lost.remove(name);
         memory.zoneless.remove(name);
         memory.seen.remove(uid);
+        memory.met.remove(uid);
         memory.deletions.forget(uid);
         memory.unplace(name);
         self.count(&memory);

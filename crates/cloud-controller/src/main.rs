@@ -16,14 +16,15 @@ const BUILD: BuildInfo = BuildInfo::of("vsphere-cloud-controller-manager");
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let settings = match Settings::read(std::env::args()) {
-        Ok(settings) => settings,
-        Err(SettingsError::Flags { source }) => source.exit(),
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "{error}");
-            return ExitCode::from(2);
-        }
-    };
+    let settings =
+        match Settings::read(std::env::args_os().map(|text| text.to_string_lossy().into_owned())) {
+            Ok(settings) => settings,
+            Err(SettingsError::Flags { source }) => source.exit(),
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "{error}");
+                return ExitCode::from(2);
+            }
+        };
     if settings.flags.version {
         // A closed pipe is the reader's choice.
         let _ = writeln!(std::io::stdout(), "{BUILD}");

@@ -1,6 +1,6 @@
 //! How the process starts, leads and ends.
 
-use std::{collections::BTreeMap, io::Write as _, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, io::Write as _, path::PathBuf, time::Duration};
 
 use cloud_controller::{
     configuration::{Configuration, ConfigurationError},
@@ -34,6 +34,8 @@ use vsphere::Limits;
 const GRACE: Duration = Duration::from_secs(20);
 /// How often the configuration, with the authorities it names, is looked at, and the probes are told.
 const RHYTHM: Duration = Duration::from_secs(1);
+/// Tags are read no more often than this, whatever the flag says.
+const SHORTEST_TAG_PERIOD: Duration = Duration::from_secs(1);
 /// How long `--explain-node` waits for the vCenters.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,7 +68,11 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
         tracing::warn!(flags, "flags that have no meaning for this controller are ignored");
     }
     let stop = shutdown_on_signal(GRACE).context(SignalsSnafu)?;
-    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    // None of ours is anything but text.
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let environment: BTreeMap<String, String> = std::env::vars_os().filter_map(text).collect();
     let source = Source { path: settings.flags.cloud_config.clone(), environment };
     let configuration = source.load().context(ConfigurationSnafu)?;
     let cluster = ClusterOptions {
@@ -304,7 +310,7 @@ fn common(
     let rest_keep_alive = usual.rest_keep_alive.max(tags.min(Duration::from_secs(290)));
     Common {
         categories: Categories::default(),
-        tag_period: settings.flags.tag_refresh_period.0,
+        tag_period: settings.flags.tag_refresh_period.0.max(SHORTEST_TAG_PERIOD),
         scope: settings.scope(),
         refresh_labels: settings.flags.refresh_labels,
         limits: Limits { longest_pause, rest_keep_alive, call, connect, idle, ..usual },

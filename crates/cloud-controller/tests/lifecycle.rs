@@ -92,7 +92,7 @@ async fn a_restart_in_between_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
-    let (stage, ccm) = started(&vms(&["hidden", "copied"]), QUICK).await;
+    let (stage, ccm) = started(&vms(&["hidden", "copied", "not-noted"]), QUICK).await;
     stage.nodes.set_ready("hidden", false).await;
     stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/hidden")).await;
     // Until the controller knows that the node is not Ready, it says something else.
@@ -133,6 +133,30 @@ async fn a_machine_that_may_no_longer_be_seen_is_not_gone() {
     stage.vcenter.destroy_vm("/DC0/vm/copied").await;
     let node = stage.until("it is tainted", "copied", |node| has_taint(node, SHUTDOWN)).await;
     assert_eq!(record(&node).unwrap()["instanceUuid"], copy.instance_uuid.as_str());
+    a_copy_is_not_noted_for_a_machine_that_is_hidden(&stage, &ccm).await;
+}
+
+/// A node without a record, as one that somebody else initialised: its machine was seen all the same.
+async fn a_copy_is_not_noted_for_a_machine_that_is_hidden(stage: &Stage, ccm: &Process) {
+    let unnoted =
+        json!({"metadata": {"annotations": {cloud_controller::record::ANNOTATION: null}}});
+    let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(stage.plane.client());
+    let patch = kube::api::Patch::Merge(unnoted);
+    nodes.patch("not-noted", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    stage.settle(ccm, "marker-3").await;
+    assert!(record(&stage.node("not-noted").await).is_none(), "it is Ready");
+    stage.vcenter.permit(&Permission::new(USER, "NoAccess", "/DC0/vm/not-noted")).await;
+    let uuid = Vm::named("not-noted").uuid;
+    let copy = Vm { uuid, power: "off".into(), ..Vm::named("its-copy") };
+    stage.vcenter.add_vms("DC0", [copy]).await;
+    stage.nodes.set_ready("not-noted", false).await;
+    stage.event_with("not-noted", "AmbiguousMachine", &["/DC0/vm/its-copy"]).await;
+    stage.settle(ccm, "marker-4").await;
+    let node = stage.node("not-noted").await;
+    assert!(record(&node).is_none() && !has_taint(&node, SHUTDOWN), "{node:?}");
+    stage.vcenter.destroy_vm("/DC0/vm/its-copy").await;
+    stage.settle(ccm, "marker-5").await;
+    stage.node("not-noted").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

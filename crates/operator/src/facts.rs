@@ -320,6 +320,8 @@ pub struct Vcenter {
     pub ca_bundle: Option<String>,
     /// Since when its state is what it is.
     pub since: Timestamp,
+    /// What its account lacks, as vCenter said last.
+    pub privileges: Option<api::vsphere_cloud_config::Privileges>,
     /// The generation of its object, and what its status says so far.
     pub generation: Option<i64>,
     /// See [`Vcenter::generation`].

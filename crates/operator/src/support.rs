@@ -225,7 +225,8 @@ async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Opti
         ..LogParams::default()
     };
     match api.logs(pod, &parameters).await {
-        Ok(text) => Some((text, false)),
+        // It may tell a password that no Secret holds any more.
+        Ok(text) => Some((lines::without_secrets(&text), false)),
         // Most containers have never been restarted.
         Err(_) if previous => None,
         Err(error) => Some((format!("(unreadable: {error})\n"), true)),

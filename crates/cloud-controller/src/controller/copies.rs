@@ -19,7 +19,8 @@ impl Shared {
         machine: &Machine,
         slot: Option<Slot>,
     ) -> Next {
-        match identity::record_of(node).filter(|record| is_another(node, record, machine)) {
+        let known = identity::record_of(node).or_else(|| self.memory().met.get(&node.uid).cloned());
+        match known.filter(|record| is_another(node, record, machine)) {
             None => self.with_machine(node, machine).await,
             Some(record) => self.with_copy(node, machine, &record, slot).await,
         }

@@ -60,7 +60,14 @@ impl Shared {
     }
 
     pub(super) async fn with_machine(&self, node: &Node, machine: &Machine) -> Next {
-        let twin = self.memory().place(&node.name, &machine.place);
+        let twin = {
+            let mut memory = self.memory();
+            match node.record {
+                Some(_) => drop(memory.met.remove(&node.uid)),
+                None => drop(memory.met.insert(node.uid.clone(), Record::of(machine))),
+            }
+            memory.place(&node.name, &machine.place)
+        };
         if let Some(twin) = twin
             && self.nodes.get(&twin).is_some()
         {
@@ -227,8 +234,14 @@ impl Shared {
         }
         let Some(configuration) = self.fleet.configuration() else { return Next::OnChange };
         let Some(member) = self.fleet.member(&machine.place.vcenter) else { return Next::OnChange };
-        let (addresses, _) =
+        let (addresses, selected) =
             initialise::addresses(node, machine, &configuration.rules, &member.settings.families);
+        // Their order would be that of the interfaces then, which is none to change a node for.
+        if let Some(error) = &selected.metadata {
+            let text = format!("{}; the addresses stay as they are", story(error));
+            self.say(node, Weight::Warning, "MetadataIgnored", text);
+            return Next::OnChange;
+        }
         let wanted = match addresses {
             Ok(addresses) => initialise::changed_addresses(node, addresses),
             Err(why) => {

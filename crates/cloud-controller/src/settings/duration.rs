@@ -47,7 +47,10 @@ impl FromStr for GoDuration {
             seconds += number * unit;
             rest = &rest[end..];
         }
-        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| wrong())
+        // Go knows none above 292 years either.
+        let known = seconds <= 9.2e9;
+        let duration = Duration::try_from_secs_f64(seconds).ok().filter(|_| known);
+        duration.map(Self).ok_or_else(wrong)
     }
 }
 

@@ -98,7 +98,7 @@ impl Draft {
         Self { zone: " zone-b eu", ..draft }
     }
 
-    /// The node comes with a provider id: in upper case and the other byte order, or as we write it.
+    /// The node comes with a provider id: in upper case, or as we write it.
     fn with_id(mut self) -> Self {
         if self.by_name {
             self.id = self.id.replace("vsphere://", "VSPHERE://").to_uppercase();

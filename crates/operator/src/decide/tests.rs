@@ -295,6 +295,7 @@ fn vcenter(address: &str, password: &str) -> Vcenter {
         credentials_version: format!("stands for {}", password.len()),
         ca_bundle: None,
         since: Timestamp::UNIX_EPOCH,
+        privileges: None,
         generation: Some(1),
         status: None,
     }

@@ -209,6 +209,8 @@ pub(super) fn of(
         let ca_bundle = vcenters.wanted(&key(&vcc)).and_then(|wanted| wanted.ca_bundle.clone());
         let proven = known.as_ref().and_then(|known| known.proven.clone());
         let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
+        let audit = known.as_ref().and_then(|known| known.audit.as_ref());
+        let privileges = audit.and_then(|audit| audit.lacking.clone());
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));
         let (credentials, credentials_version) = proven.unzip();
@@ -219,6 +221,7 @@ pub(super) fn of(
             credentials_version: credentials_version.unwrap_or_default(),
             ca_bundle,
             since,
+            privileges,
             generation: vcc.metadata.generation,
             status: vcc.status.clone(),
         };

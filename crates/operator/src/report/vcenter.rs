@@ -29,7 +29,8 @@ pub async fn report(
     for ((namespace, name), vcenter) in vcenters {
         let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
         let before = vcenter.status.clone().unwrap_or_default();
-        let after = status(&before, &vcenter.state, vcenter.generation, &now);
+        let mut after = status(&before, &vcenter.state, vcenter.generation, &now);
+        after.privileges = vcenter.privileges.clone().or(after.privileges);
         if before == after {
             continue;
         }

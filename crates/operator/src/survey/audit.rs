@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::vsphere_cloud_config::Privileges;
 use health::{
     facts::{
         CnsVolume, Entity, EntityKind, Grants, HostGroup, Known, Policy, Service, ServiceState,
@@ -23,6 +24,7 @@ use vsphere::{
 use super::{
     doorstep::{self, Doorstep},
     inventory::id,
+    lacking,
 };
 
 /// Objects a privilege question names at most.
@@ -96,6 +98,8 @@ pub struct Audit {
     pub services: BTreeMap<Service, Known<ServiceState>>,
     /// What the account may do.
     pub grants: Known<Grants>,
+    /// What it may not, in the words of the status.
+    pub lacking: Option<Privileges>,
     /// Whether it may watch tasks.
     pub tasks: Known<bool>,
     /// Tags.
@@ -185,6 +189,7 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
         sessions,
         services,
         tasks: may_watch_tasks(&grants),
+        lacking: lacking::of(&grants, wanted, at),
         grants,
         tags: tags.map_or_else(|error| unknown(&error), Known::Known),
         policies: policies.map_or_else(|error| unknown(&error), Known::Known),

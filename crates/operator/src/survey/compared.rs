@@ -165,6 +165,7 @@ mod tests {
             sessions: Known::default(),
             services: BTreeMap::new(),
             grants: Known::default(),
+            lacking: None,
             tasks: Known::default(),
             tags: Known::default(),
             policies: Known::default(),

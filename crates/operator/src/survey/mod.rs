@@ -21,6 +21,7 @@ pub(crate) mod cluster;
 mod compared;
 mod doorstep;
 mod inventory;
+mod lacking;
 mod live;
 pub(crate) mod nodes;
 mod once;
