@@ -175,7 +175,8 @@ fn blank(value: &mut Value) {
     }
 }
 
-fn is_telling(name: &str) -> bool {
+/// Whether the name of a field, a flag or a variable says that its value is secret.
+pub fn is_telling(name: &str) -> bool {
     let letters = name.chars().filter(|c| c.is_alphanumeric());
     let name: String = letters.flat_map(char::to_lowercase).collect();
     let secret =

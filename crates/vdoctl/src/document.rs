@@ -11,7 +11,10 @@ use serde::{
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
-use crate::failure::{Failure, MistakeSnafu, Outcome};
+use crate::{
+    failure::{Failure, MistakeSnafu, Outcome},
+    veil,
+};
 
 /// A file with one or more objects.
 #[derive(Debug)]
@@ -63,11 +66,11 @@ impl File {
             Err(error) => {
                 let place = error.location().unwrap_or(Location::UNKNOWN);
                 let span = span(&text, place);
-                let why = error.without_snippet().to_string();
+                let why = veil::discreet(&error.without_snippet().to_string(), &text);
                 MistakeSnafu {
                     text: "this is not YAML",
                     help: "the error is here or shortly before: look at blanks, colons and quotes",
-                    source: Box::new(NamedSource::new(name, text)),
+                    source: Box::new(NamedSource::new(name, veil::veiled(&text))),
                     span,
                     label: why,
                 }
@@ -91,10 +94,11 @@ impl File {
         help: &str,
     ) -> Failure {
         let place = document.place(path, in_name);
+        let shown = veil::veiled(&self.text);
         Failure::Mistake {
-            text: text.to_owned(),
-            help: help.to_owned(),
-            source: Box::new(NamedSource::new(&self.name, self.text.clone()).with_language("yaml")),
+            text: veil::discreet(text, &self.text),
+            help: veil::discreet(help, &self.text),
+            source: Box::new(NamedSource::new(&self.name, shown).with_language("yaml")),
             span: span(&self.text, place),
             label: "here".into(),
         }

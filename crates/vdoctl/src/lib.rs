@@ -32,6 +32,7 @@ mod reference;
 mod report;
 mod screen;
 mod text;
+mod veil;
 
 use std::process::ExitCode;
 

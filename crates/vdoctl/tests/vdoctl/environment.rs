@@ -80,3 +80,14 @@ fn how_much_is_told_is_a_number_or_a_yes() {
         assert_eq!(said.err.contains("a number, or true"), code == 2, "{value}: {}", said.all());
     }
 }
+
+#[test]
+fn a_password_may_begin_with_a_dash() {
+    let door = ["doctor", "--no-cluster", "--vcenter", "127.0.0.1:1", "--user", "u", "--insecure"];
+    for password in ["-S3cret", "--S3cret"] {
+        let line = [&door[..], &["--only", "1301", "--password", password]].concat();
+        let said = run(&line, &[]);
+        assert_eq!(said.code, 3, "{}", said.all());
+        assert!(!said.all().contains("S3cret"), "{}", said.all());
+    }
+}

@@ -22,6 +22,7 @@ pub(crate) struct Door {
     password_file: Option<PathBuf>,
     /// The password. Others on this machine may see it: prefer --password-file or the variable.
     #[arg(long, value_name = "TEXT", requires = "vcenter", conflicts_with = "password_file")]
+    #[arg(allow_hyphen_values = true)]
     password: Option<String>,
     /// Trust the vCenter's certificate with this SHA-1 or SHA-256 thumbprint.
     #[arg(long, value_name = "HEX", requires = "vcenter")]
