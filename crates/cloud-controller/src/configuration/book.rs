@@ -34,7 +34,7 @@ fn the_samples_are_read_and_mean_the_same() {
         let (_, text) = BOOK.split_once(before).unwrap();
         Configuration::read(text.split("```").next(), &BTreeMap::new()).unwrap()
     };
-    let yaml = sample("In YAML:\n\n```yaml\n");
+    let yaml = sample("a test of the cloud controller reads it -->\n```yaml\n");
     let ini = sample("the same in INI:\n\n```text\n");
     assert_eq!(yaml, ini);
     assert_eq!(yaml.vcenters.len(), 2);
