@@ -1,6 +1,9 @@
 //! What is written to a node: pure decisions from a node and its machine.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use serde_json::{Value, json};
 use snafu::Snafu;
@@ -86,6 +89,13 @@ pub fn changed_addresses(node: &Node, mut wanted: Vec<Address>) -> Option<Vec<Ad
         wanted.extend(node.addresses.iter().filter(is_host_name).cloned());
     }
     (*wanted != *node.addresses).then_some(wanted)
+}
+
+/// Whether the machine still has every address its node has.
+pub fn still_hold(node: &Node, machine: &Machine) -> bool {
+    let ips = node.addresses.iter().filter_map(|address| address.address.parse::<IpAddr>().ok());
+    let held: BTreeSet<IpAddr> = machine.guest.addresses().collect();
+    ips.into_iter().all(|ip| held.contains(&ip))
 }
 
 /// Everything to write to initialise a node.

@@ -34,8 +34,6 @@ use vsphere::Limits;
 const GRACE: Duration = Duration::from_secs(20);
 /// How often the configuration, with the authorities it names, is looked at, and the probes are told.
 const RHYTHM: Duration = Duration::from_secs(1);
-/// Tags are read no more often than this, whatever the flag says.
-const SHORTEST_TAG_PERIOD: Duration = Duration::from_secs(1);
 /// How long `--explain-node` waits for the vCenters.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -306,11 +304,11 @@ fn common(
     let call = settings.flags.vcenter_call_timeout.0.max(Duration::from_secs(1));
     let (connect, idle) = (usual.connect.min(call), usual.idle.min(call));
     // Reading tags keeps the REST session alive; it need not be touched in between.
-    let tags = settings.flags.tag_refresh_period.0 + Duration::from_secs(30);
+    let tags = settings.tag_period() + Duration::from_secs(30);
     let rest_keep_alive = usual.rest_keep_alive.max(tags.min(Duration::from_secs(290)));
     Common {
         categories: Categories::default(),
-        tag_period: settings.flags.tag_refresh_period.0.max(SHORTEST_TAG_PERIOD),
+        tag_period: settings.tag_period(),
         scope: settings.scope(),
         refresh_labels: settings.flags.refresh_labels,
         limits: Limits { longest_pause, rest_keep_alive, call, connect, idle, ..usual },

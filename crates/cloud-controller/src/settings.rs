@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    time::Duration,
 };
 
 use clap::{ArgAction, Parser};
@@ -13,6 +14,9 @@ use snafu::{ResultExt as _, Snafu};
 
 pub use self::duration::GoDuration;
 use crate::{catalogue::Scope, initialise, lifecycle::Policy};
+
+/// Tags are read no more often than this.
+const SHORTEST_TAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// The vSphere cloud controller manager.
 #[derive(Debug, Clone, Parser)]
@@ -62,7 +66,7 @@ pub struct Flags {
     #[arg(long, env = "CCM_REFRESH_LABELS", num_args = 0..=1, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     pub refresh_labels: bool,
 
-    /// How often tags are read again.
+    /// How often tags are read again: once a second at most.
     #[arg(long, env = "CCM_TAG_REFRESH_PERIOD", default_value = "4m")]
     pub tag_refresh_period: GoDuration,
 
@@ -291,6 +295,11 @@ impl Settings {
         }
     }
 
+    /// How often tags are read again, whatever the flag says: not without pause.
+    pub fn tag_period(&self) -> Duration {
+        self.flags.tag_refresh_period.0.max(SHORTEST_TAG_PERIOD)
+    }
+
     /// Which machines may be nodes.
     pub fn scope(&self) -> Scope {
         let (folders, clusters) = (self.flags.vm_folders.clone(), self.flags.vm_clusters.clone());
@@ -381,6 +390,14 @@ mod tests {
         assert!(settings.without_meaning.is_empty());
         assert_eq!(settings.address(), Some("0.0.0.0:10258".parse().unwrap()));
         assert_eq!(settings.flags.leader_elect_lease_duration.0.as_secs(), 15);
+    }
+
+    #[test]
+    fn tags_are_never_read_without_pause() {
+        for (flag, seconds) in [("0", 1), ("10ms", 1), ("1s", 1), ("90s", 90)] {
+            let settings = read(&format!("--tag-refresh-period={flag}")).unwrap();
+            assert_eq!(settings.tag_period().as_secs(), seconds, "{flag}");
+        }
     }
 
     #[test]

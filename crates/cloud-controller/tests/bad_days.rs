@@ -3,12 +3,13 @@
 
 mod common;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use common::*;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::json;
 use testkit::{
-    Category, ControlPlane, Inventory, Node, Port, Process, Role, Vcenter, VcenterUser, Vm,
+    Category, ControlPlane, Inventory, Nic, Node, Port, Process, Role, Vcenter, VcenterUser, Vm,
     eventually,
 };
 
@@ -324,6 +325,42 @@ async fn a_renamed_tag_category_and_bad_metadata_are_told_and_block_nobody() {
     stage.initialised("node-1", &ccm).await;
     stage.event("node-1", "ZoneMissing").await;
     stage.event_saying("node-1", "MetadataIgnored", "not valid base64").await;
+    metadata_breaks_later(&stage, &ccm).await;
+}
+
+/// A node that has addresses does not get others because the order of its cards is all that is left.
+async fn metadata_breaks_later(stage: &Stage, ccm: &Process) {
+    let card = |address: &str| Nic {
+        network: "VM Network".into(),
+        connected: true,
+        addresses: vec![format!("{address}/16")],
+    };
+    let first = "network: {ethernets: {eth0: {addresses: [10.1.0.44/16]}}}";
+    let vm = Vm {
+        nics: vec![card("172.16.0.9"), card("10.1.0.44")],
+        extra_config: [
+            ("guestinfo.metadata".to_owned(), STANDARD.encode(first)),
+            ("guestinfo.metadata.encoding".to_owned(), "base64".to_owned()),
+        ]
+        .into(),
+        ..Vm::named("ordered")
+    };
+    stage.vcenter.add_vms("DC0", [vm.clone()]).await;
+    stage.nodes.add(Node::named("ordered").system_uuid(&vm.uuid).uninitialized()).await;
+    stage.initialised("ordered", ccm).await;
+    let before = addresses(&stage.node("ordered").await);
+    assert!(before.contains(&"InternalIP=10.1.0.44".to_owned()), "{before:?}");
+    let broken = json!({"extraConfig": {"guestinfo.metadata": "%%%"}});
+    stage.vcenter.patch_vm("/DC0/vm/ordered", broken).await;
+    stage.event_saying("ordered", "MetadataIgnored", "stay as they are").await;
+    assert_eq!(addresses(&stage.node("ordered").await), before);
+    // An address that is gone is none to keep.
+    let left = json!({"nics": [card("172.16.0.9")]});
+    stage.vcenter.patch_vm("/DC0/vm/ordered", left).await;
+    let moved = |node: &k8s_openapi::api::core::v1::Node| {
+        addresses(node).contains(&"InternalIP=172.16.0.9".to_owned())
+    };
+    stage.until("it has the address that is left", "ordered", moved).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,34 +10,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use rustix::process::Signal;
 use serde_json::json;
-use testkit::{ControlPlane, FaultProxy, Inventory, Process, User, Vm, eventually};
+use testkit::{ControlPlane, FaultProxy, Inventory, User, Vm, eventually};
 
 fn vms(names: &[&str]) -> Vec<Vm> {
     names.iter().map(|name| Vm::named(name)).collect()
-}
-
-/// How each thread of a process is, and how much time it has used.
-fn threads(process: &Process) -> Vec<(String, String)> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
-    let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
-    let of = |stat: String| {
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        (fields[0].to_owned(), fields[11..13].join(" "))
-    };
-    tasks.flatten().filter_map(stat).map(of).collect()
-}
-
-/// Waits until a process does nothing: all its threads sleep, and none of them works in between.
-async fn until_idle(process: &Process) {
-    let (mut before, mut same) = (threads(process), 0);
-    eventually("it waits for answers", 60, async || {
-        let now = threads(process);
-        let idle = now == before && now.iter().all(|(state, _)| state == "S");
-        same = if idle { same + 1 } else { 0 };
-        before = now;
-        if same >= 10 { Ok(()) } else { Err(format!("{before:?}")) }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +52,7 @@ async fn a_leader_frozen_in_the_middle_of_its_writes_begins_none_once_another_le
     })
     .await;
     proxy.black_hole();
-    until_idle(&first).await;
+    first.until_idle().await;
     first.signal(Signal::STOP);
     // What it asked for is answered; it wakes up with the answers, and the next writes at hand.
     proxy.heal();

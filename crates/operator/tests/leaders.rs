@@ -67,28 +67,6 @@ async fn until_logged(process: &Process, text: &str) {
     .await;
 }
 
-/// Waits until a process does nothing: all its threads sleep, and none of them works in between.
-async fn until_idle(process: &Process) {
-    let threads = || -> Vec<String> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
-        let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
-        let of = |stat: String| {
-            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-            format!("{} {} {}", fields[0], fields[11], fields[12])
-        };
-        tasks.flatten().filter_map(stat).map(of).collect()
-    };
-    let (mut before, mut same) = (threads(), 0);
-    eventually("it waits for answers", 60, async || {
-        let now = threads();
-        let idle = now == before && now.iter().all(|thread| thread.starts_with('S'));
-        same = if idle { same + 1 } else { 0 };
-        before = now;
-        if same >= 10 { Ok(()) } else { Err(format!("{before:?}")) }
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     let stage = Stage::of(1, false).await;
@@ -122,7 +100,7 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     })
     .await;
     proxy.black_hole();
-    until_idle(&first).await;
+    first.until_idle().await;
     first.signal(Signal::STOP);
     // What it asked for is answered; it wakes up with the answers, and the next writes at hand.
     proxy.heal();

@@ -19,10 +19,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     error::{DiedSnafu, Error, FilesSnafu, NotReadySnafu, SpawnSnafu},
-    eventually::Deadline,
+    eventually::{Deadline, eventually},
     peers::locate,
     workdir::Workdir,
 };
+
+/// What the programs around the one under test are started with: they live for seconds and need
+/// not tidy their memory as those that last. It saves a fifth of the time all tests take.
+const SURROUNDINGS: &[(&str, &str)] = &[("GOGC", "800"), ("GOMEMLIMIT", "3GiB")];
 
 /// A running program, killed when dropped.
 #[derive(Debug)]
@@ -53,7 +57,7 @@ impl Process {
         I: IntoIterator<Item = A>,
         A: Into<OsString>,
     {
-        let process = Self::spawn(&locate(name)?, label, arguments, &[], workdir)?;
+        let process = Self::spawn(&locate(name)?, label, arguments, SURROUNDINGS, workdir)?;
         let inner = Arc::downgrade(&process.inner);
         PEERS.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
         Ok(process)
@@ -145,6 +149,32 @@ impl Process {
                 * 1024
         };
         (field("VmRSS:"), field("VmHWM:"))
+    }
+
+    /// Waits until it does nothing: all its threads sleep, and none of them works in between.
+    ///
+    /// # Panics
+    /// If it works on for a minute.
+    pub async fn until_idle(&self) {
+        let threads = || -> Vec<String> {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+            let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat"));
+            let of = |stat: String| {
+                let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+                Some(format!("{} {}", fields.first()?, fields.get(11..13)?.join(" ")))
+            };
+            let tasks = tasks.into_iter().flatten().flatten();
+            tasks.filter_map(|task| stat(task).ok()).filter_map(of).collect()
+        };
+        let (mut before, mut same) = (threads(), 0);
+        eventually("it waits for answers", 60, async || {
+            let now = threads();
+            let idle = now == before && now.iter().all(|thread| thread.starts_with('S'));
+            same = if idle { same + 1 } else { 0 };
+            before = now;
+            if same >= 10 { Ok(()) } else { Err(format!("{before:?}")) }
+        })
+        .await;
     }
 
     /// Waits until it ends by itself, as long as [`eventually`](crate::eventually()) would.

@@ -236,12 +236,6 @@ impl Shared {
         let Some(member) = self.fleet.member(&machine.place.vcenter) else { return Next::OnChange };
         let (addresses, selected) =
             initialise::addresses(node, machine, &configuration.rules, &member.settings.families);
-        // Their order would be that of the interfaces then, which is none to change a node for.
-        if let Some(error) = &selected.metadata {
-            let text = format!("{}; the addresses stay as they are", story(error));
-            self.say(node, Weight::Warning, "MetadataIgnored", text);
-            return Next::OnChange;
-        }
         let wanted = match addresses {
             Ok(addresses) => initialise::changed_addresses(node, addresses),
             Err(why) => {
@@ -254,6 +248,14 @@ impl Shared {
             }
         };
         let Some(wanted) = wanted else { return Next::OnChange };
+        // Only their order would be another one then, which is none to change a node for.
+        if let Some(error) =
+            selected.metadata.as_ref().filter(|_| initialise::still_hold(node, machine))
+        {
+            let text = format!("{}; the addresses stay as they are", story(error));
+            self.say(node, Weight::Warning, "MetadataIgnored", text);
+            return Next::OnChange;
+        }
         match self.nodes.set_addresses(node, &wanted).await {
             Ok(_) => {
                 self.metrics.wrote("addresses");

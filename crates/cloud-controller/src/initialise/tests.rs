@@ -191,6 +191,19 @@ fn addresses_are_written_only_when_they_differ() {
 }
 
 #[test]
+fn a_machine_that_lost_one_of_its_nodes_addresses_does_not_hold_them() {
+    let has = |of: &[&str]| Node { addresses: list(of).into(), ..node("n") };
+    let machine = machine("node-1");
+    for (addresses, hold) in [
+        (&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"][..], true),
+        (&["Hostname another-name"], true),
+        (&["InternalIP 10.0.0.1", "InternalIP 10.0.0.2"], false),
+    ] {
+        assert_eq!(still_hold(&has(addresses), &machine), hold, "{addresses:?}");
+    }
+}
+
+#[test]
 fn newer_labels_follow_older_ones_on_nodes_that_are_initialised() {
     let with = |labels: &[(&str, &str)]| {
         let labels: crate::model::Labels =
