@@ -198,6 +198,23 @@ pub struct VsphereCloudConfigStatus {
     /// Whether the user may do what the drivers need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileges: Option<Privileges>,
+
+    /// The login that was refused. It is not tried again until the Secret or the address changes, so that
+    /// no account is locked by a password that is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedLogin>,
+}
+
+/// A login that was refused, and with what it was tried.
+#[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedLogin {
+    /// Address it was tried at.
+    pub address: String,
+    /// Secret it was tried with, by uid and revision.
+    pub secret: String,
+    /// Why: `Credentials`, `Locked` or `PasswordExpired`.
+    pub reason: String,
 }
 
 /// Outcome of a login.

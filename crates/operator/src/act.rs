@@ -293,10 +293,14 @@ async fn apply(
     let id = ObjectId::of(object);
     let api = api_of(client, &id)?;
     if !known {
-        let theirs = shared::theirs(&api, object).await;
-        let theirs = theirs.context(ApplySnafu { object: id.clone() })?;
-        if let Some(remedy) = theirs {
-            return TheirsSnafu { object: id, remedy }.fail();
+        let standing = shared::standing(&api, object).await;
+        match standing.context(ApplySnafu { object: id.clone() })? {
+            shared::Standing::Open => {}
+            shared::Standing::Settled => {
+                applied.note(id, object, None, &ObjectMeta::default());
+                return Ok(());
+            }
+            shared::Standing::Theirs(remedy) => return TheirsSnafu { object: id, remedy }.fail(),
         }
         let taken = takeover::take_over(&api, &id.name).await;
         taken.context(ApplySnafu { object: id.clone() })?;

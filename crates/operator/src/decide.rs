@@ -49,7 +49,7 @@ use api::{
     vdo_config::Mode,
 };
 use catalog::Driver;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 pub(crate) use self::removal::is_kept;
 use crate::{
@@ -58,9 +58,6 @@ use crate::{
     names,
     plan::{DriverPlan, Next, Plan},
 };
-
-/// A trouble that may pass by itself is none before this time is over.
-pub(crate) const GRACE: SignedDuration = SignedDuration::from_mins(2);
 
 /// Decides.
 pub fn decide(facts: &Facts) -> Plan {
@@ -81,8 +78,8 @@ pub fn decide(facts: &Facts) -> Plan {
     let lacking = |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
     for driver in drivers.iter().filter(lacking) {
         let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
-        if facts.now < since + GRACE {
-            notes.wake_at(since + GRACE);
+        if facts.now < since + facts.grace() {
+            notes.wake_at(since + facts.grace());
         }
     }
     let paused = is_paused(facts);
@@ -148,7 +145,7 @@ fn myself(facts: &Facts) -> Subject {
 
 /// Whether a vCenter is away for so short a time that it is no trouble yet.
 fn may_pass(facts: &Facts, vcenter: &Vcenter) -> bool {
-    let young = facts.now.duration_since(vcenter.since) < GRACE;
+    let young = facts.now.duration_since(vcenter.since) < facts.grace();
     match &vcenter.state {
         VcenterState::Verified { .. } => false,
         VcenterState::Untried => true,
@@ -168,7 +165,7 @@ fn vcenters(facts: &Facts, notes: &mut Notes) {
             .about(Subject::kubernetes("VsphereCloudConfig", namespace, name));
         if may_pass(facts, vcenter) {
             finding = finding.severity(Severity::Warning);
-            notes.wake_at(vcenter.since + GRACE);
+            notes.wake_at(vcenter.since + facts.grace());
         }
         notes.findings.push(finding.build());
     }

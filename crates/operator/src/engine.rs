@@ -108,6 +108,7 @@ impl Engine {
             watches.spawn("watch", filler);
         }
         stores.ready().await;
+        let around = around.remembered(&stores, Timestamp::now());
         let reporter = Reporter {
             controller: names::FIELD_MANAGER.into(),
             instance: std::env::var("POD_NAME").ok(),

@@ -19,6 +19,9 @@ use crate::{
     survey::Health,
 };
 
+/// A trouble that may pass by itself is none before this time is over.
+const GRACE: SignedDuration = SignedDuration::from_mins(2);
+
 /// Everything `decide` looks at.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -77,6 +80,12 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// How long what may pass by itself is no trouble.
+    pub fn grace(&self) -> SignedDuration {
+        let most = self.grace.map(|seconds| SignedDuration::from_secs(seconds.into()));
+        most.map_or(GRACE, |most| GRACE.min(most))
+    }
+
     /// What was written down about a driver.
     pub fn record(&self, driver: Driver) -> &Record {
         match driver {
@@ -322,6 +331,8 @@ pub struct Vcenter {
     pub since: Timestamp,
     /// What its account lacks, as vCenter said last.
     pub privileges: Option<api::vsphere_cloud_config::Privileges>,
+    /// The login that was refused, while it is not tried again.
+    pub refused: Option<api::vsphere_cloud_config::RefusedLogin>,
     /// The generation of its object, and what its status says so far.
     pub generation: Option<i64>,
     /// See [`Vcenter::generation`].

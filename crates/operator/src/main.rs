@@ -36,8 +36,8 @@ struct Arguments {
     /// is put back.
     #[arg(long, env = "VDO_PATIENCE", default_value_t = 900)]
     patience: u32,
-    /// How many seconds nodes, attachments and claims may take before they are reported, where that
-    /// shall be less than each is usually given.
+    /// How many seconds nodes, attachments, claims and a vCenter that is away may take before they are
+    /// reported, where that shall be less than each is usually given.
     #[arg(long, env = "VDO_GRACE")]
     grace: Option<u32>,
     /// How long an instance that vanished is taken to lead, in seconds.

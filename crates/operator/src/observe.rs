@@ -92,6 +92,17 @@ impl Surroundings {
         self
     }
 
+    /// These, as an operator sees them that is not the first here: what was believed is in the status.
+    pub(crate) fn remembered(mut self, stores: &Stores, now: Timestamp) -> Self {
+        let first = oldest_first(stores).into_iter().next();
+        let config = first.as_ref().and_then(|config| config.0.as_ref().ok());
+        let versions = config.and_then(|config| config.status.as_ref()?.versions.as_ref());
+        if let Some(before) = versions.and_then(|versions| versions.kubernetes.as_deref()) {
+            self.version = self.version.after(before, now);
+        }
+        self
+    }
+
     /// The platform: where the API server does not tell, any of the nodes may.
     pub(crate) fn platform(&self, stores: &Stores) -> Platform {
         match self.platform {

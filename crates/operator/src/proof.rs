@@ -180,6 +180,7 @@ pub async fn wanted(
         credential,
         version: String::new(),
         revision: String::new(),
+        refused: None,
     })
 }
 

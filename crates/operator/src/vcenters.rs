@@ -1,9 +1,12 @@
 //! The vCenters: for each VsphereCloudConfig one session and one inventory watch.
 //!
 //! A connection lives as long as its object and its Secret do not change. Credentials are tried once
-//! for each version of the Secret: a wrong password is never tried again until somebody changes it.
+//! for each revision of the Secret: a wrong password is never tried again until somebody writes it, not by
+//! another operator either, which finds in the status that it was refused.
 //! What may pass (a vCenter that restarts, a right that is given later) is tried again with growing
 //! pauses, on the same session where there is one.
+
+pub(crate) mod refusal;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,13 +14,13 @@ use std::{
     time::Duration,
 };
 
-use api::VsphereCloudConfigSpec;
+use api::{VsphereCloudConfigSpec, vsphere_cloud_config::RefusedLogin};
 use driver_config::credentials::Credential;
 use jiff::Timestamp;
 use runtime::{backoff::Backoff, build::BuildInfo};
 use tokio::{sync::watch, task::JoinSet};
 use vsphere::{
-    CallObserver, Client, ClientBuilder, Credentials, MoRef, Trust,
+    CallObserver, Client, ClientBuilder, Credentials, LoginRefusal, MoRef, Trust,
     inventory::{Datastore, Event, Inventory, Lookup, Object, Status},
 };
 
@@ -44,6 +47,8 @@ pub struct Wanted {
     pub version: String,
     /// The revision of the Secret it was read from.
     pub revision: String,
+    /// Why a login with this very Secret was refused, if one was: it is not tried again.
+    pub refused: Option<LoginRefusal>,
 }
 
 impl PartialEq for Wanted {
@@ -119,11 +124,15 @@ impl Vcenters {
         self.connections.retain(|name, _| wanted.contains_key(name));
         for (name, wanted) in wanted {
             let before = self.connections.get_mut(&name);
-            if let Some(same) = before.filter(|connection| connection.wanted == wanted) {
+            let same = |connection: &&mut Connection| {
+                connection.wanted == wanted && !connection.is_to_try_again(&wanted)
+            };
+            if let Some(same) = before.filter(same) {
                 same.wanted.revision = wanted.revision;
                 continue;
             }
             let before = self.connections.get(&name);
+            let refused = wanted.refused.or_else(|| before?.refused_like(&wanted));
             // What was proven before stays with the drivers until the new is proven too.
             let proven = before.and_then(|connection| connection.known.borrow().proven.clone());
             let known = watch::Sender::new(Known {
@@ -145,7 +154,12 @@ impl Vcenters {
                 changed: self.changed.clone(),
             };
             let mut task = JoinSet::new();
-            task.spawn(keep(told, self.build, self.calls.clone()));
+            match refused {
+                Some(reason) => told.failed(&Arc::new(refusal::error(&wanted, reason)), None),
+                None => {
+                    task.spawn(keep(told, self.build, self.calls.clone()));
+                }
+            }
             let connection = Connection { wanted, known, touches, question, _task: task };
             self.connections.insert(name, connection);
         }
@@ -154,6 +168,15 @@ impl Vcenters {
     /// What is known of one.
     pub fn known(&self, name: &str) -> Option<Known> {
         self.connections.get(name).map(|connection| connection.known.borrow().clone())
+    }
+
+    /// The login that was refused at one, if it is not tried again.
+    pub fn refused(&self, name: &str) -> Option<RefusedLogin> {
+        let connection = self.connections.get(name)?;
+        let reason = connection.refused()?;
+        let (address, secret) =
+            (connection.wanted.spec.vc_ip.0.clone(), connection.wanted.revision.clone());
+        Some(RefusedLogin { address, secret, reason: format!("{reason:?}") })
     }
 
     /// What changed in one since this was last called.
@@ -222,6 +245,24 @@ impl Vcenters {
         let clients: Vec<Client> = clients.collect();
         self.connections.clear();
         futures::future::join_all(clients.iter().map(Client::shut_down)).await;
+    }
+}
+
+impl Connection {
+    fn refused(&self) -> Option<LoginRefusal> {
+        self.known.borrow().error.as_deref().and_then(refusal::of)
+    }
+
+    /// Why this credential was refused at this address, whatever else of the wish is another now.
+    fn refused_like(&self, wanted: &Wanted) -> Option<LoginRefusal> {
+        let (was, is) = (&self.wanted, wanted);
+        let same = was.version == is.version && was.spec.vc_ip == is.spec.vc_ip;
+        self.refused().filter(|_| same && was.revision == is.revision)
+    }
+
+    /// Whether what was refused was written once more, as it is: it may be right by now.
+    fn is_to_try_again(&self, wanted: &Wanted) -> bool {
+        self.wanted.revision != wanted.revision && self.refused().is_some()
     }
 }
 

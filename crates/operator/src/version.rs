@@ -38,6 +38,19 @@ impl Believed {
         Self { version, text, newer: None }
     }
 
+    /// What the first answer said, after what an operator before this one believed: that one may be the
+    /// first to have ended in an upgrade of the control plane.
+    #[must_use]
+    pub fn after(self, before: &str, now: Timestamp) -> Self {
+        match before.parse::<KubernetesVersion>() {
+            Ok(version) if version < self.version => {
+                Self::first(version, before.to_owned()).answered(&self, now)
+            }
+            // A cluster that was put back to an older one is believed to whom has not seen it newer.
+            _ => self,
+        }
+    }
+
     /// What is believed after one more answer.
     #[must_use]
     pub fn answered(mut self, answer: &Self, now: Timestamp) -> Self {
@@ -67,6 +80,21 @@ impl Believed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operator_that_is_new_goes_on_believing_what_the_one_before_it_did() {
+        let said = |text: &str| Believed::first(text.parse().unwrap(), text.to_owned());
+        let now = Timestamp::UNIX_EPOCH;
+        for (before, answer, believed) in [
+            ("v1.35.2", "v1.36.0", "v1.35.2"),
+            ("v1.35.2", "v1.35.3", "v1.35.3"),
+            ("v1.36.0", "v1.35.2", "v1.35.2"),
+            ("no version", "v1.36.0", "v1.36.0"),
+        ] {
+            assert_eq!(said(answer).after(before, now).text, believed, "{before}, {answer}");
+        }
+        assert!(said("v1.36.0").after("v1.35.2", now).is_in_doubt(), "it is asked again soon");
+    }
 
     #[test]
     fn a_newer_minor_is_believed_when_no_older_one_answers_for_long_and_never_taken_back() {

@@ -105,7 +105,7 @@ async fn campaign(lane: usize) {
     (stage.address, stage.api_address) = (Some(vcenter.address()), Some(api.address()));
     let _configs = stage.use_catalog().await;
     stage.nodes.as_ref().unwrap().pods(CRASHING, Fate::Crashes);
-    let world = World { stage, vcenter, api, patience: Cell::new(PATIENT) };
+    let world = World { stage, vcenter, api, patience: Cell::new(PATIENT), led: Cell::new(0) };
     let mut first: Option<(Vec<String>, Vec<String>)> = None;
     for seed in seeds {
         // Once everything; after that, in a sample, only what is troubled: it has to end the same way.
@@ -134,6 +134,11 @@ const CRASHING: &str = "v1.35.1";
 const PATIENT: &str = "--patience=900";
 const HASTY: &str = "--patience=4";
 
+/// How long the work of a phase takes, about, in milliseconds; and that of one in which a release has to
+/// be waited for first.
+const WORK: u64 = 2_000;
+const WAY_BACK: u64 = 8_000;
+
 /// What can be broken.
 struct World {
     stage: Stage,
@@ -143,6 +148,8 @@ struct World {
     api: FaultProxy,
     /// What an operator that is started now is told.
     patience: Cell<&'static str>,
+    /// How often an operator had come to lead before the present one was started.
+    led: Cell<usize>,
 }
 
 /// What goes wrong in a phase.
@@ -175,7 +182,14 @@ fn mishaps(numbers: &mut Numbers) -> [Mishap; PHASES] {
 
 impl World {
     fn operator(&self) -> Process {
+        self.led.set(self.times_led());
         self.stage.operator_with(&[self.patience.get()])
+    }
+
+    /// How often operators of this cluster have come to lead, by the log they share.
+    fn times_led(&self) -> usize {
+        let log = std::fs::read_to_string(self.stage.workdir.path().join("vdo.log"));
+        log.unwrap_or_default().matches("\"leading\"").count()
     }
 
     /// Another operator, with other patience; the one before ends in good order.
@@ -200,7 +214,7 @@ impl World {
         let begin = if upgraded { "3.6.3" } else { "3.7.3" };
         stage.configure(json!({"storageProvider": version(begin)})).await;
         let mut operator = self.operator();
-        self.befalls(mishaps[0], &mut numbers, &mut operator).await;
+        self.befalls(mishaps[0], &mut numbers, WORK, &mut operator).await;
         self.runs(&mut operator, begin, &text("install")).await;
         // From here to the removal there is something to lose.
         let volume = format!("pv-{seed}");
@@ -212,7 +226,7 @@ impl World {
 
         if upgraded {
             stage.change(json!({"spec": {"storageProvider": version("3.7.3")}})).await;
-            self.befalls(mishaps[1], &mut numbers, &mut operator).await;
+            self.befalls(mishaps[1], &mut numbers, WORK, &mut operator).await;
             self.runs(&mut operator, "3.7.3", &text("upgrade")).await;
         }
         if whole || mishaps[2] != Mishap::None {
@@ -220,7 +234,7 @@ impl World {
             let change = json!({"storageProvider": {"clusterDistribution": distribution}});
             stage.change(json!({"spec": change})).await;
             let password = self.rotate(seed).await;
-            self.befalls(mishaps[2], &mut numbers, &mut operator).await;
+            self.befalls(mishaps[2], &mut numbers, WORK, &mut operator).await;
             self.until(&mut operator, &text("the driver is told"), async || {
                 let home = "vmware-system-csi";
                 let conf = stage.secret(home, "vsphere-config-secret", "csi-vsphere.conf").await;
@@ -253,7 +267,7 @@ impl World {
         stage.vcenter.set_user(&VcenterUser::new(user, password)).await;
         stage.configure(cloud("1.35.0")).await;
         let mut operator = self.operator();
-        self.befalls(mishaps[0], &mut numbers, &mut operator).await;
+        self.befalls(mishaps[0], &mut numbers, WORK, &mut operator).await;
         self.runs(&mut operator, "1.35.0", &text("install")).await;
         let sets = Api::<DaemonSet>::namespaced(stage.client(), "kube-system");
         let set = async || sets.get("vsphere-cloud-controller-manager").await.unwrap();
@@ -266,7 +280,7 @@ impl World {
         }
         if whole || mishaps[2] != Mishap::None {
             let password = self.rotate(seed).await;
-            self.befalls(mishaps[2], &mut numbers, &mut operator).await;
+            self.befalls(mishaps[2], &mut numbers, WORK, &mut operator).await;
             self.until(&mut operator, &text("the controller is told"), async || {
                 let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
                 let secret = secrets.get(operator::names::CPI_SECRET).await.unwrap();
@@ -293,7 +307,7 @@ impl World {
         // One without patience, for a release that surely crashes.
         self.replace(operator, HASTY).await;
         stage.change(json!({"spec": cloud(CRASHING.trim_start_matches('v'))})).await;
-        self.befalls(mishap, numbers, operator).await;
+        self.befalls(mishap, numbers, WAY_BACK, operator).await;
         self.until(operator, &text("it is taken back"), async || {
             let config = stage.config().await;
             let status = config.status.unwrap_or_default();
@@ -334,35 +348,51 @@ impl World {
         .await;
         let configs = Api::<api::VDOConfig>::namespaced(stage.client(), NAMESPACE);
         configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
-        self.befalls(mishap, numbers, &mut operator).await;
+        self.befalls(mishap, numbers, WORK, &mut operator).await;
         self.until(&mut operator, &text("the config is gone"), async || {
             configs.get_opt("vdo-config").await.unwrap().is_none()
         })
         .await;
         let left = inventory(stage).await;
+        // In good order, so that the next one finds no lease that is taken and is troubled at its work.
+        operator.signal(Signal::TERM);
+        assert!(operator.wait(60).await.is_some(), "{}", operator.tail());
         let vcenters = Api::<api::VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
         vcenters.delete("vc", &DeleteParams::default()).await.unwrap();
         left
     }
 
-    /// Lets something go wrong after a seeded time; the operator that lives on is in `operator`.
-    async fn befalls(&self, mishap: Mishap, numbers: &mut Numbers, operator: &mut Process) {
+    /// Lets something go wrong so many milliseconds after the operator came to lead, by the seed; the
+    /// operator that lives on is in `operator`.
+    async fn befalls(
+        &self,
+        mishap: Mishap,
+        numbers: &mut Numbers,
+        within: u64,
+        operator: &mut Process,
+    ) {
         // Any instant of the work will do; that it is another one from run to run does no harm.
-        let pause = |numbers: &mut Numbers| Duration::from_millis(100 + numbers.below(2_000));
+        let mut pause = || Duration::from_millis(100 + numbers.below(within));
+        // One that waits for its turn is at no work to be troubled in.
+        let leads = async |operator: &mut Process| {
+            self.until(operator, "it leads", async || self.times_led() > self.led.get()).await;
+        };
         match mishap {
             Mishap::None => {}
             Mishap::Kill | Mishap::KillTwice => {
                 for _ in 0..if mishap == Mishap::Kill { 1 } else { 2 } {
-                    tokio::time::sleep(pause(numbers)).await;
+                    leads(operator).await;
+                    tokio::time::sleep(pause()).await;
                     operator.kill();
                     *operator = self.operator();
                 }
             }
             Mishap::CutApi | Mishap::CutVcenter => {
                 let proxy = if mishap == Mishap::CutApi { &self.api } else { &self.vcenter };
-                tokio::time::sleep(pause(numbers)).await;
+                leads(operator).await;
+                tokio::time::sleep(pause()).await;
                 proxy.cut();
-                tokio::time::sleep(pause(numbers)).await;
+                tokio::time::sleep(pause()).await;
                 proxy.heal();
             }
         }

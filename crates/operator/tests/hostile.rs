@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Namespace, ResourceQuota, Secret, Service},
+    storage::v1::StorageClass,
 };
 use kube::{
     Api,
@@ -20,7 +21,7 @@ use kube::{
     },
 };
 use serde_json::json;
-use testkit::eventually;
+use testkit::{Process, eventually};
 use tokio::task::JoinSet;
 
 const CSI: &str = "vmware-system-csi";
@@ -39,7 +40,56 @@ async fn what_is_refused_and_what_is_fought_over_is_said_and_put_right_when_it_c
     stage.ready(&operator, 90).await;
     a_policy_takes_the_digest_off(&stage).await;
     stage.ready(&operator, 120).await;
+    a_class_of_theirs_has_the_name_of_ours(&stage).await;
+    stage.ready(&operator, 90).await;
+    snapshots_are_to_be_kept(&stage, operator).await;
     assert_eq!(stage.deletions(), Vec::<String>::new());
+}
+
+/// The cluster's default class is the admin's, and has the name of one that VDO is asked for.
+async fn a_class_of_theirs_has_the_name_of_ours(stage: &Stage) {
+    let classes = Api::<StorageClass>::all(stage.client());
+    let default = "storageclass.kubernetes.io/is-default-class";
+    let theirs = json!({
+        "metadata": {"name": "gold", "annotations": {default: "true"}},
+        "provisioner": "csi.vsphere.vmware.com", "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate", "allowVolumeExpansion": false,
+    });
+    let theirs: StorageClass = serde_json::from_value(theirs).unwrap();
+    let before = classes.create(&PostParams::default(), &theirs).await.unwrap();
+    let wish = |classes: serde_json::Value| json!({"spec": {"storageProvider": {"storageClasses": classes}}});
+    stage.change(wish(json!([{"name": "gold"}]))).await;
+    stage.finding_about("VDO-1909", 60, &["gold", "another name"]).await;
+    let after = classes.get("gold").await.unwrap();
+    assert_eq!(after, before, "it is as it was, and the cluster's default");
+    stage.change(wish(json!([]))).await;
+}
+
+/// Whether the data of a deleted snapshot is kept is the admin's to say, once and for all.
+async fn snapshots_are_to_be_kept(stage: &Stage, operator: Process) {
+    let wish = json!({"installController": true});
+    stage.change(json!({"spec": {"storageProvider": {"snapshots": wish}}})).await;
+    let gvk = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass");
+    let classes = ApiResource::from_gvk_with_plural(&gvk, "volumesnapshotclasses");
+    let classes = Api::<DynamicObject>::all_with(stage.client(), &classes);
+    eventually("there is a class of snapshots", 90, async || {
+        classes.get("vsphere-csi").await.map_err(|error| error.to_string())
+    })
+    .await;
+    stage.ready(&operator, 90).await;
+    let keep = json!({"deletionPolicy": "Retain"});
+    classes.patch("vsphere-csi", &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
+    // One that is new looks at everything.
+    stage.dismiss(operator).await;
+    let then = Timestamp::now();
+    let operator = stage.operator();
+    eventually("it has put everything in order", 90, async || {
+        let looked = stage.writes_since(then).iter().any(|write| write.contains("daemonsets"));
+        if looked { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    stage.ready(&operator, 90).await;
+    assert_eq!(classes.get("vsphere-csi").await.unwrap().data["deletionPolicy"], "Retain");
 }
 
 /// The admin keeps a Secret to pull images with beside the driver, under the name of the one that VDO

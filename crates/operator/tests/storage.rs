@@ -36,16 +36,26 @@ async fn new_credentials_are_proven_before_a_driver_sees_them() {
     assert!(finding.seen.unwrap().contains("vc"));
     assert_eq!(conf().await, good, "the driver keeps what works");
     // Anything that makes the operator look again must not make it try again.
-    let accepted = json!([{"code": "VDO-9999", "reason": "something to look at"}]);
-    stage.change(json!({"spec": {"acknowledgements": accepted}})).await;
-    let generation = stage.config().await.metadata.generation;
-    stage
-        .status("it looked again", 20, |status| {
-            let refused = status.findings.iter().any(|finding| finding.code == "VDO-1901");
-            status.observed_generation == generation && refused
+    looks_again(&stage).await;
+    assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "a wrong password is tried once");
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
+    for datacenter in ["/DC0", "DC0"] {
+        let edit = Patch::Merge(json!({"spec": {"datacenters": [datacenter]}}));
+        let edited = vcenters.patch("vc", &PatchParams::default(), &edit).await.unwrap();
+        eventually("the edit was looked at", 30, async || {
+            let status = vcenters.get("vc").await.unwrap().status.unwrap_or_default();
+            let seen = status.observed_generation == edited.metadata.generation;
+            if seen { Ok(()) } else { Err(format!("{status:?}")) }
         })
         .await;
-    assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "a wrong password is tried once");
+    }
+    stage.dismiss(operator).await;
+    let operator = stage.operator();
+    looks_again(&stage).await;
+    let refused = vcenters.get("vc").await.unwrap().status.unwrap();
+    assert!(refused.message.unwrap().contains("not tried again"), "what was wrong is still said");
+    assert_eq!(conf().await, good, "the driver keeps what works");
+    assert_eq!(stage.vcenter.calls().await.of("Login"), 1, "nor by the next operator");
 
     let new = VcenterUser::new(stage.vcenter.user(), "brand-new");
     stage.vcenter.set_user(&new).await;
@@ -64,6 +74,20 @@ async fn new_credentials_are_proven_before_a_driver_sees_them() {
     no_secret_shows(&stage, &operator, &["not-the-password", "brand-new"]).await;
     no_certificate_is_trusted_unasked(&stage).await;
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// Gives the operator a reason to look again, and waits until it did, with a login that is refused.
+async fn looks_again(stage: &Stage) {
+    let reason = format!("something to look at since {}", Timestamp::now());
+    let accepted = json!([{"code": "VDO-9999", "reason": reason}]);
+    stage.change(json!({"spec": {"acknowledgements": accepted}})).await;
+    let generation = stage.config().await.metadata.generation;
+    stage
+        .status("it looked again", 30, |status| {
+            let refused = status.findings.iter().any(|finding| finding.code == "VDO-1901");
+            status.observed_generation == generation && refused
+        })
+        .await;
 }
 
 /// Secrets are never logged, never in status, never in events, and in no object but Secrets.
@@ -184,12 +208,34 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
     assert_eq!(stage.writes_since(then), Vec::<String>::new(), "nothing is changed");
 
+    let generations = async || {
+        let (controller, nodes) = (stage.controller().await, stage.node_driver().await);
+        [controller.metadata.generation, nodes.metadata.generation]
+    };
+    let before = generations().await;
+    // It stays away, for longer than the one who asks now is patient; that one has never met it.
+    stage.dismiss(operator).await;
+    let operator = stage.operator_with(&["--grace=2"]);
+    let told = |status: &api::VDOConfigStatus| {
+        let mut said = status.findings.iter().filter(|finding| finding.code == "VDO-1901");
+        said.any(|finding| finding.severity == api::Severity::Error)
+            && api::condition::is_true(&status.conditions, "Degraded")
+    };
+    stage.status("it is a trouble by now", 90, told).await;
+    let there = vcenters.get("other").await.unwrap().status.unwrap_or_default();
+    assert!(api::condition::is_true(&there.conditions, "Ready"), "{there:?}");
+    let running = stage.controller().await.status.unwrap();
+    assert_eq!(running.available_replicas, running.replicas, "the driver runs on");
+    assert_eq!(stage.writes_since(then), Vec::<String>::new(), "and is left as it is");
+
     proxy.heal();
     let well = |status: &api::VDOConfigStatus| {
         status.findings.iter().all(|finding| finding.severity == api::Severity::Info)
     };
     stage.status("the finding is gone", 60, well).await;
-    assert_eq!(stage.writes_since(then), Vec::<String>::new(), "nothing had to be changed");
+    stage.ready(&operator, 60).await;
+    assert_eq!(generations().await, before, "nothing had to be changed");
+    assert_eq!(stage.deletions(), Vec::<String>::new());
 }
 
 #[tokio::test]

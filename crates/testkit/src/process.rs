@@ -26,7 +26,7 @@ use crate::{
 
 /// What the programs around the one under test are started with: they live for seconds and need
 /// not tidy their memory as those that last. It saves a fifth of the time all tests take.
-const SURROUNDINGS: &[(&str, &str)] = &[("GOGC", "800"), ("GOMEMLIMIT", "3GiB")];
+const SURROUNDINGS: &[(&str, &str)] = &[("GOGC", "400")];
 
 /// A running program, killed when dropped.
 #[derive(Debug)]

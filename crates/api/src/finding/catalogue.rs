@@ -285,7 +285,11 @@ catalogue! {
         severity: Blocker,
         seen: "{driver} runs in namespace {namespace} as {name} and was not installed by VDO",
         why: "Two drivers for one cluster would work against each other, and a driver whose settings VDO does not know must not be overwritten. It is left as it is.",
-        remedy: ["Keep it and let VDO watch it: set mode: Observe for this driver", "Or remove {name} from namespace {namespace} the way it was installed; VDO then installs its own"],
+        remedy: [
+            "vdoctl adopt   shows what VDO would change of it, or why it cannot be taken over; with --yes it is taken over as it stands, with its names and settings (spec.adoption: Automatic says the same)",
+            "Or keep it and let VDO watch it: set mode: Observe for this driver",
+            "Only where no volume is attached: remove {name} from namespace {namespace} the way it was installed, and keep the Secret with its cluster-id; VDO then installs its own",
+        ],
     }
     VOLUMES_ATTACHED = "VDO-1904" {
         title: "The storage driver cannot be removed while volumes are attached",
@@ -355,7 +359,7 @@ catalogue! {
         seen: "the account VDO runs under may not {first} ({count} rights are missing)",
         why: "With the rights of an earlier VDO, as after only the image was changed, this one cannot see what it has to see. It changes and deletes nothing; the drivers run on.",
         remedy: [
-            "kubectl apply --server-side -f deploy/install.yaml   of this release, which brings its account and rights",
+            "kubectl apply --server-side --force-conflicts -f deploy/install.yaml   of this release, which brings its account and rights",
             "Then kubectl delete deployment --namespace {namespace} {deployment}   if only the image of an earlier VDO was changed; the drivers stay",
         ],
     }

@@ -144,7 +144,8 @@ fn settings_are_known(facts: &Facts, wish: &Wish<'_>) -> Result<(), String> {
 }
 
 /// Which release of the catalog it is, by whoever made it: a change to another maker's comes
-/// afterwards. Those who build it anew say so behind its version.
+/// afterwards. Those who build it anew say so behind its version; of one that was never published, as
+/// the Go VDO installs, it is the nearest of the same minor.
 pub(super) fn release(
     facts: &Facts,
     wish: &Wish<'_>,
@@ -157,11 +158,18 @@ pub(super) fn release(
     let told = told.ok_or("its image does not say which release it is")?;
     let plain = Version { pre: Prerelease::EMPTY, build: BuildMetadata::EMPTY, ..told.clone() };
     let known = |version: &Version| facts.catalog.find(wish.driver, implementation, version);
+    let minor = facts.catalog.of(wish.driver, implementation).map(|release| &release.version);
+    let minor = minor.filter(|version| (version.major, version.minor) == (told.major, told.minor));
+    // The newest before it; only where there is none, the oldest after it.
+    let nearest = minor.min_by_key(|version| {
+        (**version > told, if **version > told { version.patch } else { u64::MAX - version.patch })
+    });
     [told.clone(), plain]
         .into_iter()
         .find(|version| known(version).is_some())
+        .or_else(|| nearest.cloned())
         .map(|version| Build { implementation, version })
-        .ok_or_else(|| format!("the catalog has no release {told}"))
+        .ok_or_else(|| format!("the catalog has no release near {told}"))
 }
 
 /// The names that stay.

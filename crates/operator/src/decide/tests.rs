@@ -296,6 +296,7 @@ fn vcenter(address: &str, password: &str) -> Vcenter {
         ca_bundle: None,
         since: Timestamp::UNIX_EPOCH,
         privileges: None,
+        refused: None,
         generation: Some(1),
         status: None,
     }

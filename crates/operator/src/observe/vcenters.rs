@@ -24,7 +24,7 @@ use super::{Stores, Surroundings};
 use crate::{
     facts::{Vcenter, VcenterState},
     names,
-    vcenters::{Vcenters, Wanted},
+    vcenters::{Vcenters, Wanted, refusal},
 };
 
 /// Why a vCenter is not even tried.
@@ -143,7 +143,11 @@ async fn want(
     let credential =
         read.map_err(|error| Problem::lasting("CredentialsUnusable", error.to_string()))?;
     let version = fingerprint(&around.uid, &credential);
-    Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version, revision })
+    let refused = config.status.as_ref().and_then(|status| status.refused.as_ref());
+    let refused =
+        refused.filter(|was| was.secret == revision && was.address == config.spec.vc_ip.0);
+    let refused = refused.and_then(|was| refusal::named(&was.reason));
+    Ok(Wanted { spec: config.spec.clone(), ca_bundle, credential, version, revision, refused })
 }
 
 /// What a field names could not be read: the API server was away, or VDO has no right to it.
@@ -206,6 +210,7 @@ pub(super) fn of(
     let all = stores.vcenter_configs().into_iter();
     all.map(|vcc| {
         let known = vcenters.known(&key(&vcc));
+        let refused = vcenters.refused(&key(&vcc));
         let ca_bundle = vcenters.wanted(&key(&vcc)).and_then(|wanted| wanted.ca_bundle.clone());
         let proven = known.as_ref().and_then(|known| known.proven.clone());
         let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
@@ -222,6 +227,7 @@ pub(super) fn of(
             ca_bundle,
             since,
             privileges,
+            refused,
             generation: vcc.metadata.generation,
             status: vcc.status.clone(),
         };

@@ -16,7 +16,6 @@ use health::repair::Proposal;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
-    decide::GRACE,
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
     names,
     plan::{self, DriverPlan, Next, Plan},
@@ -323,42 +322,55 @@ fn is_ready(facts: &Facts, driver: &DriverPlan) -> bool {
 /// One of so many pods on nodes may be away for a while without a word.
 const FEW: i32 = 10;
 
-/// Whether a driver that was ready lacks no more than a few pods on nodes, and not for long: a pod
-/// that starts again is not worth an alarm.
+/// Whether what a driver lacks, which was ready, is not worth an alarm: it may pass by itself.
 fn may_pass(facts: &Facts, driver: &DriverPlan) -> bool {
+    driver.mode == Mode::Managed
+        && facts.record(driver.driver).healthy
+        && was_ready(facts, driver)
+        && (lacks_few_pods(facts, driver) || waits_for_nodes(facts, driver))
+}
+
+fn was_ready(facts: &Facts, driver: &DriverPlan) -> bool {
     let before = facts.config.status.as_ref();
-    let since = driver.since(before).unwrap_or(facts.now);
-    let was_ready = || {
-        let conditions = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let kind = condition_of(driver.driver);
-        let same = |c: &&Condition| c.observed_generation == facts.config.metadata.generation;
-        conditions.iter().filter(same).any(|c| c.type_ == kind && c.status == "True")
-    };
+    let conditions = before.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let kind = condition_of(driver.driver);
+    let same = |c: &&Condition| c.observed_generation == facts.config.metadata.generation;
+    conditions.iter().filter(same).any(|c| c.type_ == kind && c.status == "True")
+}
+
+/// Whether no more than a few pods on nodes are away, and not for long: they start again.
+fn lacks_few_pods(facts: &Facts, driver: &DriverPlan) -> bool {
+    let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
     let few = |(_, set): (_, &Workload)| {
         set.current && set.available > 0 && set.lacks() <= (set.wanted / FEW).max(1)
     };
     driver.driver == Driver::Csi
-        && driver.mode == Mode::Managed
         && driver.next == Next::Wait
-        && facts.record(driver.driver).healthy
-        && facts.now.duration_since(since) < GRACE
-        && was_ready()
+        && facts.now.duration_since(since) < facts.grace()
         && judged(facts, driver, Task::Controller).all(|(_, workload)| workload.is_healthy())
         && judged(facts, driver, Task::Node).all(few)
 }
 
+/// Whether only nodes that joined are not initialised yet. One that is left waiting is a finding.
+fn waits_for_nodes(facts: &Facts, driver: &DriverPlan) -> bool {
+    driver.driver == Driver::Cpi && is_done(driver) && workloads_are_healthy(facts, driver)
+}
+
 /// Whether a driver runs as it should: ours where we run it, whoever's where we observe.
 pub(super) fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
+    let nodes = node_states(facts, driver.driver);
+    workloads_are_healthy(facts, driver) && nodes.values().all(|state| *state == NodeState::Ready)
+}
+
+fn workloads_are_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
     let tasks: &[Task] = match driver.driver {
         Driver::Cpi => &[Task::Controller],
         Driver::Csi => &[Task::Controller, Task::Node],
     };
-    let runs = tasks.iter().all(|task| {
+    tasks.iter().all(|task| {
         let mut judged = judged(facts, driver, *task).peekable();
         judged.peek().is_some() && judged.all(|(_, workload)| workload.is_healthy())
-    });
-    let nodes = node_states(facts, driver.driver);
-    runs && nodes.values().all(|state| *state == NodeState::Ready)
+    })
 }
 
 /// The workloads of a part of a driver that count: ours, or whoever's where VDO only looks on.

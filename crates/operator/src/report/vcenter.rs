@@ -31,6 +31,9 @@ pub async fn report(
         let before = vcenter.status.clone().unwrap_or_default();
         let mut after = status(&before, &vcenter.state, vcenter.generation, &now);
         after.privileges = vcenter.privileges.clone().or(after.privileges);
+        if vcenter.state != VcenterState::Untried {
+            after.refused = vcenter.refused.clone();
+        }
         if before == after {
             continue;
         }

@@ -301,7 +301,8 @@ impl Stage {
     /// What a scraper gets from an operator.
     pub async fn metrics(&self, operator: &Process) -> String {
         let log = operator.log();
-        let address = log.split("listen\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        // Those before it wrote to the same log.
+        let address = log.rsplit_once("listen\":\"").and_then(|(_, rest)| rest.split('"').next());
         let address = address.unwrap_or_else(|| panic!("it does not say where it listens: {log}"));
         let answer = reqwest::get(format!("http://{address}/metrics")).await.unwrap();
         answer.text().await.unwrap()

@@ -46,6 +46,7 @@ catalogue! {
         remedy: [
             "GOVC_URL={address} GOVC_USERNAME={user} GOVC_PASSWORD=... govc about   with the password from the Secret {secret} shows whether it is right",
             "kubectl edit secret --namespace {secretnamespace} {secretname}   VDO proves a new password against vCenter before a driver sees it",
+            "Where the Secret was right and vCenter was put right: kubectl annotate --overwrite secret --namespace {secretnamespace} {secretname} tried-again=yes   VDO tries a refused login again only when its Secret is written",
         ],
     }
     ACCOUNT_LOCKED = "VDO-1306" {

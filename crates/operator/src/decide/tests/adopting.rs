@@ -341,7 +341,7 @@ fn go_vdo() -> World {
     }
     for (id, workload) in &mut world.facts.workloads {
         let cloud = workload.driver == Driver::Cpi;
-        workload.version = Some(if cloud { "1.34.0" } else { "3.0.0" }.into());
+        workload.version = Some(if cloud { "1.34.0" } else { "3.0.4-rc.1" }.into());
         let key = if cloud { "name" } else { "app" };
         workload.selector = BTreeMap::from([(key.to_owned(), id.name.clone())]);
         workload.make.hands = BTreeSet::from([names::PREDECESSOR_MANAGER.to_owned()]);

@@ -381,13 +381,38 @@ fn a_node_pod_that_starts_again_raises_no_alarm_before_it_does_not_pass() {
     storage(&mut world, "vsphere-csi-node").available = 2;
     assert_eq!(ready(&mut world), [true; 3]);
     let wake = world.plan().wake.expect("it looks again");
-    assert_eq!(wake, world.facts.now + super::super::GRACE);
+    assert_eq!(wake, world.facts.now + world.facts.grace());
     world.facts.now = wake;
     assert_eq!(ready(&mut world), [false; 3], "it did not pass");
     storage(&mut world, "vsphere-csi-node").available = 3;
     assert_eq!(ready(&mut world), [true; 3]);
     storage(&mut world, "vsphere-csi-node").available = 1;
     assert_eq!(ready(&mut world), [false; 3], "two of three are more than a pod that starts again");
+}
+
+#[test]
+fn a_node_that_joins_raises_no_alarm_before_it_is_left_waiting() {
+    let mut world = World::installed();
+    let ready = |world: &mut World| {
+        let status = crate::report::status(&world.facts, &world.plan());
+        let all = ["Ready", "CloudProviderReady", "StorageReady"];
+        let all = all.map(|kind| api::condition::is_true(&status.conditions, kind));
+        Arc::make_mut(&mut world.facts.config).status = Some(status);
+        all
+    };
+    assert_eq!(ready(&mut world), [true; 3]);
+    let mut joins = world.facts.cluster.nodes.first().unwrap().clone();
+    joins.name = "joins".into();
+    joins.provider_id.clear();
+    joins.taints.push((names::UNINITIALIZED.into(), "NoSchedule".into()));
+    world.facts.cluster.nodes.push(joins);
+    assert_eq!(ready(&mut world), [true; 3]);
+    let late = api::finding::codes::NODE_UNINITIALIZED.found().with("node", "joins").build();
+    world.facts.health.findings.push(late);
+    assert!(!ready(&mut world)[0], "it is left waiting");
+    world.facts.health.findings.clear();
+    Arc::make_mut(&mut world.facts.config).status = None;
+    assert!(!ready(&mut world)[0], "it never was ready");
 }
 
 #[test]
