@@ -445,6 +445,8 @@ pub struct Workload {
     pub available: i32,
     /// Whether its controller has seen its latest change.
     pub current: bool,
+    /// Whether every pod that can run is made after its latest change.
+    pub rolled_out: bool,
     /// What keeps a pod of it from running, in words.
     pub trouble: Option<String>,
     /// How it was made.

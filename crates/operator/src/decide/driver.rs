@@ -82,6 +82,12 @@ pub(super) fn decide(
                 adopt(facts, wish, record, &theirs, &mut plan, notes);
             }
         }
+        (Mode::Removed | Mode::Managed, _) if !lost::parts(facts, driver, record).is_empty() => {
+            let why = "it is to be removed, and what VDO applied is not on record; with mode: Managed the \
+                       record is made anew";
+            notes.findings.push(doubtful(facts, driver, why));
+            plan.next = Next::Blocked;
+        }
         (Mode::Removed | Mode::Managed, _) => removal::decide(facts, record, &mut plan, notes),
     }
     Some(plan)
@@ -149,7 +155,7 @@ fn is_lost(
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let parts = lost::parts(facts, wish, record);
+    let parts = lost::parts(facts, wish.driver, record);
     if parts.is_empty() {
         return false;
     }

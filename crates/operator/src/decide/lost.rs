@@ -16,7 +16,7 @@ use crate::{
 /// The parts of a driver that are ours and stand in no record.
 pub(super) fn parts<'a>(
     facts: &'a Facts,
-    wish: &Wish<'_>,
+    driver: Driver,
     record: &Record,
 ) -> Vec<(&'a ObjectId, &'a Workload)> {
     if record.version.is_some() {
@@ -25,7 +25,7 @@ pub(super) fn parts<'a>(
     let stays = |id| facts.objects.get(id).is_some_and(|seen| !seen.leaving);
     [Task::Controller, Task::Node]
         .into_iter()
-        .flat_map(|task| facts.workloads_of(wish.driver, task))
+        .flat_map(|task| facts.workloads_of(driver, task))
         .filter(|(id, workload)| workload.labelled && stays(*id))
         .collect()
 }

@@ -133,13 +133,15 @@ fn ours(facts: &Facts, driver: Driver) -> impl Iterator<Item = &Workload> {
 /// Lets a rollout pass nodes that are down or sick. Kubernetes lets so many pods of a DaemonSet be
 /// unavailable at a time, and counts theirs among them: one dead node of ten would stop it for ever.
 pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Object]) {
-    if record.healthy {
-        return;
-    }
     for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
         let workload = facts.workloads.get(&ObjectId::of(object));
         let Some(workload) = workload else { continue };
-        let passed = workload.unreachable.saturating_add(record.ailing);
+        // A release that is healthy is rolled out once more when its settings are others.
+        let passed = match record.healthy {
+            true if workload.rolled_out => 0,
+            true => workload.unreachable,
+            false => workload.unreachable.saturating_add(record.ailing),
+        };
         if passed == 0 {
             continue;
         }

@@ -191,6 +191,7 @@ impl World {
                 unreachable,
                 available: if broken { 0 } else { wanted - unreachable },
                 current: true,
+                rolled_out: true,
                 trouble: broken.then(|| "CrashLoopBackOff (driver: it crashes)".into()),
                 make: made(object),
             };
@@ -348,6 +349,7 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
         unreachable: 0,
         available: 1,
         current: true,
+        rolled_out: true,
         trouble: None,
         make: Make::default(),
     };

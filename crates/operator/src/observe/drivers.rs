@@ -162,6 +162,7 @@ fn of_daemon_set(pods: &Pods, down: &BTreeSet<String>, set: &DaemonSet) -> Optio
         available: status.number_available.unwrap_or(0).min(updated),
         current: status.observed_generation >= set.metadata.generation
             && status.observed_generation > Some(0),
+        rolled_out: updated >= status.desired_number_scheduled - unreachable.all,
         trouble: trouble(pods, "DaemonSet", set),
         make: super::make::of(&set.metadata, template),
     })
@@ -186,6 +187,7 @@ fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<Workload> {
         available: status.available_replicas.unwrap_or(0).min(updated),
         current: status.observed_generation >= deployment.metadata.generation
             && status.observed_generation > Some(0),
+        rolled_out: updated >= wanted,
         trouble: trouble(pods, "Deployment", deployment),
         make: super::make::of(&deployment.metadata, template),
     })

@@ -113,3 +113,25 @@ fn a_record_that_cannot_be_read_is_named_and_nothing_of_its_driver_is_touched() 
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
 }
+
+#[test]
+fn a_driver_whose_record_is_lost_is_not_called_removed_while_it_runs() {
+    for farewell in [false, true] {
+        let mut world = World::installed();
+        world.facts.records = Records::default();
+        world.wish(|config| {
+            config.spec.deletion_policy = Some(api::vdo_config::DeletionPolicy::Remove);
+            config.spec.storage_provider.as_mut().unwrap().mode =
+                (!farewell).then_some(api::vdo_config::Mode::Removed);
+            config.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
+            if farewell {
+                config.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            }
+        });
+        world.settle();
+        let deleted = world.done.iter().filter(|done| done.starts_with("delete")).count();
+        assert_eq!(deleted, 0, "{:?}", world.done);
+        assert!(world.codes().contains(&"VDO-1911".into()), "{:?}", world.codes());
+        assert_eq!(world.plan().finalizer, crate::plan::Finalizer::Stay);
+    }
+}

@@ -160,6 +160,28 @@ fn pods_of_nodes_that_are_down_do_not_use_up_what_may_be_unavailable_in_a_rollou
 }
 
 #[test]
+fn other_settings_of_the_same_release_are_rolled_out_past_nodes_that_are_down_too() {
+    let mut world = World::installed();
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available, node.unreachable) = (12, 10, 2);
+    let at_a_time = |world: &mut World| match world.driver(Driver::Csi).next {
+        Next::Apply(objects) => {
+            let set = objects.iter().find(|object| object.kind() == "DaemonSet").unwrap();
+            set.0["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"].clone()
+        }
+        other => json!(format!("{other:?}")),
+    };
+    assert_eq!(at_a_time(&mut world), json!("Nothing"));
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.available, node.rolled_out) = (3, false);
+    assert_eq!(at_a_time(&mut world), json!(4), "two of twelve at a time, and the dead");
+    world.step();
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available, node.unreachable) = (12, 10, 2);
+    assert_eq!(at_a_time(&mut world), json!("10%"), "as ever once it is over");
+}
+
+#[test]
 fn health_of_what_stood_there_before_is_not_that_of_what_was_applied() {
     let mut world = upgrading(false, has_done("record CSI"));
     let before = world.facts.workloads.clone();
