@@ -292,10 +292,10 @@ catalogue! {
         ],
     }
     VOLUMES_ATTACHED = "VDO-1904" {
-        title: "The storage driver cannot be removed while volumes are attached",
+        title: "The storage driver, or a vCenter of it, cannot be removed while volumes are attached",
         severity: Blocker,
         seen: "{count} volumes are attached: {volumes}",
-        why: "Without the driver nobody could detach these volumes, and the pods that use them could not be moved.",
+        why: "Without the driver, or without the vCenter its node lives in, nobody could detach these volumes, and the pods that use them could not be moved.",
         remedy: ["Scale down the workloads that use these volumes, or move them to other storage", "kubectl get volumeattachments   shows when none is left; VDO then goes on by itself"],
     }
     UPGRADE_ROLLED_BACK = "VDO-1905" {

@@ -13,7 +13,7 @@ use super::{
     gate::gate,
     leaving::{Farewell, farewell},
     lost,
-    machines::Doubts,
+    machines::{self, Doubts},
     may_pass, privileges, release, removal, rendering, rollout, steps,
     wish::Wish,
 };
@@ -311,6 +311,11 @@ fn manage(
     if wish.driver == Driver::Cpi
         && !machines_are_found(facts, wish, record, &target, &configuration, plan, notes)
     {
+        return;
+    }
+    let left_behind = machines::left_behind(facts, wish, record);
+    if wish.driver == Driver::Csi && !left_behind.is_empty() {
+        removal::refuse(&left_behind, plan, notes);
         return;
     }
     if wish.driver == Driver::Csi

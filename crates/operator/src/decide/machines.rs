@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use api::finding::{Finding, Subject, codes};
 
 use super::{driver::is_verified, wish::Wish};
-use crate::facts::{Facts, Machine, Node};
+use crate::{
+    facts::{Facts, Machine, Node},
+    record::Record,
+};
 
 /// The nodes whose machine is not proven to be where a driver will look, seen by its user.
 #[derive(Debug, Default)]
@@ -108,6 +111,30 @@ impl Doubts {
             .about_all(nodes);
         Some(finding.build())
     }
+}
+
+/// What is attached to nodes in vCenters that the storage driver is told of no more: volume and node.
+/// Without those vCenters nobody could detach it.
+pub(super) fn left_behind<'a>(
+    facts: &'a Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+) -> Vec<&'a (String, String)> {
+    let address = |name: &str| Some(facts.vcenters.get(name)?.spec.vc_ip.0.as_str());
+    let stays: BTreeSet<&str> = wish.vcenters.iter().filter_map(|name| address(name)).collect();
+    let told = record.users.iter().filter_map(|user| address(user.split(' ').next()?));
+    let goes: BTreeSet<&str> = told.filter(|address| !stays.contains(address)).collect();
+    let is_left = |node: &Node| match &node.machine {
+        Machine::Found(seen_by) => {
+            let seen_by = seen_by.iter().filter_map(|name| address(local(facts, name)?));
+            let seen_by: BTreeSet<&str> = seen_by.collect();
+            seen_by.is_disjoint(&stays) && !seen_by.is_disjoint(&goes)
+        }
+        Machine::Missing | Machine::Unknown(_) => false,
+    };
+    let left = facts.cluster.nodes.iter().filter(|node| !goes.is_empty() && is_left(node));
+    let left: BTreeSet<&str> = left.map(|node| node.name.as_str()).collect();
+    facts.attached.iter().filter(|(_, node)| left.contains(node.as_str())).collect()
 }
 
 /// The name of a VsphereCloudConfig beside the VDOConfig; none for one in another namespace.

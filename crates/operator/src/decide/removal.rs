@@ -55,7 +55,8 @@ pub(super) fn remove<'a>(
 /// Removes what stands in the record, unless volumes of the driver are attached.
 pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, notes: &mut Notes) {
     if plan.driver == Driver::Csi && !facts.attached.is_empty() && !record.objects.is_empty() {
-        refuse(facts, plan, notes);
+        let all: Vec<&(String, String)> = facts.attached.iter().collect();
+        refuse(&all, plan, notes);
         return;
     }
     plan.next = remove(facts, plan.driver, record.objects.iter());
@@ -82,15 +83,15 @@ pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, note
     }
 }
 
-fn refuse(facts: &Facts, plan: &mut DriverPlan, notes: &mut Notes) {
-    let shown = facts.attached.iter().take(5);
+/// Nothing is taken away from volumes that are attached.
+pub(super) fn refuse(attached: &[&(String, String)], plan: &mut DriverPlan, notes: &mut Notes) {
+    let shown = attached.iter().take(5);
     let shown: Vec<String> = shown.map(|(volume, node)| format!("{volume} on {node}")).collect();
-    let volumes =
-        facts.attached.iter().map(|(v, _)| Subject::kubernetes("PersistentVolume", None, v));
+    let volumes = attached.iter().map(|(v, _)| Subject::kubernetes("PersistentVolume", None, v));
     notes.findings.push(
         codes::VOLUMES_ATTACHED
             .found()
-            .with("count", facts.attached.len().to_string())
+            .with("count", attached.len().to_string())
             .with("volumes", shown.join(", "))
             .about_all(volumes)
             .build(),
@@ -98,7 +99,7 @@ fn refuse(facts: &Facts, plan: &mut DriverPlan, notes: &mut Notes) {
     plan.steps.push(Step {
         title: "Wait until no volume is attached".into(),
         state: StepState::Running,
-        message: Some(format!("{} volumes are attached", facts.attached.len())),
+        message: Some(format!("{} volumes are attached", attached.len())),
     });
     plan.next = Next::Blocked;
 }

@@ -292,6 +292,34 @@ fn a_machine_in_a_vcenter_that_storage_is_not_told_of_holds_no_credentials_up() 
     assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()));
 }
 
+#[test]
+fn a_vcenter_is_not_taken_from_storage_while_a_volume_is_attached_there() {
+    let mut world = World::installed();
+    world.facts.vcenters.insert("far".into(), vcenter("far.example.com", "theirs"));
+    world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/far");
+    let named = |world: &mut World, names: &[&str]| {
+        world.wish(|config| {
+            let storage = config.spec.storage_provider.as_mut().unwrap();
+            storage.vsphere_cloud_config = None;
+            storage.vsphere_cloud_configs = serde_json::from_value(json!(names)).unwrap();
+        });
+    };
+    named(&mut world, &["vc", "far"]);
+    world.settle();
+    let node = world.facts.cluster.nodes[1].name.clone();
+    world.facts.attached = vec![("pv-9".into(), node)];
+    world.done.clear();
+    named(&mut world, &["vc"]);
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "the driver can still detach it");
+    assert_eq!(storage_plan(&world).next, Next::Blocked);
+    let finding = world.plan().findings.into_iter().find(|f| f.code == "VDO-1904").unwrap();
+    assert!(finding.seen.unwrap().contains("pv-9"));
+    world.facts.attached.clear();
+    world.settle();
+    assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()), "{:?}", world.done);
+}
+
 fn storage_plan(world: &World) -> DriverPlan {
     let plan = decide(&world.facts);
     plan.drivers.into_iter().find(|plan| plan.driver == Driver::Csi).unwrap()
