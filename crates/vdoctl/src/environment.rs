@@ -2,7 +2,7 @@
 //!
 //! Whoever types a flag means it, and whoever keeps a password in a variable does not mean it for every
 //! command. So a variable that conflicts with something typed is passed over, and so is one that makes
-//! sense only beside something that is not said. What is typed is judged as strictly as ever.
+//! sense only beside something that is not said, and one that says no to a switch. What is typed is judged as strictly as ever.
 
 use std::ffi::OsString;
 
@@ -48,13 +48,13 @@ fn passed_over(command: &Command, bare: &Command, typed: &ArgMatches) -> Vec<Id>
     };
     let typed: Vec<&Arg> = command.get_arguments().filter(is_typed).collect();
     let is_set = |argument: &&Arg| {
-        let set = argument.get_env().is_some_and(|name| std::env::var_os(name).is_some());
+        let set = variable(argument).is_some();
         set && !typed.iter().any(|typed| typed.get_id() == argument.get_id())
     };
-    let (mut over, mut counts): (Vec<&Arg>, Vec<&Arg>) = command
-        .get_arguments()
-        .filter(is_set)
-        .partition(|set| typed.iter().any(|typed| are_at_odds(command, typed, set)));
+    let (mut over, mut counts): (Vec<&Arg>, Vec<&Arg>) =
+        command.get_arguments().filter(is_set).partition(|set| {
+            says_no(set) || typed.iter().any(|typed| are_at_odds(command, typed, set))
+        });
     loop {
         let said: Vec<&Id> =
             typed.iter().chain(&counts).map(|argument| argument.get_id()).collect();
@@ -69,6 +69,17 @@ fn passed_over(command: &Command, bare: &Command, typed: &ArgMatches) -> Vec<Id>
     }
 }
 
+fn variable(argument: &Arg) -> Option<OsString> {
+    argument.get_env().and_then(std::env::var_os)
+}
+
+/// Whether a switch is off by its variable. To clap it would be given all the same.
+fn says_no(argument: &Arg) -> bool {
+    let value = variable(argument).unwrap_or_default().to_string_lossy().to_lowercase();
+    let no = ["", "n", "no", "f", "false", "off", "0"].contains(&value.as_str());
+    no && matches!(argument.get_action(), ArgAction::SetTrue)
+}
+
 fn are_at_odds(command: &Command, one: &Arg, other: &Arg) -> bool {
     let names = |one: &Arg, other: &Arg| {
         let conflicts = command.get_arg_conflicts_with(one);
@@ -77,21 +88,24 @@ fn are_at_odds(command: &Command, one: &Arg, other: &Arg) -> bool {
     names(one, other) || names(other, one)
 }
 
-/// Beside which other flags of its command a flag makes sense: clap tells when the flag is tried alone.
+/// Beside which other arguments of its command a flag makes sense: clap tells when the flag is tried alone.
 fn needs(bare: &Command, argument: &Arg) -> Vec<Id> {
-    let (Some(long), Some(name)) = (argument.get_long(), argument.get_env()) else {
+    let (Some(long), Some(value)) = (argument.get_long(), variable(argument)) else {
         return Vec::new();
     };
     let mut flag = OsString::from(format!("--{long}"));
     if matches!(argument.get_action(), ArgAction::Set | ArgAction::Append) {
         flag.push("=");
-        flag.push(std::env::var_os(name).unwrap_or_default());
+        flag.push(value);
     }
     let missing = missing(bare, Some(flag));
     let anyway = self::missing(bare, None);
     let needed = |other: &&Arg| {
-        let long = other.get_long().unwrap_or_default();
-        let tells = |text: &&String| text.split(' ').next() == Some(&format!("--{long}"));
+        let name = match other.get_long() {
+            Some(long) => format!("--{long}"),
+            None => format!("<{}>", other.get_id().as_str().to_uppercase()),
+        };
+        let tells = |text: &&String| text.split(' ').next() == Some(&name);
         missing.iter().any(|text| tells(&text)) && !anyway.iter().any(|text| tells(&text))
     };
     bare.get_arguments().filter(needed).map(|other| other.get_id().clone()).collect()

@@ -44,6 +44,16 @@ pub(crate) enum Failure {
         source: Box<kube::Error>,
     },
 
+    /// Of several objects that belong together one was not deleted.
+    #[snafu(display("deleting {object} failed; {}", is_gone(gone)))]
+    Undeleted {
+        object: String,
+        /// What was deleted before.
+        gone: Vec<String>,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+
     /// The user may not do this, and was told so before anything was done.
     #[snafu(display("{doing} is not allowed; nothing was changed"))]
     Forbidden {
@@ -132,6 +142,14 @@ fn remains(left: &[String]) -> String {
     }
 }
 
+fn is_gone(gone: &[String]) -> String {
+    match gone {
+        [] => "nothing was changed".into(),
+        [one] => format!("{one} is gone"),
+        gone => format!("{} are gone", gone.join(", ")),
+    }
+}
+
 impl Failure {
     /// The exit code of the process.
     pub(crate) fn exit(&self) -> Exit {
@@ -141,6 +159,7 @@ impl Failure {
             | Self::Api { .. }
             | Self::Unwritten { .. }
             | Self::Unapplied { .. }
+            | Self::Undeleted { .. }
             | Self::Forbidden { .. }
             | Self::File { .. }
             | Self::Mistake { .. }
@@ -175,7 +194,12 @@ impl Failure {
             Self::Unwritten { left, .. } if !left.is_empty() => {
                 Some("run the same again once the cluster answers: it goes on from there".into())
             }
-            Self::Api { source, .. } | Self::Unwritten { source, .. } => api_advice(source),
+            Self::Undeleted { gone, .. } if !gone.is_empty() => {
+                Some("the same command again goes on from there".into())
+            }
+            Self::Api { source, .. }
+            | Self::Unwritten { source, .. }
+            | Self::Undeleted { source, .. } => api_advice(source),
             Self::Unapplied { .. } => Some(
                 "what was applied before stays; the same command again goes on from there".into(),
             ),
@@ -297,6 +321,7 @@ mod tests {
             Failure::Api { doing: text(), source: api() },
             Failure::Unwritten { object: text(), left: vec![], source: api() },
             Failure::Unapplied { object: text(), source: api() },
+            Failure::Undeleted { object: text(), gone: vec![], source: api() },
             Failure::Forbidden { doing: text(), help: help(), source: api() },
             Failure::File { path: text().into(), deed: "read", source: io() },
             Failure::Mistake {

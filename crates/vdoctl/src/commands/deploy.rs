@@ -90,7 +90,7 @@ impl Deploy {
     async fn objects(&self, global: &Global) -> Outcome<Vec<Object>> {
         let mut objects = match &self.spec {
             None => install::objects(),
-            Some(spec) => fetched(spec).await?,
+            Some(spec) => fetched(spec, Duration::from_secs(global.request_timeout)).await?,
         };
         if global.namespace != api::NAMESPACE {
             return request(
@@ -245,15 +245,16 @@ pub(crate) fn written(error: writing::Error) -> Failure {
     }
 }
 
-/// A manifest from elsewhere.
-async fn fetched(spec: &str) -> Outcome<Vec<Object>> {
+/// A manifest from elsewhere, which may take so long.
+async fn fetched(spec: &str, patience: Duration) -> Outcome<Vec<Object>> {
     let path = spec.strip_prefix("file://").unwrap_or(spec);
     let file = if path.starts_with("http://") || path.starts_with("https://") {
         let failed = |source: reqwest::Error| Failure::Other {
             text: format!("{spec} cannot be fetched"),
             source: source.into(),
         };
-        let answer = reqwest::get(path).await.and_then(reqwest::Response::error_for_status);
+        let client = reqwest::Client::builder().timeout(patience).build().map_err(failed)?;
+        let answer = client.get(path).send().await.and_then(reqwest::Response::error_for_status);
         File::parse(spec, answer.map_err(failed)?.text().await.map_err(failed)?)?
     } else {
         File::open(path.as_ref())?

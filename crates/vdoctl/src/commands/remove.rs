@@ -145,27 +145,36 @@ impl Remove {
         }
         screen.confirm("Remove the operator?")?;
         let step = Step::begin(screen, "Remove the operator");
-        let deleted = critical::section(async {
-            // The Deployment first: without its rights it would only complain.
-            for id in goes.iter().rev() {
-                let api = writing::api_of(&cluster.client, id).map_err(super::deploy::written)?;
-                match api.delete(&id.name, &DeleteParams::background()).await {
-                    Ok(_) => {}
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    Err(source) => {
-                        return Err(Failure::Api {
-                            doing: format!("deleting {id}"),
-                            source: Box::new(source),
-                        });
-                    }
-                }
-            }
-            Ok(())
-        });
-        deleted.await?;
+        // The Deployment first: without its rights it would only complain.
+        let goes: Vec<ObjectId> = goes.into_iter().rev().collect();
+        if let Err(failure) = critical::section(delete(&cluster, &goes)).await {
+            step.failed("");
+            return Err(failure);
+        }
         step.done("");
         Ok(())
     }
+}
+
+/// Deletes objects in this order, after a trial of all of it: who is refused has changed nothing.
+async fn delete(cluster: &Cluster, goes: &[ObjectId]) -> Outcome {
+    let mut gone = Vec::new();
+    for trial in [true, false] {
+        let how = DeleteParams { dry_run: trial, ..DeleteParams::background() };
+        for id in goes {
+            let api = writing::api_of(&cluster.client, id).map_err(super::deploy::written)?;
+            match api.delete(&id.name, &how).await {
+                Ok(_) if trial => {}
+                Ok(_) => gone.push(id.to_string()),
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(source) => {
+                    let source = Box::new(source);
+                    return Err(Failure::Undeleted { object: id.to_string(), gone, source });
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The fields that make no sense beside `mode: Removed`, as the definition says.

@@ -73,6 +73,29 @@ fn a_variable_says_nothing_without_what_it_belongs_to() {
 }
 
 #[test]
+fn a_switch_that_is_off_is_not_given() {
+    for no in ["false", "0", "off", ""] {
+        let off = [("VDOCTL_CONFIGURE_INSECURE", no), ("VDOCTL_CONFIGURE_THUMBPRINT", "aa")];
+        let vcenter = ["configure", "--vcenter", "vc", "--user", "u", "--password", "p"];
+        let said = run(&vcenter, &off);
+        assert!(said.err.contains(NO_CLUSTER), "{no:?}: {}", said.all());
+        let said = run(&["upgrade"], &[("VDOCTL_UPGRADE_BACK", no)]);
+        assert!(said.err.contains(NO_CLUSTER), "{no:?}: {}", said.all());
+    }
+}
+
+#[test]
+fn a_variable_that_belongs_to_a_word_is_passed_over_without_it() {
+    for variable in [("VDOCTL_UPGRADE_TO", "3.7.3"), ("VDOCTL_UPGRADE_BACK", "true")] {
+        let said = run(&["upgrade"], &[variable]);
+        assert!(said.err.contains(NO_CLUSTER), "{variable:?}: {}", said.all());
+    }
+    // Beside it, it counts.
+    let said = run(&["upgrade", "csi"], &[("VDOCTL_UPGRADE_TO", "three")]);
+    assert_eq!(said.code, 2, "{}", said.all());
+}
+
+#[test]
 fn how_much_is_told_is_a_number_or_a_yes() {
     for (value, code) in [("true", 0), ("2", 0), ("off", 0), ("", 0), ("loud", 2), ("-1", 2)] {
         let said = run(&["version", "--client"], &[("VDOCTL_VERBOSE", value)]);

@@ -9,6 +9,7 @@ mod environment;
 mod gate;
 mod halfway;
 mod releases;
+mod removal;
 mod screens;
 mod stage;
 mod terminal;

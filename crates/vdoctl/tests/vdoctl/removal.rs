@@ -1,0 +1,217 @@
+//! `remove vdo` before an API server that is only played: what is tried, deleted, refused, and finished
+//! when somebody wants the end.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::{Command, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::stage::Said;
+
+/// Plays an API server that knows how to delete.
+#[derive(Clone, Default)]
+struct Played(Arc<(Mutex<Seen>, Condvar)>);
+
+#[derive(Default)]
+struct Seen {
+    tried: Vec<String>,
+    deleted: Vec<String>,
+    /// Refuses to delete what so ends: in a trial, or only when it is meant.
+    refuses: Option<(&'static str, bool)>,
+    /// The first that is meant waits as long as this holds.
+    holds: bool,
+    waits: bool,
+}
+
+impl Played {
+    /// The arguments that lead to it.
+    fn open(&self) -> String {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let played = self.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let played = played.clone();
+                thread::spawn(move || played.serve(stream.unwrap()));
+            }
+        });
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "played",
+            "clusters": [{"name": "played", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "played", "user": {}}],
+            "contexts": [{"name": "played", "context": {"cluster": "played", "user": "played"}}],
+        })
+        .to_string()
+    }
+
+    /// One request per connection.
+    fn serve(&self, stream: TcpStream) {
+        let mut reader = BufReader::new(&stream);
+        let (mut head, mut length) = (String::new(), 0);
+        if reader.read_line(&mut head).unwrap_or_default() == 0 {
+            return;
+        }
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let path = head.split([' ', '?']).nth(1).unwrap();
+        let is_trial = String::from_utf8_lossy(&body).contains("\"dryRun\":[\"All\"]");
+        let (code, answer) = if head.starts_with("DELETE ") {
+            self.delete(path, is_trial)
+        } else {
+            let version = json!({
+                "major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+            });
+            (200, version)
+        };
+        let answer = answer.to_string();
+        let head = format!(
+            "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            answer.len()
+        );
+        // Who went away does not hear it.
+        let _ = (&stream).write_all((head + &answer).as_bytes());
+    }
+
+    fn delete(&self, path: &str, is_trial: bool) -> (u16, serde_json::Value) {
+        let (seen, changed) = &*self.0;
+        let mut seen = seen.lock().unwrap();
+        if let Some((end, in_trial)) = seen.refuses
+            && path.ends_with(end)
+            && in_trial == is_trial
+        {
+            let message = format!("{path} is not yours");
+            let status = json!({
+                "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 403,
+                "reason": "Forbidden", "message": message,
+            });
+            return (403, status);
+        }
+        if is_trial {
+            seen.tried.push(path.to_owned());
+        } else {
+            seen.waits = true;
+            changed.notify_all();
+            seen = changed.wait_while(seen, |seen| seen.holds).unwrap();
+            seen.deleted.push(path.to_owned());
+        }
+        (200, json!({"apiVersion": "v1", "kind": "Status", "status": "Success", "code": 200}))
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+        let seen = look(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_all();
+        seen
+    }
+}
+
+/// `remove vdo` there; `signal` comes while the first deletion is under way.
+fn removing(played: &Played, signal: Option<Signal>) -> Said {
+    let folder = testkit::Workdir::new("removal").unwrap();
+    let kubeconfig = folder.write("config", played.open()).unwrap();
+    played.with(|seen| seen.holds = signal.is_some());
+    // Whoever runs the tests may ignore signals; this child does not.
+    let mut child = Command::new("env")
+        .args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_vdoctl")])
+        .args(["remove", "vdo", "--yes"])
+        .env("KUBECONFIG", kubeconfig)
+        .env("COLUMNS", "1000")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    if let Some(signal) = signal {
+        let (seen, changed) = &*played.0;
+        let minute = Duration::from_secs(60);
+        let seen = changed.wait_timeout_while(seen.lock().unwrap(), minute, |seen| !seen.waits);
+        assert!(seen.unwrap().0.waits, "nothing is deleted");
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+    let mut err = String::new();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line == "Interrupted: what was begun is finished first." {
+            played.with(|seen| seen.holds = false);
+        }
+        err.extend([line.as_str(), "\n"]);
+    }
+    Said { code: child.wait().unwrap().code().unwrap_or(-1), out: String::new(), err }
+}
+
+#[test]
+fn a_removal_that_would_be_refused_is_not_begun() {
+    let played = Played::default();
+    played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", true)));
+    let said = removing(&played, None);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("failed; nothing was changed"), "{}", said.all());
+    assert!(said.err.contains("ask for the right that is named above"), "{}", said.all());
+    assert_eq!(played.with(|seen| seen.deleted.clone()), Vec::<String>::new());
+}
+
+#[test]
+fn a_removal_that_stops_halfway_says_what_is_gone() {
+    let played = Played::default();
+    played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", false)));
+    let said = removing(&played, None);
+    assert_eq!(said.code, 1, "{}", said.all());
+    let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
+    assert!(deleted.len() > 1 && deleted.len() < tried.len(), "{deleted:?} of {tried:?}");
+    assert!(said.err.contains("Deployment vmware-system-vdo/vdo"), "{}", said.all());
+    assert!(said.err.contains(" are gone"), "{}", said.all());
+    assert!(said.err.contains("the same command again goes on from there"), "{}", said.all());
+}
+
+#[test]
+fn a_removal_under_way_is_finished_whoever_wants_the_end() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let played = Played::default();
+        let said = removing(&played, Some(signal));
+        assert_eq!(said.code, 0, "{signal:?}: {}", said.all());
+        assert!(said.err.contains("Interrupted: what was begun"), "{signal:?}: {}", said.all());
+        let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
+        assert_eq!(tried, deleted, "{signal:?}");
+    }
+}
+
+#[test]
+fn a_manifest_that_does_not_come_is_not_waited_for_for_ever() {
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = format!("http://{}/vdo.yaml", silent.local_addr().unwrap());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vdoctl"))
+        .args(["deploy", "--spec", &address, "--request-timeout", "1", "-o", "yaml"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    // What did not end by itself fails below.
+    let _ = child.kill();
+    let said = Said::from(child.wait_with_output().unwrap());
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("cannot be fetched"), "{}", said.all());
+}
