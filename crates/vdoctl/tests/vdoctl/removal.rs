@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
     sync::{Arc, Condvar, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,7 +39,7 @@ impl Played {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let played = played.clone();
-                thread::spawn(move || played.serve(stream.unwrap()));
+                thread::spawn(move || played.serve(&stream.unwrap()));
             }
         });
         json!({
@@ -52,8 +52,8 @@ impl Played {
     }
 
     /// One request per connection.
-    fn serve(&self, stream: TcpStream) {
-        let mut reader = BufReader::new(&stream);
+    fn serve(&self, mut stream: &TcpStream) {
+        let mut reader = BufReader::new(stream);
         let (mut head, mut length) = (String::new(), 0);
         if reader.read_line(&mut head).unwrap_or_default() == 0 {
             return;
@@ -87,7 +87,7 @@ impl Played {
             answer.len()
         );
         // Who went away does not hear it.
-        let _ = (&stream).write_all((head + &answer).as_bytes());
+        let _ = stream.write_all((head + &answer).as_bytes());
     }
 
     fn delete(&self, path: &str, is_trial: bool) -> (u16, serde_json::Value) {
@@ -140,7 +140,7 @@ fn removing(played: &Played, signal: Option<Signal>) -> Said {
         .unwrap();
     if let Some(signal) = signal {
         let (seen, changed) = &*played.0;
-        let minute = Duration::from_secs(60);
+        let minute = Duration::from_mins(1);
         let seen = changed.wait_timeout_while(seen.lock().unwrap(), minute, |seen| !seen.waits);
         assert!(seen.unwrap().0.waits, "nothing is deleted");
         let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
@@ -195,25 +195,18 @@ fn a_removal_under_way_is_finished_whoever_wants_the_end() {
     }
 }
 
-#[test]
-fn a_manifest_that_does_not_come_is_not_waited_for_for_ever() {
+#[tokio::test]
+async fn a_manifest_that_does_not_come_is_not_waited_for_for_ever() {
     // It takes connections and says nothing.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = format!("http://{}/vdo.yaml", silent.local_addr().unwrap());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_vdoctl"))
+    let said = tokio::process::Command::new(env!("CARGO_BIN_EXE_vdoctl"))
         .args(["deploy", "--spec", &address, "--request-timeout", "1", "-o", "yaml"])
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() && Instant::now() < end {
-        thread::sleep(Duration::from_millis(20));
-    }
-    // What did not end by itself fails below.
-    let _ = child.kill();
-    let said = Said::from(child.wait_with_output().unwrap());
+        .kill_on_drop(true)
+        .output();
+    let said = tokio::time::timeout(Duration::from_mins(1), said).await;
+    let said = Said::from(said.expect("it ends by itself").unwrap());
     assert_eq!(said.code, 1, "{}", said.all());
     assert!(said.err.contains("cannot be fetched"), "{}", said.all());
 }
