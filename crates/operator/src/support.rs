@@ -9,6 +9,7 @@
 mod lines;
 mod redaction;
 
+pub(crate) use self::lines::without_secrets;
 pub use self::redaction::{Held, REDACTED, Redaction};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,7 +171,7 @@ fn blank(value: &mut Value) {
                 blank(item);
             }
         }
-        Value::String(text) => *text = lines::without_secrets(text),
+        Value::String(text) => *text = without_secrets(text),
         _ => {}
     }
 }
@@ -179,8 +180,18 @@ fn blank(value: &mut Value) {
 pub fn is_telling(name: &str) -> bool {
     let letters = name.chars().filter(|c| c.is_alphanumeric());
     let name: String = letters.flat_map(char::to_lowercase).collect();
-    let secret =
-        ["password", "passwd", "passphrase", "secret", "token", "private", "credential", "apikey"];
+    let secret = [
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "token",
+        "private",
+        "credential",
+        "apikey",
+        "sessionid",
+        "soapsession",
+    ];
     // Names of Secrets are no secrets, and help.
     let innocent = [
         "secretname",
@@ -189,9 +200,10 @@ pub fn is_telling(name: &str) -> bool {
         "tokenexpiration",
         "automountserviceaccounttoken",
     ];
-    secret.iter().any(|word| name.contains(word))
-        && name != "credentials"
-        && !innocent.iter().any(|word| name.ends_with(word))
+    name == "authorization"
+        || secret.iter().any(|word| name.contains(word))
+            && name != "credentials"
+            && !innocent.iter().any(|word| name.ends_with(word))
 }
 
 async fn logs(client: &Client, namespace: &str) -> Vec<File> {
@@ -227,11 +239,17 @@ async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Opti
     };
     match api.logs(pod, &parameters).await {
         // It may tell a password that no Secret holds any more.
-        Ok(text) => Some((lines::without_secrets(&text), false)),
+        Ok(text) => Some((without_secrets(whole_lines(&text)), false)),
         // Most containers have never been restarted.
         Err(_) if previous => None,
         Err(error) => Some((format!("(unreadable: {error})\n"), true)),
     }
+}
+
+/// A log without the line its limit cut through: half a secret would not be found.
+fn whole_lines(text: &str) -> &str {
+    let is_cut = i64::try_from(text.len()).is_ok_and(|length| length >= BYTES);
+    if is_cut { text.rfind('\n').map_or("", |end| &text[..=end]) } else { text }
 }
 
 /// In `kube-system` there are many pods that are none of our business.
@@ -322,6 +340,14 @@ mod tests {
         );
         assert_eq!(value["env"][3]["valueFrom"]["secretKeyRef"]["key"], "password");
         assert_eq!(value["volumes"][0]["secret"]["secretName"], "vc");
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_left_out() {
+        let limit = usize::try_from(BYTES).unwrap_or_default();
+        let cut = format!("{}\nthe password is gehe", "x".repeat(limit));
+        assert_eq!(whole_lines(&cut), format!("{}\n", "x".repeat(limit)));
+        assert_eq!(whole_lines("a\nno line end"), "a\nno line end");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Values that stand in a text beside a name that says they are secret: `password = …`, `"token": "…"`,
-//! `--password=…`, `--password …`, a YAML block, a private key. No Secret needs to hold them.
+//! `--password=…`, `--password …`, a YAML block, a private key, `https://user:…@host`. No Secret needs to
+//! hold them.
+
+use std::borrow::Cow;
 
 use super::{REDACTED, is_telling};
 
 /// A text without such values. What is not quoted goes to the end of its line, or of its word where it
 /// belongs to a flag.
-pub(super) fn without_secrets(text: &str) -> String {
+pub(crate) fn without_secrets(text: &str) -> String {
     let mut lines = Vec::new();
     // What goes on below a line: a block that is indented more than so much, or a key.
     let mut block: Option<usize> = None;
@@ -25,13 +28,36 @@ pub(super) fn without_secrets(text: &str) -> String {
             lines.push(REDACTED.to_owned());
             continue;
         }
-        let (line, goes_on) = without_values(line);
+        let (line, goes_on) = without_values(&without_userinfo(line));
         if goes_on {
             block = Some(indent);
         }
         lines.push(line);
     }
     lines.join("\n")
+}
+
+/// A line whose addresses do not say with what password they are visited.
+fn without_userinfo(line: &str) -> Cow<'_, str> {
+    if !line.contains("://") {
+        return line.into();
+    }
+    let (mut out, mut rest) = (String::with_capacity(line.len()), line);
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        rest = after;
+        let end = rest.find(|c: char| c.is_whitespace() || ['/', '?', '#', '"'].contains(&c));
+        let host = &rest[..end.unwrap_or(rest.len())];
+        if let Some((user, _)) = host.rsplit_once('@')
+            && let Some((name, _)) = user.split_once(':')
+        {
+            out.extend([name, ":", REDACTED]);
+            rest = &rest[user.len()..];
+        }
+    }
+    out.push_str(rest);
+    out.into()
 }
 
 /// A line without such values, and whether the value of its last name stands below.
@@ -109,6 +135,13 @@ mod tests {
             ("login --password=geheim --port=443", "login --password=(redacted) --port=443"),
             ("VC_PASSPHRASE=a:b", "VC_PASSPHRASE=(redacted)"),
             ("CLIENT_SECRET: a", "CLIENT_SECRET: (redacted)"),
+            (
+                "Post \"https://u:ge:h@im@vc.example.com/sdk\": EOF",
+                "Post \"https://u:(redacted)@vc.example.com/sdk\": EOF",
+            ),
+            ("http://u:a@b http://c:d@e", "http://u:(redacted)@b http://c:(redacted)@e"),
+            ("Authorization: Bearer abc.def", "Authorization: (redacted)"),
+            ("vmware-api-session-id: 52ab", "vmware-api-session-id: (redacted)"),
             ("password: 'not closed", "password: (redacted)"),
             (
                 "a:\n  password: |-\n    ge\n    heim\n  b: c",
@@ -134,6 +167,8 @@ mod tests {
             "secretKeyRef:\n  name: vc\n  key: k",
             "credentials: vcenter-a",
             "https://vc.example.com:443/sdk",
+            "https://user@vc.example.com:443/sdk?mail=a:b@c",
+            "clusterroles.rbac.authorization.k8s.io \"a\" is forbidden",
             "",
         ] {
             assert_eq!(without_secrets(text), text);

@@ -16,6 +16,7 @@ use kube::{Api, Client, ResourceExt, api::LogParams};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use super::shelf::Filler;
+use crate::support::without_secrets;
 
 /// How many lines are read, from the end.
 pub(super) const LINES: usize = 20;
@@ -105,8 +106,10 @@ async fn read(client: &Client, ended: &Ended) -> Known<Vec<String>> {
     }
 }
 
-/// The last lines of a text, each no longer than need be.
+/// The last lines of a text, each no longer than need be, without what they say is secret: findings
+/// quote them.
 pub(super) fn lines(text: &str) -> Vec<String> {
+    let text = without_secrets(text);
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &all[all.len().saturating_sub(LINES)..];
     last.iter().map(|line| line.chars().take(WIDTH).collect()).collect()

@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::PostParams};
 use serde_json::json;
-use testkit::{User, eventually};
+use testkit::{Fate, User, eventually};
 
 use crate::{
     stage::{PASSWORD, Said, Stage},
@@ -52,6 +52,60 @@ fn bundled(stage: &Stage) -> String {
         assert!(!text.contains(&middle), "the bundle holds {written}");
     }
     text
+}
+
+/// Secrets that no Secret holds: a driver wrote them into its log.
+const UNWRITTEN: [&str; 5] =
+    ["in-no-secret-1", "in-no-secret-2", "in-no-secret-3", "in-no-secret-4", "in-no-secret-5"];
+
+/// What a driver that tells all it knows says before it ends.
+fn last_words() -> &'static str {
+    let [plain, json, flag, address, header] = UNWRITTEN;
+    let words = format!(
+        "syncer begins\n\
+         {}\n\
+         logging in with {PASSWORD} fails\n\
+         listen tcp :9808: bind: address already in use; password={plain}\n\
+         {{\"level\":\"error\",\"password\":\"{json}\",\"msg\":\"it went wrong\"}}\n\
+         exec: syncer --password {flag} --port 443\n\
+         Post \"https://vdo:{address}@vc.example.com/sdk\": EOF\n\
+         Authorization: Bearer {header}\n\
+         syncer gives up",
+        notes().join("\n"),
+    );
+    // A fate outlives the test that makes it.
+    Box::leak(words.into_boxed_str())
+}
+
+/// The log of a driver that crashes is in the bundle, and so are its last words in the status of its
+/// pod; what is secret in them is in neither, nor on the screen.
+async fn a_log_that_tells_too_much(stage: &Stage) {
+    stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(last_words()));
+    let logs = stage.nodes.serve_logs().await;
+    let said = eventually("what it said is quoted", 60, async || {
+        let said = stage.vdoctl_beside(&["status"]).await;
+        if said.out.contains("VDO-1614") { Ok(said) } else { Err(said.all()) }
+    })
+    .await;
+    let told = stage.vdoctl_beside(&["doctor", "--explain"]).await;
+    let bundle = stage.vdoctl_beside(&["support-bundle", "--output", "bundle.tar.gz"]).await;
+    assert_eq!(bundle.code, 0, "{}", bundle.all());
+    assert!(bundle.err.contains(" logs"), "{}", bundle.all());
+    assert!(logs.asked().iter().any(|path| path.contains("previous=true")), "{:?}", logs.asked());
+    let text = bundled(stage);
+    for helps in ["line 7 of a long log", "syncer begins", "it went wrong", "syncer gives up"] {
+        assert!(text.contains(helps), "{helps}: the log is there");
+    }
+    for (what, text) in [("status", said.all()), ("doctor", told.all()), ("the bundle", text)] {
+        assert!(!text.contains(PASSWORD), "{what} holds the password: {text}");
+        for secret in UNWRITTEN {
+            let at = text.find(secret).map(|at| &text[at.saturating_sub(80)..at + secret.len()]);
+            assert_eq!(at, None, "{what} holds {secret}");
+        }
+    }
+    stage.nodes.pods("vsphere-csi-node", Fate::Ready);
+    let said = stage.vdoctl_beside(&["status", "--wait", "--timeout", "300"]).await;
+    assert_eq!(said.code, 0, "{}", said.all());
 }
 
 /// How many files of a bundle could not be read.
@@ -149,6 +203,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
 
     elsewhere(stage);
+    a_log_that_tells_too_much(stage).await;
 
     // Who may not read Secrets cannot know what to remove.
     let role =
