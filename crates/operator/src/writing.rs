@@ -247,6 +247,15 @@ fn resource_of(id: &ObjectId) -> Option<(ApiResource, bool)> {
     Some((ApiResource::from_gvk_with_plural(&gvk, &ours.spec.names.plural), true))
 }
 
+/// Every kind that is written here, each after its version.
+pub fn kinds() -> Vec<(String, String)> {
+    let known = KINDS.iter().map(|(r, _)| (r.api_version.clone(), r.kind.clone()));
+    let ours = api::crds()
+        .into_iter()
+        .map(|definition| (format!("{}/v1alpha1", api::GROUP), definition.spec.names.kind));
+    known.chain(ours).collect()
+}
+
 /// Whether objects of a kind may be written here.
 pub fn is_written(api_version: &str, kind: &str) -> Option<bool> {
     let id = ObjectId {

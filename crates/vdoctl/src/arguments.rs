@@ -156,12 +156,17 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let line: Vec<OsString> = std::env::args_os().collect();
     let mut command = environment::settled(command(), Arguments::command, &line);
     // As a plugin, kubectl stands before it.
-    let called = line.first().and_then(|path| Path::new(path).file_stem());
-    if called.is_some_and(|name| name == "kubectl-vdo") {
+    if is_plugin() {
         command = command.bin_name("kubectl vdo");
     }
     let matches = command.try_get_matches_from_mut(line)?;
     Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Whether it was called as a plugin of kubectl.
+pub(crate) fn is_plugin() -> bool {
+    let path = std::env::args_os().next();
+    path.is_some_and(|path| Path::new(&path).file_stem().is_some_and(|name| name == "kubectl-vdo"))
 }
 
 /// When to use colours, also where the rest of the command line makes no sense or asks for help.

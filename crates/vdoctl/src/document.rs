@@ -3,7 +3,9 @@
 use std::{fmt, path::Path};
 
 use api::check::Mistake;
+use kube::core::Status;
 use miette::{NamedSource, SourceSpan};
+use operator::{facts::ObjectId, writing};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -13,6 +15,7 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::{
     failure::{Failure, MistakeSnafu, Outcome},
+    text::nearest,
     veil,
 };
 
@@ -84,6 +87,42 @@ impl File {
         self.wrong(document, &mistake.path, mistake.in_name, &mistake.text, &mistake.help)
     }
 
+    /// The document of an object.
+    fn document_of(&self, id: &ObjectId) -> Option<&Document> {
+        self.documents.iter().find(|document| {
+            document.value["kind"] == id.kind.as_str()
+                && document.value["metadata"]["name"] == id.name.as_str()
+        })
+    }
+
+    /// A refusal of the API server, at its place, where that can be told.
+    pub(crate) fn refused(&self, id: &ObjectId, status: &Status) -> Option<Failure> {
+        let document = self.document_of(id)?;
+        let cause = status.details.iter().flat_map(|details| &details.causes).next();
+        let cause = cause.map(|cause| (cause.field.as_str(), cause.message.as_str()));
+        let (field, why) = cause.or_else(|| undeclared(&status.message))?;
+        let path = field.split(['.', '[', ']']).filter(|part| !part.is_empty());
+        let path: Vec<String> = path.map(str::to_owned).collect();
+        let text = format!("the cluster would refuse {id}");
+        Some(self.wrong(document, &path, cause.is_none(), &text, why))
+    }
+
+    /// An object of a kind nobody writes here, at its place.
+    pub(crate) fn unknown_kind(&self, id: &ObjectId) -> Option<Failure> {
+        let document = self.document_of(id)?;
+        let known = writing::kinds();
+        let named = |(_, kind): &&(String, String)| *kind == id.kind;
+        let (field, help) = match known.iter().find(named) {
+            Some((version, _)) => ("apiVersion", format!("its apiVersion is {version}")),
+            None => {
+                let near = nearest(&id.kind, known.iter().map(|(_, kind)| kind.as_str()));
+                ("kind", near.map_or_else(String::new, |near| format!("did you mean {near}?")))
+            }
+        };
+        let text = format!("{id} is of a kind that is not installed here");
+        Some(self.wrong(document, &[field.to_owned()], false, &text, &help))
+    }
+
     /// Something wrong at a path of a document.
     pub(crate) fn wrong(
         &self,
@@ -103,6 +142,13 @@ impl File {
             label: "here".into(),
         }
     }
+}
+
+/// The field an API server says it does not know: `...: .spec.replcas: field not declared in schema`.
+fn undeclared(message: &str) -> Option<(&str, &str)> {
+    let (before, _) = message.split_once(": field not declared in schema")?;
+    let field = before.rsplit(' ').next().filter(|field| field.starts_with('.'))?;
+    Some((field, "it has no such field: look at how it is written, and how far it is indented"))
 }
 
 impl Document {
@@ -241,6 +287,14 @@ mod tests {
         assert_eq!(at(0, &path, false), "Stabel");
         assert_eq!(at(0, &path, true), "policy");
         assert_eq!(at(1, &["list", "1", "b"].map(String::from), false), "true");
+    }
+
+    #[test]
+    fn a_field_nobody_declared_is_named() {
+        let said = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): \
+                    .spec.replcas: field not declared in schema";
+        assert_eq!(undeclared(said).map(|(field, _)| field), Some(".spec.replcas"));
+        assert_eq!(undeclared("something else"), None);
     }
 
     #[test]

@@ -54,12 +54,12 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help is no mistake. A reader who has seen enough is none either.
             let screen = Screen::new(arguments::colour().into(), false, false);
-            let text = text::fold(&error.render().ansi().to_string(), screen.width);
+            let text = |width| text::fold(&error.render().ansi().to_string(), width);
             if error.use_stderr() {
-                screen.complain(&text);
+                screen.complain(&text(screen.side_width));
                 return Exit::Usage.into();
             }
-            return match screen.print(&text) {
+            return match screen.print(&text(screen.width)) {
                 Ok(()) => Exit::Success.into(),
                 Err(failure) => report::show(&failure, &screen).into(),
             };

@@ -51,7 +51,8 @@ impl<'a> Step<'a> {
             what.clone_into(&mut self.waits);
             if !self.screen.animated && !what.is_empty() {
                 let text = format!("{}: {what}", self.title);
-                self.screen.note(wrap("  … ", &text, self.screen.width).trim_end_matches('\n'));
+                self.screen
+                    .note(wrap("  … ", &text, self.screen.side_width).trim_end_matches('\n'));
             }
         }
         self.draw();
@@ -77,12 +78,12 @@ impl<'a> Step<'a> {
         };
         let more = [result, &took].map(str::to_owned).into_iter().filter(|text| !text.is_empty());
         let more = more.collect::<Vec<_>>().join(", ");
-        let room = columns(&self.title) + columns(&more) + 4 <= self.screen.width;
+        let room = columns(&self.title) + columns(&more) + 4 <= self.screen.side_width;
         let text = match more.as_str() {
             "" => format!("{mark} {}", self.title),
             more if room => format!("{mark} {}{}", self.title, paint(DIM, &format!("  {more}"))),
             more => {
-                let width = self.screen.width;
+                let width = self.screen.side_width;
                 wrap(&format!("{mark} "), &self.title, width) + &wrap("    ", more, width)
             }
         };
@@ -98,7 +99,7 @@ impl<'a> Step<'a> {
         if !self.waits.is_empty() {
             line = format!("{line}  {}", self.waits);
         }
-        let room = self.screen.width.saturating_sub(4);
+        let room = self.screen.side_width.saturating_sub(4);
         let line: String = line.chars().take(room).collect();
         self.screen.complain(&format!("\r\x1b[K{mark} {line}"));
     }

@@ -7,12 +7,12 @@ use miette::{
     ThemeStyles,
 };
 
-use crate::{exit::Exit, failure::Failure, screen::Screen};
+use crate::{exit::Exit, failure::Failure, screen::Screen, text::as_called};
 
 /// Shows a failure and returns what the process ends with.
 pub(crate) fn show(failure: &Failure, screen: &Screen) -> Exit {
     if !failure.is_silent() {
-        screen.complain(&text(failure, screen.width, screen.colours_errors()));
+        screen.complain(&text(failure, screen.side_width, screen.colours_errors()));
     }
     failure.exit()
 }
@@ -66,7 +66,7 @@ fn causes(failure: &Failure) -> Option<Box<Cause>> {
 
 impl fmt::Display for Story<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.failure.fmt(f)
+        f.write_str(&as_called(&self.failure.to_string()))
     }
 }
 
@@ -90,7 +90,8 @@ impl Error for Cause {
 
 impl Diagnostic for Story<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.failure.help()
+        let help = self.failure.help()?.to_string();
+        Some(Box::new(as_called(&help).into_owned()))
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {

@@ -4,7 +4,10 @@
 //! standard error, so that a pipe gets results alone. Colours are taken out by `anstream` where they
 //! are not wanted: no terminal, `NO_COLOR`, `--color never`.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    os::fd::{AsFd as _, BorrowedFd},
+};
 
 use anstream::{AutoStream, ColorChoice};
 
@@ -16,8 +19,10 @@ use crate::{
 /// The output of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
-    /// Columns there are.
+    /// Columns there are for results.
     pub(crate) width: usize,
+    /// Columns there are for everything else: results may go elsewhere, or the other way round.
+    pub(crate) side_width: usize,
     /// Whether somebody can be asked: both ends are a terminal.
     pub(crate) interactive: bool,
     /// Whether what moves may move: only where what erases it gets through.
@@ -40,14 +45,17 @@ impl Screen {
     /// As the environment and the flags say.
     pub(crate) fn new(choice: ColorChoice, quiet: bool, yes: bool) -> Self {
         let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let seen = || {
-            let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+        let seen = |stream: BorrowedFd<'_>| {
+            let size = rustix::termios::tcgetwinsize(stream).ok()?;
             Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
         };
-        let width = told.or_else(seen).unwrap_or(USUAL).clamp(NARROWEST, WIDEST);
+        let width = |stream: BorrowedFd<'_>| {
+            told.or_else(|| seen(stream)).unwrap_or(USUAL).clamp(NARROWEST, WIDEST)
+        };
         let error = io::stderr().is_terminal();
         Self {
-            width,
+            width: width(io::stdout().as_fd()),
+            side_width: width(io::stderr().as_fd()),
             interactive: io::stdin().is_terminal() && error,
             animated: error
                 && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
@@ -81,7 +89,7 @@ impl Screen {
     /// Something beside the result. A reader who is not there does not matter.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            self.complain(&fold(&format!("{text}\n"), self.width));
+            self.complain(&fold(&format!("{text}\n"), self.side_width));
         }
     }
 

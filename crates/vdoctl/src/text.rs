@@ -1,8 +1,13 @@
 //! Laying out text: words broken to a width, columns aligned, colours where they help.
 
+use std::{borrow::Cow, sync::OnceLock};
+
 use anstyle::{AnsiColor, Style};
+use clap::Command;
 use jiff::{SignedDuration, Timestamp};
 use unicode_width::UnicodeWidthStr as _;
+
+use crate::arguments;
 
 /// All is well.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
@@ -27,11 +32,35 @@ pub(crate) fn columns(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
+/// A text that tells to type commands of this program, by the name it was called by.
+pub(crate) fn as_called(text: &str) -> Cow<'_, str> {
+    static COMMANDS: OnceLock<Vec<String>> = OnceLock::new();
+    let commands = COMMANDS.get_or_init(|| {
+        let command = arguments::is_plugin().then(arguments::command);
+        let names = command.iter().flat_map(Command::get_subcommands).map(Command::get_name);
+        names.map(str::to_owned).collect()
+    });
+    renamed(text, commands)
+}
+
+/// A text in which these commands are those of a plugin.
+fn renamed<'t>(text: &'t str, commands: &[String]) -> Cow<'t, str> {
+    let mut text = Cow::Borrowed(text);
+    for command in commands {
+        let typed = format!("vdoctl {command}");
+        if text.contains(&typed) {
+            text = text.replace(&typed, &format!("kubectl vdo {command}")).into();
+        }
+    }
+    text
+}
+
 /// Breaks a text into lines of at most `width` columns, at blanks. The first line begins with `first`,
 /// the others with as many blanks. A word that is too long stands alone on its line.
 pub(crate) fn wrap(first: &str, text: &str, width: usize) -> String {
     let indent = columns(first);
     let room = width.saturating_sub(indent).max(16);
+    let text = as_called(text);
     let mut lines = Vec::new();
     for paragraph in text.split('\n') {
         let mut line = String::new();
@@ -57,6 +86,7 @@ pub(crate) fn wrap(first: &str, text: &str, width: usize) -> String {
 /// Breaks lines that are too long at a blank, and goes on a little further in. Shorter ones stay as they
 /// are, columns and all.
 pub(crate) fn fold(text: &str, width: usize) -> String {
+    let text = as_called(text);
     let mut folded = String::with_capacity(text.len());
     for line in text.lines() {
         let indent = line.len() - line.trim_start().len();
@@ -174,6 +204,14 @@ mod tests {
     fn words_are_broken_at_blanks_and_indented_under_the_first() {
         let text = wrap("Why  ", "volumes attach but the node cannot find them", 30);
         assert_eq!(text, "Why  volumes attach but the\n     node cannot find them\n");
+    }
+
+    #[test]
+    fn a_plugin_speaks_of_itself_as_kubectl_does() {
+        let commands = ["fix", "version", "versions"].map(str::to_owned);
+        let told = renamed("vdoctl fix CODE, then vdoctl versions; vdoctl does no more", &commands);
+        assert_eq!(told, "kubectl vdo fix CODE, then kubectl vdo versions; vdoctl does no more");
+        assert_eq!(as_called("vdoctl fix CODE"), "vdoctl fix CODE", "this is no plugin");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     document::File,
     failure::{Failure, Outcome},
     screen::Screen,
-    text::{fold, nearest},
+    text::{fold, nearest, wrap},
 };
 
 /// List, show, compare, build, sign and import catalogs of driver releases.
@@ -95,7 +95,8 @@ impl Catalog {
         let compared = compared.map_err(super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
         written.map_err(super::deploy::written)?;
-        screen.print("The catalog is in the cluster; vdoctl plan shows what it changes.\n")
+        let text = "The catalog is in the cluster; vdoctl plan shows what it changes.";
+        screen.print(&wrap("", text, screen.width))
     }
 }
 

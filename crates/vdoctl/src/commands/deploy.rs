@@ -53,7 +53,7 @@ pub(crate) struct Deploy {
 
 impl Deploy {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        let objects = self.objects(global).await?;
+        let Manifest { objects, file } = self.manifest(global).await?;
         if let Some(form) = self.output {
             let texts = objects.iter().map(|object| super::formatted(form, &object.0));
             let texts = texts.collect::<Outcome<Vec<String>>>()?;
@@ -63,6 +63,7 @@ impl Deploy {
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
         // A trial of all of it: who is refused has changed nothing.
+        let refused = |error| refused(error, file.as_ref());
         let compared = writing::compare(&cluster.client, objects.clone()).await.map_err(refused)?;
         if self.dry_run {
             return preview(&compared, screen);
@@ -87,9 +88,9 @@ impl Deploy {
         Ok(())
     }
 
-    async fn objects(&self, global: &Global) -> Outcome<Vec<Object>> {
-        let mut objects = match &self.spec {
-            None => install::objects(),
+    async fn manifest(&self, global: &Global) -> Outcome<Manifest> {
+        let mut manifest = match &self.spec {
+            None => Manifest { objects: install::objects(), file: None },
             Some(spec) => fetched(spec, Duration::from_secs(global.request_timeout)).await?,
         };
         if global.namespace != api::NAMESPACE {
@@ -99,14 +100,15 @@ impl Deploy {
             );
         }
         if let Some(image) = &self.image {
-            let operator = objects.iter_mut().filter(|object| object.kind() == "Deployment");
+            let operator =
+                manifest.objects.iter_mut().filter(|object| object.kind() == "Deployment");
             for object in operator {
                 if let Some(container) = object.0.pointer_mut("/spec/template/spec/containers/0") {
                     container["image"] = image.as_str().into();
                 }
             }
         }
-        Ok(objects)
+        Ok(manifest)
     }
 
     /// Applies everything, in order.
@@ -182,6 +184,13 @@ impl Deploy {
     }
 }
 
+/// What is deployed.
+struct Manifest {
+    objects: Vec<Object>,
+    /// Where it was written, if not by us.
+    file: Option<File>,
+}
+
 /// The kind that defines others.
 const DEFINITION: &str = "CustomResourceDefinition";
 
@@ -209,7 +218,18 @@ fn preview(compared: &[Comparison], screen: &Screen) -> Outcome {
 
 /// A trial that was refused. Whoever lacks one right for this lacks others, and some refusals name
 /// rights that would be given to the operator, not those the user needs.
-fn refused(error: writing::Error) -> Failure {
+fn refused(error: writing::Error, file: Option<&File>) -> Failure {
+    let placed = file.and_then(|file| match &error {
+        writing::Error::UnknownKind { object } => file.unknown_kind(object),
+        writing::Error::Compare { object, source } if !failure::is_forbidden(source) => {
+            let kube::Error::Api(status) = source.as_ref() else { return None };
+            file.refused(object, status)
+        }
+        _ => None,
+    });
+    if let Some(placed) = placed {
+        return placed;
+    }
     match error {
         writing::Error::Compare { object, source } if failure::is_forbidden(&source) => {
             Failure::Forbidden {
@@ -246,7 +266,7 @@ pub(crate) fn written(error: writing::Error) -> Failure {
 }
 
 /// A manifest from elsewhere, which may take so long.
-async fn fetched(spec: &str, patience: Duration) -> Outcome<Vec<Object>> {
+async fn fetched(spec: &str, patience: Duration) -> Outcome<Manifest> {
     let path = spec.strip_prefix("file://").unwrap_or(spec);
     let file = if path.starts_with("http://") || path.starts_with("https://") {
         let failed = |source: reqwest::Error| Failure::Other {
@@ -259,9 +279,23 @@ async fn fetched(spec: &str, patience: Duration) -> Outcome<Vec<Object>> {
     } else {
         File::open(path.as_ref())?
     };
-    let objects: Vec<Object> = file.documents.into_iter().map(|d| Object(d.value)).collect();
+    for document in &file.documents {
+        for (path, text) in [
+            (&["apiVersion"][..], "this object does not say its apiVersion"),
+            (&["kind"], "this object does not say its kind"),
+            (&["metadata", "name"], "this object has no name"),
+        ] {
+            let value = path.iter().fold(&document.value, |value, step| &value[*step]);
+            if !value.is_string() {
+                let help = format!("add {}", path.join("."));
+                let path: Vec<String> = path.iter().map(|step| (*step).to_owned()).collect();
+                return Err(file.wrong(document, &path, true, text, &help));
+            }
+        }
+    }
+    let objects: Vec<Object> = file.documents.iter().map(|d| Object(d.value.clone())).collect();
     if objects.is_empty() {
         return refuse(format!("{spec} holds no objects"), "it has to be a manifest in YAML");
     }
-    Ok(objects)
+    Ok(Manifest { objects, file: Some(file) })
 }

@@ -139,7 +139,7 @@ impl Remove {
         screen.print(&table.render(screen.width))?;
         let stays = "The drivers, the definitions, the VDOConfig and the records stay: a later \
                      vdoctl deploy takes up where this one left.";
-        screen.note(&format!("\n{}", wrap("", stays, screen.width).trim_end()));
+        screen.note(&format!("\n{}", wrap("", stays, screen.side_width).trim_end()));
         if self.dry_run {
             return Ok(());
         }

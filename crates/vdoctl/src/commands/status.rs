@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use api::{
     VDOConfig, VsphereCloudConfig,
-    vdo_config::{Health, StepState},
+    vdo_config::{Health, PlanStep, StepState},
 };
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -138,6 +138,12 @@ impl Overview {
         part.as_ref()?.version.as_deref()
     }
 
+    /// The steps of the operator's plan.
+    fn steps(&self) -> &[PlanStep] {
+        let plan = self.config.status.as_ref().and_then(|status| status.plan.as_ref());
+        plan.map(|plan| plan.steps.as_slice()).unwrap_or_default()
+    }
+
     /// What is wrong, as it stands on the screen.
     pub(crate) fn problems(&self, width: usize) -> String {
         let findings = self.config.status.iter().flat_map(|status| &status.findings);
@@ -207,18 +213,23 @@ pub(crate) async fn wait(
     screen: &Screen,
     within: Duration,
 ) -> Outcome<Overview> {
-    wait_until(cluster, screen, within, |overview| overview.health == Health::Healthy).await
+    let is_over = |overview: &Overview| overview.health == Health::Healthy;
+    wait_until(cluster, screen, within, None, is_over).await
 }
 
-/// Waits for an end, likewise.
+/// Waits for an end, likewise. What was done `before` is no news.
 pub(crate) async fn wait_until(
     cluster: &Cluster,
     screen: &Screen,
     within: Duration,
+    before: Option<&Overview>,
     is_over: impl Fn(&Overview) -> bool,
 ) -> Outcome<Overview> {
     let end = Instant::now() + within;
     let mut steps = Steps::new(screen);
+    if let Some(before) = before {
+        steps.seen.extend(before.steps().iter().map(|step| (step.title.clone(), step.state)));
+    }
     loop {
         let overview = match Overview::look(cluster).await {
             // The API server may restart meanwhile.
@@ -263,8 +274,7 @@ impl<'a> Steps<'a> {
     }
 
     fn show(&mut self, overview: &Overview) {
-        let plan = overview.config.status.as_ref().and_then(|status| status.plan.as_ref());
-        let steps = plan.map(|plan| plan.steps.as_slice()).unwrap_or_default();
+        let steps = overview.steps();
         for step in steps.iter().filter(|step| step.state == StepState::Done) {
             if self.seen.insert(step.title.clone(), step.state) != Some(step.state) {
                 self.turn_to(&step.title);

@@ -65,30 +65,38 @@ impl Upgrade {
         for change in &changes {
             change.write_into(&mut patch);
         }
+        let before = Overview::look(&cluster).await?;
         patch_config(&cluster, &facts, &patch).await?;
         if self.no_wait {
             screen.note("Approved. vdoctl status --watch follows it.");
             return Ok(());
         }
-        self.follow(&cluster, &changes, screen).await
+        self.follow(&cluster, &changes, &before, screen).await
     }
 
     /// Until the releases run, or one of them was taken back.
-    async fn follow(&self, cluster: &Cluster, changes: &[Change], screen: &Screen) -> Outcome {
+    async fn follow(
+        &self,
+        cluster: &Cluster,
+        changes: &[Change],
+        before: &Overview,
+        screen: &Screen,
+    ) -> Outcome {
         let failed = |overview: &Overview| {
             let findings = overview.config.status.iter().flat_map(|status| &status.findings);
             findings.into_iter().any(|finding| finding.code == codes::UPGRADE_ROLLED_BACK.code)
         };
         // One that is told already is about an earlier try.
-        let before = failed(&Overview::look(cluster).await?);
+        let told = failed(before);
         let there = |overview: &Overview| {
             let all = changes.iter();
             all.into_iter().all(|change| overview.running(change.driver) == Some(&*change.to))
         };
         let within = Duration::from_secs(self.timeout);
-        let overview = super::status::wait_until(cluster, screen, within, |overview| {
+        let before = Some(before);
+        let overview = super::status::wait_until(cluster, screen, within, before, |overview| {
             there(overview) && overview.health == Health::Healthy
-                || !before && !self.back && failed(overview)
+                || !told && !self.back && failed(overview)
         })
         .await?;
         if there(&overview) && overview.health == Health::Healthy {

@@ -242,28 +242,8 @@ impl Draft {
         let kube::Error::Api(status) = source.as_ref() else {
             return Failure::Api { doing: format!("checking {id}"), source };
         };
-        let mut found = self
-            .origins
-            .iter()
-            .flat_map(|(file, _)| file.documents.iter().map(move |document| (file, document)));
-        let found = found.find(|(_, document)| {
-            document.value["kind"] == id.kind.as_str()
-                && document.value["metadata"]["name"] == id.name.as_str()
-        });
-        let cause = status.details.iter().flat_map(|details| &details.causes).next();
-        match (found, cause) {
-            (Some((file, document)), Some(cause)) => {
-                let path: Vec<String> = cause
-                    .field
-                    .split(['.', '[', ']'])
-                    .filter(|p| !p.is_empty())
-                    .map(str::to_owned)
-                    .collect();
-                let text = format!("the cluster would refuse {id}");
-                file.wrong(document, &path, false, &text, &cause.message)
-            }
-            _ => Failure::Api { doing: format!("checking {id}"), source },
-        }
+        let told = self.origins.iter().find_map(|(file, _)| file.refused(&id, status));
+        told.unwrap_or(Failure::Api { doing: format!("checking {id}"), source })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     critical,
     failure::{Failure, Outcome},
     screen::Screen,
+    text::wrap,
 };
 
 /// Where knowledge about releases comes from.
@@ -37,7 +38,8 @@ impl Matrix {
         let compared = compared.map_err(super::super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
         written.map_err(super::super::deploy::written)?;
-        screen.print("VDO now takes releases from there; vdoctl plan shows what that changes.\n")
+        let text = "VDO now takes releases from there; vdoctl plan shows what that changes.";
+        screen.print(&wrap("", text, screen.width))
     }
 
     fn objects(&self, namespace: &str) -> Outcome<Vec<Object>> {

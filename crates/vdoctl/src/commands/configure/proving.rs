@@ -125,10 +125,10 @@ pub(crate) fn trust(
     let shown = format!(
         "\n{} {address} shows a certificate this machine does not trust:\n\n{}",
         paint(CARE, "!"),
-        table.render(screen.width)
+        table.render(screen.side_width)
     );
     let warning = "  Compare the thumbprint with the one vCenter shows: anyone on the way could show another.";
-    screen.complain(&fold(&format!("{shown}\n{warning}\n\n"), screen.width));
+    screen.complain(&fold(&format!("{shown}\n{warning}\n\n"), screen.side_width));
     dialogue::trust()?;
     Ok(refused.seen.to_string())
 }

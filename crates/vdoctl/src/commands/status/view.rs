@@ -179,10 +179,10 @@ fn vcenters(overview: &Overview, wide: bool, width: usize) -> String {
     if table.is_empty() { String::new() } else { format!("\n{}", table.render(width)) }
 }
 
-/// The steps of the plan that is being carried out.
+/// The steps of the plan that is being carried out; none of one that was.
 fn steps(status: &VDOConfigStatus, width: usize) -> String {
     let Some(plan) = &status.plan else { return String::new() };
-    if plan.steps.is_empty() {
+    if plan.steps.iter().all(|step| step.state == StepState::Done) {
         return String::new();
     }
     let mut text = String::from("\n");
