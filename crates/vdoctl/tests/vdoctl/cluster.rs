@@ -42,6 +42,7 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     looking(&stage);
     doctoring(&stage).await;
     transcripts::where_all_is_well(&stage).await;
+    transcripts::where_something_is_wrong(&stage).await;
     screens::fit_sixty_columns_and_end_with_their_reader(&stage);
     screens::quiet_verbose_and_without_colours(&stage);
     screens::fit_a_terminal_of_sixty_columns(&stage).await;
@@ -142,6 +143,7 @@ async fn deploying(stage: &Stage) {
     let said = stage.works(&["deploy", "-o", "yaml"]);
     assert!(said.out.contains("kind: CustomResourceDefinition"), "{}", said.out);
 
+    transcripts::on_cluster(stage, "deploying");
     let said = stage.works(&["deploy"]);
     assert_eq!(said.out, "", "what is told on the way is no result: {}", said.all());
     assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
@@ -253,8 +255,7 @@ async fn configuring(stage: &Stage) {
     assert!(!said.all().contains(PASSWORD), "{}", said.all());
     nothing_is_there(stage, "a trial").await;
 
-    let said = stage.works(&["configure", "-f", "vdo.yaml"]);
-    assert!(said.err.contains("✔ Configured."), "{}", said.all());
+    transcripts::on_cluster(stage, "configuring");
     let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
     let secret = secrets.get("vc").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes(), "every character");
@@ -361,9 +362,7 @@ fn looking(stage: &Stage) {
 
 async fn removing(stage: &Stage) {
     stage.attach_a_volume().await;
-    let said = stage.vdoctl(&["remove", "csi", "--yes"]);
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.contains("pv-1 is attached to node-1"), "{}", said.all());
+    transcripts::on_cluster(stage, "blocked");
     stage.detach_the_volume().await;
 
     let said = stage.vdoctl(&["remove", "csi"]);
@@ -383,9 +382,7 @@ async fn removing(stage: &Stage) {
     releases::interrupted_at(stage, &["delete", "vdo"], "Remove the operator?").await;
     let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     assert!(operators.get_opt("vdo").await.unwrap().is_some());
-    let said = stage.vdoctl_unread(&["delete", "vdo", "--yes"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.err.contains("✔ Remove the operator"), "{}", said.all());
+    transcripts::on_cluster(stage, "removing");
     eventually("the operator is gone", 60, async || {
         if operators.get_opt("vdo").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })

@@ -174,6 +174,30 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
     assert!(definitions.items.is_empty(), "{:?}", definitions.items);
 }
 
+/// The API server leaves in the middle of `deploy`, with the request or with its answer: that is told, with
+/// what to do, and the same command again does the rest.
+pub(crate) async fn left_while_deploying(stage: &Stage) {
+    stage.works(&["remove", "vdo", "--yes"]);
+    for (at, loss) in [(4, Loss::OfRequest), (9, Loss::OfAnswer)] {
+        let gate = Gate::before(stage, "left", Closing { at, loss, refused: FOR_EVER }).await;
+        let kubeconfig = gate.kubeconfig();
+        let said = stage.vdoctl_beside(&["deploy", "--kubeconfig", &kubeconfig]).await;
+        let told = flat(&said);
+        assert_eq!((said.code, said.out.as_str()), (1, ""), "{loss:?}: {}", said.all());
+        assert!(told.contains("✖ applying ") && told.contains(" failed"), "{}", said.all());
+        assert!(told.contains("what was applied before stays"), "{}", said.all());
+        assert!(told.contains("the same command again goes on from there"), "{}", said.all());
+        assert!(!said.err.contains('✔'), "{}", said.all());
+        let rest = stage.works(&["deploy", "--dry-run"]).out;
+        assert!(rest.contains("left ") && rest.contains("created "), "{loss:?}: {rest}");
+    }
+    let said = stage.vdoctl_beside(&["deploy"]).await;
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
+    let said = stage.works(&["deploy", "--dry-run"]);
+    assert!(!said.out.contains("created") && !said.out.contains("changed"), "{}", said.all());
+}
+
 /// Ctrl-C at a write of `deploy`: all objects are there, and what would have followed does not.
 pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
     let gate =

@@ -32,6 +32,7 @@ async fn from_a_driver_of_other_hands_through_its_releases() {
     let stage = Stage::set().await;
     halfway::deploying_without_a_right(&stage).await;
     halfway::interrupted_while_deploying(&stage).await;
+    halfway::left_while_deploying(&stage).await;
     deploying_a_manifest(&stage).await;
     halfway::a_right_is_missing(&stage).await;
     halfway::a_rule_of_the_cluster_refuses(&stage).await;
@@ -57,12 +58,47 @@ async fn deploying_a_manifest(stage: &Stage) {
     let wrong = stage.vdoctl(&["deploy", "--spec", "file:///no/such/manifest.yaml"]);
     assert_eq!(wrong.code, 1, "{}", wrong.all());
     assert!(wrong.err.contains("/no/such/manifest.yaml cannot be read"), "{}", wrong.all());
+    a_mistake_in_a_manifest_is_shown_at_its_place(stage);
     let spec = format!("file://{}", manifest.display());
     let said = stage.works(&["deploy", "--spec", &spec, "--image", "registry.example.com/vdo:1"]);
     assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     let pod = deployments.get("vdo").await.unwrap().spec.unwrap().template.spec.unwrap();
     assert_eq!(pod.containers[0].image.as_deref(), Some("registry.example.com/vdo:1"));
+}
+
+/// What is written wrongly in a manifest of the user's, and where; nothing is changed.
+fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
+    let manifest = stage.works(&["deploy", "-o", "yaml"]).out;
+    for (right, wrong, told, help) in [
+        ("  replicas: 2", "  replicsa: 2", "would refuse Deployment", "no such field"),
+        (
+            "  replicas: 2",
+            "  replicas: -2",
+            "would refuse Deployment",
+            "greater than or equal to 0",
+        ),
+        (
+            "kind: PodDisruptionBudget",
+            "kind: PodDisruptionBugdet",
+            "not installed here",
+            "PodDisruptionBudget?",
+        ),
+        ("kind: ServiceAccount\n", "knid: ServiceAccount\n", "does not say its kind", "add kind"),
+        ("kind: ServiceAccount\n", "kind: [ServiceAccount\n", "this is not YAML", "look at blanks"),
+    ] {
+        let text = manifest.replacen(right, wrong, 1);
+        assert_ne!(text, manifest, "{right}");
+        stage.workdir.write("wrong.yaml", text).unwrap();
+        let said = stage.vdoctl(&["deploy", "--spec", "wrong.yaml"]);
+        assert_eq!(said.code, 1, "{wrong}: {}", said.all());
+        let flat = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [told, help, "[wrong.yaml:"] {
+            assert!(flat.contains(words), "{wrong}: {words}: {}", said.all());
+        }
+    }
+    let said = stage.works(&["deploy", "--dry-run"]);
+    assert!(!said.out.contains("created") && !said.out.contains("changed"), "{}", said.all());
 }
 
 /// The embedded catalog, with two older lines of the storage driver let onto this cluster.
@@ -170,10 +206,6 @@ async fn installed_by_hand(stage: &Stage) {
 async fn adopting(stage: &Stage) {
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), CSI);
     let before = deployments.get("vsphere-csi-controller").await.unwrap().metadata.uid;
-    let said = stage.works(&["versions"]);
-    assert!(said.out.contains("installed by other hands"), "{}", said.all());
-    let said = stage.works(&["adopt", "--dry-run"]);
-    assert!(said.out.contains("3.6.3") && said.out.contains("in place"), "{}", said.all());
     let said = stage.vdoctl(&["adopt"]);
     assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
     assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
@@ -181,10 +213,9 @@ async fn adopting(stage: &Stage) {
     interrupted_at(stage, &["adopt"], "Let VDO take it over?").await;
     assert_eq!(config(stage).await.spec.adoption, None, "nor by an answer that was not given");
 
-    // A reader who went away stops no change.
-    let said = stage.vdoctl_unread(&["adopt", "--yes", "--timeout", "480"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(!said.all().contains("theirs"), "{}", said.all());
+    transcripts::on_cluster(stage, "adopting");
+    let shown = fs::read_to_string("tests/cmd/adopting/adopting.trycmd").unwrap();
+    assert!(!shown.contains("theirs"), "the password of their configuration");
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"), "as it was");
     assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "volumes are known by it");
@@ -267,8 +298,7 @@ async fn approving(stage: &Stage) {
         (after.spec, after.metadata.annotations),
         (before.spec, before.metadata.annotations)
     );
-    let said = stage.vdoctl_unread(&["upgrade", "--yes", "--timeout", "480"]);
-    assert_eq!(said.code, 0, "{}", said.all());
+    transcripts::on_cluster(stage, "upgrading");
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some(newer), "followed to its end");
     let said = stage.works(&["upgrade"]);
@@ -292,9 +322,7 @@ async fn fixing(stage: &Stage) {
 
     interrupted_at(stage, &["fix", "1203"], "Make 1 change?").await;
     assert_eq!(disk_ids(stage).await, "FALSE");
-    let said = stage.vdoctl_unread(&["fix", "1203", "--yes"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.err.contains('✔'), "{}", said.all());
+    transcripts::on_cluster(stage, "fixing");
     assert_eq!(disk_ids(stage).await, "TRUE");
     let said = stage.works(&["fix", "--made"]);
     let name = said.out.split_whitespace().find(|word| word.starts_with("VDO-1203.")).unwrap();

@@ -150,6 +150,34 @@ async fn help_and_mistakes_are_in_colour_where_colours_are_wanted() {
     assert!(!is_coloured(&piped("--help", "auto").out));
 }
 
+/// How wide the widest line of a text is.
+fn widest(text: &str) -> usize {
+    let plain = anstream::adapter::strip_str(text).to_string();
+    plain.split(['\r', '\n']).map(|line| line.chars().count()).max().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn each_stream_is_as_wide_as_where_it_goes() {
+    let folder = testkit::Workdir::new("streams").unwrap();
+    let on_terminal = async |line: &str| {
+        let script = line.replace("vdoctl", env!("CARGO_BIN_EXE_vdoctl"));
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).env("KUBECONFIG", "/no/such/file").current_dir(folder.path());
+        let shown = Terminal::run(shell, 60).ends().await.1;
+        let file = std::fs::read_to_string(folder.path().join("file")).unwrap();
+        (widest(&shown), widest(&file))
+    };
+    // A page in a file is as wide as files are, and what is told beside it as the terminal is.
+    let (_, page) = on_terminal("vdoctl explain 1203 > file").await;
+    assert!(page > 60, "{page}");
+    let (page, _) = on_terminal("vdoctl explain 1203 2> file").await;
+    assert!((40..=60).contains(&page), "{page}");
+    let (error, _) = on_terminal("vdoctl status > file").await;
+    assert!((40..=60).contains(&error), "{error}");
+    let (_, error) = on_terminal("vdoctl status 2> file").await;
+    assert!(error > 60, "{error}");
+}
+
 /// The help of a command and of those below it, in sixty columns: what does not fit, and how many
 /// commands there are.
 fn narrow_help(above: &[&str], long: &mut Vec<String>) -> usize {

@@ -1,5 +1,6 @@
 //! What commands print, word for word: `tests/cmd` without a cluster, `tests/cmd/cluster` on a healthy
-//! one. `TRYCMD=overwrite` writes them anew; read them then.
+//! one, and in folders called after what is being done there what commands say that change something or
+//! find something wrong. `TRYCMD=overwrite` writes them anew; read them then.
 
 use std::{fs, path::Path, process::Command};
 
@@ -104,6 +105,55 @@ fn a_transcript_counts_for_the_command_that_was_typed() {
     assert!(ends(text, "$ vdoctl versions", true) && !ends(text, "$ vdoctl versions", false));
 }
 
+/// The transcripts of a folder, on a cluster that is as they need it.
+pub(crate) fn on_cluster(stage: &Stage, folder: &str) {
+    let in_folder = |name: &str| stage.workdir.path().join(name).display().to_string();
+    let cases = trycmd::TestCases::new();
+    cases
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "100")
+        .env("KUBECONFIG", stage.kubeconfig().display().to_string())
+        .env("VDOCTL_CONFIGURE_FILE", in_folder("vdo.yaml"))
+        .env("VDOCTL_CONFIGURE_DRIVERS_FILE", in_folder("vdo.yaml"))
+        .env("VDOCTL_SUPPORT_BUNDLE_OUTPUT", in_folder("transcript.tar.gz"))
+        .insert_var("[VCENTER]", stage.vcenter.address().to_string())
+        .unwrap()
+        .insert_var("[FOLDER]", stage.workdir.path().display().to_string())
+        .unwrap()
+        .case(format!("tests/cmd/{folder}/*.trycmd"));
+    tokio::task::block_in_place(|| cases.run());
+}
+
+/// What only shows where something is wrong or is changed, and how it ends.
+const DEEDS: [(&str, &str, bool); 12] = [
+    ("deploying", "deploy", false),
+    ("configuring", "configure drivers", false),
+    ("degraded", "status", true),
+    ("degraded", "status -o wide", true),
+    ("degraded", "doctor", true),
+    ("fixing", "fix 1203 --dry-run", false),
+    ("fixing", "fix 1203", true),
+    ("fixing", "fix 1203 --yes", false),
+    ("adopting", "adopt --yes", false),
+    ("upgrading", "upgrade --yes", false),
+    ("blocked", "remove csi --yes", true),
+    ("removing", "delete vdo --yes", false),
+];
+
+#[test]
+fn what_changes_something_and_what_finds_something_has_a_transcript_too() {
+    for (folder, line, fails) in DEEDS {
+        let path = format!("tests/cmd/{folder}/{folder}.trycmd");
+        let text = fs::read_to_string(&path).unwrap();
+        let typed = format!("$ vdoctl {line}");
+        let found = text.lines().zip(text.lines().skip(1)).any(|(command, next)| {
+            (command == typed || command.starts_with(&format!("{typed} --timeout")))
+                && next.starts_with("? ") == fails
+        });
+        assert!(found, "{path}: {typed}");
+    }
+}
+
 /// Every command that looks, where all is well.
 pub(crate) async fn where_all_is_well(stage: &Stage) {
     eventually("the account was looked at, and nothing else is told", 60, async || {
@@ -112,20 +162,22 @@ pub(crate) async fn where_all_is_well(stage: &Stage) {
         if headline.ends_with("· 1 hint") { Ok(()) } else { Err(said.all()) }
     })
     .await;
-    let in_folder = |name: &str| stage.workdir.path().join(name).display().to_string();
-    let cases = trycmd::TestCases::new();
-    cases
-        .env("NO_COLOR", "1")
-        .env("COLUMNS", "100")
-        .env("KUBECONFIG", stage.kubeconfig().display().to_string())
-        .env("VDOCTL_CONFIGURE_FILE", in_folder("vdo.yaml"))
-        .env("VDOCTL_SUPPORT_BUNDLE_OUTPUT", in_folder("transcript.tar.gz"))
-        .insert_var("[VCENTER]", stage.vcenter.address().to_string())
-        .unwrap()
-        .insert_var("[FOLDER]", stage.workdir.path().display().to_string())
-        .unwrap()
-        .case("tests/cmd/cluster/*.trycmd");
-    tokio::task::block_in_place(|| cases.run());
+    on_cluster(stage, "cluster");
     let shown = fs::read_to_string("tests/cmd/cluster/healthy.trycmd").unwrap();
     assert!(!shown.contains(PASSWORD));
+}
+
+/// Every command that tells of it, where one thing is wrong.
+pub(crate) async fn where_something_is_wrong(stage: &Stage) {
+    stage.hide_disk_ids(true).await;
+    eventually("the operator says so", 60, async || {
+        let said = stage.vdoctl_beside(&["status"]).await;
+        let headline = said.out.lines().next().unwrap_or_default();
+        if headline.ends_with("· 1 error, 1 hint") { Ok(()) } else { Err(said.all()) }
+    })
+    .await;
+    on_cluster(stage, "degraded");
+    stage.hide_disk_ids(false).await;
+    let said = stage.vdoctl_beside(&["status", "--wait", "--timeout", "300"]).await;
+    assert_eq!(said.code, 0, "{}", said.all());
 }

@@ -111,8 +111,10 @@ pub(crate) async fn a_slow_vcenter(stage: &Stage) {
     proxy.delay(Duration::from_millis(200));
     let said = stage.vdoctl_reading(&arguments, PASSWORD);
     assert_eq!(said.code, 0, "{}", said.all());
-    proxy.reset();
-    let said = stage.vdoctl_reading(&arguments, PASSWORD);
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.contains(&address), "{}", said.all());
+    for fault in [FaultProxy::black_hole, FaultProxy::reset] {
+        fault(&proxy);
+        let said = stage.vdoctl_reading(&arguments, PASSWORD);
+        assert_eq!(said.code, 3, "{}", said.all());
+        assert!(said.out.contains("VDO-1301") && said.out.contains(&address), "{}", said.all());
+    }
 }
