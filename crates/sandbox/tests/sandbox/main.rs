@@ -34,6 +34,10 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
     for program in ["etcd", "kube-apiserver", "/vdo ", "vsphere-cloud-controller-manager"] {
         assert!(running.iter().any(|line| line.contains(program)), "{program}: {running:#?}");
     }
+    // The one built of upstream's sources, and not ours, which has the same name.
+    let go = testkit::peer("vsphere-cloud-controller-manager").display().to_string();
+    let controllers = || running.iter().filter(|l| l.contains("cloud-controller-manager"));
+    assert!(controllers().all(|line| line.starts_with(&go)), "{go}: {running:#?}");
     upstream.signal(Signal::INT);
     let (ours, upstream) = (ours.ends().await, upstream.ends().await);
     for ended in [&ours, &upstream] {
