@@ -67,7 +67,7 @@ catalogue! {
         severity: Error,
         seen: "{path} is {state}",
         why: "Volumes on it cannot be attached, and no new ones made.",
-        remedy: ["govc datastore.info {path}   then bring it back, or end its maintenance: govc datastore.maintenance.exit {path}"],
+        remedy: ["govc datastore.info {path}   then bring it back, or end its maintenance: govc datastore.maintenance.exit -ds {path}"],
     }
     DATASTORE_FULL = "VDO-1509" {
         title: "A datastore is nearly full",
