@@ -1,7 +1,7 @@
 //! The logs of simulated containers, as a kubelet serves them to the API server.
 //!
 //! It stands in for the kubelet's own server: `pods/log` goes through the real API server, with its
-//! authorisation, and ends here. A container has a log of a run that ended where its fate is to crash.
+//! authorisation, and ends here. A container that crashes has a log of the run that ended too.
 
 use std::{
     net::SocketAddr,
@@ -105,14 +105,17 @@ async fn answer(
     stream.shutdown().await
 }
 
-/// The end of the log of a container that crashed, as long as was asked for.
+/// The end of the log of a container, as long as was asked for: of this run, or of one that crashed.
 async fn log(path: &str, client: &Client, fates: &Fates) -> Option<String> {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut parts = path.strip_prefix("/containerLogs/")?.split('/');
     let (namespace, name) = (parts.next()?, parts.next()?);
     let asks = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key));
     let pod = Api::<Pod>::namespaced(client.clone(), namespace).get(name).await.ok()?;
-    let words = fates.words_of(&pod)?;
+    let words = match fates.words_of(&pod) {
+        None if asks("previous=") == Some("true") => return None,
+        words => words.unwrap_or_default(),
+    };
     let mut lines: Vec<String> = (1..=100).map(|n| format!("line {n} of a long log")).collect();
     lines.extend(words.lines().map(str::to_owned));
     let wanted = asks("tailLines=").and_then(|number| number.parse().ok()).unwrap_or(usize::MAX);
