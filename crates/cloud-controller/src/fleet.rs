@@ -96,22 +96,21 @@ impl Fleet {
         state.configuration.is_none() || state.members.values().any(|s| s.member.is_starting())
     }
 
-    /// Zone and region of a machine; `None` before tags were read.
+    /// Zone and region of a machine; `None` before the tags that decide were read. The machine's own are asked
+    /// for only where they count; who waits for them is told by the member's signal.
     pub fn zones(&self, machine: &Machine) -> Option<Zones> {
         let configuration = self.configuration()?;
-        if configuration.categories.is_empty() {
+        let wanted = &configuration.categories;
+        if wanted.is_empty() {
             return Some(Zones::default());
         }
-        let tags = self.member(&machine.place.vcenter)?.tags()?;
-        self.zones_by(machine, &tags)
-    }
-
-    /// The same by these tags.
-    pub fn zones_by(&self, machine: &Machine, tags: &TagTable) -> Option<Zones> {
-        let configuration = self.configuration()?;
-        let member = self.member(&machine.place.vcenter)?;
-        let ways = member.look(|c| c.ways(&machine.place.machine, tags))?;
-        Some(zones::choose(&ways, &configuration.categories))
+        let (member, place) = (self.member(&machine.place.vcenter)?, &machine.place.machine);
+        let ways_by = |tags: &TagTable| member.look(|c| c.ways(place, tags));
+        let mut ways = ways_by(&*member.tags()?)?;
+        if !zones::is_decided_above(&ways, wanted) {
+            ways = ways_by(&*member.tags_with(place)?)?;
+        }
+        Some(zones::choose(&ways, wanted))
     }
 
     fn all<T>(&self, look: impl Fn(&Catalogue<'_>) -> Vec<T>) -> Vec<T> {

@@ -8,6 +8,7 @@ use cloud_controller::{
     events::Events,
     explain,
     fleet::{Crew, Fleet},
+    identity::{self, Match},
     member::{Common, Signal},
     metrics::Metrics,
     nodes::{Kept, Nodes},
@@ -336,8 +337,12 @@ async fn explain_node(
     let nodes = Nodes::new(client, Kept::default(), Mandate::unlimited());
     let node =
         nodes.fetch(name).await.context(NodeSnafu { name })?.context(NoSuchNodeSnafu { name })?;
+    let is_zoned = || match identity::identify(&node, &fleet).outcome {
+        Match::Found(machine, _) => fleet.zones(&machine).is_some(),
+        _ => fleet.members().iter().all(|member| member.tags().is_some()),
+    };
     let known = async {
-        while !fleet.troubles().is_empty() || fleet.members().iter().any(|m| m.tags().is_none()) {
+        while !fleet.troubles().is_empty() || !is_zoned() {
             sleep(Duration::from_millis(50)).await;
         }
     };

@@ -1,8 +1,9 @@
 //! Zone and region of a machine, from the tags on what it stands below.
 //!
-//! A machine is followed up three ways: from its host, from its resource pool, from itself through
-//! its folders. A way on which every wanted category is found decides alone; if there is none, each
-//! category is taken from the first way that has it. On one way, the nearest object wins.
+//! A machine is followed up three ways, in the order of the Go controller: from its host, from its resource
+//! pool, from itself through its folders. The first way on which every wanted category is found decides
+//! alone, so a machine's own tags count where neither host nor pool leads to all of them; if there is no
+//! such way, each category is taken from the first that has it. On one way, the nearest object wins.
 
 use std::fmt;
 
@@ -79,27 +80,38 @@ impl fmt::Display for Missing {
     }
 }
 
+/// The tag of a category that is nearest on a way.
+fn nearest(way: &[Step], category: &str) -> Option<Found> {
+    way.iter().find_map(|step| {
+        let tag = step.tags.iter().filter(|(of, _)| of == category).map(|(_, tag)| tag).min()?;
+        Some(Found { value: tag.clone(), at: step.title.clone() })
+    })
+}
+
+/// Whether a way leads to all that is wanted.
+fn is_complete(way: &[Step], wanted: &Categories) -> bool {
+    let mut all = [&wanted.zone, &wanted.region].into_iter();
+    all.all(|category| category.is_empty() || nearest(way, category).is_some())
+}
+
+/// Whether a way before the last, which is the machine's own, decides: then the machine's own tags change
+/// nothing, and need not be known.
+pub fn is_decided_above(ways: &[Vec<Step>], wanted: &Categories) -> bool {
+    let above = ways.split_last().map_or(&[][..], |(_, above)| above);
+    above.iter().any(|way| is_complete(way, wanted))
+}
+
 /// Zone and region, from the ways up (each nearest first).
 pub fn choose(ways: &[Vec<Step>], wanted: &Categories) -> Zones {
-    let categories = [&wanted.zone, &wanted.region];
-    let on = |way: &Vec<Step>, category: &str| {
-        way.iter().find_map(|step| {
-            let tag =
-                step.tags.iter().filter(|(of, _)| of == category).map(|(_, tag)| tag).min()?;
-            Some(Found { value: tag.clone(), at: step.title.clone() })
-        })
-    };
-    let complete = ways.iter().find(|way| {
-        categories.iter().all(|category| category.is_empty() || on(way, category).is_some())
-    });
+    let complete = ways.iter().find(|way| is_complete(way, wanted));
     let mut missing = Vec::new();
-    let [zone, region] = categories.map(|category| {
+    let [zone, region] = [&wanted.zone, &wanted.region].map(|category| {
         if category.is_empty() {
             return None;
         }
         let found = match complete {
-            Some(way) => on(way, category),
-            None => ways.iter().find_map(|way| on(way, category)),
+            Some(way) => nearest(way, category),
+            None => ways.iter().find_map(|way| nearest(way, category)),
         };
         match found {
             Some(found) if is_label(&found.value) => Some(found),
@@ -176,12 +188,45 @@ mod tests {
                 "vm-zone@vm eu@vm",
             ),
             (
+                "a complete way beats the machine's own tags",
+                vec![host(&[(z, "a"), (r, "eu")]), vec![step("vm", &[(z, "own"), (r, "own")])]],
+                "a@host eu@host",
+            ),
+            (
+                "the machine's own tag beats its folder's where its host leads to no zone",
+                vec![
+                    host(&[(r, "eu")]),
+                    vec![step("vm", &[(z, "own")]), step("folder", &[(z, "far"), (r, "near")])],
+                ],
+                "own@vm near@folder",
+            ),
+            (
                 "no complete way: each from the first that has it",
                 vec![host(&[(z, "a")]), vec![step("vm", &[(r, "eu")])]],
                 "a@host eu@vm",
             ),
         ] {
             assert_eq!(shown(&choose(&ways, &wanted())), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn the_machines_own_tags_are_needed_unless_host_or_pool_lead_to_all_that_is_wanted() {
+        let (z, r) = ("k8s-zone", "k8s-region");
+        let both = vec![step("host", &[(z, "a")]), step("dc", &[(r, "eu")])];
+        let half = vec![step("host", &[(z, "a")]), step("dc", &[])];
+        let own = vec![step("vm", &[]), step("folder", &[(z, "b"), (r, "us")])];
+        for (what, ways, decided) in [
+            ("the host leads to both", vec![both.clone(), half.clone(), own.clone()], true),
+            ("the pool leads to both", vec![half.clone(), both, own.clone()], true),
+            // The machine's own zone would beat the folder's.
+            ("the folders lead to both", vec![half.clone(), half.clone(), own.clone()], false),
+            // Together with a folder's region, the machine's own zone would beat the host's.
+            ("together they lead to both", vec![half, vec![step("folder", &[(r, "us")])]], false),
+            ("the machine stands on nothing that is known", vec![own], false),
+            ("nothing is known of the machine", Vec::new(), false),
+        ] {
+            assert_eq!(is_decided_above(&ways, &wanted()), decided, "{what}");
         }
     }
 

@@ -95,20 +95,8 @@ impl Shared {
             Ok(addresses) => addresses,
             Err(why) => return self.not_yet(node, machine, &why).await,
         };
-        let mut zones = self.fleet.zones(machine);
-        if zones.as_ref().is_some_and(|zones| !zones.missing.is_empty()) {
-            let Some(tags) = member.tags_with(&machine.place.machine) else {
-                if member.tags_trouble().is_some() {
-                    self.say_waiting(node, &member);
-                }
-                // Told again when they are read.
-                return Next::At(Instant::now() + ASK_AGAIN);
-            };
-            zones = self.fleet.zones_by(machine, &tags);
-        }
-        let Some(zones) = zones else {
-            self.say_waiting(node, &member);
-            return Next::Retry;
+        let Some(zones) = self.fleet.zones(machine) else {
+            return self.wait_for_tags(node, &member);
         };
         self.note_zones(node, &zones);
         if let (true, Some(missing)) = (self.options.require_zones, zones.missing.first()) {
@@ -122,13 +110,22 @@ impl Shared {
         }
     }
 
-    fn say_waiting(&self, node: &Node, member: &Member) {
-        let why = member.tags_trouble().map(|why| format!(": {why}")).unwrap_or_default();
+    /// Tags that were never read, or cannot be read now, are told of; those of a machine that was just asked
+    /// for are on their way.
+    fn wait_for_tags(&self, node: &Node, member: &Member) -> Next {
+        let trouble = member.tags_trouble();
+        let unread = member.tags().is_none();
+        if !unread && trouble.is_none() {
+            // Told again when they are read.
+            return Next::At(Instant::now() + ASK_AGAIN);
+        }
+        let why = trouble.map(|why| format!(": {why}")).unwrap_or_default();
         let text = format!(
             "zone and region are not known: the tags of {} have not been read yet{why}",
             member.name()
         );
         self.say(node, Weight::Normal, "WaitingForTags", text);
+        if unread { Next::Retry } else { Next::At(Instant::now() + ASK_AGAIN) }
     }
 
     async fn write_initialisation(

@@ -6,7 +6,7 @@ use cloud_controller::{
 };
 
 /// One case: addresses are written `InternalIP 10.1.1.1`.
-struct Row {
+pub(crate) struct Row {
     case: &'static str,
     /// What the kubelet was started with.
     wish: &'static str,
@@ -15,7 +15,8 @@ struct Row {
     kept: Result<&'static [&'static str], &'static str>,
 }
 
-const ROWS: [Row; 14] = [
+/// All cases, in the framework's order.
+pub(crate) const ROWS: [Row; 14] = [
     Row {
         case: "one internal address",
         wish: "10.1.1.1",

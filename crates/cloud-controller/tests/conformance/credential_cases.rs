@@ -23,6 +23,9 @@ const NAMESPACE: &str = "kube-system";
 /// What is known of a server's credentials: `user/password`, or what the trouble says.
 type Expected = Result<&'static str, &'static str>;
 
+/// How many there are.
+pub(crate) const COUNT: usize = 8;
+
 struct Row {
     case: &'static str,
     /// The Secret; `None` if there is none.
@@ -116,7 +119,7 @@ async fn until(case: &str, seen: &watch::Receiver<Known>, expected: Expected) {
 /// Lets each row happen, with a Secret of its own.
 pub(crate) async fn check(stage: &Stage) {
     let rows = rows();
-    assert_eq!(rows.len(), 8);
+    assert_eq!(rows.len(), COUNT);
     let api = Api::<Secret>::namespaced(stage.plane.client(), NAMESPACE);
     let mut tasks = JoinSet::new();
     for (number, row) in rows.into_iter().enumerate() {

@@ -34,6 +34,9 @@ fn ini(heading: &str, server: &str) -> String {
     format!("{heading}\n{server}{}", lines.collect::<String>())
 }
 
+/// How many there are.
+pub(crate) const COUNT: usize = 7;
+
 #[test]
 fn every_case_of_the_go_controllers_file_ends_as_it_should() {
     let nobody = "no vCenter is named";
@@ -50,6 +53,7 @@ fn every_case_of_the_go_controllers_file_ends_as_it_should() {
         ("YAML that names no vCenter", yaml(""), Some(nobody)),
         ("INI that names no vCenter", ini("[Global]", ""), Some(nobody)),
     ];
+    let rows: [_; COUNT] = rows;
     for (case, text, why) in rows {
         match (Configuration::read(Some(&text), &BTreeMap::new()), why) {
             (Ok(configuration), None) => {

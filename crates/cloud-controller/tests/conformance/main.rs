@@ -3,8 +3,9 @@
 //! they do, on a real API server and a simulated vCenter, or the row says what it does and why. Those of
 //! a provider that fails come once more with a vCenter that is really away.
 //!
-//! Beside them, as tables: the framework's 14 cases of addresses, and the Go controller's of uuids (8), of
-//! its file (7) and of credentials that come and go (8).
+//! On the same cluster: the Go controller's cases of zones (5) and of credentials that come and go (8).
+//! Beside them, as tables: the framework's 14 cases of addresses, and the Go controller's of uuids (8) and of
+//! its file (7).
 //!
 //! The framework asks a provider through two interfaces, so most of its cases come twice. Ours has one
 //! way to a machine, but several to recognise it: of a pair, the first row takes one and the second
@@ -20,6 +21,7 @@ mod file_cases;
 mod lifecycle_cases;
 mod node_cases;
 mod uuid_cases;
+mod zone_cases;
 
 use common::*;
 use k8s_openapi::api::core::v1::Node as KubeNode;
@@ -44,6 +46,7 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
         .category("k8s-zone", &[("zone-b", &["/DC0/host/cluster-b"])])
         .category("k8s-region", &[("eu", &["/DC0/host/cluster-b"])]);
     inventory.datacenters[0].folders.push(APART.into());
+    zone_cases::furnish(&mut inventory);
     let stage = Stage::with(inventory).await;
     for row in nodes.iter().filter(|row| row.is_hidden()) {
         hide(&stage, row.name).await;
@@ -75,6 +78,8 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
     }
     lifecycle_cases::check(&stage, &lives, &ccm).await;
     away_cases::check(&stage, &proxy, ccm, start).await;
+    let strict = ["--leader-elect=false", "--require-zones", "--tag-refresh-period=1s"];
+    zone_cases::check(&stage, || stage.controller_with(&configuration, &strict)).await;
 }
 
 #[test]
@@ -83,9 +88,40 @@ fn there_is_a_row_for_each_case_and_the_book_lists_it() {
     let lives: Vec<_> = lifecycle_cases::all().iter().map(|row| (row.case, row.means)).collect();
     assert_eq!((nodes.len(), lives.len()), (22, 21));
     let away: Vec<_> = away_cases::all().iter().map(|row| (row.case, row.means)).collect();
-    for (case, means) in nodes.into_iter().chain(lives).chain(away) {
+    let zones: Vec<_> = zone_cases::all().iter().map(|row| (row.case, row.means)).collect();
+    assert_eq!((zones.len(), zone_cases::UPSTREAM), (7, 5));
+    for (case, means) in nodes.into_iter().chain(lives).chain(away).chain(zones) {
         let line = format!("| {case} | {means} |");
         assert_eq!(BOOK.matches(&line).count(), 1, "docs/testing.md should say once:\n{line}");
+    }
+}
+
+#[test]
+fn the_book_counts_the_cases_of_every_table() {
+    let credentials = include_str!("../../src/configuration/upstream_cases.rs");
+    let secret = include_str!("../../../driver-config/tests/reading.rs");
+    // Those of other programs say themselves how many they are.
+    assert!(credentials.contains("assert_eq!(cases.len(), 15);"));
+    assert!(secret.contains("let cases: [Case<'_>; 19] ="));
+    for (count, table, source) in [
+        (
+            address_cases::ROWS.len(),
+            "every_case_of_the_frameworks_addresses_ends_as_it_should",
+            None,
+        ),
+        (uuid_cases::COUNT, "every_case_of_the_go_controllers_uuids_ends_as_it_should", None),
+        (file_cases::COUNT, "every_case_of_the_go_controllers_file_ends_as_it_should", None),
+        (15, "every_case_of_the_go_controllers_credentials_ends_as_it_should", Some(credentials)),
+        (19, "every_case_of_the_cpis_secret_ends_as_it_should", Some(secret)),
+        (credential_cases::COUNT, "credential_cases", None),
+        (zone_cases::UPSTREAM, "zone_cases", None),
+    ] {
+        let told = |line: &&str| {
+            line.starts_with(&format!("| {count} | the ")) && line.contains(&format!("| `{table}`"))
+        };
+        assert_eq!(BOOK.lines().filter(told).count(), 1, "docs/testing.md, {table}: {count}");
+        let is_there = |text: &str| text.contains(&format!("fn {table}()"));
+        assert!(source.is_none_or(is_there), "{table}");
     }
 }
 

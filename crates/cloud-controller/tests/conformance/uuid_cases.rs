@@ -35,6 +35,9 @@ const ORDERS: [(&str, &str, Option<&str>); 4] = [
     ),
 ];
 
+/// How many there are.
+pub(crate) const COUNT: usize = PROVIDER_IDS.len() + ORDERS.len();
+
 #[test]
 fn every_case_of_the_go_controllers_uuids_ends_as_it_should() {
     for (case, id, uuid) in PROVIDER_IDS {

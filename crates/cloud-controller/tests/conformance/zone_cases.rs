@@ -1,0 +1,180 @@
+//! The Go controller's 5 cases of zones: one after the other on the machines of one host, which carries a tag
+//! of no meaning throughout. Where its lookup fails, a node waits, as with `--require-zones` here. Two more
+//! show where a machine's own tags count.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::{Api, api::ListParams};
+use testkit::{Cluster, Host, Inventory, Process, Vm, eventually};
+
+use super::common::*;
+
+const ZONE: &str = "k8s-zone";
+const REGION: &str = "k8s-region";
+const DATACENTER: &str = "/DC0";
+const CLUSTER: &str = "/DC0/host/cluster-c";
+const HOST: &str = "/DC0/host/cluster-c/esx-c1";
+const FOLDER: &str = "/DC0/vm/racked";
+
+/// Category, tag, and what carries it.
+type Attached = (&'static str, &'static str, &'static str);
+
+/// One case.
+pub(crate) struct Row {
+    /// What it is about.
+    pub(crate) case: &'static str,
+    /// What becomes of the node.
+    pub(crate) means: &'static str,
+    node: &'static str,
+    detached: &'static [Attached],
+    attached: &'static [Attached],
+    /// Zone and region; or the categories it waits for.
+    end: Result<(&'static str, &'static str), &'static [&'static str]>,
+}
+
+/// How many are the Go controller's.
+pub(crate) const UPSTREAM: usize = 5;
+
+/// All cases, in order: each begins where the one before it ended.
+pub(crate) fn all() -> Vec<Row> {
+    vec![
+        Row {
+            case: "no tags",
+            means: "waits, and is told both categories",
+            node: "tagged-1",
+            detached: &[],
+            attached: &[("team", "storage", HOST)],
+            end: Err(&[ZONE, REGION]),
+        },
+        Row {
+            case: "a region on the host, no zone",
+            means: "waits, and is told of the zone alone",
+            node: "tagged-1",
+            detached: &[],
+            attached: &[(REGION, "us", HOST)],
+            end: Err(&[ZONE]),
+        },
+        Row {
+            case: "both on the host",
+            means: "initialised",
+            node: "tagged-1",
+            detached: &[],
+            attached: &[(ZONE, "zone-c", HOST)],
+            end: Ok(("zone-c", "us")),
+        },
+        Row {
+            case: "both taken from the host, before the next node",
+            means: "that waits, and is told both categories",
+            node: "tagged-2",
+            detached: &[(ZONE, "zone-c", HOST), (REGION, "us", HOST)],
+            attached: &[],
+            end: Err(&[ZONE, REGION]),
+        },
+        Row {
+            case: "the region on the datacenter, the zone on the cluster",
+            means: "initialised",
+            node: "tagged-2",
+            detached: &[],
+            attached: &[(REGION, "us", DATACENTER), (ZONE, "zone-c", CLUSTER)],
+            end: Ok(("zone-c", "us")),
+        },
+        Row {
+            case: "host and cluster lead to both, the machine has its own",
+            means: "initialised; what the host leads to decides alone",
+            node: "tagged-3",
+            detached: &[],
+            attached: &[(ZONE, "zone-own", "/DC0/vm/racked/tagged-3"), (REGION, "eu", FOLDER)],
+            end: Ok(("zone-c", "us")),
+        },
+        Row {
+            case: "the host leads to no zone, folder and machine to one each",
+            means: "initialised; the machine's own is nearer than its folder's, whose region is taken with it",
+            node: "tagged-4",
+            detached: &[],
+            attached: &[
+                (ZONE, "zone-folder", FOLDER),
+                (ZONE, "zone-own", "/DC0/vm/racked/tagged-4"),
+            ],
+            end: Ok(("zone-own", "eu")),
+        },
+    ]
+}
+
+/// The places the machines of these cases stand in, and nobody else's that says where it stands.
+pub(crate) fn furnish(inventory: &mut Inventory) {
+    let cluster = |letter: char| Cluster {
+        name: format!("cluster-{letter}"),
+        hosts: vec![Host { name: format!("esx-{letter}1"), ..Host::default() }],
+        ..Cluster::default()
+    };
+    let datacenter = &mut inventory.datacenters[0];
+    datacenter.clusters.extend([cluster('c'), cluster('d')]);
+    datacenter.folders.push("racked".into());
+}
+
+fn machine(name: &str) -> Vm {
+    let (folder, cluster) = match name {
+        "tagged-3" => ("racked", "cluster-c"),
+        "tagged-4" => ("racked", "cluster-d"),
+        _ => ("", "cluster-c"),
+    };
+    Vm { folder: folder.into(), cluster: cluster.into(), ..Vm::named(name) }
+}
+
+/// Lets one row after the other happen. `start` gives a controller that lets nodes wait for their zones.
+pub(crate) async fn check(stage: &Stage, start: impl Fn() -> Process) {
+    let mut ccm = None;
+    let mut last = "";
+    for row in all() {
+        let new = row.node != last;
+        last = row.node;
+        if new {
+            // One that begins now knows nothing of tags that were there before.
+            drop(ccm.take());
+            stage.vcenter.add_vms("DC0", [machine(row.node)]).await;
+        }
+        for (category, tag, at) in row.detached {
+            stage.vcenter.detach_tag(category, tag, &[at]).await;
+        }
+        for (category, tag, at) in row.attached {
+            stage.vcenter.attach_tag(category, tag, &[at]).await;
+        }
+        let ccm = ccm.get_or_insert_with(&start);
+        if new {
+            stage.add_nodes(&[machine(row.node)]).await;
+        }
+        match row.end {
+            Ok((zone, region)) => {
+                let node = stage.initialised(row.node, ccm).await;
+                let labels = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
+                let found = labels.map(|key| label(&node, key));
+                assert_eq!(found, [Some(zone), Some(region)], "{}", row.case);
+            }
+            Err(missing) => {
+                stage.told_of_missing(row.node, missing).await;
+                assert!(has_taint(&stage.node(row.node).await, UNINITIALIZED), "{}", row.case);
+            }
+        }
+    }
+}
+
+impl Stage {
+    /// Waits until an event about a node names these categories and no other.
+    async fn told_of_missing(&self, node: &str, missing: &[&str]) {
+        let api = Api::<Event>::namespaced(self.plane.client(), "default");
+        eventually(&format!("{node} is told that {missing:?} are missing"), 60, async || {
+            let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let about = all.items.into_iter().filter(|event| {
+                event.involved_object.name.as_deref() == Some(node)
+                    && event.reason.as_deref() == Some("ZoneMissing")
+            });
+            let said: Vec<String> = about.filter_map(|event| event.message).collect();
+            let names = |text: &String| {
+                [ZONE, REGION].iter().all(|category| {
+                    text.contains(&format!("\"{category}\"")) == missing.contains(category)
+                })
+            };
+            if said.iter().any(names) { Ok(()) } else { Err(format!("{said:?}")) }
+        })
+        .await;
+    }
+}
