@@ -143,8 +143,8 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
     let bios = identity::provider_uuid(&node.provider_id);
     if identity::shows_another(node, bios, instance) {
         return Err(format!(
-            "the node shows the system uuid {} of another computer than {place}, for which it was taken: it is \
-             never deleted with that one; if it is gone, delete the Node",
+            "the node shows the system uuid {} of another computer than its provider id and record say ({place}): it \
+             is never deleted with that one; if it is gone, delete the Node",
             node.system_uuid
         ));
     }

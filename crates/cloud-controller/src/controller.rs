@@ -7,6 +7,7 @@ mod copies;
 mod look;
 mod questions;
 mod removal;
+mod replaced;
 
 use std::{
     collections::{HashMap, HashSet},

@@ -16,6 +16,10 @@ use crate::configuration::{CredentialSource, Vcenter};
 /// How often files are looked at, and a failed watch is tried again.
 const RHYTHM: Duration = Duration::from_secs(5);
 
+/// What to do about a Secret that may not be read.
+const REMEDY: &str =
+    "; grant this account get, list and watch on that Secret, by a Role in its namespace";
+
 /// What is known of a vCenter's credentials.
 #[derive(Clone, Debug, Default)]
 pub enum Known {
@@ -90,16 +94,26 @@ async fn follow_secret(
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tell(
-                        known,
-                        Err(format!("the Secret {namespace}/{name} cannot be read: {error}")),
-                    );
+                    let remedy = if is_forbidden(&error) { REMEDY } else { "" };
+                    let why =
+                        format!("the Secret {namespace}/{name} cannot be read: {error}{remedy}");
+                    tell(known, Err(why));
                     sleep(RHYTHM).await;
                 }
             }
         }
         sleep(RHYTHM).await;
     }
+}
+
+/// Whether the account may not read it.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    matches!(
+        error,
+        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status))
+            if status.code == 403
+    )
 }
 
 /// Tells what is new. Trouble is told only to who has no credentials yet; others keep theirs.

@@ -178,6 +178,48 @@ async fn a_machine_registered_anew_keeps_its_node_which_learns_the_new_reference
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_machine_was_built_anew_is_kept_and_told_what_to_do() {
+    let old = vms(&["gone", "kept"]);
+    let flags = ["--node-deletion-delay=1s", "--out-of-service-taint"];
+    let (stage, ccm) = started(&old, &flags).await;
+    // One is removed, the other only switched off; each guest lives on in a new machine.
+    stage.vcenter.destroy_vm("/DC0/vm/gone").await;
+    stage.vcenter.patch_vm("/DC0/vm/kept", json!({"power": "off"})).await;
+    let new = |name: &str| Vm { host_name: name.into(), ..Vm::named(&format!("{name}-new")) };
+    stage.vcenter.add_vms("DC0", ["gone", "kept"].map(new)).await;
+    for name in ["gone", "kept"] {
+        let shown = json!({"status": {"nodeInfo": {"systemUUID": new(name).uuid}}});
+        let patch = kube::api::Patch::Merge(&shown);
+        let parameters = kube::api::PatchParams::default();
+        stage.api().patch_status(name, &parameters, &patch).await.unwrap();
+        let path = format!("/DC0/vm/{name}-new");
+        stage
+            .event_with(name, "MachineReplaced", &[&path, "drain the node, delete the Node"])
+            .await;
+    }
+    let is_new = |node: &k8s_openapi::api::core::v1::Node| {
+        record(node).is_some_and(|r| r["instanceUuid"] == new("gone").instance_uuid)
+    };
+    let node = stage.until("the new machine is on record", "gone", is_new).await;
+    assert_eq!(provider_id(&node), format!("vsphere://{}", old[0].uuid));
+    for name in ["gone", "kept"] {
+        stage.nodes.set_ready(name, false).await;
+    }
+    // Off is the machine before, on which no kubelet runs: nothing may leave the new one for that.
+    let kept = stage.until("it is tainted", "kept", |node| has_taint(node, SHUTDOWN)).await;
+    assert!(!has_taint(&kept, OUT_OF_SERVICE), "{:?}", kept.spec);
+    stage.settle(&ccm, "marker").await;
+    assert!(stage.api().get_opt("gone").await.unwrap().is_some(), "its new machine is there");
+    // Two machines' uuids are on it: nobody but its owner can say that the node went with the second.
+    stage.vcenter.destroy_vm("/DC0/vm/gone-new").await;
+    stage.event_with("gone", "MachineUncertain", &[&new("gone").uuid, "delete the Node"]).await;
+    stage.settle(&ccm, "marker-2").await;
+    for name in ["gone", "kept"] {
+        assert!(stage.api().get_opt(name).await.unwrap().is_some(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn while_a_vcenter_is_away_nothing_is_deleted() {
     let (stage, ccm) = started(&vms(&["gone", "node-2"]), QUICK).await;
     stage.vcenter.fault(Fault::on("*").status(503)).await;

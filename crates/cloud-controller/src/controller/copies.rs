@@ -51,7 +51,8 @@ impl Shared {
         };
         let Err(why) = answer else { return self.with_machine(node, copy).await };
         let text = format!(
-            "{} has its uuid, but another machine is on record: {why}; give the copy a uuid of its own",
+            "{} has its uuid, but another machine is on record: {why}; if it is a copy, give it a uuid of its own; if it \
+             took the other's place, delete the Node and restart its kubelet",
             copy.title()
         );
         self.say(node, Weight::Warning, "AmbiguousMachine", text);

@@ -74,6 +74,7 @@ impl Shared {
             let text = format!("the node {twin} is the same machine, {}", machine.title());
             self.say(node, Weight::Warning, "DuplicateNode", text);
         }
+        self.note_replaced(node, machine);
         if node.is_uninitialized() && self.options.node_controller {
             return self.initialise(node, machine).await;
         }
@@ -191,11 +192,12 @@ impl Shared {
         if self.options.lifecycle_controller {
             let present = Standing::Present(machine.power);
             // Volumes leave at once for that taint: the word of a vCenter that is out of touch, which
-            // may have started the machine since, is not enough.
+            // may have started the machine since, is not enough; nor is the power of a machine on which the
+            // kubelet may not run.
             let member = self.fleet.member(&machine.place.vcenter);
             let in_touch = member.is_some_and(|member| member.trouble().is_none());
             let mut policy = self.options.policy;
-            policy.out_of_service &= in_touch;
+            policy.out_of_service &= in_touch && !identity::is_stranger(node, machine);
             if let Action::SetTaints(taints) = self.decide_by(node, &present, &policy) {
                 patch["spec"]["taints"] = json!(taints);
                 kinds.push("taints");

@@ -20,6 +20,7 @@ mod credential_cases;
 mod file_cases;
 mod lifecycle_cases;
 mod node_cases;
+mod own_secret;
 mod uuid_cases;
 mod zone_cases;
 
@@ -79,7 +80,10 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
     lifecycle_cases::check(&stage, &lives, &ccm).await;
     away_cases::check(&stage, &proxy, ccm, start).await;
     let strict = ["--leader-elect=false", "--require-zones", "--tag-refresh-period=1s"];
-    zone_cases::check(&stage, || stage.controller_with(&configuration, &strict)).await;
+    let own = format!("    secretName: vienna\n    secretNamespace: vcenters\n{ZONES}");
+    let start = || stage.controller(&own, &strict);
+    own_secret::check(&stage, start).await;
+    zone_cases::check(&stage, start).await;
 }
 
 #[test]
