@@ -192,9 +192,9 @@ async fn a_node_whose_machine_was_built_anew_is_kept_and_told_what_to_do() {
         let patch = kube::api::Patch::Merge(&shown);
         let parameters = kube::api::PatchParams::default();
         stage.api().patch_status(name, &parameters, &patch).await.unwrap();
-        let path = format!("/DC0/vm/{name}-new");
+        let place = format!("/DC0/vm/{name}-new");
         stage
-            .event_with(name, "MachineReplaced", &[&path, "drain the node, delete the Node"])
+            .event_with(name, "MachineReplaced", &[&place, "drain the node, delete the Node"])
             .await;
     }
     let is_new = |node: &k8s_openapi::api::core::v1::Node| {
