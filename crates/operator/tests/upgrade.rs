@@ -11,17 +11,17 @@ use std::{
     },
 };
 
-use common::Stage;
+use common::{NAMESPACE, Stage};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount},
+    core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount},
     storage::v1::VolumeAttachment,
 };
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
@@ -86,6 +86,9 @@ async fn a_release_that_crashes_is_taken_back_and_one_that_runs_stays() {
         })
         .await;
     assert!(image(&stage).await.contains("v1.35.0"), "nothing is changed unasked");
+    a_closed_window(&stage).await;
+    let open = json!({"policy": "Manual", "window": window(-2, "4h")});
+    stage.change(json!({"spec": {"upgrades": open}})).await;
     let approval = json!({"vdo.vmware.com/approve-cpi": "1.36.0"});
     stage.change(json!({"metadata": {"annotations": approval}})).await;
     stage
@@ -96,8 +99,57 @@ async fn a_release_that_crashes_is_taken_back_and_one_that_runs_stays() {
         })
         .await;
     assert!(image(&stage).await.contains("v1.36.0"));
+    another_build_takes_over(&stage, operator).await;
     assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// A window that opens so many hours from now, every day.
+fn window(hours: i64, duration: &str) -> Value {
+    let start = Timestamp::now() + jiff::SignedDuration::from_hours(hours);
+    let start = start.to_zoned(jiff::tz::TimeZone::UTC).strftime("%H:%M").to_string();
+    json!({"start": start, "duration": duration})
+}
+
+/// What may be done without a word waits for its time.
+async fn a_closed_window(stage: &Stage) {
+    let closed = json!({"policy": "Stable", "window": window(6, "1h")});
+    stage.change(json!({"spec": {"upgrades": closed}})).await;
+    let generation = stage.config().await.metadata.generation;
+    stage
+        .status("the plan waits for the window", 60, |status| {
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            status.observed_generation == generation && plan.contains("maintenance window")
+        })
+        .await;
+    assert!(image(stage).await.contains("v1.35.0"), "nothing is changed outside of it");
+}
+
+/// The operator itself is upgraded: the drivers are left as they are.
+async fn another_build_takes_over(stage: &Stage, operator: Process) {
+    stage.dismiss(operator).await;
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
+    let build = async || -> Value {
+        let map = maps.get("vdo-record-cpi").await.unwrap();
+        let record: Value = serde_json::from_str(&map.data.unwrap()["record.json"]).unwrap();
+        record["origin"]["build"].clone()
+    };
+    let own = build().await;
+    let map = maps.get("vdo-record-cpi").await.unwrap();
+    let record = map.data.unwrap()["record.json"].replace(own.as_str().unwrap(), "of another day");
+    let earlier = Patch::Merge(json!({"data": {"record.json": record}}));
+    maps.patch("vdo-record-cpi", &PatchParams::default(), &earlier).await.unwrap();
+    assert_eq!(build().await, "of another day");
+    let sets = Api::<DaemonSet>::namespaced(stage.client(), "kube-system");
+    let before = sets.get(CPI).await.unwrap().metadata;
+    let operator = stage.operator();
+    eventually("this build writes down that it looks after the driver", 60, async || {
+        if build().await == own { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    stage.ready(&operator, 60).await;
+    let after = sets.get(CPI).await.unwrap().metadata;
+    assert_eq!((after.uid, after.generation), (before.uid, before.generation), "it is untouched");
 }
 
 /// Nodes of the cluster that is upgraded under load: enough for a tenth of them to be more than one.
