@@ -165,6 +165,7 @@ async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
     stage.ready(&operator, 60).await;
     let after = stage.controller().await.metadata;
     assert_eq!((after.uid, after.generation), (before.uid, before.generation));
+    assert_eq!(stage.refusals(), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -372,4 +373,5 @@ async fn an_api_server_that_restarts_is_met_again_and_olm_is_told_when_to_wait()
         if text.contains("Testbed") { Ok(()) } else { Err(operator.tail()) }
     })
     .await;
+    assert_eq!(stage.refusals(), Vec::<String>::new());
 }

@@ -236,6 +236,7 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     stage.ready(&operator, 60).await;
     assert_eq!(generations().await, before, "nothing had to be changed");
     assert_eq!(stage.deletions(), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
 }
 
 #[tokio::test]

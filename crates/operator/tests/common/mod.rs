@@ -174,8 +174,13 @@ impl Stage {
     /// Requests of the operator that were refused for lack of rights.
     pub fn refusals(&self) -> Vec<String> {
         let events = self.plane.audit().into_iter();
+        let by_quota = |event: &Value| {
+            let message = event["responseStatus"]["message"].as_str().unwrap_or_default();
+            message.contains("exceeded quota")
+        };
         let refused = events.filter(|event| {
             event["responseStatus"]["code"] == 403
+                && !by_quota(event)
                 && event["impersonatedUser"]["username"]
                     == format!("system:serviceaccount:{NAMESPACE}:vdo")
         });
