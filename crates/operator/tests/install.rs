@@ -4,11 +4,15 @@
 
 mod common;
 
+use api::vdo_config::StepState;
 use common::Stage;
-use k8s_openapi::api::storage::v1::StorageClass;
-use kube::Api;
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Node, storage::v1::StorageClass};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use serde_json::json;
-use testkit::Process;
+use testkit::{Fate, Process};
 
 /// One the simulator has.
 const POLICY: &str = "vSAN Default Storage Policy";
@@ -27,11 +31,46 @@ fn the_programs_are_of_these_releases() {
     required("peers/csi-driver", "sigs.k8s.io/vsphere-csi-driver/v3", UPSTREAM_CSI);
 }
 
+/// Forbids the scheduler every node, or allows it.
+async fn cordon(stage: &Stage, closed: bool) {
+    let nodes = Api::<Node>::all(stage.client());
+    let cordon = Patch::Merge(json!({"spec": {"unschedulable": closed}}));
+    for node in nodes.list(&ListParams::default()).await.unwrap() {
+        nodes.patch(&node.name_any(), &PatchParams::default(), &cordon).await.unwrap();
+    }
+}
+
+/// First there is no place for the storage controller, then its image cannot be had.
+async fn a_step_that_is_stuck_says_why_and_the_next_waits(stage: &Stage) {
+    let said = async |words: &str| {
+        let stuck = format!("the step is stuck and says {words}");
+        stage
+            .status(&stuck, 90, |status| {
+                let steps = status.plan.iter().flat_map(|plan| &plan.steps);
+                let mut running = steps.filter(|step| step.state == StepState::Running);
+                running.any(|step| {
+                    let message = step.message.as_deref().unwrap_or_default();
+                    message.contains(words) && step.since.is_some()
+                })
+            })
+            .await;
+    };
+    said("unschedulable").await;
+    let pods = stage.nodes.as_ref().unwrap();
+    pods.pods("vsphere-csi-controller", Fate::ImagePullFails);
+    cordon(stage, false).await;
+    said("ImagePullBackOff").await;
+    let sets = Api::<DaemonSet>::namespaced(stage.client(), "vmware-system-csi");
+    assert!(sets.get_opt("vsphere-csi-node").await.unwrap().is_none(), "its turn has not come");
+    pods.pods("vsphere-csi-controller", Fate::Ready);
+}
+
 #[tokio::test]
 async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     let stage = Stage::set(2).await;
     let _configs = stage.use_catalog().await;
     let operator = stage.operator();
+    cordon(&stage, true).await;
     // The releases of the programs that read it: nothing is rendered for another one.
     stage
         .configure(json!({
@@ -47,6 +86,7 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
         }))
         .await;
     let _cloud_controller = stage.upstream_cloud_controller().await;
+    a_step_that_is_stuck_says_why_and_the_next_waits(&stage).await;
 
     let config = stage.ready(&operator, 90).await;
 
