@@ -4,8 +4,8 @@
 //! a provider that fails come once more with a vCenter that is really away.
 //!
 //! On the same cluster: the Go controller's cases of zones (5) and of credentials that come and go (8).
-//! Beside them, as tables: the framework's 14 cases of addresses, and the Go controller's of uuids (8) and of
-//! its file (7).
+//! Beside them, as tables: the framework's 14 cases of addresses, and the Go controller's of a guest's
+//! addresses (53), of uuids (8) and of its file (7).
 //!
 //! The framework asks a provider through two interfaces, so most of its cases come twice. Ours has one
 //! way to a machine, but several to recognise it: of a pair, the first row takes one and the second
@@ -18,6 +18,7 @@ mod away_cases;
 mod common;
 mod credential_cases;
 mod file_cases;
+mod guest_cases;
 mod lifecycle_cases;
 mod node_cases;
 mod own_secret;
@@ -111,6 +112,11 @@ fn the_book_counts_the_cases_of_every_table() {
         (
             address_cases::ROWS.len(),
             "every_case_of_the_frameworks_addresses_ends_as_it_should",
+            None,
+        ),
+        (
+            guest_cases::ROWS.len(),
+            "every_case_of_the_go_controllers_addresses_ends_as_it_should",
             None,
         ),
         (uuid_cases::COUNT, "every_case_of_the_go_controllers_uuids_ends_as_it_should", None),
