@@ -278,7 +278,7 @@ catalogue! {
         severity: Error,
         seen: "{vcenter} ({config}): {reason}",
         why: "A driver gets credentials and addresses only after VDO has proven them. What runs stays as it is; nothing that needs this vCenter is installed or changed.",
-        remedy: ["kubectl describe vspherecloudconfig {config}   shows what was tried", "Correct the address, the trust or the Secret it names; VDO tries again by itself"],
+        remedy: ["kubectl describe vspherecloudconfig --all-namespaces   shows what was tried with {config}", "Correct the address, the trust or the Secret it names; VDO tries again by itself"],
     }
     FOREIGN_DRIVER = "VDO-1902" {
         title: "The driver was installed by other hands",

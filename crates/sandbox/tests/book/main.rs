@@ -8,6 +8,7 @@
 //!   site       a vCenter with the names of the pages, and clusters on its machines
 //!   reader     someone who types what the book says there
 //!   outcomes   what stands ready before a page, and what must have come of it
+//!   remedies   what the pages of the findings tell to type
 //! ```
 #![allow(
     clippy::panic,
@@ -21,6 +22,7 @@ mod outcomes;
 mod pages;
 mod programs;
 mod reader;
+mod remedies;
 mod site;
 
 use std::collections::BTreeSet;

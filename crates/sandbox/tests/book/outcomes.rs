@@ -16,6 +16,9 @@ use crate::{
 /// Account and role at a place, and whether it holds below.
 type Grant<'a> = (&'a str, &'a str, bool);
 
+/// The node of a page that is no machine of vSphere.
+const BARE_METAL: &str = "bare-metal-1";
+
 impl Reader {
     /// Brings about what a page takes for granted.
     pub(crate) async fn prepares(&self, page: &str) {
@@ -28,6 +31,8 @@ impl Reader {
                 self.vcenter.patch_vm("/Frankfurt/vm/k8s-template", raw).await;
             }
             "docs/adopt.md" => self.has_the_go_vdo().await,
+            // The only node that is no machine of vSphere.
+            "docs/platforms.md" => self.cluster.nodes.add(testkit::Node::named(BARE_METAL)).await,
             _ => {}
         }
     }
@@ -42,6 +47,8 @@ impl Reader {
             "docs/adopt.md" => self.has_one_operator().await,
             "docs/manual-install.md" => self.has_drivers_by_hand().await,
             "docs/health.md" => self.has_a_log_of_json(),
+            "docs/platforms.md" => self.has_a_node_of_another_kind().await,
+            "docs/troubleshooting.md" => self.tries_remedies().await,
             _ => {}
         }
     }
@@ -100,6 +107,13 @@ impl Reader {
             if codes.iter().any(|code| code == "VDO-1908") { Ok(()) } else { Err(codes.join(" ")) }
         })
         .await;
+    }
+
+    /// VDO looks for no machine of the node that is told to have none, and it goes again.
+    async fn has_a_node_of_another_kind(&self) {
+        let said = shown(&self.types("vdoctl doctor --only VDO-12 -o json").await);
+        assert!(!said.contains(BARE_METAL), "{said}");
+        self.succeeds(&format!("kubectl delete node {BARE_METAL}")).await;
     }
 
     async fn has_one_operator(&self) {

@@ -13,7 +13,7 @@ govc vm.markastemplate k8s-template
 /// A cluster whose nodes wait for their cloud controller.
 pub(crate) struct Cluster {
     pub(crate) plane: ControlPlane,
-    _nodes: Nodes,
+    pub(crate) nodes: Nodes,
 }
 
 impl Cluster {
@@ -25,7 +25,7 @@ impl Cluster {
             let node = Node::named(&machine.name).system_uuid(&machine.uuid).uninitialized();
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
-        Self { plane, _nodes: nodes }
+        Self { plane, nodes }
     }
 }
 

@@ -1,0 +1,364 @@
+//! The commands on the pages of the findings, typed: each with names of this cluster and this vCenter in
+//! place of its blanks, in the order of the pages.
+//!
+//! What would change the cluster is asked for as a trial; what changes the vCenter is done to a machine, a
+//! disk, roles and tags that nobody else needs. What cannot be typed here has a reason, and a reason that
+//! nothing needs is a mistake.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use testkit::{Fate, eventually};
+
+use crate::{
+    names,
+    pages::{self, Page},
+    reader::{Reader, shown},
+};
+
+/// Programs a finding may tell to use.
+const PROGRAMS: [&str; 11] = [
+    "kubectl",
+    "govc",
+    "vdoctl",
+    "oc",
+    "curl",
+    "openssl",
+    "systemctl",
+    "crictl",
+    "ss",
+    "multipath",
+    "journalctl",
+];
+
+/// Commands that are not typed here, and why. One that ends with a blank stands for all that begin so.
+const NOT_TYPED: [(&str, &str); 11] = [
+    ("crictl ", "typed on a node, and nodes are simulated"),
+    ("multipath ", "typed on a node, and nodes are simulated"),
+    ("ss ", "typed on a node, and nodes are simulated"),
+    ("systemctl ", "typed on a node, and nodes are simulated"),
+    ("curl ", "typed on a node, and nodes are simulated"),
+    ("openssl ", "typed on the console of a vCenter, and a simulated one has none"),
+    ("oc ", "the program and the objects are OpenShift's"),
+    ("kubectl describe pod says why", "a sentence: which pod it is shows the command before it"),
+    ("kubectl create secret", "a sentence: another finding has the whole of it"),
+    ("govc datastore.maintenance.exit ", "the simulator knows no maintenance of datastores"),
+    ("kubectl get volumesnapshots ", "the definitions of snapshots are another project's"),
+];
+
+/// What ends a command within a sentence.
+const ENDS: [&str; 8] =
+    ["   ", "; ", " then ", " or with ", ", kubectl ", ", correct ", ", remove ", ", or "];
+
+/// Commands of kubectl that change something, and can be tried.
+const TRIALS: [&str; 11] = [
+    "annotate", "apply", "cordon", "create", "delete", "drain", "label", "patch", "scale", "set",
+    "taint",
+];
+
+/// What a blank stands for here: in commands that hold the first text, the second stands for the third.
+/// The first that fits is taken.
+const BLANKS: [(&str, &str, &str); 66] = [
+    ("", "<node>", "worker-1"),
+    ("", "<vm>", "/Frankfurt/vm/k8s/spare"),
+    ("", "THE_OTHER", "/Frankfurt/vm/k8s/spare"),
+    ("", "$(uuidgen)", "$(cat /proc/sys/kernel/random/uuid)"),
+    ("", "<uuid>", "$UUID"),
+    ("", "<needed>", "21"),
+    ("", "<value>", "TRUE"),
+    ("", "<place>", "/Frankfurt/host/cluster-a/esx-a2"),
+    ("govc datastore", "<path>", "/Frankfurt/datastore/k8s/shared-b"),
+    ("govc datastore", "<name>", "/Frankfurt/datastore/k8s/shared-b"),
+    ("govc", "<path>", "/Frankfurt/host/cluster-b/esx-b3"),
+    ("govc", " PATH", " /Frankfurt/host/cluster-b"),
+    ("", "<datastore>", "/Frankfurt/datastore/k8s/shared"),
+    ("", "DATASTORE ", "/Frankfurt/datastore/k8s/shared "),
+    ("", "<handle>", "$HANDLE"),
+    ("disk.snapshot", " SNAPSHOT", " $SNAPSHOT"),
+    ("disk.rm", " ID", " $HANDLE"),
+    ("session", " ID", " $SESSION"),
+    ("", "disk-...", "disk-1000-0"),
+    ("govc", "<user>", "spare@vsphere.local"),
+    ("govc", "<list>", "Cns.Searchable"),
+    ("govc", "-a ROLE", "-a SPARE"),
+    ("govc", "CNS-", "SPARE-CNS-"),
+    ("govc", "<category>", "spare"),
+    ("govc", "<tag>", "one"),
+    ("govc", " NAME", " one"),
+    ("pvc", "<namespace>", "default"),
+    ("--previous", "<namespace>", "default"),
+    ("--previous", "<pod>", "spare"),
+    ("--previous", "<container>", "spare"),
+    ("vsphere-cloud", "<namespace>", "kube-system"),
+    ("vdoconfig", "<namespace>", "vmware-system-vdo"),
+    ("vspherecloudconfig", "<namespace>", "vmware-system-vdo"),
+    ("serviceaccount", "<namespace>", "vmware-system-vdo"),
+    ("configmap --namespace <namespace> <record>", "<namespace>", "vmware-system-vdo"),
+    ("delete deployment", "<namespace>", "vmware-system-vdo"),
+    ("", "<namespace>", "vmware-system-csi"),
+    ("", "<home>", "vmware-system-csi"),
+    ("delete deployment", "<name>", "vdo"),
+    ("delete deployment", "<deployment>", "vdo"),
+    ("pvc", "<name>", "spare"),
+    ("vspherecloudconfig", "<name>", "vcenter-a"),
+    ("vspherecloudconfig", "<config>", "vcenter-a"),
+    ("vdoconfig", "<config>", "vdo"),
+    ("vdoconfig", "<others>", "vdo"),
+    ("", "<approval>", "vdo.vmware.com/approve-csi"),
+    ("kubectl get <kind>", "<kind>", "deployment"),
+    ("--show-managed-fields", "<where>", "--namespace vmware-system-csi "),
+    ("--show-managed-fields", "<name>", "vsphere-csi-controller"),
+    ("", "<workload>", "deployment/vsphere-csi-controller"),
+    ("", "<container>", "vsphere-csi-controller"),
+    ("", "<successor>", "registry.example.com/newer:1"),
+    ("", "<selector>", "app=vsphere-csi-node"),
+    ("", "<record>", "$RECORD"),
+    ("", "<attachment>", "spare"),
+    ("", "<class>", "spare"),
+    ("", "<webhook>", "spare"),
+    ("create secret", "<secret>", "spare"),
+    ("", "<secret>", "vcenter-a"),
+    ("", "<secretname>", "vcenter-a"),
+    ("", "<secretnamespace>", "kube-system"),
+    ("", "<verb>", "list"),
+    ("", "<resource>", "nodes"),
+    ("", "<remove>", "failure-domain.beta.kubernetes.io/zone-"),
+    // A patch every kind of object takes.
+    ("", "<patch>", r#"{"metadata":{"annotations":{"tried":"yes"}}}"#),
+    ("", " POD ", " $POD "),
+];
+
+/// What can be spared, and how the commands call it.
+const SPARES: &str = r"
+set -e
+vdoctl catalog build embedded > FILE
+kubectl apply -f spare.yaml
+kubectl wait --for=create crd/csinodetopologies.cns.vmware.com --timeout=1m
+kubectl apply -f topology.yaml
+govc vm.clone -vm worker-3 -on=false -folder /Frankfurt/vm/k8s -ds /Frankfurt/datastore/k8s/shared \
+  -host /Frankfurt/host/cluster-a/esx-a1 spare
+govc vm.change -vm spare -uuid 42260000-0000-4000-8000-000000000042
+govc vm.power -on spare
+govc snapshot.create -vm spare before
+govc role.create SPARE System.Read
+";
+
+/// Their names, where the vCenter and the cluster gave them. Whoever lists is heard to the end.
+const NAMES: &str = r#"
+UUID=42260000-0000-4000-8000-000000000042
+HANDLE=$(govc disk.create -ds /Frankfurt/datastore/k8s/shared -size 1M spare)
+SNAPSHOT=$(govc disk.snapshot.create $HANDLE one)
+before=$(govc session.ls | awk 'NR > 1 {print $1}' | sort)
+HOME=$PWD/another govc ls / > another.txt
+SESSION=$(govc session.ls | awk 'NR > 1 {print $1}' | sort | comm -13 <(echo "$before") - | sed -n 1p)
+POD=$(kubectl get pods --namespace vmware-system-csi --selector app=vsphere-csi-node -o name | sed -n 1p)
+RECORD=$(kubectl get configmaps --namespace vmware-system-vdo -o name | grep record | sed -n 1p | cut -d/ -f2)
+export EDITOR=true
+set -o pipefail
+"#;
+
+/// Nothing of them stays.
+const LEFT: &str = "
+kubectl delete -f spare.yaml -f topology.yaml --ignore-not-found --wait=false
+govc vm.destroy spare
+govc tags.category.rm -f $(govc tags.category.info spare | awk '$1 == \"ID:\" {print $2}')
+for role in $(govc role.ls | awk '{print $1}' | grep ^SPARE); do govc role.remove -force $role; done
+for disk in $(govc disk.ls -ds /Frankfurt/datastore/k8s/shared | grep spare | awk '{print $1}'); do
+  govc disk.rm -ds /Frankfurt/datastore/k8s/shared $disk
+done
+";
+
+const SPARE: &str = r#"
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: spare}
+provisioner: spare.example.com
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttachment
+metadata: {name: spare}
+spec: {attacher: spare.example.com, nodeName: worker-1, source: {persistentVolumeName: spare}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: spare, namespace: default}
+spec: {accessModes: [ReadWriteOnce], storageClassName: spare, resources: {requests: {storage: 1Mi}}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: spare}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: spare, namespace: default}
+spec: {nodeName: worker-2, containers: [{name: spare, image: "spare:crashes"}]}
+"#;
+
+const TOPOLOGY: &str = "
+apiVersion: cns.vmware.com/v1alpha1
+kind: CSINodeTopology
+metadata: {name: worker-1}
+spec: {nodeID: worker-1}
+";
+
+/// The commands of a page, with their blanks: those in code, and those within its steps.
+fn commands(page: &Page) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in page.text.lines() {
+        // `*node*` in a sentence is `<node>` in a command.
+        let mut line = line.replace("&gt;", ">").replace("&lt;", "<").replace('`', "   ");
+        while let Some((before, rest)) = line.split_once('*')
+            && let Some((name, after)) = rest.split_once('*')
+            && name.chars().all(char::is_alphanumeric)
+        {
+            line = format!("{before}<{name}>{after}");
+        }
+        let mut rest = line.as_str();
+        while let Some(at) = begins(rest) {
+            rest = &rest[at..];
+            let end = ENDS.iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());
+            found.push(rest[..end].to_owned());
+            rest = &rest[end..];
+        }
+    }
+    found
+}
+
+/// Where the next command begins.
+fn begins(text: &str) -> Option<usize> {
+    let starts = |program: &&str| {
+        let name = format!("{program} ");
+        let mut places = text.match_indices(&name).map(|(at, _)| at);
+        places.find(|at| *at == 0 || text[..*at].ends_with([' ', '(']))
+    };
+    PROGRAMS.iter().filter_map(starts).min()
+}
+
+/// Whether a command is one of those that are not typed.
+fn is(command: &str, named: &str) -> bool {
+    command == named || named.ends_with(' ') && command.starts_with(named)
+}
+
+/// A command as it is typed here.
+fn typed(command: &str) -> String {
+    let fill = |typed: String, (holds, blank, value): &(&str, &str, &str)| {
+        if command.contains(holds) { typed.replace(blank, value) } else { typed }
+    };
+    let mut typed = BLANKS.iter().fold(format!("{command} "), fill).trim_end().to_owned();
+    typed = typed.replace("-f install.yaml", "-f deploy/install.yaml");
+    // Nothing found is no failure, a question that makes no sense is one.
+    if let Some((all, some)) = typed.split_once(" | grep ") {
+        typed = format!("{all} | {{ grep {some} || [ $? = 1 ]; }}");
+    }
+    let verb = typed.strip_prefix("kubectl ").and_then(|rest| rest.split(' ').next());
+    // The class that can be spared is written, deleted and made again.
+    let for_good = typed.contains("storageclass spare") || typed.contains("class.yaml");
+    if verb.is_some_and(|verb| TRIALS.contains(&verb) || verb == "uncordon") && !for_good {
+        typed += " --dry-run=server";
+    }
+    // Those that are told to be switched on are off.
+    if let Some(vm) = typed.strip_prefix("govc vm.power -on ") {
+        typed = format!("govc vm.power -off -force {vm} || true; {typed}");
+    }
+    // What it finds is told by its exit code.
+    if typed.starts_with("vdoctl doctor") {
+        typed = format!("{{ {typed} || [ $? = 3 ]; }}");
+    }
+    typed
+}
+
+impl Reader {
+    /// Types every command of every page about a finding; all that fail are told.
+    pub(crate) async fn tries_remedies(&self) {
+        let mut all: Vec<(String, String)> = Vec::new();
+        for page in pages::all() {
+            let findings = page.path.starts_with("docs/findings/VDO-");
+            all.extend(
+                commands(&page).into_iter().filter(|_| findings).map(|c| (page.path.clone(), c)),
+            );
+        }
+        assert!(all.len() > 150, "{}", all.len());
+        let reasons: BTreeSet<&str> = all
+            .iter()
+            .filter_map(|(_, command)| {
+                NOT_TYPED.iter().map(|(it, _)| *it).find(|it| is(command, it))
+            })
+            .collect();
+        let needless = NOT_TYPED.iter().filter(|(start, _)| !reasons.contains(start));
+        assert_eq!(needless.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "say less");
+        all.retain(|(_, command)| !reasons.iter().any(|it| is(command, it)));
+
+        self.desk.write("spare.yaml", SPARE).unwrap();
+        self.desk.write("topology.yaml", TOPOLOGY).unwrap();
+        self.cluster.nodes.pods("spare:crashes", Fate::Crashes);
+        self.succeeds(SPARES).await;
+        let (logs, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, command)| command.starts_with("kubectl logs"));
+        let told = shown(&self.types(&script(&others)).await);
+        assert_eq!(told, "all of it was typed\n", "what a finding tells to type fails");
+        self.reads_logs(logs).await;
+        self.succeeds(LEFT).await;
+    }
+
+    /// Where the server of the kubelets is played, until somebody writes the addresses of the nodes anew.
+    async fn reads_logs(&self, mut commands: Vec<(String, String)>) {
+        // The one of another page belongs here too.
+        for page in pages::all().iter().filter(|page| !page.is_generated()) {
+            let blocks = page.blocks();
+            let typed =
+                blocks.iter().filter(|block| block.not_run().is_some()).flat_map(names::typed);
+            let logs = typed.filter(|line| line.starts_with("kubectl logs"));
+            commands.extend(logs.map(|line| (page.path.clone(), line)));
+        }
+        assert!(commands.iter().any(|(page, _)| page == "docs/health.md"), "{commands:?}");
+        let script = script(&commands);
+        eventually("logs are read", 60, async || {
+            let _logs = self.cluster.nodes.serve_logs().await;
+            let told = shown(&self.types(&script).await);
+            if told == "all of it was typed\n" { Ok(()) } else { Err(told) }
+        })
+        .await;
+    }
+}
+
+/// A script that says which of these fail, and how; nothing if none does.
+fn script(commands: &[(String, String)]) -> String {
+    let mut script = format!("{{\n{NAMES}}} > names.txt 2>&1\n");
+    for (page, command) in commands {
+        let typed = typed(command);
+        let place = page.trim_start_matches("docs/findings/");
+        let tells = format!("{place}: {command}").replace('\'', "");
+        writeln!(
+            script,
+            "{{ {typed}\n}} > typed.txt 2>&1 || {{ echo '{tells}'; tail -3 typed.txt; }}"
+        )
+        .unwrap();
+    }
+    // Whoever stops before has told of less than there is.
+    script + "echo 'all of it was typed'"
+}
+
+#[test]
+fn the_commands_of_a_page_are_found_with_their_blanks() {
+    let page = |text: &str| Page { path: "docs/findings/VDO-1.md".into(), text: text.into() };
+    for (text, found) in [
+        (
+            "1. `kubectl drain <node> --ignore-daemonsets`",
+            &["kubectl drain <node> --ignore-daemonsets"][..],
+        ),
+        (
+            "2. `govc vm.power -on <vm>` then kubectl uncordon *node*",
+            &["govc vm.power -on <vm>", "kubectl uncordon <node>"],
+        ),
+        (
+            "If it is gone: kubectl delete node *node*   and restart",
+            &["kubectl delete node <node>"],
+        ),
+        ("nothing to type", &[]),
+    ] {
+        assert_eq!(commands(&page(text)), found, "{text}");
+    }
+    assert_eq!(
+        typed("kubectl drain <node> --ignore-daemonsets"),
+        "kubectl drain worker-1 --ignore-daemonsets --dry-run=server"
+    );
+}
