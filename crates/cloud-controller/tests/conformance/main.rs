@@ -81,9 +81,11 @@ async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
     lifecycle_cases::check(&stage, &lives, &ccm).await;
     away_cases::check(&stage, &proxy, ccm, start).await;
     let strict = ["--leader-elect=false", "--require-zones", "--tag-refresh-period=1s"];
-    let own = format!("    secretName: vienna\n    secretNamespace: vcenters\n{ZONES}");
-    let start = || stage.controller(&own, &strict);
-    own_secret::check(&stage, start).await;
+    let start = |more: &[&str]| {
+        let own = format!("    secretName: vienna\n    secretNamespace: vcenters\n{ZONES}");
+        stage.controller(&own, &[&strict[..], more].concat())
+    };
+    own_secret::check(&stage, || start(&[])).await;
     zone_cases::check(&stage, start).await;
 }
 

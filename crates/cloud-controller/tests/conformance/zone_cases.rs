@@ -2,7 +2,7 @@
 //! of no meaning throughout. Where its lookup fails, a node waits, as with `--require-zones` here. Two more
 //! show where a machine's own tags count.
 
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Node as KubeNode};
 use kube::{Api, api::ListParams};
 use testkit::{Cluster, Host, Inventory, Process, Vm, eventually};
 
@@ -120,8 +120,9 @@ fn machine(name: &str) -> Vm {
     Vm { folder: folder.into(), cluster: cluster.into(), ..Vm::named(name) }
 }
 
-/// Lets one row after the other happen. `start` gives a controller that lets nodes wait for their zones.
-pub(crate) async fn check(stage: &Stage, start: impl Fn() -> Process) {
+/// Lets one row after the other happen. `start` gives a controller that lets nodes wait for their zones, with
+/// these flags beside.
+pub(crate) async fn check(stage: &Stage, start: impl Fn(&[&str]) -> Process) {
     let mut ccm = None;
     let mut last = "";
     for row in all() {
@@ -138,7 +139,7 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn() -> Process) {
         for (category, tag, at) in row.attached {
             stage.vcenter.attach_tag(category, tag, &[at]).await;
         }
-        let ccm = ccm.get_or_insert_with(&start);
+        let ccm = ccm.get_or_insert_with(|| start(&[]));
         if new {
             stage.add_nodes(&[machine(row.node)]).await;
         }
@@ -155,6 +156,15 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn() -> Process) {
             }
         }
     }
+    drop(ccm);
+    // A tag of the machine's own is followed as well, by a controller that did not initialise its node.
+    let (node, at) = ("tagged-4", "/DC0/vm/racked/tagged-4");
+    stage.vcenter.detach_tag(ZONE, "zone-own", &[at]).await;
+    stage.vcenter.attach_tag(ZONE, "zone-new", &[at]).await;
+    let _following = start(&["--refresh-labels"]);
+    let is_new = |node: &KubeNode| label(node, "topology.kubernetes.io/zone") == Some("zone-new");
+    let node = stage.until("the zone follows", node, is_new).await;
+    assert_eq!(label(&node, "topology.kubernetes.io/region"), Some("eu"));
 }
 
 impl Stage {
