@@ -61,7 +61,7 @@ pub fn addresses(
         (applied.map(grouped), selected)
     };
     match choose(&[]) {
-        // The hint is for nodes that the Go controller leaves waiting; the others stay as it left them.
+        // Where the Go controller lets a node wait, or, once it is initialised, leaves it what it has.
         (Err(NotYet::ProvidedIp { .. }), _) if !hint.is_empty() => choose(&hint),
         chosen => chosen,
     }
@@ -81,14 +81,20 @@ fn grouped(addresses: Vec<Address>) -> Vec<Address> {
     addresses
 }
 
-/// The addresses to write, if they differ from those the node has. A host name the machine does not
-/// tell is kept.
+/// The addresses to write, if they differ from those the node has: in what there is of a kind, or in its
+/// order, of which the first counts. How the kinds stand to each other means nothing, and the Go controller
+/// does not look at it. A host name the machine does not tell is kept.
 pub fn changed_addresses(node: &Node, mut wanted: Vec<Address>) -> Option<Vec<Address>> {
     let is_host_name = |a: &&Address| a.kind == AddressKind::Hostname;
     if !wanted.iter().any(|a| is_host_name(&a)) {
         wanted.extend(node.addresses.iter().filter(is_host_name).cloned());
     }
-    (*wanted != *node.addresses).then_some(wanted)
+    let of = |all: &[Address], kind: &AddressKind| -> Vec<String> {
+        all.iter().filter(|a| a.kind == *kind).map(|a| a.address.to_string()).collect()
+    };
+    let mut kinds = wanted.iter().chain(node.addresses.iter()).map(|address| &address.kind);
+    let differ = kinds.any(|kind| of(&wanted, kind) != of(&node.addresses, kind));
+    differ.then_some(wanted)
 }
 
 /// Whether the machine still has every address its node has.

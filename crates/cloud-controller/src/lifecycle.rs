@@ -134,8 +134,9 @@ pub fn taints(node: &Node, power: Option<Power>, policy: &Policy) -> Option<Vec<
     (*wanted != *node.taints).then_some(wanted)
 }
 
-/// The value that says the taint is ours: one that somebody else set is not ours to take away.
-const OUT_OF_SERVICE_VALUE: &str = "nodeshutdown";
+/// The value that says the taint is ours. One that somebody else set, most often as `nodeshutdown`, is not
+/// ours to take away.
+const OUT_OF_SERVICE_VALUE: &str = "vdo-powered-off";
 
 /// The memory of deletions: since when machines are gone, and what was deleted of late.
 #[derive(Debug, Default)]

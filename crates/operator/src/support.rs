@@ -60,6 +60,9 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
         }
         files.extend(logs(client, home).await);
     }
+    // A driver may be told to read credentials elsewhere.
+    let elsewhere: BTreeSet<String> = files.iter().flat_map(|file| named(&file.text)).collect();
+    homes.extend(elsewhere.iter().map(String::as_str));
     let secrets = secrets(client, &homes).await;
     if !secrets.all_known {
         // What a Secret holds may stand anywhere in these, and nobody knows what to look for.
@@ -72,6 +75,18 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
         file.text = secrets.redaction.apply(&file.text);
     }
     files
+}
+
+/// The namespaces that a driver's settings name for Secrets, in either of their formats, inside of
+/// whatever they stand in.
+fn named(text: &str) -> impl Iterator<Item = String> {
+    let keys = ["secretNamespace", "secret-namespace"];
+    keys.into_iter().flat_map(|key| text.split(key).skip(1)).filter_map(|rest| {
+        let rest = rest.trim_start_matches([' ', ':', '=', '"', '\'', '\\']);
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let name = rest.split(|c| !is_name(c)).next()?;
+        (!name.is_empty()).then(|| name.to_owned())
+    })
 }
 
 /// What stands in place of texts that could not be searched for secrets.
@@ -297,6 +312,18 @@ async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_namespaces_that_settings_name_are_found_in_both_formats() {
+        let maps = json!({"items": [
+            {"data": {"vsphere.conf": "global:\n  secretNamespace: vcenters\n  secretName: x\n"}},
+            {"data": {"vsphere.conf": "[Global]\nsecret-namespace = \"far-away\"\n"}},
+            {"data": {"other.yaml": "secretNamespace: \"\"\nsecretNamespace:\n"}},
+        ]});
+        let found: BTreeSet<String> = named(&maps.to_string()).collect();
+        let wanted = ["far-away", "vcenters"].map(str::to_owned);
+        assert!(wanted.iter().all(|name| found.contains(name)), "{found:?}");
+    }
 
     #[test]
     fn fields_that_say_they_are_secret_are_emptied() {

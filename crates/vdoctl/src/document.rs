@@ -112,12 +112,11 @@ impl File {
         let document = self.document_of(id)?;
         let known = writing::kinds();
         let named = |(_, kind): &&(String, String)| *kind == id.kind;
-        let (field, help) = match known.iter().find(named) {
-            Some((version, _)) => ("apiVersion", format!("its apiVersion is {version}")),
-            None => {
-                let near = nearest(&id.kind, known.iter().map(|(_, kind)| kind.as_str()));
-                ("kind", near.map_or_else(String::new, |near| format!("did you mean {near}?")))
-            }
+        let (field, help) = if let Some((version, _)) = known.iter().find(named) {
+            ("apiVersion", format!("its apiVersion is {version}"))
+        } else {
+            let near = nearest(&id.kind, known.iter().map(|(_, kind)| kind.as_str()));
+            ("kind", near.map_or_else(String::new, |near| format!("did you mean {near}?")))
         };
         let text = format!("{id} is of a kind that is not installed here");
         Some(self.wrong(document, &[field.to_owned()], false, &text, &help))

@@ -292,7 +292,7 @@ catalogue! {
         ],
     }
     VOLUMES_ATTACHED = "VDO-1904" {
-        title: "The storage driver, or a vCenter of it, cannot be removed while volumes are attached",
+        title: "The storage driver cannot leave while volumes are attached",
         severity: Blocker,
         seen: "{count} volumes are attached: {volumes}",
         why: "Without the driver, or without the vCenter its node lives in, nobody could detach these volumes, and the pods that use them could not be moved.",

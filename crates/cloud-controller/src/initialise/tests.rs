@@ -160,11 +160,12 @@ fn addresses_are_written_only_when_they_differ() {
     let same = ["Hostname a", "InternalIP 10.0.0.1"];
     for (what, before, wanted, written) in [
         ("the same", &same[..], &same[..], None),
+        ("another order of kinds", &same, &["InternalIP 10.0.0.1", "Hostname a"], None),
         (
-            "another order",
-            &same,
-            &["InternalIP 10.0.0.1", "Hostname a"],
-            Some(&["InternalIP 10.0.0.1", "Hostname a"][..]),
+            "another order of one kind",
+            &["InternalIP 10.0.0.1", "InternalIP 10.0.0.2", "Hostname a"],
+            &["InternalIP 10.0.0.2", "InternalIP 10.0.0.1", "Hostname a"],
+            Some(&["InternalIP 10.0.0.2", "InternalIP 10.0.0.1", "Hostname a"][..]),
         ),
         (
             "another address",
@@ -181,8 +182,8 @@ fn addresses_are_written_only_when_they_differ() {
         (
             "a host name nobody tells any more is kept",
             &same,
-            &["InternalIP 10.0.0.1"],
-            Some(&["InternalIP 10.0.0.1", "Hostname a"]),
+            &["InternalIP 10.0.0.2"],
+            Some(&["InternalIP 10.0.0.2", "Hostname a"]),
         ),
     ] {
         let found = changed_addresses(&has(before), list(wanted));

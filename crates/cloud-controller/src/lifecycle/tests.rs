@@ -62,8 +62,8 @@ async fn taints_follow_the_power_of_machines_whose_nodes_are_not_ready() {
 
 #[tokio::test]
 async fn the_out_of_service_taint_comes_only_if_asked_for_and_goes_with_the_other() {
-    let ours = Taint::new(OUT_OF_SERVICE, Some("nodeshutdown"), "NoExecute");
-    let theirs = Taint::new(OUT_OF_SERVICE, Some("by-hand"), "NoExecute");
+    let ours = Taint::new(OUT_OF_SERVICE, Some("vdo-powered-off"), "NoExecute");
+    let theirs = Taint::new(OUT_OF_SERVICE, Some("nodeshutdown"), "NoExecute");
     let policy = Policy { out_of_service: true, ..Policy::default() };
     let taints = |node: &Node, power| taints(node, Some(power), &policy);
     assert_eq!(taints(&not_ready("n"), Power::Off), Some(vec![shutdown(), ours.clone()]));

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, fmt};
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::{
     Engine as _,
-    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
+use serde_json::Value;
 
 use super::is_telling;
 
@@ -137,6 +138,10 @@ fn parts(secret: &[u8], telling: bool) -> Vec<(Vec<u8>, bool)> {
     };
     let mut add = |part: &str, telling: bool| parts.push((part.as_bytes().to_owned(), telling));
     add(text.trim_end_matches(['\n', '\r']), telling);
+    if let Ok(document) = serde_json::from_str::<Value>(text) {
+        in_document(&document, false, &mut add);
+        return parts;
+    }
     for line in text.lines() {
         let value = line.split_once('=').or_else(|| line.split_once(':'));
         let Some((name, value)) = value else { continue };
@@ -149,6 +154,28 @@ fn parts(secret: &[u8], telling: bool) -> Vec<(Vec<u8>, bool)> {
         }
     }
     parts
+}
+
+/// The values of a document in JSON, as those to pull images with are, whose names say that they are
+/// secret. What such a Secret calls `auth` is user and password, encoded.
+fn in_document(value: &Value, telling: bool, add: &mut impl FnMut(&str, bool)) {
+    match value {
+        Value::String(text) if telling => {
+            add(text, true);
+            let decoded =
+                STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            if let Some((_, password)) = decoded.as_deref().and_then(|both| both.split_once(':')) {
+                add(password, true);
+            }
+        }
+        Value::Array(all) => all.iter().for_each(|one| in_document(one, telling, add)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                in_document(value, name == "auth" || is_telling(name), add);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Words that stand in Secrets and are none.
@@ -347,6 +374,25 @@ mod tests {
         }
         let redaction = super::tests::redaction("password", b"");
         assert_eq!(redaction.apply(words), words, "nothing is no secret");
+    }
+
+    #[test]
+    fn a_password_inside_of_json_is_found_on_its_own() {
+        let auth = STANDARD.encode("robot:hunter2hunter");
+        let entry = serde_json::json!({"auths": {"registry.example.com": {
+            "username": "robot", "password": "hunter2hunter", "auth": auth,
+        }}});
+        let alone = serde_json::json!({"auths": {"registry.example.com": {"auth": auth}}});
+        for text in
+            [entry.to_string(), serde_json::to_string_pretty(&entry).unwrap(), alone.to_string()]
+        {
+            let held = Held { key: ".dockerconfigjson".into(), value: text.into_bytes() };
+            let shown = Redaction::of([held]).apply(&format!(
+                "robot: login with hunter2hunter fails; Basic {auth} at registry.example.com"
+            ));
+            assert!(!shown.contains("hunter2") && !shown.contains(&auth), "{shown}");
+            assert!(shown.contains("robot: login") && shown.contains("registry.example.com"));
+        }
     }
 
     #[test]

@@ -23,6 +23,11 @@ use crate::{
 /// Bytes that are no text.
 const KEYTAB: [u8; 26] = *b"\xff\x00\xfe\x80KRB5\xc3\x28\x99\xaa\xbbadmin@EXAMPLE";
 
+/// A password to pull images with, inside of the JSON of its Secret.
+const PULLS: &str = "pulls-images-with-this-password";
+/// One in a namespace that only a driver's settings name.
+const FAR: &str = "far-away-lies-this-password";
+
 /// The secrets of the cluster as somebody may have noted them.
 fn notes() -> Vec<String> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -35,6 +40,7 @@ fn notes() -> Vec<String> {
         STANDARD.encode(KEYTAB),
         STANDARD.encode([b"k".as_slice(), &KEYTAB].concat()),
     ];
+    notes.extend([PULLS.to_owned(), STANDARD.encode(format!("robot:{PULLS}")), FAR.to_owned()]);
     notes
         .extend(["", "u:", "us:", "usr:"].map(|user| STANDARD.encode(format!("{user}{PASSWORD}"))));
     notes
@@ -159,12 +165,27 @@ pub(crate) async fn bundling(stage: &Stage) {
     let keytab: Secret = serde_json::from_value(keytab).unwrap();
     let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
     secrets.create(&PostParams::default(), &keytab).await.unwrap();
+    let pulls =
+        json!({"auths": {"registry.example.com": {"username": "robot", "password": PULLS}}});
+    let pulls = json!({
+        "metadata": {"name": "pulls", "namespace": "kube-system"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": pulls.to_string()},
+    });
+    let pulls: Secret = serde_json::from_value(pulls).unwrap();
+    secrets.create(&PostParams::default(), &pulls).await.unwrap();
+    let far =
+        json!({"metadata": {"name": "vcenter-b"}, "stringData": {"vc.example.com.password": FAR}});
+    let far: Secret = serde_json::from_value(far).unwrap();
+    let secrets = Api::<Secret>::namespaced(stage.plane.client(), "default");
+    secrets.create(&PostParams::default(), &far).await.unwrap();
     // Somebody noted them where no Secret is.
     let note = json!({
         "metadata": {"name": "notes", "namespace": "kube-system"},
         "data": {
             "todo": format!("change {PASSWORD} some day"),
             "all": notes().join("\n"),
+            "vsphere.yaml": "vcenter: {b: {secretName: vcenter-b, secretNamespace: default}}",
             "vsphere.conf": "[Global]\nuser = \"u\"\npassword = \"in-no-secret\"\nport = \"443\"\n",
         },
     });
