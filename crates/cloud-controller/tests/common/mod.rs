@@ -233,7 +233,10 @@ impl Stage {
     pub(crate) fn node_writes_since(&self, since: Timestamp, agent: &str) -> Vec<String> {
         self.writes(|request| {
             let received = request["requestReceivedTimestamp"].as_str().unwrap_or_default();
+            // One that was refused because the node had changed meanwhile wrote nothing.
+            let refused = request["responseStatus"]["code"] == 409;
             request["objectRef"]["resource"] == "nodes"
+                && !refused
                 && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
                 && request["userAgent"].as_str().unwrap_or_default().contains(agent)
         })
