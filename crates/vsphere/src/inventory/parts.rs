@@ -127,11 +127,21 @@ impl Decode for GuestNic {
             let address = text.split('%').next()?.parse().ok()?;
             Some(GuestAddress { address, prefix: prefix.and_then(|p| u8::try_from(p).ok()) })
         };
-        let detailed = info.ip_config.iter().flat_map(|config| &config.addresses);
-        let mut addresses: Vec<_> =
-            detailed.filter_map(|a| address(&a.address, a.prefix)).collect();
+        let detailed: Vec<GuestAddress> = info
+            .ip_config
+            .iter()
+            .flat_map(|config| &config.addresses)
+            .filter_map(|a| address(&a.address, a.prefix))
+            .collect();
+        // The list says which there are, and in which order; the detail how long their prefixes are.
+        let listed = info.ip_address.iter().filter_map(|text| address(text, None));
+        let mut addresses: Vec<GuestAddress> = listed
+            .map(|bare| {
+                detailed.iter().find(|a| a.address == bare.address).copied().unwrap_or(bare)
+            })
+            .collect();
         if addresses.is_empty() {
-            addresses = info.ip_address.iter().filter_map(|text| address(text, None)).collect();
+            addresses = detailed;
         }
         Ok(Self {
             network: info.network,
@@ -381,18 +391,24 @@ mod tests {
     use super::*;
     use crate::soap::codec::from_xml;
 
-    /// Hand-made: the simulator gives no zones and no interfaces without detail.
+    /// Hand-made: the simulator gives no zones, no interfaces without detail, and the same in both.
     #[test]
-    fn addresses_are_taken_from_the_detail_or_else_from_the_list() {
-        let nic: GuestNic = from_xml(
-            "<n><ipAddress>10.0.0.1</ipAddress><connected>true</connected><deviceConfigId>4000</deviceConfigId><ipConfig>\
+    fn the_list_says_which_addresses_there_are_and_the_detail_their_prefixes() {
+        let detail = "<ipConfig>\
              <ipAddress><ipAddress>10.0.0.1</ipAddress><prefixLength>24</prefixLength></ipAddress>\
-             <ipAddress><ipAddress>fe80::1%eth0</ipAddress><prefixLength>64</prefixLength></ipAddress></ipConfig></n>",
-        )
-        .unwrap();
-        let shown: Vec<_> =
-            nic.addresses.iter().map(|a| (a.address.to_string(), a.prefix)).collect();
-        assert_eq!(shown, [("10.0.0.1".to_owned(), Some(24)), ("fe80::1".to_owned(), Some(64))]);
+             <ipAddress><ipAddress>fe80::1%eth0</ipAddress><prefixLength>64</prefixLength></ipAddress></ipConfig>";
+        let shown = |list: &[&str]| -> Vec<(String, Option<u8>)> {
+            let list: String =
+                list.iter().map(|text| format!("<ipAddress>{text}</ipAddress>")).collect();
+            let nic: GuestNic = from_xml(&format!("<n>{list}{detail}</n>")).unwrap();
+            nic.addresses.iter().map(|a| (a.address.to_string(), a.prefix)).collect()
+        };
+        let detailed = [("10.0.0.1".to_owned(), Some(24)), ("fe80::1".to_owned(), Some(64))];
+        assert_eq!(shown(&["10.0.0.1", "fe80::1%eth0"]), detailed);
+        assert_eq!(shown(&["10.0.0.1"]), detailed[..1], "what only the detail has is none");
+        let other = [("10.0.0.9".to_owned(), None), detailed[0].clone()];
+        assert_eq!(shown(&["10.0.0.9", "10.0.0.1"]), other, "in the order of the list");
+        assert_eq!(shown(&[]), detailed, "without a list there is the detail");
         let bare: GuestNic =
             from_xml("<n><ipAddress>10.0.0.2</ipAddress><ipAddress>junk</ipAddress></n>").unwrap();
         assert_eq!(bare.addresses.len(), 1);
