@@ -61,7 +61,8 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
         files.extend(logs(client, home).await);
     }
     // A driver may be told to read credentials elsewhere.
-    let elsewhere: BTreeSet<String> = files.iter().flat_map(|file| named(&file.text)).collect();
+    let settings = files.iter().filter(|file| file.path.ends_with("/configmaps.json"));
+    let elsewhere: BTreeSet<String> = settings.flat_map(|file| named(&file.text)).collect();
     homes.extend(elsewhere.iter().map(String::as_str));
     let secrets = secrets(client, &homes).await;
     if !secrets.all_known {
@@ -81,11 +82,14 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
 /// whatever they stand in.
 fn named(text: &str) -> impl Iterator<Item = String> {
     let keys = ["secretNamespace", "secret-namespace"];
-    keys.into_iter().flat_map(|key| text.split(key).skip(1)).filter_map(|rest| {
-        let rest = rest.trim_start_matches([' ', ':', '=', '"', '\'', '\\']);
-        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    keys.into_iter().flat_map(|key| text.split(key).skip(1)).filter_map(|after| {
+        let rest = after.trim_start_matches([' ', ':', '=', '"', '\'', '\\']);
+        // A text about the key is no setting.
+        let (between, is_name) = (&after[..after.len() - rest.len()], |c: char| {
+            c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
+        });
         let name = rest.split(|c| !is_name(c)).next()?;
-        (!name.is_empty()).then(|| name.to_owned())
+        (between.contains([':', '=']) && !name.is_empty()).then(|| name.to_owned())
     })
 }
 
@@ -318,11 +322,10 @@ mod tests {
         let maps = json!({"items": [
             {"data": {"vsphere.conf": "global:\n  secretNamespace: vcenters\n  secretName: x\n"}},
             {"data": {"vsphere.conf": "[Global]\nsecret-namespace = \"far-away\"\n"}},
-            {"data": {"other.yaml": "secretNamespace: \"\"\nsecretNamespace:\n"}},
+            {"data": {"readme": "set secretNamespace to where the Secret is"}},
         ]});
         let found: BTreeSet<String> = named(&maps.to_string()).collect();
-        let wanted = ["far-away", "vcenters"].map(str::to_owned);
-        assert!(wanted.iter().all(|name| found.contains(name)), "{found:?}");
+        assert_eq!(found, ["far-away", "vcenters"].map(str::to_owned).into());
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn parts(secret: &[u8], telling: bool) -> Vec<(Vec<u8>, bool)> {
     };
     let mut add = |part: &str, telling: bool| parts.push((part.as_bytes().to_owned(), telling));
     add(text.trim_end_matches(['\n', '\r']), telling);
-    if let Ok(document) = serde_json::from_str::<Value>(text) {
+    if let Ok(document @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text) {
         in_document(&document, false, &mut add);
         return parts;
     }
