@@ -315,7 +315,8 @@ impl Nodes {
         self.fates.decide(text, fate);
     }
 
-    /// From now on the nodes that are there give the logs of their pods, until the value is dropped. They get an address by which the API server finds the one who does it for them.
+    /// From now on the nodes that are there give the logs of their pods, until the value is dropped. They
+    /// get an address by which the API server finds the one who does it for them.
     ///
     /// # Panics
     /// If the API server refuses it.

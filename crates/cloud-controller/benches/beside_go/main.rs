@@ -322,12 +322,15 @@ async fn restart(field: &Field, page: &mut Page) {
     let before = versions(field);
     field.vcenter.forget_calls().await;
     let process = field.ours().await;
-    testkit::eventually("it follows vCenter", 60, async || {
+    testkit::eventually("it follows vCenter and knows all nodes", 60, async || {
         let log = process.log();
-        if log.contains("\"followed\"") { Ok(()) } else { Err(log) }
+        let knows = log.contains("\"followed\"") && log.contains("all nodes are known");
+        if knows { Ok(()) } else { Err(log) }
     })
     .await;
     field.until_quiet(Duration::from_secs(30)).await;
+    // It looks at each of them once before it has nothing to do.
+    process.until_idle().await;
     let after = versions(field);
     let written = after.iter().filter(|(name, version)| before.get(*name) != Some(version)).count();
     page.note(

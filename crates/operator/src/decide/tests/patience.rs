@@ -388,16 +388,18 @@ fn a_release_that_was_taken_back_is_tried_again_once_it_is_approved_anew() {
     assert!(!states.contains(&back), "it goes forward: {states:?}");
 }
 
+/// Which of these conditions are true; the status is written, as the operator writes it.
+fn reported<const N: usize>(world: &mut World, kinds: [&str; N]) -> [bool; N] {
+    let status = crate::report::status(&world.facts, &world.plan());
+    let all = kinds.map(|kind| api::condition::is_true(&status.conditions, kind));
+    Arc::make_mut(&mut world.facts.config).status = Some(status);
+    all
+}
+
 #[test]
 fn a_node_pod_that_starts_again_raises_no_alarm_before_it_does_not_pass() {
     let mut world = World::installed();
-    let ready = |world: &mut World| {
-        let status = crate::report::status(&world.facts, &world.plan());
-        let all = ["Ready", "StorageReady", "Upgradeable"];
-        let all = all.map(|kind| api::condition::is_true(&status.conditions, kind));
-        Arc::make_mut(&mut world.facts.config).status = Some(status);
-        all
-    };
+    let ready = |world: &mut World| reported(world, ["Ready", "StorageReady", "Upgradeable"]);
     assert_eq!(ready(&mut world), [true; 3]);
     storage(&mut world, "vsphere-csi-node").wanted = 3;
     storage(&mut world, "vsphere-csi-node").available = 2;
@@ -415,13 +417,8 @@ fn a_node_pod_that_starts_again_raises_no_alarm_before_it_does_not_pass() {
 #[test]
 fn a_node_that_joins_raises_no_alarm_before_it_is_left_waiting() {
     let mut world = World::installed();
-    let ready = |world: &mut World| {
-        let status = crate::report::status(&world.facts, &world.plan());
-        let all = ["Ready", "CloudProviderReady", "StorageReady"];
-        let all = all.map(|kind| api::condition::is_true(&status.conditions, kind));
-        Arc::make_mut(&mut world.facts.config).status = Some(status);
-        all
-    };
+    let ready =
+        |world: &mut World| reported(world, ["Ready", "CloudProviderReady", "StorageReady"]);
     assert_eq!(ready(&mut world), [true; 3]);
     let mut joins = world.facts.cluster.nodes.first().unwrap().clone();
     joins.name = "joins".into();
