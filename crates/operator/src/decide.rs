@@ -41,6 +41,7 @@ mod steps;
 mod tests;
 mod window;
 mod wish;
+mod zones;
 
 use std::collections::BTreeSet;
 

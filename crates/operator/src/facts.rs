@@ -45,6 +45,9 @@ pub struct Facts {
     /// Claims of another cluster that have volumes under that identity; an error says why it is not
     /// known whether there are any.
     pub strangers: Result<Vec<String>, String>,
+    /// The identities the volumes of this cluster were made under, where nothing else tells one and they
+    /// are several.
+    pub ambiguous: Vec<String>,
     /// What drivers by other hands are told.
     pub in_use: InUse,
     /// What the Go VDO left.

@@ -14,6 +14,8 @@ pub const PART_OF: &str = "vsphere-kubernetes-drivers";
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// The digest of an object as it was last applied.
 pub const DIGEST: &str = "vdo.vmware.com/digest";
+/// On the storage driver's pods: the tag categories of zones they were registered with.
+pub const ZONES: &str = "vdo.vmware.com/zones";
 /// Present on a VDOConfig: VDO observes and reports, and changes nothing.
 pub const PAUSED: &str = "vdo.vmware.com/paused";
 /// On a VDOConfig: each new value makes VDO check everything at once, what is asked slowly included.

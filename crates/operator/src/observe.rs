@@ -150,15 +150,16 @@ pub async fn observe(
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
     let namespace = config.namespace().unwrap_or_default();
-    let (cluster_id, strangers) = identified(stores, vcenters, &config, &records, cluster_id).await;
+    let identified = identified(stores, vcenters, &config, &records, cluster_id).await;
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
     let embedded = source == Some(CatalogSource::Embedded);
     let facts = Facts {
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
-        cluster_id,
-        strangers,
+        cluster_id: identified.id,
+        strangers: identified.strangers,
+        ambiguous: identified.ambiguous,
         in_use,
         predecessor: Predecessor {
             runs: stores.predecessor(around.pod.as_deref()),
@@ -187,6 +188,13 @@ pub async fn observe(
     Ok(Observed { facts: Some(facts), vcenters: all, unsure, unreadable: None, compatibility })
 }
 
+/// What is known of the cluster's identity in CNS; see the fields of [`Facts`].
+struct Identified {
+    id: Result<Option<ClusterId>, String>,
+    strangers: Result<Vec<String>, String>,
+    ambiguous: Vec<String>,
+}
+
 /// The identity in CNS to be taken, and claims of others under it. Where neither the driver nor a record
 /// tells one, the volumes that are here do.
 async fn identified(
@@ -195,8 +203,9 @@ async fn identified(
     config: &VDOConfig,
     records: &Records,
     told: Result<Option<ClusterId>, String>,
-) -> (Result<Option<ClusterId>, String>, Result<Vec<String>, String>) {
-    let Some(storage) = &config.spec.storage_provider else { return (told, Ok(Vec::new())) };
+) -> Identified {
+    let known = |id, strangers| Identified { id, strangers, ambiguous: Vec::new() };
+    let Some(storage) = &config.spec.storage_provider else { return known(told, Ok(Vec::new())) };
     let namespace = config.namespace().unwrap_or_default();
     let names = storage.vcenters().into_iter();
     let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
@@ -204,8 +213,14 @@ async fn identified(
     let told = match told {
         Ok(None) if records.csi.cluster_id.is_none() && !reported => {
             match inherited::of(stores, vcenters, &names).await {
-                Ok(id) => Ok(id),
-                Err(why) => return (Ok(None), Err(why)),
+                Ok(ids) if ids.len() > 1 => {
+                    return Identified { ambiguous: ids, ..known(Ok(None), Ok(Vec::new())) };
+                }
+                Ok(ids) => {
+                    let id = ids.into_iter().next();
+                    Ok(id.map(|id| ClusterId { id, kept_by_driver: false }))
+                }
+                Err(why) => return known(Ok(None), Err(why)),
             }
         }
         told => told,
@@ -214,7 +229,7 @@ async fn identified(
         Ok(Some(id)) => strangers::of(stores, vcenters, &names, &id.id).await,
         _ => Ok(Vec::new()),
     };
-    (told, strangers)
+    known(told, strangers)
 }
 
 /// The Secrets to pull images with, as far as they are beside the operator.

@@ -31,6 +31,9 @@ use crate::{
 
 /// After an audit, changes wait this long before they lead to another.
 const AUDIT_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// While something is wrong that only vCenter knows of, it is asked again after this time, then after
+/// twice that, and so on.
+const AMISS_AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// What changes within this time is asked for together.
 const AUDIT_SETTLES: Duration = Duration::from_millis(500);
 
@@ -189,7 +192,9 @@ impl Vcenters {
     pub fn ask(&self, name: &str, question: Question) {
         let Some(connection) = self.connections.get(name) else { return };
         connection.question.send_if_modified(|before| {
-            let news = before.as_ref().is_none_or(|before| !before.is_like(&question));
+            let news = before
+                .as_ref()
+                .is_none_or(|before| !before.is_like(&question) || question.amiss && !before.amiss);
             *before = Some(question);
             news
         });
@@ -483,9 +488,11 @@ fn is_scarce(datastore: &Datastore) -> bool {
     free.zip(all).is_some_and(|(free, all)| free < all / 20)
 }
 
-/// Asks what is not watched: when the question changes, and else at a slow pace.
+/// Asks what is not watched: when the question changes, less and less often while something is wrong,
+/// and else at a slow pace.
 async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
     let mut question = told.question.clone();
+    let mut while_amiss = AMISS_AGAIN_AFTER;
     loop {
         let asked = question.wait_for(Option::is_some).await.ok().and_then(|asked| asked.clone());
         let Some(asked) = asked else { return std::future::pending().await };
@@ -507,10 +514,23 @@ async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
             () = tokio::time::sleep(AUDIT_AGAIN_AFTER) => {}
             () = until(&mut question, urgent) => continue,
         }
+        let is_amiss = |now: &Option<Question>| now.as_ref().is_some_and(|now| now.amiss);
+        if !is_amiss(&question.borrow()) {
+            while_amiss = AMISS_AGAIN_AFTER;
+        }
+        let mut news = told.question.clone();
+        let amiss = async {
+            until(&mut news, is_amiss).await;
+            tokio::time::sleep(while_amiss + random(while_amiss / 4)).await;
+        };
         tokio::select! {
             () = tokio::time::sleep(audit_pace()) => {}
+            () = amiss => while_amiss *= 2,
             // What changes together is asked for together.
-            () = until(&mut question, other) => tokio::time::sleep(AUDIT_SETTLES).await,
+            () = until(&mut question, other) => {
+                while_amiss = AMISS_AGAIN_AFTER;
+                tokio::time::sleep(AUDIT_SETTLES).await;
+            }
         }
     }
 }
@@ -528,8 +548,12 @@ async fn until(
 /// Between an hour and an hour and a half: a quiet hour stays cheap, and many clusters do not ask one
 /// vCenter at once.
 fn audit_pace() -> Duration {
-    let random = u64::from(Timestamp::now().subsec_nanosecond().unsigned_abs()) % 1800;
-    Duration::from_secs(3600 + random)
+    Duration::from_mins(60) + random(Duration::from_mins(30))
+}
+
+/// Less than this, and at every vCenter something else.
+fn random(below: Duration) -> Duration {
+    below.mul_f64(f64::from(Timestamp::now().subsec_nanosecond().unsigned_abs()) / 1e9)
 }
 
 fn failure(error: &vsphere::Error) -> VcenterState {

@@ -97,5 +97,45 @@ async fn a_blocker_holds_back_an_installation_and_an_upgrade_until_it_is_accepte
         })
         .await;
     assert!(installed(&stage).await.unwrap().contains("v1.36.0"));
+    zones_wait_for_their_tags(&stage).await;
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// Zones are switched on where a node has no tag above it: nothing changes. When the tag is there, VDO
+/// finds out by itself.
+async fn zones_wait_for_their_tags(stage: &Stage) {
+    let clusters = ["/DC0/host/cluster-a", "/DC0/host/cluster-b"];
+    stage.vcenter.detach_tag("k8s-zone", "zone-a", &clusters).await;
+    stage.vcenter.detach_tag("k8s-zone", "zone-b", &clusters).await;
+    let settings = async || {
+        stage.secret("vmware-system-csi", "vsphere-config-secret", "csi-vsphere.conf").await
+    };
+    let before = (settings().await, stage.node_driver().await.metadata.generation);
+    let topology = json!({"region": "k8s-region", "zone": "k8s-zone"});
+    stage.change(json!({"spec": {"cloudProvider": {"topology": topology}}})).await;
+    let finding = stage.finding("VDO-1702", 60).await;
+    assert!(finding.seen.as_deref().unwrap().contains("k8s-zone"), "{finding:?}");
+    stage
+        .status("both plans say what they wait for", 60, |status| {
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            plan.matches("VDO-1702: ").count() == 2 && plan.contains("Find the zone of every node")
+        })
+        .await;
+    assert_eq!((settings().await, stage.node_driver().await.metadata.generation), before);
+
+    stage.vcenter.attach_tag("k8s-zone", "zone-a", &clusters[..1]).await;
+    stage.vcenter.attach_tag("k8s-zone", "zone-b", &clusters[1..]).await;
+    stage
+        .status("every node has a zone", 180, |status| {
+            status.findings.iter().all(|finding| finding.code != "VDO-1702")
+        })
+        .await;
+    testkit::eventually("the driver is told of zones and rolled out", 60, async || {
+        let (settings, set) = (settings().await, stage.node_driver().await);
+        let (seen, ready) = (set.metadata.generation, stage.config().await.status.unwrap());
+        let ready = api::condition::is_true(&ready.conditions, "Ready");
+        let done = settings.contains("k8s-zone") && seen > before.1 && ready;
+        done.then_some(()).ok_or(format!("{seen:?} {settings}"))
+    })
+    .await;
 }

@@ -6,6 +6,7 @@ mod common;
 
 use std::time::Duration;
 
+use api::vdo_config::PlanState;
 use common::{NAMESPACE, Stage, upstream_cpi, upstream_csi};
 use k8s_openapi::{
     api::{
@@ -533,17 +534,9 @@ async fn a_driver_installed_from_upstreams_manifest_is_adopted_with_its_volumes_
 async fn volumes_whose_driver_was_taken_away_are_those_of_the_driver_that_comes() {
     let stage = Stage::of(1, false).await;
     let (_vsphere, volume) = volume_under(&stage, "prod-7").await;
-    let kept = json!({
-        "metadata": {"name": "pvc-orders"},
-        "spec": {
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-            "csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": volume.id},
-            "claimRef": {"namespace": "shop", "name": "orders"},
-        },
-    });
-    let kept: PersistentVolume = serde_json::from_value(kept).unwrap();
     let volumes = Api::<PersistentVolume>::all(stage.client());
-    volumes.create(&PostParams::default(), &kept).await.unwrap();
+    let create = PostParams::default();
+    volumes.create(&create, &persistent("pvc-orders", &volume)).await.unwrap();
     let operator = stage.operator();
     stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
     let status = stage.ready(&operator, 90).await.status.unwrap();
@@ -551,4 +544,46 @@ async fn volumes_whose_driver_was_taken_away_are_those_of_the_driver_that_comes(
     let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
     assert!(conf.contains("cluster-id = \"prod-7\""), "{conf}");
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn volumes_under_two_cluster_ids_wait_for_somebody_to_say_which_is_right() {
+    let stage = Stage::of(1, false).await;
+    let volumes = Api::<PersistentVolume>::all(stage.client());
+    for (name, id) in [("pvc-orders", "prod-7"), ("pvc-bills", "10.10.10.10")] {
+        let (_vsphere, volume) = volume_under(&stage, id).await;
+        volumes.create(&PostParams::default(), &persistent(name, &volume)).await.unwrap();
+    }
+    let _operator = stage.operator();
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    let finding = stage.finding("VDO-1913", 60).await;
+    assert!(finding.seen.as_deref().unwrap().contains("10.10.10.10 and prod-7"), "{finding:?}");
+    assert_eq!(stage.writes(), Vec::<String>::new(), "no driver comes under a guessed id");
+
+    // As the remedy says.
+    let said = "[Global]\ncluster-id = prod-7\n";
+    stage.create("kubectl-create", [storage_secret(CSI, said)]).await;
+    stage
+        .status("the driver runs under the id that was said", 90, |status| {
+            let done = status.plan.as_ref().and_then(|plan| plan.state) == Some(PlanState::Done);
+            done && status.cluster_id.as_deref() == Some("prod-7")
+        })
+        .await;
+    stage.finding_about("VDO-1515", 60, &["pvc-bills"]).await;
+    let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    assert!(conf.contains("cluster-id = \"prod-7\"") && conf.contains("VirtualCenter"), "{conf}");
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// A PersistentVolume of the claim shop/orders.
+fn persistent(name: &str, volume: &VolumeId) -> PersistentVolume {
+    let volume = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "csi.vsphere.vmware.com", "volumeHandle": volume.id},
+            "claimRef": {"namespace": "shop", "name": "orders"},
+        },
+    });
+    serde_json::from_value(volume).unwrap()
 }

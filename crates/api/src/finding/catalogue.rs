@@ -363,6 +363,17 @@ catalogue! {
             "Then kubectl delete deployment --namespace {namespace} {deployment}   if only the image of an earlier VDO was changed; the drivers stay",
         ],
     }
+    CLUSTER_ID_UNCLEAR = "VDO-1913" {
+        title: "The volumes of this cluster carry more than one cluster id",
+        severity: Blocker,
+        seen: "The volumes that are here were made under {ids}, and nothing says which of them is this cluster's",
+        why: "No storage driver is installed: under one of the ids it would not find the volumes made under the other, and would remove them from CNS.",
+        remedy: [
+            "vSphere Client, Monitor, Cloud Native Storage, Container Volumes: see which Kubernetes cluster most volumes of this cluster are in",
+            "kubectl create secret generic --namespace {namespace} {secret} --from-file=csi-vsphere.conf=FILE   with the one that is right in FILE, as two lines: [Global] and cluster-id = {first}",
+            "VDO takes it from there and completes the Secret. Volumes under the other id are then reported one by one",
+        ],
+    }
     UPSTREAM_NEEDED = "VDO-1920" {
         title: "NSX needs the upstream cloud controller, so that one is taken",
         severity: Info,

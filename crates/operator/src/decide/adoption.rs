@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use catalog::Driver;
 use semver::{BuildMetadata, Prerelease, Version};
 
-use super::{configuration::Configuration, differences, wish::Wish};
+use super::{configuration::Configuration, differences, wish::Wish, zones};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
     names,
@@ -84,6 +84,7 @@ pub(super) fn adopted(
         objects: theirs.iter().map(|(id, _)| (*id).clone()).collect(),
         names: Some(kept),
         users: users(facts, wish).unwrap_or_default(),
+        zones: zones::in_use(facts, wish.driver),
         ..record.clone()
     };
     let configuration = Configuration::make(facts, wish, &record, &build)

@@ -13,6 +13,7 @@ use super::{
     naming, profile, rendering,
     settings::{self, Look},
     wish::Wish,
+    zones,
 };
 use crate::{
     apply_set,
@@ -80,7 +81,10 @@ impl Configuration {
         };
         let set = apply_set::id(record_name(wish.driver), &facts.home);
         let extras = super::extras::of(facts, wish).into_iter().map(Object);
-        let rendered: Vec<Object> = rendered.into_iter().chain(extras).collect();
+        let mut rendered: Vec<Object> = rendered.into_iter().chain(extras).collect();
+        if wish.driver == Driver::Csi {
+            zones::mark(&mut rendered, &zones::wished(facts, wish.driver));
+        }
         if let Some(taken) = credentials_among(facts, &real) {
             return Err(refused(format!(
                 "Secret {taken} holds the credentials of a VsphereCloudConfig and would be \

@@ -16,6 +16,7 @@ use super::{
     machines::{self, Doubts},
     may_pass, privileges, release, removal, rendering, rollout, steps,
     wish::Wish,
+    zones,
 };
 use crate::{
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
@@ -104,6 +105,10 @@ fn identity_is_free(
 ) -> bool {
     match &facts.strangers {
         _ if wish.driver == Driver::Cpi => return true,
+        _ if !facts.ambiguous.is_empty() => {
+            notes.findings.push(unclear(facts));
+            plan.next = Next::Blocked;
+        }
         Ok(strangers) if strangers.is_empty() => return true,
         // Nothing is taken before they are verified, and what keeps them from it is said then.
         Err(_) if !wish.vcenters.iter().all(|name| is_verified(facts, name)) => return true,
@@ -125,6 +130,18 @@ fn identity_is_free(
     // Nobody tells when the others are gone, or when CNS answers again.
     notes.wake_at(facts.now + SignedDuration::from_secs(20));
     false
+}
+
+/// The volumes do not agree on the identity in CNS, and nothing else tells one.
+fn unclear(facts: &Facts) -> Finding {
+    codes::CLUSTER_ID_UNCLEAR
+        .found()
+        .with("ids", facts.ambiguous.join(" and "))
+        .with("first", facts.ambiguous.first().map(String::as_str).unwrap_or_default())
+        .with("namespace", crate::names::CSI_NAMESPACE)
+        .with("secret", crate::names::CSI_SECRET)
+        .about(super::myself(facts))
+        .build()
 }
 
 /// The identity in CNS is used by another cluster too.
@@ -323,7 +340,9 @@ fn manage(
     {
         return;
     }
-    if !privileges::are_there(facts, wish, record, &configuration, plan) {
+    if !privileges::are_there(facts, wish, record, &configuration, plan)
+        || !zones::are_there(facts, wish, record, plan)
+    {
         return;
     }
     if record.version.is_none() && before.is_some_and(|cpi| !nodes_may_be_used(facts, cpi)) {
@@ -491,6 +510,7 @@ fn recorded(
         next.origin = Some(configuration.origin.clone());
     }
     next.users.clone_from(&configuration.users);
+    next.zones = Some(zones::wished(facts, configuration.driver));
     if record.cluster_id.is_none()
         && let Some(cluster_id) = &configuration.cluster_id
     {

@@ -10,6 +10,7 @@ mod rendering;
 mod safety;
 mod switching;
 mod unasked;
+mod zones;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -62,6 +63,7 @@ impl World {
             workloads: BTreeMap::new(),
             cluster_id: Ok(None),
             strangers: Ok(Vec::new()),
+            ambiguous: Vec::new(),
             in_use: InUse::default(),
             predecessor: Predecessor::default(),
             attached: Vec::new(),
@@ -77,7 +79,7 @@ impl World {
             pull_secrets: BTreeMap::new(),
             home: api::NAMESPACE.into(),
             started: jiff::Timestamp::UNIX_EPOCH,
-            health: crate::survey::Health::default(),
+            health: crate::survey::Health { tags_are_known: true, ..Default::default() },
         };
         Self { facts, broken: Vec::new(), done: Vec::new() }
     }

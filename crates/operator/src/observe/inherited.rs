@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use vsphere::cns::{QueryFilter, Volume, VolumeId};
 
 use super::Stores;
-use crate::{facts::ClusterId, vcenters::Vcenters};
+use crate::vcenters::Vcenters;
 
 /// How long an answer is taken for granted.
 const AGE: Duration = Duration::from_secs(15);
@@ -23,19 +23,19 @@ const SAMPLE: usize = 50;
 #[derive(Debug)]
 pub(crate) struct Inherited {
     at: Instant,
-    id: Result<Option<ClusterId>, String>,
+    ids: Result<Vec<String>, String>,
 }
 
-/// The identity of the volumes that are here, in the vCenters of these names; none if there are no
-/// volumes, or CNS knows none of them. An error says why it is not known.
+/// The identities of the volumes that are here, in the vCenters of these names; none if there are no
+/// volumes, or CNS knows none of them. An error says why they are not known.
 pub(super) async fn of(
     stores: &Stores,
     vcenters: &mut Vcenters,
     names: &[String],
-) -> Result<Option<ClusterId>, String> {
+) -> Result<Vec<String>, String> {
     let before = vcenters.inherited.as_ref();
     if let Some(known) = before.filter(|known| known.at.elapsed() < AGE) {
-        return known.id.clone();
+        return known.ids.clone();
     }
     let handles = match stores.volumes.read(|volumes| {
         // A handle of the in-tree provider is a path, which CNS does not know.
@@ -43,7 +43,7 @@ pub(super) async fn of(
         let handles = handles.filter(|handle| !handle.is_empty() && !handle.starts_with('['));
         handles.take(SAMPLE).cloned().collect::<Vec<String>>()
     }) {
-        Known::Known(handles) if handles.is_empty() => return Ok(None),
+        Known::Known(handles) if handles.is_empty() => return Ok(Vec::new()),
         Known::Known(handles) => handles,
         Known::Unknown { reason } => {
             return Err(format!("the PersistentVolumes are not known: {reason}"));
@@ -54,19 +54,19 @@ pub(super) async fn of(
     if let Some(name) = names.iter().find(away) {
         return Err(format!("{name} is not connected"));
     }
-    let id = ask(vcenters, names, &handles).await;
-    if let Err(why) = &id {
+    let ids = ask(vcenters, names, &handles).await;
+    if let Err(why) = &ids {
         tracing::warn!(why, "CNS could not be asked which cluster-id the volumes were made under");
     }
-    vcenters.inherited = Some(Inherited { at: Instant::now(), id: id.clone() });
-    id
+    vcenters.inherited = Some(Inherited { at: Instant::now(), ids: ids.clone() });
+    ids
 }
 
 async fn ask(
     vcenters: &Vcenters,
     names: &[String],
     handles: &[String],
-) -> Result<Option<ClusterId>, String> {
+) -> Result<Vec<String>, String> {
     let mut owners = BTreeSet::new();
     for name in names {
         let client = vcenters.known(name).and_then(|known| known.client);
@@ -78,36 +78,5 @@ async fn ask(
         let volumes = volumes.map_err(|error| format!("CNS of {name}: {}", error.story()))?;
         owners.extend(volumes.iter().flat_map(Volume::owners).map(str::to_owned));
     }
-    agreed(owners)
-}
-
-/// The one identity all of them have.
-fn agreed(owners: BTreeSet<String>) -> Result<Option<ClusterId>, String> {
-    let all: Vec<String> = owners.into_iter().collect();
-    match all.as_slice() {
-        [] => Ok(None),
-        [id] => Ok(Some(ClusterId { id: id.clone(), kept_by_driver: false })),
-        several => Err(format!(
-            "the volumes of this cluster were made under {}; put the right one into Secret {}/{}, \
-             key csi-vsphere.conf, as cluster-id in its section Global",
-            several.join(" and "),
-            crate::names::CSI_NAMESPACE,
-            crate::names::CSI_SECRET,
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_identity_is_taken_from_volumes_only_if_they_agree() {
-        let of = |owners: &[&str]| agreed(owners.iter().map(|id| (*id).to_owned()).collect());
-        assert_eq!(of(&[]), Ok(None));
-        assert_eq!(of(&["prod-7"]).unwrap().unwrap().id, "prod-7");
-        let several = of(&["prod-7", "10.10.10.10"]).unwrap_err();
-        assert!(several.contains("10.10.10.10 and prod-7"), "{several}");
-        assert!(several.contains("vmware-system-csi/vsphere-config-secret"), "{several}");
-    }
+    Ok(owners.into_iter().collect())
 }

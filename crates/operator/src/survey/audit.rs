@@ -55,6 +55,8 @@ pub struct Question {
     pub domains: Vec<Domain>,
     /// What somebody wrote into the annotation that asks for an audit.
     pub asked: String,
+    /// Whether the answers so far say that something is wrong: nobody tells when it is mended.
+    pub amiss: bool,
 }
 
 /// A failure domain that is a group of hosts.
@@ -191,7 +193,7 @@ pub async fn audit(client: &Client, tree: &Sights, question: &Question) -> Audit
         tasks: may_watch_tasks(&grants),
         lacking: lacking::of(&grants, wanted, at),
         grants,
-        tags: tags.map_or_else(|error| unknown(&error), Known::Known),
+        tags: tags.map_or_else(|error| unknown(&error), read_tags),
         policies: policies.map_or_else(|error| unknown(&error), Known::Known),
         file_service,
         host_groups,
@@ -401,9 +403,14 @@ fn may_watch_tasks(grants: &Known<Grants>) -> Known<bool> {
     }
 }
 
-async fn tags(client: &Client, sights: &Sights, question: &Question) -> Result<Tags, Error> {
+/// All tags; none if nobody asks for zones.
+async fn tags(
+    client: &Client,
+    sights: &Sights,
+    question: &Question,
+) -> Result<Option<Tags>, Error> {
     if question.wanted.categories().is_empty() {
-        return Ok(Tags::default());
+        return Ok(None);
     }
     let tags = client.tags(std::time::Duration::ZERO);
     let categories = tags.categories().await?;
@@ -420,10 +427,14 @@ async fn tags(client: &Client, sights: &Sights, question: &Question) -> Result<T
         name: tag.name.to_string(),
     };
     let attached = attached.iter().filter(|(_, tags)| !tags.is_empty());
-    Ok(Tags {
+    Ok(Some(Tags {
         categories: categories.iter().map(|category| category.name.clone()).collect(),
         attached: attached.map(|(on, tags)| (id(on), tags.iter().map(tag).collect())).collect(),
-    })
+    }))
+}
+
+fn read_tags(tags: Option<Tags>) -> Known<Tags> {
+    tags.map_or_else(|| Known::unknown("the tags have not been read yet"), Known::Known)
 }
 
 async fn policies(

@@ -66,6 +66,8 @@ pub struct Health {
     pub blockers: Vec<Finding>,
     /// Whether a vCenter has not been asked everything yet: too early to say that nothing is wrong.
     pub pending: bool,
+    /// Whether it is known of every vCenter which tags are attached to what.
+    pub tags_are_known: bool,
     /// When the vCenters were last asked; the oldest answer counts.
     pub audited: Option<Timestamp>,
     /// What was last asked for by annotation and is answered by all vCenters.
@@ -321,6 +323,10 @@ impl Live {
         }
         self.health.paged = paged(&report, &findings);
         self.health.blockers = report.blockers();
+        let mut vcenters = examination.facts().vcenters.values();
+        self.health.tags_are_known = vcenters.all(|vcenter| {
+            vcenter.inventory.get().is_some_and(|inventory| inventory.tags.get().is_some())
+        });
         self.health.repairs = repair::propose(examination, &self.rules);
         self.health.findings = findings;
         if early {
@@ -344,6 +350,7 @@ impl Live {
                 machines.entry(found.vcenter.name.as_str()).or_default().insert(machine);
             }
         }
+        let amiss = self.health.findings.iter().any(is_asked_for);
         for name in facts.vcenters.keys() {
             let question = Question {
                 wanted: known.wanted.clone(),
@@ -359,6 +366,7 @@ impl Live {
                 policies: policies.clone(),
                 domains: domains.to_vec(),
                 asked: asked(facts),
+                amiss,
             };
             vcenters.ask(&key(facts, name), question);
         }
@@ -368,6 +376,13 @@ impl Live {
     pub fn facts(&self) -> Option<&Facts> {
         self.examination.as_ref().map(Examination::facts)
     }
+}
+
+/// Whether a finding is open that only asking vCenter can close.
+fn is_asked_for(finding: &Finding) -> bool {
+    let of_vcenter =
+        matches!(finding.code.get(..6), Some("VDO-13" | "VDO-14" | "VDO-15" | "VDO-17"));
+    of_vcenter && finding.severity >= Severity::Error && finding.acknowledged.is_none()
 }
 
 /// The vCenters are kept by namespace and name.

@@ -491,6 +491,7 @@ async fn look_at_vcenter(target: Target, facts: &Facts, seen: &Seen) -> (Vcenter
         policies: seen.policies.clone(),
         domains: seen.domains.clone(),
         asked: String::new(),
+        amiss: false,
     };
     let sights = Sights::of(&tree, &question.machines);
     let audit = Box::pin(audit(&client, &sights, &question)).await;

@@ -52,6 +52,19 @@ fn a_cluster_id_that_another_cluster_uses_too_is_not_taken() {
 }
 
 #[test]
+fn an_identity_is_taken_from_volumes_only_if_they_agree() {
+    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    world.facts.ambiguous = vec!["10.10.10.10".into(), "prod-7".into()];
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    let plan = world.plan();
+    let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1913").unwrap();
+    let seen = finding.seen.as_deref().unwrap();
+    assert!(seen.contains("10.10.10.10 and prod-7"), "{seen}");
+    assert!(plan.wake.is_some(), "it is asked again");
+}
+
+#[test]
 fn the_secret_with_an_admins_credentials_is_not_overwritten_by_a_drivers_own() {
     let mut world = World::new();
     let name = serde_json::from_value(json!(names::CPI_SECRET)).unwrap();

@@ -1,0 +1,74 @@
+//! Every node has a zone before a driver that runs is told of zones.
+
+use api::finding::codes;
+
+use super::*;
+
+const SECRET: &str = "apply Secret vsphere-config-secret";
+
+fn switch_on(world: &mut World) {
+    world.wish(|config| {
+        let cloud = config.spec.cloud_provider.as_mut().unwrap();
+        cloud.topology = Some(
+            serde_json::from_value(json!({"region": "k8s-region", "zone": "k8s-zone"})).unwrap(),
+        );
+    });
+}
+
+#[test]
+fn zones_are_switched_on_when_every_node_has_one_and_until_then_nothing_changes() {
+    let mut world = World::installed();
+    assert_eq!(world.record(Driver::Csi).zones, Some(std::collections::BTreeSet::new()));
+    switch_on(&mut world);
+    world.facts.health.tags_are_known = false;
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "the tags have not been read");
+    assert_eq!(world.driver(Driver::Csi).next, Next::Wait);
+
+    world.facts.health.tags_are_known = true;
+    for code in [codes::CATEGORY_MISSING, codes::TAG_MISSING] {
+        world.facts.health.findings = vec![code.found().build()];
+        world.settle();
+        assert_eq!(world.done, Vec::<String>::new());
+        for driver in [Driver::Cpi, Driver::Csi] {
+            let plan = world.driver(driver);
+            assert_eq!(plan.next, Next::Blocked);
+            let why = plan.steps[0].message.as_deref().unwrap();
+            assert!(why.contains(code.code), "{why}");
+        }
+    }
+
+    world.facts.health.findings.clear();
+    world.settle();
+    assert!(world.done.contains(&SECRET.into()), "{:?}", world.done);
+    let place = |what: &str| world.done.iter().position(|done| done == what).unwrap();
+    // A node is registered anew when there is a controller that knows of zones.
+    let controller = place("apply Deployment vsphere-csi-controller");
+    assert!(controller < place("apply DaemonSet vsphere-csi-node"), "{:?}", world.done);
+    for driver in [Driver::Cpi, Driver::Csi] {
+        assert!(world.record(driver).healthy);
+        assert_eq!(world.record(driver).zones.as_ref().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn a_node_that_loses_its_zone_later_holds_up_no_new_password() {
+    let mut world = World::installed();
+    switch_on(&mut world);
+    world.settle();
+    world.done.clear();
+    world.facts.health.findings = vec![codes::TAG_MISSING.found().build()];
+    world.vcenter().credentials = Some(credential("second password"));
+    world.vcenter().credentials_version = "stands for the second".into();
+    world.settle();
+    assert!(world.done.contains(&SECRET.into()), "{:?}", world.done);
+}
+
+#[test]
+fn a_first_install_waits_for_no_zones() {
+    let mut world = World::new();
+    switch_on(&mut world);
+    world.facts.health.findings = vec![codes::TAG_MISSING.found().build()];
+    world.settle();
+    assert!(world.record(Driver::Csi).healthy, "{:?}", world.plan());
+}
