@@ -83,8 +83,10 @@ impl From<End> for ExitCode {
 async fn perform(arguments: &Arguments, screen: &Screen) -> Result<End, Failure> {
     let mut shown = false;
     tokio::select! {
-        ended = whole(arguments, screen, &mut shown) => ended.map(|()| End::Shown),
+        // Whoever wants the end hears of nothing that failed for it.
+        biased;
         () = told_to_end() => Ok(End::Interrupted),
+        ended = whole(arguments, screen, &mut shown) => ended.map(|()| End::Shown),
     }
     .map(|end| if shown { End::Shown } else { end })
 }

@@ -1,6 +1,7 @@
 //! What a user does: types `vdoctl`, reads what it says.
 
 use std::{
+    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -72,7 +73,9 @@ impl<'a> User<'a> {
             .args(words)
             .env("KUBECONFIG", &self.kubeconfig)
             .current_dir(self.stage.workdir.path())
-            .stdin(Stdio::null());
+            .stdin(Stdio::null())
+            // Ctrl-C is for the sandbox, which ends what it typed.
+            .process_group(0);
         command
     }
 

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fs::File,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -89,7 +90,9 @@ impl Process {
             .env("TMPDIR", workdir.path())
             .stdin(Stdio::null())
             .stdout(open(&output)?)
-            .stderr(open(&log)?);
+            .stderr(open(&log)?)
+            // Ctrl-C on a terminal is for whoever started it; with that it ends.
+            .process_group(0);
         let child =
             spawn_tied_to_us(command).context(SpawnSnafu { program: label, path: program })?;
         let (name, child) = (label.to_owned(), Mutex::new(child));
@@ -358,7 +361,6 @@ pub fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
 
 #[expect(unsafe_code, reason = "pre_exec is the only way to set the parent-death signal")]
 fn die_with_parent(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
     let parent = rustix::process::getpid();
     // SAFETY: between fork and exec only async-signal-safe system calls are made, and nothing is
     // allocated.

@@ -1,6 +1,7 @@
 //! The sandbox as somebody runs it: what it shows, how it ends, and that nothing is left of it.
 //!
 //! ```text
+//!   lines     how README and the book tell to make one
 //!   run       a sandbox as a process, what it says, and what is left when it is gone
 //!   screens   what README shows is what is shown
 //!   terminal  a pseudo-terminal, and somebody who reads and types
@@ -12,6 +13,7 @@
     reason = "a failed unwrap fails the test"
 )]
 
+mod lines;
 mod run;
 mod screens;
 // The same hand and eye that use vdoctl on a terminal.
@@ -20,17 +22,22 @@ mod screens;
 mod terminal;
 
 use run::{Ended, Run};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use terminal::Terminal;
 use testkit::Breakage;
 
+/// How make ends when it is interrupted, whatever it started.
+const BY_CTRL_C: i32 = 130;
+
 #[tokio::test]
 async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing() {
-    // As README says it; and one that stays with all it runs, until Ctrl-C.
-    let ours = Run::with(run::made("--once"));
-    let upstream = Run::of(&["--stay", "--cpi", "upstream"]);
-    upstream.says(&["$ vdoctl deploy", "$ vdoctl configure", "● Healthy", "Ctrl-C ends"]).await;
-    let running = upstream.programs();
+    let ours = Run::with(run::made("make sandbox ARGS=--once"));
+    // And one that stays with all it runs, until Ctrl-C.
+    let mut upstream = Terminal::run(run::made("make sandbox ARGS=\"--cpi upstream\""), 100);
+    for part in ["vdoctl deploy", "vdoctl configure", "Healthy", "Ctrl-C ends the sandbox"] {
+        upstream.expect(part).await;
+    }
+    let running = Ended::on_terminal(0, &upstream.shown()).programs();
     for program in ["etcd", "kube-apiserver", "/vdo ", "vsphere-cloud-controller-manager"] {
         assert!(running.iter().any(|line| line.contains(program)), "{program}: {running:#?}");
     }
@@ -38,10 +45,12 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
     let go = testkit::peer("vsphere-cloud-controller-manager").display().to_string();
     let controllers = || running.iter().filter(|l| l.contains("cloud-controller-manager"));
     assert!(controllers().all(|line| line.starts_with(&go)), "{go}: {running:#?}");
-    upstream.signal(Signal::INT);
-    let (ours, upstream) = (ours.ends().await, upstream.ends().await);
+    upstream.interrupt();
+    let (status, shown) = upstream.ends().await;
+    let (ours, upstream) = (ours.ends().await, Ended::on_terminal(run::code(status), &shown));
+    assert_eq!((ours.code, upstream.code), (0, BY_CTRL_C), "{}\n{}", ours.said, upstream.said);
+    assert!(!ours.said.contains("\x1b["), "no colours in a pipe: {}", ours.said);
     for ended in [&ours, &upstream] {
-        assert_eq!(ended.code, 0, "{}", ended.said);
         for typed in ["$ vdoctl deploy\n", "$ vdoctl configure -f vdo.yaml\n", "$ vdoctl status"] {
             assert!(ended.said.contains(typed), "{typed}: {}", ended.said);
         }
@@ -52,7 +61,6 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
             assert!(line.contains(" 5/5 "), "every node is served: {line}");
         }
         assert!(ended.said.contains("What is real and what is simulated"), "{}", ended.said);
-        assert!(!ended.said.contains("\x1b["), "no colours in a pipe: {}", ended.said);
     }
     explains_its_versions(&ours, "there is no other of its kind");
     explains_its_versions(&upstream, "the newest that fits; ");
@@ -92,9 +100,10 @@ fn explains_its_versions(ended: &Ended, cloud: &str) {
     }
 }
 
+// It takes longest, so it comes first: tests begin in the order of their names.
 #[tokio::test]
-async fn each_fault_is_named_with_its_remedy_and_gone_once_it_is_mended() {
-    let ended = Run::of(&["break", "all"]).ends().await;
+async fn all_faults_are_named_with_their_remedy_and_gone_once_they_are_mended() {
+    let ended = Run::with(run::made("make sandbox ARGS=\"break all\"")).ends().await;
     assert_eq!(ended.code, 0, "{}", ended.said);
     let mut rest = ended.said.as_str();
     for Breakage { name, code, how, .. } in run::breakages() {
@@ -124,7 +133,7 @@ async fn each_fault_is_named_with_its_remedy_and_gone_once_it_is_mended() {
 
 #[tokio::test]
 async fn an_upgrade_is_approved_and_goes_through_node_by_node() {
-    let ended = Run::of(&["upgrade"]).ends().await;
+    let ended = Run::with(run::made("make sandbox ARGS=upgrade")).ends().await;
     assert_eq!(ended.code, 0, "{}", ended.said);
     for shown in [
         "$ vdoctl plan\n",
@@ -144,38 +153,53 @@ async fn an_upgrade_is_approved_and_goes_through_node_by_node() {
 #[tokio::test]
 async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
     // However quick the machine is: a controller that crashes is never ready.
-    let ended = Run::of(&["--once", "--with", "crash", "--timeout", "1"]).ends().await;
-    assert_eq!(ended.code, 1, "{}", ended.said);
+    let line = "make sandbox ARGS=\"--with crash --timeout 20\"";
+    let ended = Run::with(run::made(line)).ends().await;
+    // Make's own code for whatever failed; it tells that of what it ran.
+    assert_eq!(ended.code, 2, "{}", ended.said);
+    assert!(ended.said.contains("sandbox] Error 1\n"), "{}", ended.said);
     assert!(ended.said.contains("✖ "), "{}", ended.said);
-    assert!(ended.said.contains("sandbox: `vdoctl status --wait --timeout 1` ended with"));
+    assert!(ended.said.contains("sandbox: `vdoctl status --wait --timeout 20` ended with"));
     ended.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
-    let early = Run::of(&["--stay"]);
-    early.says(&["✔ Control plane"]).await;
-    let folder = early.folder_begins();
+    // As a terminal sends it: to make, to the sandbox and to all that runs in it. While the stage is set;
+    let mut early = Terminal::run(run::made("make sandbox"), 100);
+    early.expect("vCenter 8.0.3: 2 clusters").await;
+    let folder = run::folder_of(run::sandbox_below(early.id()).await);
     assert!(!run::processes_that_name(&folder.display().to_string()).is_empty());
-    early.signal(Signal::INT);
+    early.interrupt();
+    let (status, shown) = early.ends().await;
+    assert_eq!(run::code(status), BY_CTRL_C, "{shown}");
+    assert!(!shown.contains("sandbox: "), "nothing failed: {shown}");
+    run::nothing_begins(&folder).await;
+
+    // in the middle of a command that is typed;
+    let mut typing = Terminal::run(run::command(&["--with", "crash"]), 100);
+    typing.expect("vdoctl status --wait").await;
+    typing.expect("Wait for ").await;
+    typing.interrupt();
+    let (status, shown) = typing.ends().await;
+    let typing = Ended::on_terminal(run::code(status), &shown);
+    assert_eq!(typing.code, 130, "{}", typing.said);
+    assert!(!typing.said.contains("sandbox: "), "nothing failed: {}", typing.said);
+    typing.leaves_nothing().await;
+
+    // and when everything was shown.
     let late = Run::of(&["--stay", "--bare"]);
     late.says(&["Ctrl-C ends the sandbox"]).await;
     assert!(!late.programs().is_empty());
     late.signal(Signal::INT);
-    let (early, late) = (early.ends().await, late.ends().await);
-    // Unless it was quicker than the hand that stopped it, nothing was shown yet.
-    let shown = early.said.contains("Ctrl-C ends the sandbox");
-    assert_eq!(early.code, if shown { 0 } else { 130 }, "{}", early.said);
+    let late = late.ends().await;
     assert_eq!(late.code, 0, "{}", late.said);
-    run::nothing_begins(&folder).await;
     late.leaves_nothing().await;
 }
 
 #[tokio::test]
 async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_nothing() {
-    let mut narrow = run::command(&["break", "tools"]);
-    narrow.env_remove("COLUMNS");
-    let mut terminal = Terminal::run(narrow, 60);
+    let mut terminal = Terminal::run(run::made("make sandbox ARGS=\"break disk-uuid\""), 60);
     terminal.expect("⠋").await;
     terminal.expect("\x1b[").await;
     // One deadline for each part of the way.
@@ -184,17 +208,23 @@ async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_noth
     }
     terminal.expect("Enter mends it.").await;
     terminal.types("\n");
-    terminal.expect("VDO-1208 is gone").await;
+    terminal.expect("VDO-1203 is gone").await;
     terminal.expect("What to try next").await;
     terminal.expect("Ctrl-C ends the sandbox").await;
-    let shown = Ended { code: 0, said: terminal.shown() };
-    let plain = anstream::adapter::strip_str(&shown.said).to_string();
+    let shown = terminal.shown();
+    let plain = anstream::adapter::strip_str(&shown).to_string();
     let steps = plain.split(['\r', '\n']).filter(|line| line.contains(['✔', '⠋', '$']));
     let long: Vec<&str> = steps.filter(|line| line.chars().count() > 60).collect();
     assert_eq!(long, Vec::<&str>::new(), "sixty columns are enough for steps");
+    let told = plain.split("make sandbox").skip(1).filter_map(|rest| rest.split("   ").next());
+    for line in told.map(|rest| format!("make sandbox{rest}")) {
+        assert!(lines::MADE.contains(&line.trim()), "a line to try next that nobody tries: {line}");
+    }
     // As hard as can be.
-    drop(terminal);
-    shown.leaves_nothing().await;
+    kill_process(run::sandbox_below(terminal.id()).await, Signal::KILL).unwrap();
+    let (status, shown) = terminal.ends().await;
+    assert_eq!(run::code(status), 2, "{shown}");
+    Ended::on_terminal(2, &shown).leaves_nothing().await;
 }
 
 #[tokio::test]
@@ -204,8 +234,22 @@ async fn what_makes_no_sense_is_answered_with_what_would() {
     assert!(ended.said.contains("a similar value exists: 'disk-uuid'"), "{}", ended.said);
     let ended = Run::of(&["break"]).ends().await;
     assert_eq!(ended.code, 2, "{}", ended.said);
-    let ended = Run::of(&["break", "--list"]).ends().await;
+    let ended = Run::with(run::made("make sandbox ARGS=\"break --list\"")).ends().await;
     assert_eq!(ended.code, 0, "{}", ended.said);
     let listed = |b: &Breakage| ended.said.contains(b.name) && ended.said.contains(b.code);
     assert!(run::breakages().count() >= 15 && run::breakages().all(listed), "{}", ended.said);
+    let ended = Run::with(run::made("make sandbox ARGS=--bare")).ends().await;
+    assert_eq!(ended.code, 0, "{}", ended.said);
+    ended.leaves_nothing().await;
+}
+
+#[test]
+fn every_line_that_makes_a_sandbox_is_made() {
+    let here = include_str!("main.rs");
+    for line in lines::MADE {
+        let typed = format!("{line:?}");
+        assert!(
+            here.contains(&format!("made({typed})")) || here.contains(&format!("line = {typed}"))
+        );
+    }
 }

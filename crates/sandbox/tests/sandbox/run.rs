@@ -2,12 +2,15 @@
 
 use std::{
     fs::{self, File},
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Breakage, Workdir, eventually};
+
+use crate::lines;
 
 /// The sandbox, with these arguments.
 pub(crate) fn command(arguments: &[&str]) -> Command {
@@ -20,11 +23,13 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The sandbox as README says to start it. Nothing is left to be built: it has what the tests have.
-pub(crate) fn made(arguments: &str) -> Command {
-    let mut make = Command::new("make");
-    make.arg("sandbox")
-        .arg(format!("ARGS={arguments}"))
+/// A sandbox as a page says to make it, word for word. Nothing is left to be built: it has what the tests
+/// have.
+pub(crate) fn made(line: &str) -> Command {
+    assert!(lines::MADE.contains(&line), "{line}");
+    let mut shell = Command::new("bash");
+    shell
+        .args(["-c", &format!("exec {line}")])
         .current_dir(testkit::repository())
         .env("COLUMNS", "100")
         // What a make this may run under tells those it starts.
@@ -33,7 +38,7 @@ pub(crate) fn made(arguments: &str) -> Command {
         .env_remove("MAKELEVEL")
         .env_remove("VDO_KEEP")
         .env_remove("VDO_KUBERNETES");
-    make
+    shell
 }
 
 /// What can be broken in a sandbox.
@@ -88,18 +93,12 @@ impl Run {
 
     /// The programs that run in its folder now.
     pub(crate) fn programs(&self) -> Vec<String> {
-        let so_far = Ended { code: 0, said: self.said() };
-        processes_that_name(&so_far.folder().display().to_string())
+        Ended { code: 0, said: self.said() }.programs()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).unwrap();
-    }
-
-    /// How the folder of it begins, whether it has told of it or not.
-    pub(crate) fn folder_begins(&self) -> PathBuf {
-        testkit::cache().join("run").join(format!("{}-", self.child.id()))
     }
 
     /// Waits until it ends by itself.
@@ -108,7 +107,7 @@ impl Run {
             self.child.try_wait().unwrap().ok_or_else(|| fs::read_to_string(&self.said).unwrap())
         })
         .await;
-        Ended { code: status.code().unwrap_or(-1), said: self.said() }
+        Ended { code: code(status), said: self.said() }
     }
 }
 
@@ -120,6 +119,19 @@ impl Drop for Run {
 }
 
 impl Ended {
+    /// What was seen on a terminal so far, or when it ended: what was left of each line in the end,
+    /// without colours.
+    pub(crate) fn on_terminal(code: i32, shown: &str) -> Self {
+        let plain = anstream::adapter::strip_str(shown).to_string().replace("\r\n", "\n");
+        let left = plain.lines().map(|line| line.rsplit('\r').next().unwrap_or_default());
+        Self { code, said: left.map(|line| format!("{line}\n")).collect() }
+    }
+
+    /// The programs that run in its folder now.
+    pub(crate) fn programs(&self) -> Vec<String> {
+        processes_that_name(&self.folder().display().to_string())
+    }
+
     /// The folder it said all of its files are in.
     pub(crate) fn folder(&self) -> PathBuf {
         let line = self.said.lines().find_map(|line| line.trim().strip_prefix("files "));
@@ -147,6 +159,39 @@ impl Ended {
         let lines = lines.take_while(|line| line.is_empty() || line.starts_with([' ', '●', '▲']));
         lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
     }
+}
+
+/// The exit code as a shell tells it.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(-1)
+}
+
+/// The sandbox that a process is, or that was started below it.
+pub(crate) async fn sandbox_below(process: u32) -> Pid {
+    let parent = |pid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse::<i32>().ok()
+    };
+    let top = i32::try_from(process).unwrap();
+    let below = |pid: i32| {
+        let mut line = std::iter::successors(Some(pid), |pid| parent(*pid));
+        line.any(|pid| pid == top)
+    };
+    let is_sandbox = |pid: &i32| {
+        let program = fs::read_link(format!("/proc/{pid}/exe"));
+        program.is_ok_and(|program| program.ends_with("sandbox")) && below(*pid)
+    };
+    let found = eventually("a sandbox runs", 120, async || {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.find(is_sandbox).ok_or("none")
+    });
+    Pid::from_raw(found.await).unwrap()
+}
+
+/// How the folder of a sandbox begins, whether it has told of it or not.
+pub(crate) fn folder_of(sandbox: Pid) -> PathBuf {
+    testkit::cache().join("run").join(format!("{}-", sandbox.as_raw_nonzero()))
 }
 
 /// No file is left of one that ended before it told of its folder, and no process that knows of one.

@@ -36,8 +36,9 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Runs a command on a terminal of so many columns.
-    pub(crate) fn run(mut command: Command, columns: u16) -> Self {
+    /// Runs a command on a terminal of so many columns. The terminal is its own, as in a window: Ctrl-C
+    /// goes to the command and to all it starts.
+    pub(crate) fn run(command: Command, columns: u16) -> Self {
         // Whatever other tests start meanwhile must not hold on to it: it would never end.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();
@@ -49,6 +50,7 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = || -> OwnedFd { open(&name, flags, Mode::empty()).unwrap() };
+        let mut command = in_a_session(&command);
         let child = command
             .env_remove("COLUMNS")
             .env("TERM", "xterm-256color")
@@ -100,10 +102,14 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Ctrl-C outside of a question: the terminal turns it into a signal.
-    pub(crate) fn interrupt(&self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    /// Ctrl-C. Outside of a question the terminal turns it into a signal to all that runs on it.
+    pub(crate) fn interrupt(&mut self) {
+        self.types("\x03");
+    }
+
+    /// The process that runs on it.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether a shell could go on here: keys are shown and read by line again, Ctrl-C is a signal, and
@@ -134,6 +140,22 @@ impl Terminal {
             sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// The same command as the first of a session that has the terminal it is started on.
+fn in_a_session(command: &Command) -> Command {
+    let mut session = Command::new("setsid");
+    session.arg("--ctty").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => session.env(name, value),
+            None => session.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        session.current_dir(folder);
+    }
+    session
 }
 
 impl Drop for Terminal {

@@ -1,0 +1,14 @@
+//! The lines with which README and the book tell to make a sandbox. The tests of the sandbox make each of
+//! them; those of the book find no other.
+
+pub(crate) const MADE: [&str; 9] = [
+    "make sandbox",
+    "make sandbox ARGS=--once",
+    "make sandbox ARGS=\"break --list\"",
+    "make sandbox ARGS=\"break disk-uuid\"",
+    "make sandbox ARGS=\"break all\"",
+    "make sandbox ARGS=upgrade",
+    "make sandbox ARGS=\"--cpi upstream\"",
+    "make sandbox ARGS=\"--with crash --timeout 20\"",
+    "make sandbox ARGS=--bare",
+];
