@@ -23,6 +23,7 @@ mod user;
 use std::{
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use arguments::{Arguments, Task};
@@ -30,10 +31,16 @@ use clap::Parser as _;
 use failure::Failure;
 use screen::Screen;
 use stage::Stage;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::timeout,
+};
 
 /// The variable that says which Kubernetes the stage has.
 const KUBERNETES: &str = "VDO_KUBERNETES";
+
+/// How long after a failure it is asked whether somebody wanted the end.
+const HEARING: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -82,13 +89,20 @@ impl From<End> for ExitCode {
 #[tokio::main]
 async fn perform(arguments: &Arguments, screen: &Screen) -> Result<End, Failure> {
     let mut shown = false;
-    tokio::select! {
-        // Whoever wants the end hears of nothing that failed for it.
+    let mut told = std::pin::pin!(told_to_end());
+    let ended = tokio::select! {
         biased;
-        () = told_to_end() => Ok(End::Interrupted),
+        () = &mut told => Ok(End::Interrupted),
         ended = whole(arguments, screen, &mut shown) => ended.map(|()| End::Shown),
-    }
-    .map(|end| if shown { End::Shown } else { end })
+    };
+    let ended = match ended {
+        // A Ctrl-C reaches what was started here as well; that it failed for it is no news.
+        Err(failure) => {
+            timeout(HEARING, told).await.map(|()| End::Interrupted).map_err(|_| failure)
+        }
+        ended => ended,
+    };
+    ended.map(|end| if shown { End::Shown } else { end })
 }
 
 async fn whole(arguments: &Arguments, screen: &Screen, shown: &mut bool) -> Result<(), Failure> {

@@ -1,7 +1,6 @@
 //! What a user does: types `vdoctl`, reads what it says.
 
 use std::{
-    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -73,9 +72,7 @@ impl<'a> User<'a> {
             .args(words)
             .env("KUBECONFIG", &self.kubeconfig)
             .current_dir(self.stage.workdir.path())
-            .stdin(Stdio::null())
-            // Ctrl-C is for the sandbox, which ends what it typed.
-            .process_group(0);
+            .stdin(Stdio::null());
         command
     }
 
