@@ -25,7 +25,7 @@ test: prerequisites peers ## Run all tests, on the real programs
 	@scripts/test
 
 test-fast: ## Run the tests that need no other program
-	$(CARGO) test --workspace --lib
+	$(CARGO) test --workspace --features catalog/cli --lib
 
 lint: prerequisites ## Check format, lints, documentation and dependencies
 	@scripts/lint

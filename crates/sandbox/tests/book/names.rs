@@ -363,7 +363,7 @@ fn everything(program: &Path) -> String {
 }
 
 /// The commands the last help in a text lists.
-fn verbs(text: &str) -> Vec<String> {
+pub(crate) fn verbs(text: &str) -> Vec<String> {
     let listed = text.rsplit_once("Commands:\n").map_or("", |(_, listed)| listed);
     let words = listed.lines().map_while(|line| line.strip_prefix("  ")?.split_whitespace().next());
     words.map(str::to_owned).collect()

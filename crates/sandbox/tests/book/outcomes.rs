@@ -42,13 +42,18 @@ impl Reader {
         match page {
             "docs/howto/privileges.md" => self.has_few_rights().await,
             "docs/howto/machines.md" => self.has_prepared_machines().await,
+            "docs/howto/kubelet.md" => self.has_a_prepared_node(),
+            "docs/vdoctl.md" => self.sits_at_a_terminal().await,
             "docs/howto/zones.md" => self.has_zones().await,
             "docs/howto/air-gap.md" => self.has_a_mirror(),
             "docs/adopt.md" => self.has_one_operator().await,
             "docs/manual-install.md" => self.has_drivers_by_hand().await,
             "docs/health.md" => self.has_a_log_of_json(),
             "docs/platforms.md" => self.has_a_node_of_another_kind().await,
-            "docs/troubleshooting.md" => self.tries_remedies().await,
+            "docs/troubleshooting.md" => {
+                self.types_asides().await;
+                self.tries_remedies().await;
+            }
             _ => {}
         }
     }

@@ -41,6 +41,26 @@ impl Block {
         self.note.as_deref() == Some("in the checkout")
     }
 
+    /// Whether its recipes are only asked for.
+    pub(crate) fn of_recipes(&self) -> bool {
+        self.note.as_deref() == Some("recipes")
+    }
+
+    /// Whether somebody at a terminal types it.
+    pub(crate) fn on_a_terminal(&self) -> bool {
+        self.note.as_deref() == Some("on a terminal")
+    }
+
+    /// Whether it is only tried.
+    pub(crate) fn as_a_trial(&self) -> bool {
+        self.note.as_deref() == Some("as a trial")
+    }
+
+    /// Whether it reads logs, which takes kubelets that answer.
+    pub(crate) fn of_logs(&self) -> bool {
+        self.note.as_deref() == Some("where kubelets answer")
+    }
+
     /// Whether it is typed on a cluster that VDO was never installed in.
     pub(crate) fn on_fresh_cluster(&self) -> bool {
         self.note.as_deref() == Some("on a fresh cluster")
@@ -48,17 +68,24 @@ impl Block {
 
     /// What its comment asks for, if nobody knows what that is.
     pub(crate) fn unknown_note(&self) -> Option<&str> {
-        // Of the last a test of its own makes sure that it is the file of that name.
+        // Nodes have a sudo of their own. Of the last a test makes sure that it is the file of that name.
         let known = [
             "not run: ",
             "file: ",
             "exit: ",
             "in the checkout",
             "on a fresh cluster",
+            "recipes",
+            "on a terminal",
+            "on a node",
+            "as a trial",
+            "where kubelets answer",
             "screen: ",
             "ten_lines.rs",
         ];
-        let is_known = |note: &str| known.iter().any(|k| note.starts_with(k));
+        let is_known = |note: &str| {
+            known.iter().any(|k| note == *k || k.ends_with(": ") && note.starts_with(k))
+        };
         self.note.as_deref().filter(|note| !is_known(note))
     }
 
@@ -162,12 +189,15 @@ impl Page {
 
     /// The code words of its prose: what stands between backticks.
     pub(crate) fn code_words(&self) -> Vec<String> {
+        code_words(&self.prose())
+    }
+
+    /// The same, but for those of headings.
+    pub(crate) fn code_words_below_headings(&self) -> Vec<String> {
         let prose = self.prose();
-        let paragraphs = prose.split("\n\n");
-        let words = paragraphs.flat_map(|paragraph| {
-            paragraph.split('`').skip(1).step_by(2).map(|word| word.replace('\n', " "))
-        });
-        words.collect()
+        let lines: Vec<&str> =
+            prose.lines().map(|line| if line.starts_with('#') { "" } else { line }).collect();
+        code_words(&lines.join("\n"))
     }
 
     /// The targets of its links, as they are written.
@@ -196,6 +226,13 @@ impl Page {
         }
         anchors
     }
+}
+
+fn code_words(prose: &str) -> Vec<String> {
+    let words = prose.split("\n\n").flat_map(|paragraph| {
+        paragraph.split('`').skip(1).step_by(2).map(|word| word.replace('\n', " "))
+    });
+    words.collect()
 }
 
 /// A heading as both GitHub and mdBook name it.

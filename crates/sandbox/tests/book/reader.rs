@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -63,17 +64,24 @@ pub(crate) struct Reader {
 /// Reads all pages.
 pub(crate) async fn reads(pages: &[Page]) {
     let reader = Reader::sits_down().await;
+    let pages = || pages.iter().filter(|page| !page.is_generated());
     let reading = async {
-        for page in pages.iter().filter(|page| !page.is_generated()) {
+        for page in pages() {
             reader.prepares(&page.path).await;
-            for block in page.blocks() {
-                reader.follows(&block).await;
+            for block in page.blocks().iter().filter(|block| !block.in_checkout()) {
+                reader.follows(block).await;
             }
             reader.looks_back(&page.path).await;
         }
     };
+    // What needs no cluster is typed meanwhile, in another window.
+    let beside = async {
+        for block in pages().flat_map(Page::blocks).filter(Block::in_checkout) {
+            reader.follows(&block).await;
+        }
+    };
     tokio::select! {
-        () = reading => {}
+        _ = async { tokio::join!(reading, beside) } => {}
         () = reader.kubelet() => {}
         () = reader.fresh_kubelet() => {}
     }
@@ -94,6 +102,7 @@ impl Reader {
         let skopeo = desk.write("skopeo", SKOPEO).unwrap();
         fs::set_permissions(skopeo, fs::Permissions::from_mode(0o755)).unwrap();
         let reader = Self { cluster, fresh, vcenter, desk };
+        reader.has_a_node_at_hand();
         reader.succeeds(site::FOLDERS_AND_TEMPLATE).await;
         reader
     }
@@ -104,6 +113,10 @@ impl Reader {
             (_, Some(name), _) => drop(self.desk.write(name, self.own_names(&block.text)).unwrap()),
             (_, _, Some(_)) => {}
             ("yaml", ..) => self.offers(block).await,
+            ("sh", ..) if block.of_recipes() => self.asks_for(block).await,
+            ("sh", ..) if block.as_a_trial() => self.tries(block).await,
+            // Where all is well, and where the remedies are tried.
+            ("sh", ..) if block.on_a_terminal() || block.of_logs() => {}
             ("sh", ..) => drop(self.does(block, &block.text).await),
             ("console", ..) => self.compares(block).await,
             _ => {}
@@ -151,16 +164,25 @@ impl Reader {
         output
     }
 
-    async fn types_in(&self, folder: &Path, cluster: &Cluster, script: &str) -> Output {
+    /// A shell in which this is typed.
+    pub(crate) fn shell(
+        &self,
+        folder: &Path,
+        cluster: &Cluster,
+        script: &str,
+    ) -> std::process::Command {
         let script = format!("set -euo pipefail\n{}", self.own_names(script));
         let others = ["kubectl", "govc"].map(testkit::peer);
         let folders = others.iter().filter_map(|program| program.parent());
         let folders = folders.chain([testkit::programs(), self.desk.path()]).map(Path::to_owned);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = folders.chain(std::env::split_paths(&path));
-        // Into files: whoever does not come to an end has told something all the same.
-        let [out, log] = ["typed.out", "typed.log"].map(|name| self.desk.path().join(name));
-        let run = Command::new("bash")
+        let home = std::env::var_os("HOME").unwrap_or_default();
+        let own = |name: &str, folder: &str| {
+            std::env::var_os(name).unwrap_or_else(|| Path::new(&home).join(folder).into())
+        };
+        let mut shell = std::process::Command::new("bash");
+        shell
             .args(["-c", &script])
             .current_dir(folder)
             .env("PATH", std::env::join_paths(path).unwrap())
@@ -169,7 +191,24 @@ impl Reader {
             .envs(self.administrator())
             // Where the programs of the tests are, whatever home this is.
             .env("VDO_CACHE", testkit::cache())
-            .env("NO_COLOR", "1")
+            .env("CARGO_HOME", own("CARGO_HOME", ".cargo"))
+            .env("RUSTUP_HOME", own("RUSTUP_HOME", ".rustup"))
+            // What a make this may run under tells those it starts.
+            .env_remove("MAKEFLAGS")
+            .env_remove("MFLAGS")
+            .env_remove("MAKELEVEL")
+            .env("NO_COLOR", "1");
+        shell
+    }
+
+    pub(crate) async fn types_in(&self, folder: &Path, cluster: &Cluster, script: &str) -> Output {
+        let shell = self.shell(folder, cluster, script);
+        // Into files: whoever does not come to an end has told something all the same.
+        static TYPED: AtomicUsize = AtomicUsize::new(0);
+        let number = TYPED.fetch_add(1, Ordering::Relaxed);
+        let [out, log] =
+            ["out", "log"].map(|kind| self.desk.path().join(format!("typed-{number}.{kind}")));
+        let run = Command::from(shell)
             .stdin(Stdio::null())
             .stdout(File::create(&out).unwrap())
             .stderr(File::create(&log).unwrap())

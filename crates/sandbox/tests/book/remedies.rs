@@ -239,7 +239,7 @@ fn is(command: &str, named: &str) -> bool {
 }
 
 /// A command as it is typed here.
-fn typed(command: &str) -> String {
+pub(crate) fn typed(command: &str) -> String {
     let fill = |typed: String, (holds, blank, value): &(&str, &str, &str)| {
         if command.contains(holds) { typed.replace(blank, value) } else { typed }
     };
@@ -301,13 +301,11 @@ impl Reader {
 
     /// Where the server of the kubelets is played, until somebody writes the addresses of the nodes anew.
     async fn reads_logs(&self, mut commands: Vec<(String, String)>) {
-        // The one of another page belongs here too.
-        for page in pages::all().iter().filter(|page| !page.is_generated()) {
+        // What other pages tell to read belongs here too.
+        for page in pages::all() {
             let blocks = page.blocks();
-            let typed =
-                blocks.iter().filter(|block| block.not_run().is_some()).flat_map(names::typed);
-            let logs = typed.filter(|line| line.starts_with("kubectl logs"));
-            commands.extend(logs.map(|line| (page.path.clone(), line)));
+            let typed = blocks.iter().filter(|block| block.of_logs()).flat_map(names::typed);
+            commands.extend(typed.map(|line| (page.path.clone(), line)));
         }
         assert!(commands.iter().any(|(page, _)| page == "docs/health.md"), "{commands:?}");
         let script = script(&commands);

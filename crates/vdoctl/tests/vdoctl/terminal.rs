@@ -85,14 +85,21 @@ impl Terminal {
 
     /// Waits until this is shown, after what was waited for before.
     pub(crate) async fn expect(&mut self, text: &str) {
+        self.expect_any(&[text]).await;
+    }
+
+    /// Waits until one of these is shown, after what was waited for before, and says which came first.
+    pub(crate) async fn expect_any(&mut self, texts: &[&str]) -> usize {
         let end = Instant::now() + PATIENCE;
         loop {
             let shown = self.shown();
-            if let Some(at) = shown[self.read..].find(text) {
-                self.read += at + text.len();
-                return;
+            let new = &shown[self.read..];
+            let found = texts.iter().enumerate().filter_map(|(n, text)| Some((new.find(text)?, n)));
+            if let Some((at, number)) = found.min() {
+                self.read += at + texts[number].len();
+                return number;
             }
-            assert!(Instant::now() < end, "{text:?} is not shown:\n{shown}");
+            assert!(Instant::now() < end, "{texts:?} is not shown:\n{shown}");
             sleep(Duration::from_millis(20)).await;
         }
     }
