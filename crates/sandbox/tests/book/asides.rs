@@ -134,13 +134,13 @@ const TYPED: [(&str, &str, i32); 46] = [
 ];
 
 /// What some of them read.
-const FILES: &str = r#"
+const FILES: &str = r"
 vdoctl catalog build embedded > built.yaml
 rm -f signing.key
 KEY=$(vdoctl catalog keygen signing.key | tail -1)
 vdoctl catalog build embedded --serial 4711 > newer.yaml
 vdoctl catalog sign newer.yaml --key signing.key > signed.bundle
-"#;
+";
 
 /// The commands in the sentences of a page; its headings are names.
 fn asides(page: &Page, verbs: &BTreeSet<String>) -> Vec<String> {

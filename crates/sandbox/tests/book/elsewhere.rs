@@ -113,7 +113,7 @@ impl Reader {
         assert_eq!(blocks.len(), 2, "README and the page of vdoctl");
         for block in blocks {
             let shell = self.shell(self.desk.path(), &self.cluster, &block.text);
-            let mut terminal = Terminal::run(shell, 100);
+            let mut terminal = Terminal::run(&shell, 100);
             // Some are passed over where nothing is left to ask; none is asked again.
             let mut asked = 0;
             loop {

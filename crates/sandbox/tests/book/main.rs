@@ -131,5 +131,5 @@ fn a_block_says_what_it_is() {
 async fn what_the_book_tells_to_type_works() {
     let pages: Vec<Page> = pages::before().into_iter().chain(pages::in_order()).collect();
     assert!(pages[0].path == "README.md" && !pages[0].blocks().is_empty());
-    reader::reads(&pages).await;
+    Box::pin(reader::reads(&pages)).await;
 }

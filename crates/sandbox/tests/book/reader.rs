@@ -52,6 +52,9 @@ done
 echo "${1#docker://} ${2#docker://}" >> copied.txt
 "#;
 
+/// How often something was typed.
+static TYPED: AtomicUsize = AtomicUsize::new(0);
+
 pub(crate) struct Reader {
     /// Where the reader installs VDO, and goes on from page to page.
     pub(crate) cluster: Cluster,
@@ -204,7 +207,6 @@ impl Reader {
     pub(crate) async fn types_in(&self, folder: &Path, cluster: &Cluster, script: &str) -> Output {
         let shell = self.shell(folder, cluster, script);
         // Into files: whoever does not come to an end has told something all the same.
-        static TYPED: AtomicUsize = AtomicUsize::new(0);
         let number = TYPED.fetch_add(1, Ordering::Relaxed);
         let [out, log] =
             ["out", "log"].map(|kind| self.desk.path().join(format!("typed-{number}.{kind}")));

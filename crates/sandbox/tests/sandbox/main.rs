@@ -33,7 +33,7 @@ const BY_CTRL_C: i32 = 130;
 async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing() {
     let ours = Run::with(run::made("make sandbox ARGS=--once"));
     // And one that stays with all it runs, until Ctrl-C.
-    let mut upstream = Terminal::run(run::made("make sandbox ARGS=\"--cpi upstream\""), 100);
+    let mut upstream = Terminal::run(&run::made("make sandbox ARGS=\"--cpi upstream\""), 100);
     for part in ["vdoctl deploy", "vdoctl configure", "Healthy", "Ctrl-C ends the sandbox"] {
         upstream.expect(part).await;
     }
@@ -166,7 +166,7 @@ async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
 #[tokio::test]
 async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     // As a terminal sends it: to make, to the sandbox and to all that runs in it. While the stage is set;
-    let mut early = Terminal::run(run::made("make sandbox"), 100);
+    let mut early = Terminal::run(&run::made("make sandbox"), 100);
     early.expect("vCenter 8.0.3: 2 clusters").await;
     let folder = run::folder_of(run::sandbox_below(early.id()).await);
     assert!(!run::processes_that_name(&folder.display().to_string()).is_empty());
@@ -177,7 +177,7 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     run::nothing_begins(&folder).await;
 
     // in the middle of a command that is typed;
-    let mut typing = Terminal::run(run::command(&["--with", "crash"]), 100);
+    let mut typing = Terminal::run(&run::command(&["--with", "crash"]), 100);
     typing.expect("vdoctl status --wait").await;
     typing.expect("Wait for ").await;
     typing.interrupt();
@@ -199,7 +199,7 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
 
 #[tokio::test]
 async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_nothing() {
-    let mut terminal = Terminal::run(run::made("make sandbox ARGS=\"break disk-uuid\""), 60);
+    let mut terminal = Terminal::run(&run::made("make sandbox ARGS=\"break disk-uuid\""), 60);
     terminal.expect("⠋").await;
     terminal.expect("\x1b[").await;
     // One deadline for each part of the way.

@@ -151,7 +151,7 @@ fn elsewhere(stage: &Stage) {
 async fn no_archive_goes_to_a_screen() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
     command.args(["support-bundle", "-o", "-"]).env("KUBECONFIG", "/no/such/file");
-    let (status, shown) = Terminal::run(command, 80).ends().await;
+    let (status, shown) = Terminal::run(&command, 80).ends().await;
     assert_eq!(status.code(), Some(2), "{shown}");
     assert!(shown.contains("an archive is nothing for a terminal"), "{shown}");
 }

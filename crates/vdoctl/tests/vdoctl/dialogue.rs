@@ -43,7 +43,7 @@ fn log_in(vcenter: &Vcenter) -> [Answered; 4] {
 
 /// Someone who is at the last of these questions.
 async fn asked(stage: &Stage, columns: u16, before: &[Answered], last: &str) -> Terminal {
-    let mut terminal = Terminal::run(stage.command(&["configure"]), columns);
+    let mut terminal = Terminal::run(&stage.command(&["configure"]), columns);
     for (question, answer) in before {
         terminal.expect(question).await;
         terminal.types(answer);
@@ -127,7 +127,7 @@ pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
     let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local"];
     let more = ["--password-file", "password", "--quiet"];
     let arguments = [&["configure"], &flags[..], &more].concat();
-    let mut terminal = Terminal::run(stage.command(&arguments), 120);
+    let mut terminal = Terminal::run(&stage.command(&arguments), 120);
     terminal.expect("Trust this certificate?").await;
     let shown = terminal.shown();
     assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
@@ -211,7 +211,7 @@ pub(crate) async fn another_vcenter() -> Vcenter {
 
 /// A cluster on two vCenters, with the cloud provider and a StorageClass on a datastore that was found.
 pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
-    let mut terminal = Terminal::run(stage.command(&["configure"]), 100);
+    let mut terminal = Terminal::run(&stage.command(&["configure"]), 100);
     for (question, answer) in log_in(&stage.vcenter) {
         terminal.expect(question).await;
         terminal.types(&answer);
@@ -312,7 +312,7 @@ pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
     let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let before = configs.get("vdo").await.unwrap();
     let edit = async |answer: &str| {
-        let mut terminal = Terminal::run(stage.command(&["configure"]), 100);
+        let mut terminal = Terminal::run(&stage.command(&["configure"]), 100);
         for (question, answer) in [
             ("vCenter:", "\r"),
             ("User:", "vdo@vsphere.local\r"),

@@ -12,6 +12,7 @@ mod releases;
 mod removal;
 mod screens;
 mod stage;
+#[allow(dead_code, reason = "the tests of the sandbox use it too")]
 mod terminal;
 mod transcripts;
 mod trouble;

@@ -227,7 +227,7 @@ async fn adopting(stage: &Stage) {
 
 /// Ctrl-C at the question whether to do it.
 pub(crate) async fn interrupted_at(stage: &Stage, line: &[&str], question: &str) {
-    let mut terminal = Terminal::run(stage.command(line), 80);
+    let mut terminal = Terminal::run(&stage.command(line), 80);
     terminal.expect(question).await;
     terminal.types("\x03");
     let (status, shown) = terminal.ends().await;

@@ -97,7 +97,7 @@ pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
 /// The same on a terminal, with all that moves on it.
 pub(crate) async fn fit_a_terminal_of_sixty_columns(stage: &Stage) {
     for line in ["status", "plan", "doctor", "versions"] {
-        let (status, shown) = Terminal::run(stage.command(&words(line)), 60).ends().await;
+        let (status, shown) = Terminal::run(&stage.command(&words(line)), 60).ends().await;
         assert!(status.success(), "{line}: {shown}");
         let plain = anstream::adapter::strip_str(&shown).to_string();
         let long: Vec<&str> =
@@ -117,7 +117,7 @@ fn is_coloured(shown: &str) -> bool {
 /// `--color never` holds for questions too.
 pub(crate) async fn questions_without_colours(stage: &Stage) {
     for (colour, coloured) in [("auto", true), ("never", false)] {
-        let mut terminal = Terminal::run(stage.command(&["configure", "--color", colour]), 80);
+        let mut terminal = Terminal::run(&stage.command(&["configure", "--color", colour]), 80);
         terminal.expect("vCenter:").await;
         terminal.types("\x03");
         let (status, shown) = terminal.ends().await;
@@ -131,7 +131,7 @@ async fn help_and_mistakes_are_in_colour_where_colours_are_wanted() {
     let terminal = async |line: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
         command.args(words(line)).env_remove("NO_COLOR");
-        Terminal::run(command, 80).ends().await.1
+        Terminal::run(&command, 80).ends().await.1
     };
     for line in ["--help", "status --help", "statsu"] {
         assert!(is_coloured(&terminal(line).await), "{line}");
@@ -163,7 +163,7 @@ async fn each_stream_is_as_wide_as_where_it_goes() {
         let script = line.replace("vdoctl", env!("CARGO_BIN_EXE_vdoctl"));
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("KUBECONFIG", "/no/such/file").current_dir(folder.path());
-        let shown = Terminal::run(shell, 60).ends().await.1;
+        let shown = Terminal::run(&shell, 60).ends().await.1;
         let file = std::fs::read_to_string(folder.path().join("file")).unwrap();
         (widest(&shown), widest(&file))
     };
@@ -232,7 +232,7 @@ pub(crate) fn quiet_verbose_and_without_colours(stage: &Stage) {
 /// An error that ends a step stands on a line of its own; and where nothing can be erased, nothing moves.
 pub(crate) async fn an_error_has_its_line_for_itself(stage: &Stage) {
     let waiting = || stage.command(&["status", "--wait"]);
-    let (status, shown) = Terminal::run(waiting(), 80).ends().await;
+    let (status, shown) = Terminal::run(&waiting(), 80).ends().await;
     assert_eq!(status.code(), Some(5), "{shown}");
     assert!(shown.contains("Wait for the operator"), "{shown:?}");
     let line = shown.lines().find(|line| line.contains("not configured")).unwrap();
@@ -241,7 +241,7 @@ pub(crate) async fn an_error_has_its_line_for_itself(stage: &Stage) {
 
     let mut plain = waiting();
     plain.env("NO_COLOR", "1");
-    let (status, shown) = Terminal::run(plain, 80).ends().await;
+    let (status, shown) = Terminal::run(&plain, 80).ends().await;
     assert_eq!(status.code(), Some(5), "{shown}");
     assert!(!shown.replace("\r\n", "\n").contains(['\r', '\x1b']), "{shown:?}");
     let line = shown.lines().find(|line| line.contains("not configured")).unwrap();
@@ -250,14 +250,14 @@ pub(crate) async fn an_error_has_its_line_for_itself(stage: &Stage) {
 
 /// A screen on a terminal, and `--watch`: the health changes while one looks.
 pub(crate) async fn kept_current_until_interrupted(stage: &Stage) {
-    let coloured = Terminal::run(stage.command(&["status"]), 60).ends().await.1;
+    let coloured = Terminal::run(&stage.command(&["status"]), 60).ends().await.1;
     assert!(coloured.contains("\x1b["), "{coloured}");
     let mut plain = stage.command(&["status"]);
     plain.env("NO_COLOR", "1");
-    let plain = Terminal::run(plain, 60).ends().await.1;
+    let plain = Terminal::run(&plain, 60).ends().await.1;
     assert!(!plain.contains('\x1b'), "{plain}");
 
-    let mut terminal = Terminal::run(stage.command(&["status", "--watch"]), 60);
+    let mut terminal = Terminal::run(&stage.command(&["status", "--watch"]), 60);
     terminal.expect("Healthy").await;
     stage.hide_disk_ids(true).await;
     terminal.expect("Degraded").await;

@@ -38,7 +38,7 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Runs a command on a terminal of so many columns. The terminal is its own, as in a window: Ctrl-C
     /// goes to the command and to all it starts.
-    pub(crate) fn run(command: Command, columns: u16) -> Self {
+    pub(crate) fn run(command: &Command, columns: u16) -> Self {
         // Whatever other tests start meanwhile must not hold on to it: it would never end.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();
@@ -50,7 +50,7 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = || -> OwnedFd { open(&name, flags, Mode::empty()).unwrap() };
-        let mut command = in_a_session(&command);
+        let mut command = in_a_session(command);
         let child = command
             .env_remove("COLUMNS")
             .env("TERM", "xterm-256color")
