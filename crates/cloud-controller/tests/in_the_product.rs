@@ -77,7 +77,7 @@ impl Product {
         .await;
         let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
         let working = Checks::default().register("rounds", "");
-        operator::rights::wait(&client, NAMESPACE, &working).await;
+        operator::rights::wait(&client, NAMESPACE, &Default::default(), &working).await;
         let build = BuildInfo::of("vdo");
         let patience = SignedDuration::from_mins(15);
         let engine =

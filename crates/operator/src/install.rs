@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use catalog::manifest::{self, Object, Profile, profile};
+use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 use crate::{names, survey};
@@ -16,8 +17,16 @@ const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;
 const IMAGE: &str = concat!("ghcr.io/vmware-tanzu/vdo:", env!("CARGO_PKG_VERSION"));
 
+/// The variable that names the namespaces of drivers beside the usual ones.
+pub const DRIVER_NAMESPACES: &str = "VDO_DRIVER_NAMESPACES";
+
 /// All objects, in the order in which they are applied.
 pub fn objects() -> Vec<Object> {
+    objects_with(&BTreeSet::new())
+}
+
+/// The same for an operator that may adopt drivers in these namespaces too.
+pub fn objects_with(more_homes: &BTreeSet<String>) -> Vec<Object> {
     let mut all: Vec<Value> = api::crds()
         .into_iter()
         .filter_map(|crd| serde_json::to_value(crd).ok())
@@ -33,12 +42,23 @@ pub fn objects() -> Vec<Object> {
         "metadata": {"name": NAME, "namespace": NAMESPACE},
     }));
     all.extend(cluster_role());
-    for home in names::HOMES {
+    let mut homes: BTreeSet<&str> = names::homes().collect();
+    homes.extend(more_homes.iter().map(String::as_str));
+    for home in homes {
         all.extend(role(home, &home_rules()));
     }
     all.extend(role(NAMESPACE, &own_rules()));
-    all.extend([deployment(), disruption_budget()]);
+    all.extend([deployment(more_homes), disruption_budget()]);
     all.into_iter().map(Object).collect()
+}
+
+/// The namespaces beside the usual ones that a Deployment lets the operator adopt drivers in.
+pub fn more_homes(deployment: &Deployment) -> BTreeSet<String> {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let variables = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|c| &c.env).flatten();
+    let said = variables.filter(|variable| variable.name == DRIVER_NAMESPACES);
+    let said = said.filter_map(|variable| variable.value.as_deref());
+    said.flat_map(|value| value.split(',')).filter(|n| !n.is_empty()).map(str::to_owned).collect()
 }
 
 /// The whole manifest as one text.
@@ -250,8 +270,16 @@ fn role(namespace: &str, rules: &[Value]) -> [Value; 2] {
     ]
 }
 
-fn deployment() -> Value {
+fn deployment(more_homes: &BTreeSet<String>) -> Value {
     let labels = json!({"app.kubernetes.io/name": NAME});
+    let mut variables = vec![
+        json!({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
+        json!({"name": "VDO_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}),
+    ];
+    if !more_homes.is_empty() {
+        let more: Vec<&str> = more_homes.iter().map(String::as_str).collect();
+        variables.push(json!({"name": DRIVER_NAMESPACES, "value": more.join(",")}));
+    }
     let probe = |path: &str| json!({"httpGet": {"host": "127.0.0.1", "path": path, "port": 8089}});
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -283,10 +311,7 @@ fn deployment() -> Value {
                     "containers": [{
                         "name": NAME,
                         "image": IMAGE,
-                        "env": [
-                            {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-                            {"name": "VDO_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-                        ],
+                        "env": variables,
                         "livenessProbe": probe("/livez"),
                         "resources": {
                             "requests": {"cpu": "10m", "memory": "32Mi"},
@@ -372,7 +397,7 @@ mod tests {
 
     #[test]
     fn the_operator_starts_where_there_is_no_network_no_dns_and_no_initialised_node() {
-        let deployment = deployment();
+        let deployment = deployment(&BTreeSet::new());
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod["hostNetwork"], true);
         assert_eq!(pod["dnsPolicy"], "Default");
@@ -409,7 +434,7 @@ mod tests {
 
     #[test]
     fn the_operator_may_do_nothing_to_the_machine_it_runs_on() {
-        let deployment = deployment();
+        let deployment = deployment(&BTreeSet::new());
         let pod = &deployment["spec"]["template"]["spec"];
         assert_eq!(pod.get("volumes"), None, "no hostPath, nothing mounted");
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true);

@@ -1,10 +1,16 @@
 //! `vdo`: the operator.
 
-use std::{net::SocketAddr, process::ExitCode, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use jiff::SignedDuration;
-use operator::{engine::Engine, observe::Patience, report::OperatorMetrics, rights};
+use operator::{
+    engine::Engine,
+    names,
+    observe::{self, Patience},
+    report::OperatorMetrics,
+    rights,
+};
 use runtime::{
     build::BuildInfo,
     checks::Checks,
@@ -43,6 +49,10 @@ struct Arguments {
     /// How long an instance that vanished is taken to lead, in seconds.
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
+    /// Where drivers may be adopted beside `kube-system` and `vmware-system-csi`. The account needs the
+    /// rights it has in those.
+    #[arg(long = "driver-namespace", env = operator::install::DRIVER_NAMESPACES, value_delimiter = ',')]
+    driver_namespaces: Vec<String>,
     /// What to log: a level, or levels by module as in `info,vsphere=debug`.
     #[arg(long, env = "VDO_LOG", default_value = "info")]
     log: String,
@@ -133,9 +143,11 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let options =
         ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
     let client = kubernetes::client(&options, BUILD).await?;
+    let said = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
+    let mut homes: BTreeSet<String> = said.cloned().collect();
     // Before there is a lease: one that may do nothing must not keep out one that may.
     tokio::select! {
-        () = rights::wait(&client, &arguments.namespace, &working) => {}
+        () = rights::wait(&client, &arguments.namespace, &homes, &working) => {}
         () = stop.cancelled() => return Ok(()),
     }
     let identity = Contender::unique_identity();
@@ -147,6 +159,9 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         leadership = contender.lead() => leadership,
         () = stop.cancelled() => return Ok(()),
     };
+    // A driver that was adopted stays where it is, whether anybody says so again or not.
+    homes.extend(observe::recorded_homes(&client, &arguments.namespace).await?);
+    names::also_at_home(homes);
     // Losing the lease or being asked to stop: either way every writer ends first.
     let writing = leadership.token().child_token();
     let rollout = SignedDuration::from_secs(arguments.patience.into());

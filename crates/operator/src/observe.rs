@@ -344,6 +344,16 @@ pub(crate) fn record_name(driver: Driver) -> &'static str {
     }
 }
 
+/// The namespaces of drivers that were adopted, by what is on record.
+pub async fn recorded_homes(
+    client: &Client,
+    namespace: &str,
+) -> Result<BTreeSet<String>, kube::Error> {
+    let (records, _) = records(client, namespace).await?;
+    let names = [records.cpi.names, records.csi.names].into_iter().flatten();
+    Ok(names.map(|names| names.namespace).collect())
+}
+
 /// The records. One that does not parse is no permission to forget: it is named, and nothing is done.
 async fn records(
     client: &Client,

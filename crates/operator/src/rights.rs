@@ -5,7 +5,10 @@
 //! anything else the API server is asked what this account may do; while something is missing, that is
 //! said on every VDOConfig, as an event and in the log, and nothing is changed.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use api::{
     VDOConfig,
@@ -57,7 +60,7 @@ impl std::fmt::Display for Right {
 }
 
 /// What has to be watched before the first round, and where it is reported.
-fn needed(home: &str) -> Vec<Right> {
+fn needed(home: &str, more_homes: &BTreeSet<String>) -> Vec<Right> {
     let mut all = Vec::new();
     let mut need = |group: &str, resource: &str, verbs: &[&'static str], namespace: &str| {
         all.extend(verbs.iter().map(|verb| Right {
@@ -78,7 +81,8 @@ fn needed(home: &str) -> Vec<Right> {
     }
     need("storage.k8s.io", "volumeattachments", &WATCH, "");
     for (resource, namespaced) in act::KINDS.iter() {
-        let homes: &[&str] = if *namespaced { &names::HOMES } else { &[""] };
+        let mut homes: Vec<&str> = if *namespaced { names::homes().collect() } else { vec![""] };
+        homes.extend(more_homes.iter().filter(|_| *namespaced).map(String::as_str));
         for place in homes {
             need(&resource.group, &resource.plural, &WATCH, place);
         }
@@ -105,11 +109,15 @@ fn allows(rules: &[ResourceRule], right: &Right) -> bool {
 
 /// What this account lacks. Nothing, where the API server cannot tell everything: then the watches
 /// will show it.
-async fn missing(client: &Client, home: &str) -> Result<Vec<Right>, kube::Error> {
+async fn missing(
+    client: &Client,
+    home: &str,
+    more_homes: &BTreeSet<String>,
+) -> Result<Vec<Right>, kube::Error> {
     let reviews = Api::<SelfSubjectRulesReview>::all(client.clone());
     let mut rules: BTreeMap<String, SubjectRulesReviewStatus> = BTreeMap::new();
     let mut lacking = Vec::new();
-    for right in needed(home) {
+    for right in needed(home, more_homes) {
         // What holds in the whole cluster holds in every namespace.
         let place = if right.namespace.is_empty() { home } else { &right.namespace };
         if !rules.contains_key(place) {
@@ -132,11 +140,11 @@ async fn missing(client: &Client, home: &str) -> Result<Vec<Right>, kube::Error>
 }
 
 /// Returns once the account may do what the operator cannot do without. Until then it tells whoever
-/// can be told, and changes nothing.
-pub async fn wait(client: &Client, home: &str, working: &Check) {
+/// can be told, and changes nothing. `more_homes`: where drivers may be beside the usual namespaces.
+pub async fn wait(client: &Client, home: &str, more_homes: &BTreeSet<String>, working: &Check) {
     let mut told: Vec<Right> = Vec::new();
     loop {
-        match missing(client, home).await {
+        match missing(client, home, more_homes).await {
             Ok(lacking) if lacking.is_empty() => return,
             Ok(lacking) => {
                 let finding = finding(home, &lacking);
@@ -287,7 +295,7 @@ mod tests {
                 granted.entry(object.namespace().to_owned()).or_default().extend(rules);
             }
         }
-        for right in needed(api::NAMESPACE) {
+        for right in needed(api::NAMESPACE, &BTreeSet::new()) {
             let everywhere = allows(&granted[""], &right);
             let there = granted.get(&right.namespace).is_some_and(|rules| allows(rules, &right));
             assert!(everywhere || there, "{right}");

@@ -531,6 +531,70 @@ async fn a_driver_installed_from_upstreams_manifest_is_adopted_with_its_volumes_
 }
 
 #[tokio::test]
+async fn a_driver_in_a_namespace_of_its_own_is_adopted_where_it_is_once_vdo_is_let() {
+    let stage = Stage::of(1, false).await;
+    let there = |text: String| text.replace(CSI, "storage");
+    let documents = upstream_csi().into_iter().map(|document| there(document.to_string()));
+    let documents = documents.map(|text| serde_json::from_str(&text).unwrap());
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "storage"}});
+    stage.create("kubectl-create", [namespace]).await;
+    stage.create("helm", documents).await;
+    let conf = "[Global]\ncluster-id = \"prod-7\"\n[VirtualCenter \"10.10.10.10\"]\n\
+                user = \"k8s@vsphere.local\"\npassword = \"theirs\"\n";
+    stage.create("helm", [storage_secret("storage", conf)]).await;
+    let parts = [("Deployment", "vsphere-csi-controller"), ("DaemonSet", "vsphere-csi-node")];
+    let uids = async || {
+        let mut uids = Vec::new();
+        for (kind, name) in parts {
+            uids.push(stage.uid(kind, "storage", name).await);
+        }
+        uids
+    };
+    let before = uids().await;
+    let operator = stage.operator();
+    let wish = json!({"adoption": "Automatic", "storageProvider": {"vsphereCloudConfig": "vc"}});
+    stage.configure(wish).await;
+    stage
+        .status("it says how to let VDO", 30, |status| {
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            plan.contains("vdoctl deploy --driver-namespace storage")
+        })
+        .await;
+    assert_eq!(stage.writes(), Vec::<String>::new());
+    stage.dismiss(operator).await;
+
+    let more = std::collections::BTreeSet::from(["storage".to_owned()]);
+    let rights = operator::install::objects_with(&more).into_iter();
+    let rights = rights.filter(|object| object.namespace() == "storage").map(|object| object.0);
+    stage.create("vdoctl", rights).await;
+    let operator = stage.operator_with(&["--driver-namespace=storage"]);
+    let status = stage.ready(&operator, 90).await.status.unwrap();
+    assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "volumes are known by it");
+    assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.8.0"), "it is brought up to date");
+    stage.dismiss(operator).await;
+
+    // Somebody applied the plain manifest: the driver stays where it is, and is cared for there.
+    let operator = stage.operator();
+    let sets = Api::<DaemonSet>::namespaced(stage.client(), "storage");
+    let meddled = json!({"spec": {"template": {"spec": {"hostNetwork": false}}}});
+    let by = PatchParams::default();
+    sets.patch("vsphere-csi-node", &by, &Patch::Merge(meddled)).await.unwrap();
+    eventually("what a human changed is put right", 60, async || {
+        let set = sets.get("vsphere-csi-node").await.map_err(|e| e.to_string())?;
+        let network = set.spec.unwrap().template.spec.unwrap().host_network;
+        (network == Some(true)).then_some(()).ok_or(format!("{network:?}"))
+    })
+    .await;
+    stage.ready(&operator, 90).await;
+    assert_eq!(uids().await, before, "nothing is made anew");
+    let elsewhere = Api::<Deployment>::namespaced(stage.client(), CSI);
+    assert_eq!(elsewhere.list(&ListParams::default()).await.unwrap().items.len(), 0);
+    assert_eq!(stage.deletions(), Vec::<String>::new());
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn volumes_whose_driver_was_taken_away_are_those_of_the_driver_that_comes() {
     let stage = Stage::of(1, false).await;
     let (_vsphere, volume) = volume_under(&stage, "prod-7").await;

@@ -1,7 +1,7 @@
 //! Taking over a driver that other hands installed.
 //!
 //! Adopted is what is known: a release of the catalog, by whatever names, in a namespace VDO may
-//! write to. Then nothing is deleted or made anew: the objects are written down as ours under the
+//! write to: where it is another than the usual ones, an admin lets it. Then nothing is deleted or made anew: the objects are written down as ours under the
 //! names they have, and from there on treated like any other. The identity of the cluster in CNS
 //! stays what it is. What would change in them is said before it happens.
 
@@ -71,6 +71,7 @@ pub(super) fn adopted(
     record: &Record,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<Adopted, String> {
+    is_within_reach(theirs)?;
     settings_are_known(facts, wish)?;
     let build = release(facts, wish, theirs)?;
     let Build { implementation, version } = &build;
@@ -95,6 +96,17 @@ pub(super) fn adopted(
     }
     let changes = differences::of(facts, wish, &configuration, theirs);
     Ok(Adopted { record, changes })
+}
+
+/// Outside of the usual namespaces VDO reads and writes nothing unless an admin lets it.
+pub(super) fn is_within_reach(theirs: &[(&ObjectId, &Workload)]) -> Result<(), String> {
+    let away = theirs.iter().map(|(id, _)| &id.namespace).find(|home| !names::is_home(home));
+    away.map_or(Ok(()), |home| {
+        Err(format!(
+            "it lives in namespace {home}, where VDO may not write; let it with vdoctl deploy \
+             --driver-namespace {home}"
+        ))
+    })
 }
 
 /// Whom it logs in as today, by VsphereCloudConfig; none where that is not told for each of them.
@@ -178,12 +190,6 @@ pub(super) fn kept(driver: Driver, theirs: &[(&ObjectId, &Workload)]) -> Result<
     let namespace = theirs.first().map(|(id, _)| id.namespace.clone()).unwrap_or_default();
     if let Some((id, _)) = theirs.iter().find(|(id, _)| id.namespace != namespace) {
         return Err(format!("its parts live in two namespaces, {namespace} and {}", id.namespace));
-    }
-    if !names::HOMES.contains(&namespace.as_str()) {
-        return Err(format!(
-            "it lives in namespace {namespace}; VDO may write only to {}",
-            names::HOMES.join(" and ")
-        ));
     }
     let mut workloads = BTreeMap::new();
     for (id, workload) in theirs {

@@ -46,6 +46,7 @@ pub(super) fn found_again(
         }
         Ok(_) => {}
     }
+    adoption::is_within_reach(parts)?;
     let build = adoption::release(facts, wish, parts)?;
     let Build { implementation, version } = &build;
     let of_it = Some(version.to_string());

@@ -26,8 +26,8 @@ pub(super) fn settle(profile: &mut Profile, driver: Driver, kept: &Names) {
 
 /// The objects of a release under the names that are kept.
 pub(super) fn rename(mut objects: Vec<Object>, kept: &Names) -> Vec<Object> {
-    // The labels of kube-system are not ours to set.
-    objects.retain(|object| object.kind() != "Namespace" || object.name() != names::KUBE_SYSTEM);
+    // The labels of others' namespaces are not ours to set.
+    objects.retain(|object| object.kind() != "Namespace" || object.name() == names::CSI_NAMESPACE);
     for (rendered, named) in &kept.workloads {
         let is_it = |object: &&mut Object| is_workload(object) && object.name() == rendered;
         let Some(object) = objects.iter_mut().find(is_it) else { continue };

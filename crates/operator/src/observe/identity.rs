@@ -26,7 +26,7 @@ pub(super) fn places(
     let found = workloads
         .iter()
         .filter(|(_, w)| w.driver == driver && w.task == Task::Controller)
-        .filter(|(id, _)| names::HOMES.contains(&id.namespace.as_str()))
+        .filter(|(id, _)| names::is_home(&id.namespace))
         .filter_map(|(id, w)| Some((id.namespace.clone(), w.make.settings.clone()?)));
     let known: &[(&str, &str)] = match driver {
         Driver::Cpi => &[],
@@ -131,7 +131,7 @@ pub(super) async fn cluster_id(
 
 /// The identity the driver made itself.
 async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> {
-    for home in [names::CSI_NAMESPACE, names::KUBE_SYSTEM] {
+    for home in names::homes() {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
         let map = maps.get_opt(names::CSI_CLUSTER_ID).await?;
         let id = map.and_then(|map| map.data?.remove("clusterID")).filter(|id| !id.is_empty());

@@ -1,6 +1,6 @@
 //! `vdoctl deploy`.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use catalog::manifest::Object;
 use clap::Args;
@@ -37,6 +37,10 @@ pub(crate) struct Deploy {
     /// The operator's image, instead of the published one.
     #[arg(long)]
     image: Option<String>,
+    /// A namespace in which the operator may adopt drivers, beside kube-system and vmware-system-csi. Can
+    /// be given more than once; those of an operator that is there stay.
+    #[arg(long = "driver-namespace", value_name = "NAMESPACE")]
+    driver_namespaces: Vec<String>,
     /// Show what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -53,7 +57,8 @@ pub(crate) struct Deploy {
 
 impl Deploy {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        let Manifest { objects, file } = self.manifest(global).await?;
+        let mut homes: BTreeSet<String> = self.driver_namespaces.iter().cloned().collect();
+        let Manifest { mut objects, file } = self.manifest(global, &homes).await?;
         if let Some(form) = self.output {
             let texts = objects.iter().map(|object| super::formatted(form, &object.0));
             let texts = texts.collect::<Outcome<Vec<String>>>()?;
@@ -62,6 +67,10 @@ impl Deploy {
         let cluster = Cluster::connect(global).await?;
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
+        homes.extend(super::driver_namespaces(&cluster).await?);
+        if self.spec.is_none() {
+            objects = self.manifest(global, &homes).await?.objects;
+        }
         // A trial of all of it: who is refused has changed nothing.
         let refused = |error| refused(error, file.as_ref());
         let compared = writing::compare(&cluster.client, objects.clone()).await.map_err(refused)?;
@@ -88,9 +97,15 @@ impl Deploy {
         Ok(())
     }
 
-    async fn manifest(&self, global: &Global) -> Outcome<Manifest> {
+    async fn manifest(&self, global: &Global, homes: &BTreeSet<String>) -> Outcome<Manifest> {
         let mut manifest = match &self.spec {
-            None => Manifest { objects: install::objects(), file: None },
+            None => Manifest { objects: install::objects_with(homes), file: None },
+            Some(_) if !self.driver_namespaces.is_empty() => {
+                return request(
+                    "a manifest of its own says itself where drivers may be",
+                    "leave --spec or --driver-namespace out",
+                );
+            }
             Some(spec) => fetched(spec, Duration::from_secs(global.request_timeout)).await?,
         };
         if global.namespace != api::NAMESPACE {

@@ -17,13 +17,25 @@ pub(crate) mod upgrade;
 pub(crate) mod version;
 pub(crate) mod versions;
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
 use serde::Serialize;
 
 use crate::{
     arguments::{Form, Global, Task},
-    failure::{Failure, Outcome},
+    cluster::Cluster,
+    failure::{Doing as _, Failure, Outcome},
     screen::Screen,
 };
+
+/// The namespaces beside the usual ones in which the operator that is there may adopt drivers.
+async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
+    let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), api::NAMESPACE);
+    let operator = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
+    Ok(operator.as_ref().map(operator::install::more_homes).unwrap_or_default())
+}
 
 /// Runs a command. Those that need no network start none of it.
 pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {

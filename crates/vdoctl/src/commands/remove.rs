@@ -126,7 +126,8 @@ impl Remove {
         let cluster = Cluster::connect(global).await?;
         // What is asked about a cluster that does not answer is asked in vain.
         cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
-        let goes: Vec<ObjectId> = install::objects()
+        let homes = super::driver_namespaces(&cluster).await?;
+        let goes: Vec<ObjectId> = install::objects_with(&homes)
             .iter()
             .map(ObjectId::of)
             .filter(|id| !matches!(id.kind.as_str(), "CustomResourceDefinition" | "Namespace"))

@@ -71,9 +71,10 @@ impl Watched {
         let of = |fill: &mut Fill<'_>, name| fill.one(sources::definition(client, name));
         let defined = sources::DEFINITIONS.map(|name| of(&mut fill, name));
         let [zones, snapshots, platform] = defined.clone();
-        let homes = names::HOMES;
-        let secrets = homes.map(|home| fill.one(sources::secrets(client, home)));
-        let certificates = homes.map(|home| fill.one(sources::certificates(client, home)));
+        let of = |home| fill.one(sources::secrets(client, home));
+        let secrets: Vec<_> = names::homes().map(of).collect();
+        let of = |home| fill.one(sources::certificates(client, home));
+        let certificates: Vec<_> = names::homes().map(of).collect();
         let leases = cluster::LEASES.map(|(name, _)| fill.one(lease(client, name)));
         let (pods, filler) = Follower::new(client, changed, unready_pods);
         fill.fillers.push(filler);

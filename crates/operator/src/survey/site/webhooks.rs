@@ -158,7 +158,7 @@ fn webhook(site: &Site, name: &str, hook: &Hook) -> Webhook {
 /// The certificate it answers with, where VDO may look; else the end of what the API server trusts.
 fn certificate(site: &Site, hook: &Hook) -> Known<Certificate> {
     let authorities = certificates(&hook.authorities);
-    if !names::HOMES.contains(&hook.namespace.as_str()) {
+    if !names::is_home(&hook.namespace) {
         let ends = authorities.iter().filter_map(|pem| ends(&pem.parse_x509().ok()?)).max();
         return match ends {
             Some(expires) => Certificate { expires, trusted: true }.into(),
