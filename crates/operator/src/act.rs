@@ -2,6 +2,7 @@
 //! same, and what was begun stands in the record.
 
 mod applied;
+pub(crate) mod nodes;
 mod shared;
 mod takeover;
 pub(crate) mod terminating;

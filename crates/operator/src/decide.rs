@@ -21,12 +21,14 @@ mod adoption;
 mod configuration;
 mod differences;
 mod driver;
+mod embedded;
 mod extras;
 mod fights;
 mod gate;
 mod leaving;
 mod lost;
 mod machines;
+mod mixed;
 mod naming;
 mod nsx;
 mod privileges;
@@ -114,7 +116,8 @@ pub fn decide(facts: &Facts) -> Plan {
     gate::tie(&mut notes.findings);
     let order = |f: &Finding| (f.consequence_of.is_some(), std::cmp::Reverse(f.severity));
     notes.findings.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.code.cmp(&b.code)));
-    Plan { drivers, findings: notes.findings, paused, finalizer, wake: notes.wake }
+    let words = mixed::words(facts, &drivers);
+    Plan { drivers, findings: notes.findings, paused, finalizer, nodes: words, wake: notes.wake }
 }
 
 /// What the rules have to say beside the plan.

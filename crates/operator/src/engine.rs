@@ -11,7 +11,13 @@ use kube::{
     runtime::events::{Recorder, Reporter},
 };
 use runtime::{
-    backoff::Backoff, build::BuildInfo, checks::Check, lease::Mandate, story::story, tasks::Tasks,
+    backoff::Backoff,
+    build::BuildInfo,
+    checks::Check,
+    kubernetes::{self, ClusterOptions},
+    lease::Mandate,
+    story::story,
+    tasks::Tasks,
 };
 use snafu::{ResultExt, Snafu};
 use tokio::{sync::watch, time::Instant};
@@ -38,8 +44,10 @@ const SETTLE: Duration = Duration::from_millis(100);
 const RESYNC: Duration = Duration::from_mins(10);
 /// A look around when something could not be read, and nobody will tell when it can.
 const UNSURE: Duration = Duration::from_secs(30);
-/// How long the API server's version is taken for granted.
+/// How long the API server's version is taken for granted, at most.
 const VERSION_AGE: Duration = Duration::from_mins(1);
+/// So often at least the version is asked for while a newer one is not believed yet.
+const QUESTIONS: u32 = 10;
 
 /// Why a round could not be finished. The next one tries again.
 #[derive(Debug, Snafu)]
@@ -50,6 +58,8 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    #[snafu(display("no connection could be made to ask for the version of the API server"))]
+    Ask { source: kubernetes::Error },
     #[snafu(display("a step of the plan for {driver} failed"))]
     Act { driver: Driver, source: act::Error },
     #[snafu(display("the status could not be written"))]
@@ -78,10 +88,14 @@ pub struct Engine {
     refused: BTreeMap<Driver, Refusal>,
     /// The VDOConfig of the last round, and what runs because of it.
     followed: Option<Followed>,
+    /// Whether it is known since the start whether there is a VDOConfig.
+    met: bool,
     /// What was said of a VDOConfig that cannot be read.
     unreadable: Unreadable,
     /// When the API server's version was last asked for.
     asked: Instant,
+    /// How to make a connection of its own to ask for it.
+    anew: Option<(ClusterOptions, BuildInfo)>,
     changed: Arc<watch::Sender<()>>,
     /// Whether this instance may write.
     mandate: Mandate,
@@ -128,8 +142,10 @@ impl Engine {
             metrics,
             refused: BTreeMap::new(),
             followed: None,
+            met: false,
             unreadable: Unreadable::default(),
             asked: Instant::now(),
+            anew: None,
             changed,
             mandate: Mandate::unlimited(),
             _watches: watches,
@@ -140,6 +156,13 @@ impl Engine {
     #[must_use]
     pub fn under(self, mandate: Mandate) -> Self {
         Self { mandate, ..self }
+    }
+
+    /// Asks for the API server's version on a connection of its own each time: one that is kept leads to
+    /// one API server, whatever the others have become.
+    #[must_use]
+    pub fn asking_anew(self, options: ClusterOptions, build: BuildInfo) -> Self {
+        Self { anew: Some((options, build)), ..self }
     }
 
     /// Runs until told to stop, or until the mandate ends: then what is under way goes no step further,
@@ -175,15 +198,27 @@ impl Engine {
         self.vcenters.forget_all();
     }
 
+    /// An upgrade of the control plane is noticed, and the cloud controller follows it.
+    async fn ask_for_version(&mut self) -> Result<(), Error> {
+        let client = match &self.anew {
+            Some((options, build)) => {
+                kubernetes::client(options, *build).await.context(AskSnafu)?
+            }
+            None => self.client.clone(),
+        };
+        let Surroundings { namespace, patience, build, .. } = &self.around;
+        let now = surroundings(&client, namespace, *patience, build).await.context(ObserveSnafu)?;
+        tracing::debug!(answered = now.version.text, "asked for the version");
+        self.around = now.after(&self.around, Timestamp::now());
+        self.asked = Instant::now();
+        Ok(())
+    }
+
     /// One round. Returns when the next one is due if nothing changes before.
     async fn round(&mut self) -> Result<Duration, Error> {
-        if self.asked.elapsed() > VERSION_AGE {
-            // An upgrade of the control plane is noticed, and the cloud controller follows it.
-            let Surroundings { namespace, patience, .. } = &self.around;
-            let now = surroundings(&self.client, namespace, *patience, &self.around.build);
-            let now = now.await.context(ObserveSnafu)?;
-            self.around = now.after(&self.around, Timestamp::now());
-            self.asked = Instant::now();
+        let age = version_age(self.around.patience);
+        if self.asked.elapsed() >= age {
+            self.ask_for_version().await?;
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
         let observed =
@@ -196,14 +231,22 @@ impl Engine {
             .context(ReportSnafu)?;
         let unhurried = match () {
             () if observed.unsure => UNSURE,
-            () if around.version.is_in_doubt() => VERSION_AGE,
+            () if around.version.is_in_doubt() => age,
             () => RESYNC,
         };
         self.unreadable.tell(client, &self.recorder, observed.unreadable.as_ref()).await;
         let Some(mut facts) = observed.facts else {
             self.metrics.clear();
-            if let Some(last) = self.followed.take_if(|_| self.stores.has_no_config()) {
-                report::farewell(&self.recorder, &last).await.context(ReportSnafu)?;
+            if self.stores.has_no_config() {
+                // One that ended between the deletion and the word about it has left that to the next.
+                if !std::mem::replace(&mut self.met, true) && self.followed.is_none() {
+                    let records = observe::records(client, &around.namespace).await;
+                    let (records, _) = records.context(ObserveSnafu)?;
+                    self.followed = Some(Followed::left(&around.namespace, &records));
+                }
+                if let Some(last) = self.followed.take() {
+                    report::farewell(&self.recorder, &last).await.context(ReportSnafu)?;
+                }
             }
             return Ok(unhurried);
         };
@@ -212,14 +255,16 @@ impl Engine {
         let repaired = repaired.context(ObserveSnafu)?;
         self.survey.remember(repaired);
         facts.health = self.survey.look(&facts, stores, vcenters);
-        self.followed = Some(Followed::of(&facts));
+        (self.followed, self.met) = (Some(Followed::of(&facts)), true);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
         report::report(client, &self.recorder, &self.metrics, &facts, &plan, &mut self.listed)
             .await
             .context(ReportSnafu)?;
         self.olm.tell(client, &around.namespace, &report::status(&facts, &plan)).await;
-        if !plan.paused {
+        // While the Go VDO runs, it owns what would be repaired.
+        if !plan.paused && facts.predecessor.runs.is_none() {
+            act::nodes::tell(client, &self.recorder, &facts, &plan.nodes).await;
             self.mending.mend(client, &self.recorder, &facts, vcenters).await;
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
@@ -243,6 +288,13 @@ impl Engine {
         let unhurried = due.map_or(unhurried, |due| unhurried.min(due));
         Ok(wake.map_or(unhurried, |wait| unhurried.min(wait + SETTLE)))
     }
+}
+
+/// How long an answer about the version is good for: so short that one that is not believed yet is asked
+/// for often enough in the time after which it is.
+fn version_age(patience: Patience) -> Duration {
+    let settled = Duration::try_from(patience.settled).unwrap_or_default();
+    (settled / QUESTIONS).min(VERSION_AGE)
 }
 
 fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {

@@ -289,6 +289,10 @@ pub struct Node {
     pub provider_id: String,
     /// Whether its labels say that it runs on something that is not vSphere.
     pub told_foreign: bool,
+    /// What is said of it with the label `vdo.vmware.com/vsphere`.
+    pub said: Option<String>,
+    /// Whether it was VDO itself who said so.
+    pub left_out: bool,
     /// Where its virtual machine is.
     pub machine: Machine,
 }
@@ -301,8 +305,7 @@ impl Node {
 
     /// Whether it runs on something that is not vSphere and is none of our business.
     pub fn is_foreign(&self) -> bool {
-        self.told_foreign
-            || !self.provider_id.is_empty() && !self.provider_id.starts_with("vsphere://")
+        self.told_foreign || health::facts::is_foreign_id(&self.provider_id)
     }
 }
 

@@ -150,7 +150,8 @@ fn cluster_role() -> [Value; 2] {
             &["get", "patch"],
         ),
         rule(&[""], &["nodes", "pods"], &READ),
-        // The taint a node lacks, where remediation.nodeTaints is Fix.
+        // The taint a node lacks, where remediation.nodeTaints is Fix, and the label of one that is of
+        // another cloud.
         rule(&[""], &["nodes"], &["patch"]),
         rule(&["apps"], &["daemonsets", "deployments"], &READ),
         rule(&["storage.k8s.io"], &["volumeattachments", "csinodes"], &READ),

@@ -46,6 +46,10 @@ struct Arguments {
     /// reported, where that shall be less than each is usually given.
     #[arg(long, env = "VDO_GRACE")]
     grace: Option<u32>,
+    /// For how many seconds no API server may have answered with an older minor of Kubernetes before a
+    /// newer one counts. Less than the upgrade of a control plane takes is too little.
+    #[arg(long, env = "VDO_SETTLED", hide = true, default_value_t = 600)]
+    settled: u32,
     /// How long an instance that vanished is taken to lead, in seconds.
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
@@ -165,10 +169,11 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     // Losing the lease or being asked to stop: either way every writer ends first.
     let writing = leadership.token().child_token();
     let rollout = SignedDuration::from_secs(arguments.patience.into());
-    let patience = Patience { rollout, grace: arguments.grace };
+    let settled = SignedDuration::from_secs(arguments.settled.into());
+    let patience = Patience { rollout, grace: arguments.grace, settled };
     let namespace = &arguments.namespace;
     let engine = Engine::start(client, namespace, patience, BUILD, operator_metrics).await?;
-    let engine = engine.under(leadership.mandate());
+    let engine = engine.under(leadership.mandate()).asking_anew(options, BUILD);
     let mut engine = Box::pin(engine.run(writing.clone(), working));
     tokio::select! {
         () = &mut engine => {}

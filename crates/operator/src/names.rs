@@ -27,6 +27,8 @@ pub const CHECK_NOW: &str = "vdo.vmware.com/check-now";
 pub const PASSWORD_EXPIRES: &str = "vdo.vmware.com/password-expires";
 /// The ConfigMap beside the operator that lists every object of every finding.
 pub const FINDINGS: &str = "vdo-findings";
+/// On a node that VDO has labelled as no machine of vSphere: it takes that back if it is one after all.
+pub const LEFT_OUT: &str = "vdo.vmware.com/left-out";
 /// On a VDOConfig: repairs to take back, and not to make while they are named here; codes or ids.
 pub const UNDO: &str = "vdo.vmware.com/undo";
 /// The ConfigMap beside the operator that says what it repaired, when, and what was before.

@@ -72,11 +72,13 @@ pub struct Patience {
     pub rollout: SignedDuration,
     /// Everything else, in seconds, where that shall be less than each is usually given.
     pub grace: Option<u32>,
+    /// How long no API server may have answered with an older minor before a newer one counts.
+    pub settled: SignedDuration,
 }
 
 impl From<SignedDuration> for Patience {
     fn from(rollout: SignedDuration) -> Self {
-        Self { rollout, grace: None }
+        Self { rollout, grace: None, settled: crate::version::SETTLED }
     }
 }
 
@@ -85,7 +87,7 @@ impl Surroundings {
     /// whatever one answer of one API server leaves out, and a version is not that of whichever answers.
     pub(crate) fn after(mut self, before: &Self, now: Timestamp) -> Self {
         self.started = before.started;
-        self.version = before.version.clone().answered(&self.version, now);
+        self.version = before.version.clone().answered(&self.version, now, self.patience.settled);
         if self.platform == Platform::Vanilla {
             self.platform = before.platform;
         }
@@ -355,7 +357,7 @@ pub async fn recorded_homes(
 }
 
 /// The records. One that does not parse is no permission to forget: it is named, and nothing is done.
-async fn records(
+pub(crate) async fn records(
     client: &Client,
     namespace: &str,
 ) -> Result<(Records, BTreeMap<Driver, String>), kube::Error> {

@@ -17,6 +17,8 @@ pub struct Plan {
     pub paused: bool,
     /// What to do about the finalizer of the VDOConfig.
     pub finalizer: Finalizer,
+    /// What is to be said of nodes that are no machines of vSphere, or are after all.
+    pub nodes: Vec<NodeWord>,
     /// When to look again even if nothing changes: a wait ends then.
     pub wake: Option<Timestamp>,
 }
@@ -31,6 +33,17 @@ pub enum Finalizer {
     Set,
     /// Take it off: the object may go.
     Clear,
+}
+
+/// A word about a node, in its labels, by which the storage driver is kept away from it or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeWord {
+    /// Which node.
+    pub node: String,
+    /// Whether it is left out from now on.
+    pub out: bool,
+    /// Why.
+    pub why: String,
 }
 
 /// The plan for one driver.

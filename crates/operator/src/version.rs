@@ -3,7 +3,8 @@
 //! A control plane is upgraded one API server after the other, and any of them may answer. A cloud
 //! controller of a newer minor must not run before all of them are of it: so a newer minor is believed
 //! only when it was answered time after time, for long enough that an older one would have answered
-//! too. What was believed once is not taken back: a cluster does not go back, an old API server that
+//! too. Each time on a connection of its own: one that is kept leads to the same API server for hours,
+//! whichever others there are behind the same address. What was believed once is not taken back: a cluster does not go back, an old API server that
 //! answers once more is one that is about to go.
 
 use catalog::version::KubernetesVersion;
@@ -11,8 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 
 /// So many answers in a row have to be of the newer minor.
 const ANSWERS: u32 = 5;
-/// And between the first of them and the last there has to be this time.
-const TIME: SignedDuration = SignedDuration::from_mins(10);
+/// And between the first of them and the last there has to be this time, where nobody says another.
+pub const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
 /// The version the cluster is taken to be of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,16 +45,16 @@ impl Believed {
     pub fn after(self, before: &str, now: Timestamp) -> Self {
         match before.parse::<KubernetesVersion>() {
             Ok(version) if version < self.version => {
-                Self::first(version, before.to_owned()).answered(&self, now)
+                Self::first(version, before.to_owned()).answered(&self, now, SETTLED)
             }
             // A cluster that was put back to an older one is believed to whom has not seen it newer.
             _ => self,
         }
     }
 
-    /// What is believed after one more answer.
+    /// What is believed after one more answer, where a newer minor counts after the time `settled`.
     #[must_use]
-    pub fn answered(mut self, answer: &Self, now: Timestamp) -> Self {
+    pub fn answered(mut self, answer: &Self, now: Timestamp, settled: SignedDuration) -> Self {
         let minor = |version: &KubernetesVersion| (version.major, version.minor);
         let (old, new) = (minor(&self.version), minor(&answer.version));
         if new <= old {
@@ -64,7 +65,7 @@ impl Believed {
         let before = self.newer.take().filter(|newer| newer.minor == new);
         let mut newer = before.unwrap_or(Newer { minor: new, answers: 0, since: now });
         newer.answers += 1;
-        if newer.answers >= ANSWERS && now.duration_since(newer.since) >= TIME {
+        if newer.answers >= ANSWERS && now.duration_since(newer.since) >= settled {
             return answer.clone();
         }
         self.newer = Some(newer);
@@ -146,7 +147,7 @@ mod tests {
             let mut believed = said("v1.35.2");
             for (minute, answer, expected) in answers {
                 let now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(*minute);
-                believed = believed.answered(&said(answer), now);
+                believed = believed.answered(&said(answer), now, SETTLED);
                 assert_eq!(believed.text, *expected, "{what}: {answer} after {minute} minutes");
                 let doubt = believed.is_in_doubt();
                 assert!(!doubt || answer.starts_with("v1.36"), "{what}: {answer}");

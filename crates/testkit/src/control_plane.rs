@@ -37,6 +37,8 @@ pub struct ControlPlane {
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     api_server: Mutex<Option<Process>>,
+    /// The minor the API server is of, where it is not that of all tests.
+    kubernetes: Mutex<Option<&'static str>>,
     etcd: Process,
     authority: Authority,
     admin: Identity,
@@ -52,6 +54,7 @@ pub struct ControlPlane {
 pub struct ControlPlaneBuilder {
     controllers: bool,
     audit: bool,
+    kubernetes: Option<&'static str>,
 }
 
 impl ControlPlaneBuilder {
@@ -67,6 +70,13 @@ impl ControlPlaneBuilder {
     #[must_use]
     pub fn with_audit(mut self) -> Self {
         self.audit = true;
+        self
+    }
+
+    /// Of this minor of Kubernetes, one that is pinned in `peers/`, whatever the other tests run on.
+    #[must_use]
+    pub fn kubernetes(mut self, minor: &'static str) -> Self {
+        self.kubernetes = Some(minor);
         self
     }
 
@@ -96,7 +106,9 @@ impl ControlPlaneBuilder {
         let began = Instant::now();
         etcd.ready(PATIENCE, async || TcpStream::connect(etcd_address).await.map(drop)).await?;
         let took = vec![("etcd", began.elapsed())];
+        let kubernetes = Mutex::new(self.kubernetes);
         let mut plane = ControlPlane {
+            kubernetes,
             scheduler: None,
             controller_manager: None,
             api_server: Mutex::new(None),
@@ -178,9 +190,17 @@ impl ControlPlane {
     /// If it was not asked for with [`ControlPlaneBuilder::with_audit`].
     pub fn audit(&self) -> Vec<serde_json::Value> {
         assert!(self.options.audit, "start the control plane with `with_audit()`");
-        let log = std::fs::read_to_string(self.workdir.path().join("audit.log"));
-        let lines = log.unwrap_or_default();
-        lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let entries = std::fs::read_dir(self.workdir.path()).into_iter().flatten().flatten();
+        // Every API server writes its own.
+        let logs = entries.map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("audit-") && path.extension().is_some_and(|end| end == "log")
+        });
+        let logs = logs.map(|log| std::fs::read_to_string(log).unwrap_or_default());
+        let events = logs.flat_map(|log| {
+            log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>()
+        });
+        events.collect()
     }
 
     /// Kills the API server at once, as a crashed control-plane node would.
@@ -192,6 +212,38 @@ impl ControlPlane {
     pub async fn restart_api_server(&self) {
         self.kill_api_server();
         must(self.launch_api_server().await);
+    }
+
+    /// Starts the API server again on the same data and address, as one of another minor.
+    pub async fn upgrade_api_server(&self, minor: &'static str) {
+        *self.kubernetes.lock().unwrap_or_else(PoisonError::into_inner) = Some(minor);
+        self.restart_api_server().await;
+    }
+
+    /// Starts one more API server on the same data, as another node of a control plane has it: of this
+    /// minor, and saying of itself that it is this version, as those of a distribution do
+    /// (`v1.36.4+k3s1`). Gone when dropped.
+    ///
+    /// # Panics
+    /// If it cannot be built or does not become ready, with its last log lines.
+    pub async fn api_server_beside(&self, minor: Option<&str>, says: Option<&str>) -> ApiServer {
+        must(self.launch_beside(minor, says).await)
+    }
+
+    async fn launch_beside(
+        &self,
+        minor: Option<&str>,
+        says: Option<&str>,
+    ) -> Result<ApiServer, Error> {
+        let port = Port::reserve()?;
+        let mut arguments = self.api_server_arguments(port.number);
+        arguments.extend(says.map(|version| format!("--version={version}")));
+        let label = format!("kube-apiserver-{}", port.number);
+        let process =
+            Process::spawn_peer_of(minor, "kube-apiserver", &label, arguments, &self.workdir)?;
+        let address = loopback(port.number);
+        self.until_ready(&process, address).await?;
+        Ok(ApiServer { address, _process: process, _port: port })
     }
 
     /// The peers that run, by name.
@@ -215,24 +267,24 @@ impl ControlPlane {
     }
 
     async fn launch_api_server(&self) -> Result<(), Error> {
-        let arguments = arguments::api_server(
-            &self.workdir,
-            self.ports[2].number,
-            self.ports[0].number,
-            self.options.controllers,
-            self.options.audit,
-        );
-        let process =
-            Process::spawn_peer("kube-apiserver", "kube-apiserver", arguments, &self.workdir)?;
-        let client = self.client_of(&User::admin(), self.address())?;
-        process
-            .ready(PATIENCE, async || {
-                let request = http_get("/readyz");
-                client.request_text(request).await.map(drop)
-            })
-            .await?;
+        let arguments = self.api_server_arguments(self.ports[2].number);
+        let minor = *self.kubernetes.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = "kube-apiserver";
+        let process = Process::spawn_peer_of(minor, name, name, arguments, &self.workdir)?;
+        self.until_ready(&process, self.address()).await?;
         *self.api_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())
+    }
+
+    fn api_server_arguments(&self, port: u16) -> Vec<String> {
+        let ControlPlaneBuilder { controllers, audit, .. } = self.options;
+        arguments::api_server(&self.workdir, port, self.ports[0].number, controllers, audit)
+    }
+
+    async fn until_ready(&self, process: &Process, address: SocketAddr) -> Result<(), Error> {
+        let client = self.client_of(&User::admin(), address)?;
+        let ready = async || client.request_text(http_get("/readyz")).await.map(drop);
+        process.ready(PATIENCE, ready).await
     }
 
     async fn launch_controllers(&mut self) -> Result<(), Error> {
@@ -244,7 +296,9 @@ impl ControlPlane {
         );
         let scheduler =
             arguments::scheduler(&config_of("system:kube-scheduler")?, self.ports[4].number);
-        let spawn = |name, arguments| Process::spawn_peer(name, name, arguments, &self.workdir);
+        let minor = self.options.kubernetes;
+        let spawn =
+            |name, arguments| Process::spawn_peer_of(minor, name, name, arguments, &self.workdir);
         let (manager, scheduler) =
             (spawn("kube-controller-manager", manager)?, spawn("kube-scheduler", scheduler)?);
         let began = Instant::now();
@@ -271,6 +325,20 @@ impl ControlPlane {
     fn client_of(&self, user: &User, address: SocketAddr) -> Result<Client, Error> {
         kubeconfig::client(self.describe(user, address))
             .context(KubernetesSnafu { what: "making a client" })
+    }
+}
+
+/// One more API server of a control plane. Gone when dropped.
+pub struct ApiServer {
+    address: SocketAddr,
+    _process: Process,
+    _port: Port,
+}
+
+impl ApiServer {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 

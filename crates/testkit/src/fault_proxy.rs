@@ -37,6 +37,7 @@ enum Weather {
 pub struct FaultProxy {
     address: SocketAddr,
     weather: watch::Sender<Weather>,
+    upstreams: watch::Sender<Vec<SocketAddr>>,
     _tasks: JoinSet<()>,
 }
 
@@ -47,8 +48,15 @@ impl FaultProxy {
         let address = listener.local_addr().expect("a bound socket has an address");
         let (weather, watching) = watch::channel(Weather::Fair);
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, upstream, watching));
-        Self { address, weather, _tasks: tasks }
+        let (upstreams, leading) = watch::channel(vec![upstream]);
+        tasks.spawn(accept(listener, leading, watching));
+        Self { address, weather, upstreams, _tasks: tasks }
+    }
+
+    /// Leads new connections to these, one after the other, as a load balancer does. Open ones are
+    /// closed: who comes again is led anew.
+    pub fn lead_to(&self, upstreams: &[SocketAddr]) {
+        self.upstreams.send_replace(upstreams.to_vec());
     }
 
     /// Where clients connect.
@@ -87,14 +95,33 @@ impl FaultProxy {
     }
 }
 
-async fn accept(listener: TcpListener, upstream: SocketAddr, weather: watch::Receiver<Weather>) {
+async fn accept(
+    listener: TcpListener,
+    mut upstreams: watch::Receiver<Vec<SocketAddr>>,
+    weather: watch::Receiver<Weather>,
+) {
     let mut connections = JoinSet::new();
+    let mut number = 0_usize;
     loop {
-        let Ok((client, _)) = listener.accept().await else {
-            continue;
+        let client = tokio::select! {
+            Ok(()) = upstreams.changed() => {
+                connections.abort_all();
+                continue;
+            }
+            accepted = listener.accept() => match accepted {
+                Ok((client, _)) => client,
+                Err(_) => continue,
+            },
         };
         while connections.try_join_next().is_some() {}
-        connections.spawn(carry(client, upstream, weather.clone()));
+        let upstream = {
+            let all = upstreams.borrow();
+            all.get(number % all.len().max(1)).copied()
+        };
+        number = number.wrapping_add(1);
+        if let Some(upstream) = upstream {
+            connections.spawn(carry(client, upstream, weather.clone()));
+        }
     }
 }
 

@@ -52,7 +52,7 @@ mod workdir;
 pub use authority::{Authority, Identity};
 pub use breakage::{Breakage, Site};
 pub use cloud_controller::CloudController;
-pub use control_plane::{ControlPlane, ControlPlaneBuilder, User};
+pub use control_plane::{ApiServer, ControlPlane, ControlPlaneBuilder, User};
 pub use error::Error;
 pub use eventually::{Deadline, eventually};
 pub use fault_proxy::FaultProxy;

@@ -309,6 +309,18 @@ impl Nodes {
         must(patched.context(KubernetesSnafu { what: format!("patching the node {name}") }));
     }
 
+    /// The disk of a node is full, or not any more: its kubelet says so, and evicts its pods meanwhile.
+    pub async fn fill_disk(&self, name: &str, full: bool) {
+        let status = if full { "True" } else { "False" };
+        let reason = if full { "KubeletHasDiskPressure" } else { "KubeletHasNoDiskPressure" };
+        let condition = json!({"type": "DiskPressure", "status": status, "reason": reason});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let nodes = Api::<KubeNode>::all(self.client.clone());
+        let patched = nodes.patch_status(name, &PatchParams::default(), &patch).await;
+        must(patched.context(KubernetesSnafu { what: format!("patching the node {name}") }));
+        self.fates.decide_on(name, full.then_some(Fate::Evicted));
+    }
+
     /// From now on, this becomes of pods whose name or one of whose images contains `text`; of those
     /// that are there too. The rule made last wins.
     pub fn pods(&self, text: &str, fate: Fate) {

@@ -74,14 +74,21 @@ pub fn peer(name: &str) -> PathBuf {
 }
 
 pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
+    locate_of(name, None)
+}
+
+/// The same, of this minor of Kubernetes instead of the one the tests run on.
+pub(crate) fn locate_of(name: &str, kubernetes: Option<&str>) -> Result<PathBuf, Error> {
+    let key = format!("{name} {}", kubernetes.unwrap_or_default());
     // Held while building: two tests of one process must not build the same program twice.
     let mut found = FOUND.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(path) = found.get(name) {
+    if let Some(path) = found.get(&key) {
         return Ok(path.clone());
     }
     let script = repository().join("peers/build");
     let fail = |text: String| BuildSnafu { program: name, text }.fail();
     let mut command = Command::new(&script);
+    command.envs(kubernetes.map(|minor| ("VDO_KUBERNETES", minor)));
     command.args(["path", name]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A build that is under way when the test run is killed ends with it.
     let output = spawn_tied_to_us(command).and_then(Child::wait_with_output);
@@ -93,7 +100,7 @@ pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
         return fail(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    found.insert(name.to_owned(), path.clone());
+    found.insert(key, path.clone());
     Ok(path)
 }
 

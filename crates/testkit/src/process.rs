@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     error::{DiedSnafu, Error, FilesSnafu, NotReadySnafu, SpawnSnafu},
     eventually::{Deadline, eventually},
-    peers::locate,
+    peers::locate_of,
     workdir::Workdir,
 };
 
@@ -58,7 +58,23 @@ impl Process {
         I: IntoIterator<Item = A>,
         A: Into<OsString>,
     {
-        let process = Self::spawn(&locate(name)?, label, arguments, SURROUNDINGS, workdir)?;
+        Self::spawn_peer_of(None, name, label, arguments, workdir)
+    }
+
+    /// The same with a program of this minor of Kubernetes.
+    pub(crate) fn spawn_peer_of<I, A>(
+        kubernetes: Option<&str>,
+        name: &str,
+        label: &str,
+        arguments: I,
+        workdir: &Workdir,
+    ) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = A>,
+        A: Into<OsString>,
+    {
+        let program = locate_of(name, kubernetes)?;
+        let process = Self::spawn(&program, label, arguments, SURROUNDINGS, workdir)?;
         let inner = Arc::downgrade(&process.inner);
         PEERS.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
         Ok(process)

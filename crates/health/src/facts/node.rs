@@ -25,6 +25,8 @@ pub struct Node {
     pub provider_id: Option<String>,
     /// `status.nodeInfo.systemUUID`.
     pub system_uuid: String,
+    /// What its kubelet is short of, as Kubernetes calls the condition: it evicts pods for it.
+    pub pressure: Option<String>,
     /// Keys of its taints.
     pub taints: Vec<String>,
     /// Labels the checks look at: zones, regions, platform.
@@ -54,9 +56,25 @@ impl Node {
 
     /// Whether it runs on something that is not vSphere, by what it says of itself.
     pub fn is_foreign(&self) -> bool {
-        self.provider_id.as_deref().is_some_and(|id| !id.starts_with("vsphere://"))
+        self.provider_id.as_deref().is_some_and(is_foreign_id)
             || is_told_foreign(|label| self.labels.get(label).map(String::as_str))
     }
+}
+
+/// How the provider ids of cloud controllers begin that come with a distribution and know no cloud: they
+/// give one to every node, whatever it runs on.
+const EMBEDDED: [&str; 3] = ["k3s://", "rke2://", "k0s-cloud-provider://"];
+
+/// Whether a provider id is of a cloud controller that came with the distribution. It says nothing about
+/// where the node runs, and keeps a cloud provider from taking the node for its own.
+pub fn is_embedded_id(provider_id: &str) -> bool {
+    EMBEDDED.iter().any(|start| provider_id.starts_with(start))
+}
+
+/// Whether a provider id says that the node runs on something that is not vSphere.
+pub fn is_foreign_id(provider_id: &str) -> bool {
+    let ours = provider_id.is_empty() || provider_id.starts_with("vsphere://");
+    !ours && !is_embedded_id(provider_id)
 }
 
 /// The label by which an admin says of a node that it is no machine of vSphere, with the value `false`.

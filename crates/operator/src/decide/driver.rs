@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use super::{
     Notes, adoption,
     configuration::Configuration,
+    embedded,
     gate::gate,
     leaving::{Farewell, farewell},
     lost,
@@ -315,6 +316,11 @@ fn manage(
     if let Some((step, next)) = gate(facts, wish.driver, record, &target) {
         plan.steps.push(step);
         plan.next = next;
+        return;
+    }
+    if let Some(step) = embedded::hold(facts, wish.driver, record, &target) {
+        plan.steps.push(step);
+        plan.next = Next::Blocked;
         return;
     }
     let mut configuration = match Configuration::make(facts, wish, record, &target) {

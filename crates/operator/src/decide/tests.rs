@@ -3,6 +3,7 @@
 mod adopting;
 mod changing;
 mod losing;
+mod mixed;
 mod patience;
 mod privileges;
 mod refusing;
@@ -271,6 +272,8 @@ fn cluster() -> Cluster {
         windows: false,
         provider_id: "vsphere://4210".into(),
         told_foreign: false,
+        said: None,
+        left_out: false,
         machine: found_by("vmware-system-vdo/vc"),
     };
     Cluster {

@@ -239,6 +239,14 @@ pub(crate) fn belongs_to(pod: &Pod, kind: &str, name: &str) -> bool {
 
 fn trouble_of(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
+    if status.phase.as_deref() == Some("Failed") {
+        let reason = status.reason.as_deref().unwrap_or("Failed");
+        let message = status.message.as_deref().unwrap_or("no reason given");
+        return Some(match &status.nominated_node_name {
+            Some(node) => format!("{reason} on {node} ({message})"),
+            None => format!("{reason} ({message})"),
+        });
+    }
     let first = status.init_container_statuses.iter().flatten();
     let containers = first.chain(status.container_statuses.iter().flatten());
     let waiting = containers.into_iter().find_map(|container| {
@@ -379,6 +387,12 @@ mod tests {
         }));
         assert_eq!(initial.unwrap(), "CrashLoopBackOff (driver: no such host)");
         assert_eq!(trouble(json!({"containerStatuses": waits("ContainerCreating")})), None);
+        let evicted = trouble(json!({
+            "phase": "Failed", "reason": "Evicted", "nominatedNodeName": "node-1",
+            "message": "The node had condition: [DiskPressure].",
+        }));
+        let said = "Evicted on node-1 (The node had condition: [DiskPressure].)";
+        assert_eq!(evicted.as_deref(), Some(said));
         let message = "0/3 nodes are available: 3 Insufficient memory.";
         let unscheduled = trouble(json!({"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message},

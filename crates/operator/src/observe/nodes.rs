@@ -10,12 +10,18 @@ use kube::ResourceExt;
 use super::Stores;
 use crate::{
     facts::{Node, Platform},
+    names,
     vcenters::Vcenters,
 };
 
-/// The labels by which control-plane nodes are known.
-const CONTROL_PLANE: [&str; 2] =
-    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+/// The labels by which control-plane nodes are known: Kubernetes' own, the one it had before, Rancher's
+/// and MicroK8s'.
+const CONTROL_PLANE: [&str; 4] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+    "node.kubernetes.io/microk8s-controlplane",
+];
 /// Labels the checks look at.
 const LABELS: [&str; 6] = [
     "topology.kubernetes.io/zone",
@@ -27,6 +33,8 @@ const LABELS: [&str; 6] = [
 ];
 /// The annotation in which kubelet says which address it was told to use.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+/// What a kubelet evicts pods for.
+const PRESSURES: [&str; 3] = ["DiskPressure", "MemoryPressure", "PIDPressure"];
 /// What kubelet says of a node it has no network for.
 const NO_NETWORK: &str = "network";
 
@@ -55,6 +63,10 @@ pub(crate) struct Kept {
     pub(crate) provided_ip: Option<Box<str>>,
     /// Kubelet's version, as it writes it.
     pub(crate) kubelet: Box<str>,
+    /// What its kubelet is short of, if it is: it evicts pods for it.
+    pub(crate) pressure: Option<&'static str>,
+    /// Whether VDO itself has said of it that it is no machine of vSphere.
+    pub(crate) left_out: bool,
     /// Its taints: key and effect.
     pub(crate) taints: Box<[(String, String)]>,
     /// The labels the checks look at.
@@ -98,6 +110,10 @@ impl Kept {
             system_uuid: info.map_or("", |info| &info.system_uuid).into(),
             provided_ip: node.annotations().get(PROVIDED_IP).map(|told| told.as_str().into()),
             kubelet: info.map_or("", |info| &info.kubelet_version).into(),
+            pressure: PRESSURES.into_iter().find(|pressure| {
+                conditions.iter().any(|c| c.type_ == *pressure && c.status == "True")
+            }),
+            left_out: node.annotations().contains_key(names::LEFT_OUT),
             taints: taints.iter().map(|taint| (taint.key.clone(), taint.effect.clone())).collect(),
             labels: labels.collect(),
         }
@@ -106,8 +122,14 @@ impl Kept {
 
 pub(super) fn of(stores: &Stores, vcenters: &Vcenters) -> Vec<Node> {
     stores.nodes(|nodes| {
+        let label = |node: &Kept, label: &str| {
+            let mut labels = node.labels.iter();
+            labels.find(|(key, _)| *key == label).map(|(_, value)| value.to_string())
+        };
         let nodes = nodes.iter().map(|(name, node)| Node {
             name: name.clone(),
+            said: label(node, VSPHERE_LABEL),
+            left_out: node.left_out,
             control_plane: node.control_plane.map(ToOwned::to_owned),
             taints: node.taints.to_vec(),
             windows: node.os == "windows",

@@ -95,6 +95,8 @@ pub(crate) fn slim(pod: &mut Pod) {
             conditions: status.conditions.take(),
             nominated_node_name: node,
             phase: status.phase.take(),
+            reason: status.reason.take(),
+            message: status.message.take(),
             ..PodStatus::default()
         };
     }

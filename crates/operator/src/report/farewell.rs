@@ -1,25 +1,45 @@
 //! What is said when the VDOConfig goes and the drivers stay.
 
+use catalog::Driver;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Resource,
     runtime::events::{Event, EventType, Recorder},
 };
 
-use crate::facts::Facts;
+use crate::{facts::Facts, observe::record_name, record::Records};
 
 /// A VDOConfig, and the drivers that run because of it.
 #[derive(Debug)]
 pub struct Followed {
-    config: k8s_openapi::api::core::v1::ObjectReference,
-    drivers: Vec<catalog::Driver>,
+    config: ObjectReference,
+    drivers: Vec<Driver>,
 }
 
 impl Followed {
     /// The one these facts are about.
     pub fn of(facts: &Facts) -> Self {
-        let drivers = [catalog::Driver::Cpi, catalog::Driver::Csi].into_iter();
+        let drivers = [Driver::Cpi, Driver::Csi].into_iter();
         let drivers = drivers.filter(|driver| !facts.record(*driver).objects.is_empty());
         Self { config: facts.config.object_ref(&()), drivers: drivers.collect() }
+    }
+
+    /// What an operator before this one left, of whose VDOConfig nothing is known but that it is gone: the
+    /// word is about the record of a driver.
+    pub fn left(namespace: &str, records: &Records) -> Self {
+        let all = [(Driver::Cpi, &records.cpi), (Driver::Csi, &records.csi)].into_iter();
+        let drivers: Vec<Driver> = all
+            .filter(|(_, record)| !record.objects.is_empty())
+            .map(|(driver, _)| driver)
+            .collect();
+        let config = ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("ConfigMap".into()),
+            namespace: Some(namespace.into()),
+            name: drivers.first().map(|driver| record_name(*driver).to_owned()),
+            ..ObjectReference::default()
+        };
+        Self { config, drivers }
     }
 }
 
@@ -30,7 +50,7 @@ pub async fn farewell(recorder: &Recorder, gone: &Followed) -> Result<(), kube::
     }
     let drivers: Vec<String> = gone.drivers.iter().map(ToString::to_string).collect();
     let note = format!(
-        "{} keep running without this VDOConfig. To remove them, create it again with \
+        "{} keep running without a VDOConfig. To remove them, create one again with \
          spec.deletionPolicy: Remove and delete it, or set mode: Removed in the section of a driver.",
         drivers.join(" and ")
     );

@@ -100,7 +100,7 @@ fn node_states(facts: &Facts, driver: Driver) -> BTreeMap<String, NodeState> {
     let nodes = facts.cluster.nodes.iter().filter(|node| !node.is_foreign());
     nodes
         .map(|node| {
-            let ready = node.is_initialized() && !node.provider_id.is_empty();
+            let ready = node.is_initialized() && node.provider_id.starts_with("vsphere://");
             (node.name.clone(), if ready { NodeState::Ready } else { NodeState::Pending })
         })
         .collect()

@@ -45,6 +45,7 @@ pub(super) fn node(name: &str, node: &Kept, beside: &Beside) -> Node {
         os: node.os.to_string(),
         provider_id: node.provider_id.as_deref().map(ToOwned::to_owned),
         system_uuid: node.system_uuid.to_string(),
+        pressure: node.pressure.map(ToOwned::to_owned),
         taints: node.taints.iter().map(|(key, _)| key.clone()).collect(),
         labels: labels.collect(),
         provided_ip: node.provided_ip.as_deref().map(ToOwned::to_owned),

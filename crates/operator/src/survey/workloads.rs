@@ -303,7 +303,9 @@ fn workload<P: Borrow<SeenPod>>(part: &Part, changing: bool, around: &Around<'_,
     unready.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     let young = |(seen, pod): &(&SeenPod, Pod)| {
         let age = around.now.as_second() - unready_since(seen).as_second();
+        let failed = seen.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"));
         age < PATIENCE
+            && !failed
             && pod.containers.iter().all(|c| c.waiting.is_none())
             && pod.unschedulable.is_none()
     };

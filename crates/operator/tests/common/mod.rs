@@ -74,6 +74,11 @@ impl Stage {
     /// The same, with nodes that wait for a cloud controller or do not.
     pub async fn of(workers: usize, fresh: bool) -> Self {
         let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
+        Self::on(plane, workers, fresh).await
+    }
+
+    /// The same on a control plane of the test's own.
+    pub async fn on(plane: ControlPlane, workers: usize, fresh: bool) -> Self {
         let inventory = Inventory::with_vms(workers + 1)
             .category("k8s-region", &[("region-1", &["/DC0"])])
             .category(

@@ -71,7 +71,7 @@ pub(super) fn api_server(
     }
     if audit {
         arguments.push(flag_path("--audit-policy-file", &file("audit-policy.json")));
-        arguments.push(flag_path("--audit-log-path", &file("audit.log")));
+        arguments.push(flag_path("--audit-log-path", &file(&format!("audit-{port}.log"))));
     }
     arguments
 }

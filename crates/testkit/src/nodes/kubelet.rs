@@ -19,6 +19,9 @@ const FATE: &str = "testkit.vdo/fate";
 /// What a container that crashes said last: KWOK puts it where a kubelet would, and nowhere else.
 const LAST_WORDS: &str = "testkit.vdo/last-words";
 
+/// How a rule begins that is about a node: no name and no image does.
+const ON: &str = "on node ";
+
 /// What becomes of a pod once it is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -31,6 +34,8 @@ pub enum Fate {
     /// The same, and their logs end with these words. As with a real kubelet they are in the pod's
     /// status only where the container's `terminationMessagePolicy` asks for it.
     CrashesSaying(&'static str),
+    /// Its node has no space left: the kubelet evicts it, and every one that comes in its place.
+    Evicted,
     /// Nothing happens to it.
     Pending,
 }
@@ -41,6 +46,7 @@ impl Fate {
             Self::Ready => "ready",
             Self::ImagePullFails => "image-pull",
             Self::Crashes | Self::CrashesSaying(_) => "crash",
+            Self::Evicted => "evicted",
             Self::Pending => "pending",
         }
     }
@@ -75,7 +81,22 @@ impl Fates {
         matches!(fate, Fate::Crashes | Fate::CrashesSaying(_)).then(|| fate.last_words())
     }
 
+    /// From now on, this becomes of the pods on a node.
+    pub(super) fn decide_on(&self, node: &str, fate: Option<Fate>) {
+        self.0.send_modify(|rules| {
+            let text = format!("{ON}{node}");
+            rules.retain(|(rule, _)| *rule != text);
+            rules.extend(fate.map(|fate| (text, fate)));
+        });
+    }
+
     fn of(&self, pod: &Pod) -> Fate {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let on = node.map(|node| format!("{ON}{node}"));
+        if let Some((_, fate)) = self.0.borrow().iter().find(|(text, _)| Some(text) == on.as_ref())
+        {
+            return *fate;
+        }
         let names = || {
             let spec = pod.spec.iter();
             let images = spec.flat_map(|s| &s.containers).filter_map(|c| c.image.as_deref());

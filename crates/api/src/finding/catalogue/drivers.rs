@@ -188,7 +188,7 @@ catalogue! {
     ROLLOUT_INCOMPLETE = "VDO-1621" {
         title: "Not all pods of a driver are ready",
         severity: Warning,
-        seen: "{workload}: {ready} of {desired} pods are ready",
+        seen: "{workload}: {ready} of {desired} pods are ready{short}",
         why: "Nodes without it get no volumes, or are not initialised.",
         remedy: ["kubectl get pods --namespace {namespace} --output wide   shows which, kubectl describe pod says why"],
     }

@@ -101,6 +101,7 @@ catalogue! {
         remedy: [
             "Stop the storage controller of one of the two now: kubectl scale deployment --namespace {namespace} vsphere-csi-controller --replicas 0",
             "Give the one with fewer volumes a new cluster id, then register its volumes anew",
+            "If these claims were this cluster's own, as after a restore: acknowledge the finding with spec.acknowledgements in the VDOConfig, and VDO goes on",
         ],
     }
     CLUSTER_ID_TWICE = "VDO-1513" {

@@ -5,13 +5,17 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "drivers/rollout",
     gives: &[codes::ROLLOUT_INCOMPLETE],
-    run: Run::Cluster(&[Part::Pods], check),
+    run: Run::Cluster(&[Part::Pods, Part::Nodes], check),
 };
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     super::say_if_unknown(view, "whether the drivers' pods are ready", sink);
     for driver in view.drivers() {
-        for workload in driver.workloads.iter().filter(|w| w.ready < w.desired && !w.changing) {
+        for workload in driver.workloads.iter().filter(|w| w.ready < w.desired) {
+            let short = short_of_something(view, &workload.kind);
+            if workload.changing && short.is_empty() {
+                continue;
+            }
             let subject =
                 Subject::kubernetes(&workload.kind, Some(&driver.namespace), &workload.name);
             let missing = workload.pods.iter().filter(|pod| !pod.ready);
@@ -23,9 +27,32 @@ fn check(view: &View<'_>, sink: &mut Sink) {
                     .with("workload", &workload.name)
                     .with("ready", workload.ready)
                     .with("desired", workload.desired)
+                    .with("short", &short)
                     .with("namespace", &driver.namespace)
                     .driver(&driver.name),
             );
+        }
+    }
+}
+
+/// How many nodes are named.
+const NAMED: usize = 3;
+
+/// Which nodes evict pods, and why: those of a DaemonSet stay away from there until it is over.
+fn short_of_something(view: &View<'_>, kind: &str) -> String {
+    if kind != "DaemonSet" {
+        return String::new();
+    }
+    let nodes = view.facts.cluster.nodes.get().into_iter().flat_map(|nodes| nodes.values());
+    let short = nodes.filter_map(|node| Some((node.name.as_str(), node.pressure.as_deref()?)));
+    let short: Vec<(&str, &str)> = short.collect();
+    let named = short.iter().take(NAMED).map(|(name, what)| format!("{name} has {what}"));
+    let named: Vec<String> = named.collect();
+    match (named.as_slice(), short.len().saturating_sub(NAMED)) {
+        ([], _) => String::new(),
+        (named, 0) => format!("; kubelet evicts pods where {}", named.join(", ")),
+        (named, more) => {
+            format!("; kubelet evicts pods where {} and on {more} more nodes", named.join(", "))
         }
     }
 }
@@ -40,6 +67,19 @@ mod tests {
         facts.storage_driver().workloads[1].ready -= 1;
         facts.storage_driver().workloads[1].changing = true;
         assert_eq!(codes_of(&CHECK, &facts), [""; 0]);
+    }
+
+    #[test]
+    fn a_node_without_space_is_named_with_what_it_lacks() {
+        let mut facts = healthy();
+        facts.storage_driver().workloads[1].ready -= 1;
+        // Between two pods of the same node there is none, and the DaemonSet seems to be rolled out.
+        facts.storage_driver().workloads[1].changing = true;
+        facts.node("worker-1").pressure = Some("DiskPressure".into());
+        assert_eq!(codes_of(&CHECK, &facts), ["VDO-1621"]);
+        let examination = crate::Examination::of(facts);
+        let seen = &examination.report().page("VDO-1621", 0, 1).entries[0].seen;
+        assert!(seen.contains("worker-1 has DiskPressure"), "{seen}");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The cloud provider cannot take a living node for a deleted one.
 
-use crate::checks::prelude::*;
+use crate::{
+    checks::prelude::*,
+    facts::{is_embedded_id, is_foreign_id},
+};
 
 pub(super) const CHECK: Check = Check {
     name: "nodes/deletion_risk",
@@ -15,13 +18,21 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let (Some(cloud), Some(driver)) = (&view.facts.wanted.cloud, view.cloud_driver()) else {
         return;
     };
-    if node.ready || cloud.keeps_nodes || node.is_foreign() || !driver.upstream {
+    if node.ready || cloud.keeps_nodes || !driver.upstream {
         return;
     }
     let hit = |reason: String| {
         let hit = Hit::of_node(codes::NODE_DELETION_RISK, node).driver("CPI");
         hit.with("reason", reason).shared("namespace", &driver.namespace)
     };
+    let id = node.provider_id.as_deref().unwrap_or_default();
+    if is_embedded_id(id) || is_foreign_id(id) {
+        sink.raise(hit(format!("looks for a VM with the uuid {id}, which is none")));
+        return;
+    }
+    if node.is_foreign() {
+        return;
+    }
     match view.machine(node) {
         Machine::One(found) => {
             let listed = &found.vcenter.datacenters;
@@ -55,6 +66,17 @@ mod tests {
             facts.node("worker-1").ready = false;
             facts.vm("worker-1").datacenter = "DC9".into();
         });
+    }
+
+    #[test]
+    fn the_provider_id_of_another_is_taken_for_a_machine_that_is_gone() {
+        for id in ["k3s://worker-1", "aws:///eu-1/i-1"] {
+            let mut facts = healthy();
+            facts.node("worker-1").provider_id = Some(id.into());
+            assert_eq!(codes_of(&CHECK, &facts), [""; 0], "while it is ready");
+            facts.node("worker-1").ready = false;
+            assert_eq!(codes_of(&CHECK, &facts), ["VDO-1227"], "{id}");
+        }
     }
 
     #[test]
