@@ -70,7 +70,7 @@ async fn a_driver_by_other_hands_is_left_alone_and_a_second_config_changes_nothi
     // The platform itself owns the drivers: without theirs, ours is not installed either.
     stage.dismiss(operator).await;
     deployments.delete("vsphere-csi-controller", &DeleteParams::default()).await.unwrap();
-    openshift_on_vsphere(&stage).await;
+    stage.openshift("VSphere").await;
     let operator = stage.operator();
     stage
         .status("the driver is only observed", 60, |status| {
@@ -82,36 +82,6 @@ async fn a_driver_by_other_hands_is_left_alone_and_a_second_config_changes_nothi
     stage.check_now("on-openshift").await;
     assert_eq!(stage.writes(), Vec::<String>::new(), "nothing is applied");
     assert_eq!(stage.refusals(), Vec::<String>::new());
-}
-
-/// What tells an OpenShift cluster on vSphere. Its own programs are not among those the tests have: the
-/// definition and the object are made by hand.
-async fn openshift_on_vsphere(stage: &Stage) {
-    let (group, plural) = ("config.openshift.io", "infrastructures");
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "infrastructures.config.openshift.io"},
-        "spec": {
-            "group": group, "scope": "Cluster",
-            "names": {
-                "kind": "Infrastructure", "listKind": "InfrastructureList",
-                "plural": plural, "singular": "infrastructure",
-            },
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            }}}],
-        },
-    });
-    stage.create("openshift", [definition]).await;
-    let gvk = kube::core::GroupVersionKind::gvk(group, "v1", "Infrastructure");
-    let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-    let all = Api::<DynamicObject>::all_with(stage.client(), &resource);
-    let told = json!({"status": {"platformStatus": {"type": "VSphere"}}});
-    eventually("the platform is told", 30, async || {
-        let object = DynamicObject::new("cluster", &resource).data(told.clone());
-        all.create(&PostParams::default(), &object).await.map(drop)
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -490,6 +490,41 @@ impl Stage {
         api.get(name).await.unwrap().metadata.uid.unwrap()
     }
 
+    /// What tells an OpenShift cluster, and what it runs on. Its own programs are not among those the tests
+    /// have: the definition and the object are made by hand.
+    pub async fn openshift(&self, platform: &str) {
+        let (group, plural) = ("config.openshift.io", "infrastructures");
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "infrastructures.config.openshift.io"},
+            "spec": {
+                "group": group, "scope": "Cluster",
+                "names": {
+                    "kind": "Infrastructure", "listKind": "InfrastructureList",
+                    "plural": plural, "singular": "infrastructure",
+                },
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                }}}],
+            },
+        });
+        let apply = PatchParams::apply("openshift").force();
+        let definitions = Api::<CustomResourceDefinition>::all(self.client());
+        let name = "infrastructures.config.openshift.io";
+        definitions.patch(name, &apply, &Patch::Apply(definition)).await.unwrap();
+        let gvk = kube::core::GroupVersionKind::gvk(group, "v1", "Infrastructure");
+        let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, plural);
+        let all = Api::<DynamicObject>::all_with(self.client(), &resource);
+        let told = json!({
+            "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
+            "metadata": {"name": "cluster"}, "status": {"platformStatus": {"type": platform}},
+        });
+        eventually("the platform is told", 30, async || {
+            all.patch("cluster", &apply, &Patch::Apply(&told)).await.map(drop)
+        })
+        .await;
+    }
+
     /// A volume that is attached to a node.
     pub async fn attach(&self, volume: &str, node: &str) {
         let attachment = json!({
