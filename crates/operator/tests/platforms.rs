@@ -179,10 +179,8 @@ fn kubelet_of(pod: &PodSpec) -> Result<String, String> {
         path.strip_suffix(socket).map(str::to_owned)
     }));
     let mounts = pod.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());
-    homes
-        .extend(mounts.filter_map(|mount| {
-            (mount.name == "pods-mount-dir").then(|| mount.mount_path.clone())
-        }));
+    let pods = mounts.filter(|mount| mount.name == "pods-mount-dir");
+    homes.extend(pods.map(|mount| mount.mount_path.clone()));
     match homes.len() {
         1 => Ok(homes.pop_first().unwrap()),
         _ => Err(format!("{homes:?}")),
