@@ -548,7 +548,7 @@ async fn until(
 /// Between an hour and an hour and a half: a quiet hour stays cheap, and many clusters do not ask one
 /// vCenter at once.
 fn audit_pace() -> Duration {
-    Duration::from_mins(60) + random(Duration::from_mins(30))
+    Duration::from_hours(1) + random(Duration::from_mins(30))
 }
 
 /// Less than this, and at every vCenter something else.
