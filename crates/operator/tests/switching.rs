@@ -325,17 +325,32 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
         before.push(stage.uid(kind, home, name).await);
     }
 
+    // Something VDO may repair.
+    let machine = "/DC0/vm/node-2";
+    stage.vcenter.patch_vm(machine, json!({"diskUuid": false})).await;
+    stage.change(json!({"spec": {"remediation": {"diskUuid": "Fix"}}})).await;
     let operator = stage.operator();
     let finding = stage.finding("VDO-1908", 30).await;
     assert!(finding.remedy[0].contains("delete deployment"), "{finding:?}");
     // Another cluster has the same id.
     stage.finding_about("VDO-1512", 60, &["shop/orders"]).await;
+    stage
+        .status("a repair is due", 60, |status| {
+            let repairs = status.health.iter().flat_map(|health| &health.repairs);
+            repairs.into_iter().any(|repair| repair.code == "VDO-1203" && repair.automatic)
+        })
+        .await;
+    stage.check_now("beside-the-go-vdo").await;
     assert_eq!(stage.writes(), Vec::<String>::new(), "two operators never write in turn");
     let gone = vsphere.delete_volumes(&[theirs], true).await.unwrap();
     gone.wait(Duration::from_mins(1)).await.unwrap();
     let deployments = Api::<Deployment>::namespaced(stage.client(), NAMESPACE);
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
 
+    stage.event("Repaired", "VDO-1203").await;
+    for power in ["off", "on"] {
+        stage.vcenter.patch_vm(machine, json!({"power": power})).await;
+    }
     let status = stage
         .status("both drivers are ours, up to date and ready", 240, |status| {
             let ready = |kind| api::condition::is_true(&status.conditions, kind);
