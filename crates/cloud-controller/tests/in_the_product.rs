@@ -77,7 +77,8 @@ impl Product {
         .await;
         let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
         let working = Checks::default().register("rounds", "");
-        operator::rights::wait(&client, NAMESPACE, &Default::default(), &working).await;
+        operator::rights::wait(&client, NAMESPACE, &std::collections::BTreeSet::new(), &working)
+            .await;
         let build = BuildInfo::of("vdo");
         let patience = SignedDuration::from_mins(15);
         let engine =
