@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use catalog::manifest::Object;
 use clap::Args;
 use k8s_openapi::{
-    api::apps::v1::Deployment,
+    api::{apps::v1::Deployment, core::v1::Namespace},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::Api;
@@ -67,6 +67,15 @@ impl Deploy {
         let cluster = Cluster::connect(global).await?;
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
+        let namespaces = Api::<Namespace>::all(cluster.client.clone());
+        for home in &homes {
+            if namespaces.get_opt(home).await.doing("reading a namespace")?.is_none() {
+                return request(
+                    format!("there is no namespace {home}, so no driver in it"),
+                    "leave it out, or correct its name",
+                );
+            }
+        }
         homes.extend(super::driver_namespaces(&cluster).await?);
         if self.spec.is_none() {
             objects = self.manifest(global, &homes).await?.objects;
