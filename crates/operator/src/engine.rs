@@ -217,8 +217,12 @@ impl Engine {
     /// One round. Returns when the next one is due if nothing changes before.
     async fn round(&mut self) -> Result<Duration, Error> {
         let age = version_age(self.around.patience);
-        if self.asked.elapsed() >= age {
-            self.ask_for_version().await?;
+        if self.asked.elapsed() >= age
+            && let Err(error) = self.ask_for_version().await
+        {
+            // What is believed stays believed; one API server of several may be away.
+            tracing::warn!(error = story(&error), "the version is not told");
+            self.asked = Instant::now();
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
         let observed =
@@ -244,8 +248,9 @@ impl Engine {
                     let (records, _) = records.context(ObserveSnafu)?;
                     self.followed = Some(Followed::left(&around.namespace, &records));
                 }
-                if let Some(last) = self.followed.take() {
-                    report::farewell(&self.recorder, &last).await.context(ReportSnafu)?;
+                if let Some(last) = &self.followed {
+                    report::farewell(&self.recorder, last).await.context(ReportSnafu)?;
+                    self.followed = None;
                 }
             }
             return Ok(unhurried);

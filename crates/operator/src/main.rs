@@ -149,6 +149,10 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let client = kubernetes::client(&options, BUILD).await?;
     let said = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
     let mut homes: BTreeSet<String> = said.cloned().collect();
+    // A driver that was adopted stays where it is, whether anybody says so again or not. Whoever may not
+    // even read the records is told so below.
+    let recorded = observe::recorded_homes(&client, &arguments.namespace).await;
+    homes.extend(recorded.unwrap_or_default());
     // Before there is a lease: one that may do nothing must not keep out one that may.
     tokio::select! {
         () = rights::wait(&client, &arguments.namespace, &homes, &working) => {}
@@ -163,7 +167,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         leadership = contender.lead() => leadership,
         () = stop.cancelled() => return Ok(()),
     };
-    // A driver that was adopted stays where it is, whether anybody says so again or not.
+    // The leader before may have adopted one.
     homes.extend(observe::recorded_homes(&client, &arguments.namespace).await?);
     names::also_at_home(homes);
     // Losing the lease or being asked to stop: either way every writer ends first.

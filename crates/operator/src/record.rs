@@ -66,10 +66,10 @@ pub struct Record {
     /// Whom the driver was last given to log in as, by vCenter.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub users: BTreeSet<String>,
-    /// The tag categories of zones the driver was last told of; not known of what early releases
-    /// applied.
+    /// The tag categories of zones the driver was last told of, the widest first; not known of what
+    /// early releases applied.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub zones: Option<BTreeSet<String>>,
+    pub zones: Option<Vec<String>>,
     /// Every object that may have been applied.
     pub objects: BTreeSet<ObjectId>,
     /// The identity of this cluster in CNS. Once written it never changes.

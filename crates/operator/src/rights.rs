@@ -148,7 +148,8 @@ pub async fn wait(client: &Client, home: &str, more_homes: &BTreeSet<String>, wo
             Ok(lacking) if lacking.is_empty() => return,
             Ok(lacking) => {
                 let finding = finding(home, &lacking);
-                let text = sentence(&finding);
+                let elsewhere = lacking.iter().all(|right| more_homes.contains(&right.namespace));
+                let text = sentence(&finding, elsewhere);
                 working.fail(text.clone());
                 let news = told != lacking;
                 if news {
@@ -184,9 +185,12 @@ fn finding(home: &str, lacking: &[Right]) -> Finding {
 }
 
 /// What is wrong and what to do, in one sentence.
-fn sentence(finding: &Finding) -> String {
+/// `elsewhere`: only where adopted drivers are.
+fn sentence(finding: &Finding, elsewhere: bool) -> String {
     let seen = finding.seen.as_deref().unwrap_or(&finding.title);
-    format!("{}: {seen}; nothing is changed until you {}", finding.code, finding.remedy[0])
+    let remedy =
+        if elsewhere { "run vdoctl deploy, which gives them back" } else { &finding.remedy[0] };
+    format!("{}: {seen}; nothing is changed until you {remedy}", finding.code)
 }
 
 /// Writes it where an admin looks. Fields an older definition does not know are left out by the API
@@ -304,8 +308,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_in_one_sentence_with_what_to_apply() {
-        let text =
-            sentence(&finding("home", &[right("storage.k8s.io", "volumeattachments", "list")]));
+        let text = sentence(
+            &finding("home", &[right("storage.k8s.io", "volumeattachments", "list")]),
+            false,
+        );
         assert!(text.contains("list volumeattachments.storage.k8s.io"), "{text}");
         assert!(text.contains("kubectl apply") && text.contains("install.yaml"), "{text}");
         assert!(!text.contains('{'), "{text}");

@@ -9,7 +9,12 @@
 
 mod common;
 
-use std::{cell::Cell, collections::BTreeSet, time::Duration};
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
 use common::{NAMESPACE, Stage};
 use k8s_openapi::api::{
@@ -19,7 +24,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams},
+    api::{DeleteParams, DynamicObject, ListParams, TypeMeta},
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -432,7 +437,32 @@ impl World {
     }
 }
 
-/// The objects of the drivers, what the record says of them, and their digests; what differs from
+/// What an object holds, but for what differs from seed to seed: what the API server gives it, passwords,
+/// and the digests that follow from them.
+fn content(object: DynamicObject) -> u64 {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                let given = ["annotations", "caBundle", "clusterIP", "clusterIPs"];
+                fields.retain(|name, _| !given.contains(&name.as_str()));
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    let is_secret = object.types.is_some_and(|types| types.kind == "Secret");
+    let mut held = object.data;
+    strip(&mut held);
+    if let Some(fields) = held.as_object_mut() {
+        fields.retain(|name, _| name != "status" && !(is_secret && name == "data"));
+    }
+    let mut hasher = DefaultHasher::new();
+    format!("{:?} {held}", object.metadata.labels).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The objects of the drivers with what they hold, and what the record says of them; what differs from
 /// seed to seed (passwords, times) left out.
 async fn inventory(stage: &Stage) -> Vec<String> {
     let labelled = ListParams::default().labels("app.kubernetes.io/managed-by=vdo");
@@ -440,12 +470,11 @@ async fn inventory(stage: &Stage) -> Vec<String> {
     for resource in operator::act::kinds() {
         let api = Api::<DynamicObject>::all_with(stage.client(), &resource);
         for object in api.list(&labelled).await.unwrap().items {
-            let home = object.metadata.namespace.unwrap_or_default();
-            all.push(format!(
-                "{} {home}/{}",
-                resource.kind,
-                object.metadata.name.unwrap_or_default()
-            ));
+            let home = object.metadata.namespace.clone().unwrap_or_default();
+            let name = object.metadata.name.clone().unwrap_or_default();
+            let types = Some(TypeMeta { kind: resource.kind.clone(), ..TypeMeta::default() });
+            let held = content(DynamicObject { types, ..object });
+            all.push(format!("{} {home}/{name} {held:x}", resource.kind));
         }
     }
     let secrets = Api::<Secret>::namespaced(stage.client(), "vmware-system-csi");

@@ -12,6 +12,7 @@ use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
         core::v1::{Event, PersistentVolume},
+        rbac::v1::Role,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceValidation,
 };
@@ -589,8 +590,21 @@ async fn a_driver_in_a_namespace_of_its_own_is_adopted_where_it_is_once_vdo_is_l
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.8.0"), "it is brought up to date");
     stage.dismiss(operator).await;
 
-    // Somebody applied the plain manifest: the driver stays where it is, and is cared for there.
+    // Somebody applied the plain manifest: the driver stays where it is, and is cared for there, as soon
+    // as VDO has its rights again.
+    let roles = Api::<Role>::namespaced(stage.client(), "storage");
+    let role = roles.get("vdo").await.unwrap();
+    roles.delete("vdo", &DeleteParams::default()).await.unwrap();
     let operator = stage.operator();
+    stage
+        .status("it says which rights are missing, and how to give them back", 60, |status| {
+            let said = status.csi.as_ref().and_then(|csi| csi.status_msg.as_deref());
+            said.is_some_and(|said| said.contains("VDO-1912") && said.contains("run vdoctl deploy"))
+        })
+        .await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "vdo", "namespace": "storage"}, "rules": role.rules});
+    stage.create("vdoctl", [role]).await;
     let sets = Api::<DaemonSet>::namespaced(stage.client(), "storage");
     let meddled = json!({"spec": {"template": {"spec": {"hostNetwork": false}}}});
     let by = PatchParams::default();

@@ -150,6 +150,33 @@ async fn another_build_takes_over(stage: &Stage, operator: Process) {
     stage.ready(&operator, 60).await;
     let after = sets.get(CPI).await.unwrap().metadata;
     assert_eq!((after.uid, after.generation), (before.uid, before.generation), "it is untouched");
+    stage.dismiss(operator).await;
+
+    // One that rendered the same release otherwise: with a label more.
+    let map = maps.get("vdo-record-cpi").await.unwrap();
+    let mut record: Value = serde_json::from_str(&map.data.unwrap()["record.json"]).unwrap();
+    record["origin"]["build"] = json!("of another day");
+    record["configuration"] = json!("as of another day");
+    let earlier = Patch::Merge(json!({"data": {"record.json": record.to_string()}}));
+    maps.patch("vdo-record-cpi", &PatchParams::default(), &earlier).await.unwrap();
+    let other = json!({
+        "metadata": {"annotations": {"vdo.vmware.com/digest": "as of another day"}},
+        "spec": {"template": {"metadata": {"labels": {"of": "another-day"}}}},
+    });
+    let by = PatchParams { field_manager: Some("vdo".into()), ..PatchParams::default() };
+    let before = sets.patch(CPI, &by, &Patch::Merge(other)).await.unwrap().metadata;
+    stage.change(json!({"spec": {"upgrades": {"window": null}}})).await;
+    let operator = stage.operator();
+    stage
+        .status("it says that the new rendering waits", 60, |status| {
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            plan.contains("renders") && plan.contains("next release or change")
+        })
+        .await;
+    stage.check_now("the drivers after another build took over").await;
+    let after = sets.get(CPI).await.unwrap().metadata;
+    assert_eq!((after.uid, after.generation), (before.uid, before.generation), "it is untouched");
+    assert!(operator.ended().is_none(), "{}", operator.tail());
 }
 
 /// Nodes of the cluster that is upgraded under load: enough for a tenth of them to be more than one.

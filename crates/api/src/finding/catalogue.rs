@@ -360,6 +360,7 @@ catalogue! {
         why: "With the rights of an earlier VDO, as after only the image was changed, this one cannot see what it has to see. It changes and deletes nothing; the drivers run on.",
         remedy: [
             "kubectl apply --server-side --force-conflicts -f deploy/install.yaml   of this release, which brings its account and rights",
+            "Where the right is missing in the namespace of a driver that was adopted: vdoctl deploy   gives it back there",
             "Then kubectl delete deployment --namespace {namespace} {deployment}   if only the image of an earlier VDO was changed; the drivers stay",
         ],
     }
@@ -370,7 +371,7 @@ catalogue! {
         why: "No storage driver is installed: under one of the ids it would not find the volumes made under the other, and would remove them from CNS.",
         remedy: [
             "vSphere Client, Monitor, Cloud Native Storage, Container Volumes: see which Kubernetes cluster most volumes of this cluster are in",
-            "kubectl create secret generic --namespace {namespace} {secret} --from-file=csi-vsphere.conf=FILE   with the one that is right in FILE, as two lines: [Global] and cluster-id = {first}",
+            "kubectl create secret generic --namespace {namespace} {secret} --from-file=csi-vsphere.conf=FILE   with the one that is right in FILE, as two lines: [Global] and cluster-id = ID",
             "VDO takes it from there and completes the Secret. Volumes under the other id are then reported one by one",
         ],
     }

@@ -138,7 +138,6 @@ fn unclear(facts: &Facts) -> Finding {
     codes::CLUSTER_ID_UNCLEAR
         .found()
         .with("ids", facts.ambiguous.join(" and "))
-        .with("first", facts.ambiguous.first().map(String::as_str).unwrap_or_default())
         .with("namespace", crate::names::CSI_NAMESPACE)
         .with("secret", crate::names::CSI_SECRET)
         .about(super::myself(facts))
@@ -292,8 +291,28 @@ fn proposal(wish: &Wish<'_>, adopted: &adoption::Adopted) -> String {
     text
 }
 
-/// Brings a driver to where it should be, one thing at a time.
+/// Brings a driver to where it should be, but for zones that are not there yet.
 fn manage(
+    facts: &Facts,
+    wish: &Wish<'_>,
+    record: &Record,
+    before: Option<&DriverPlan>,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) {
+    let Some(held) = zones::held(facts, wish.driver, record) else {
+        return bring(facts, wish, record, before, plan, notes);
+    };
+    let Some(wish) = Wish::of(&held.facts, wish.driver) else { return };
+    bring(&held.facts, &wish, record, before, plan, notes);
+    plan.steps.push(held.step);
+    if plan.next == Next::Nothing {
+        plan.next = if held.blocked { Next::Blocked } else { Next::Wait };
+    }
+}
+
+/// Brings a driver to where it should be, one thing at a time.
+fn bring(
     facts: &Facts,
     wish: &Wish<'_>,
     record: &Record,
@@ -346,9 +365,7 @@ fn manage(
     {
         return;
     }
-    if !privileges::are_there(facts, wish, record, &configuration, plan)
-        || !zones::are_there(facts, wish, record, plan)
-    {
+    if !privileges::are_there(facts, wish, record, &configuration, plan) {
         return;
     }
     if record.version.is_none() && before.is_some_and(|cpi| !nodes_may_be_used(facts, cpi)) {

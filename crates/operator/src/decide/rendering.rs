@@ -1,6 +1,7 @@
 //! The same release, rendered otherwise: by a newer VDO, or from a newer catalog.
 //!
-//! Nobody asked for that, so it waits for the maintenance window where there is one. Until then every
+//! Nobody asked for that, so it waits for the maintenance window, or where there is none for the next
+//! change that somebody does ask for: an upgrade of VDO leaves the drivers untouched. Until then every
 //! object that would change stays as it is; what is as it should be is still repaired, and Secrets
 //! are written, since credentials do not wait.
 
@@ -54,7 +55,14 @@ pub(super) fn hold(
     if !record.healthy || !same || !changed || now.build == before.build {
         return None;
     }
-    let why = release::window(facts, notes)?;
+    let windowed = facts.config.spec.upgrades.as_ref().is_some_and(|all| all.window.is_some());
+    let why = if windowed {
+        release::window(facts, notes)?
+    } else {
+        "that comes with the driver's next release or change, or in a maintenance window \
+         (spec.upgrades.window)"
+            .to_owned()
+    };
     Some(format!("this VDO renders {} otherwise: {why}", target.version))
 }
 

@@ -16,8 +16,8 @@ use crate::vcenters::Vcenters;
 const AGE: Duration = Duration::from_secs(15);
 /// How long one vCenter may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So many volumes are asked about.
-const SAMPLE: usize = 50;
+/// So many volumes are asked about at once.
+const AT_ONCE: usize = 500;
 
 /// What was answered last.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) async fn of(
         // A handle of the in-tree provider is a path, which CNS does not know.
         let handles = volumes.values().map(|volume| &volume.handle);
         let handles = handles.filter(|handle| !handle.is_empty() && !handle.starts_with('['));
-        handles.take(SAMPLE).cloned().collect::<Vec<String>>()
+        handles.cloned().collect::<Vec<String>>()
     }) {
         Known::Known(handles) if handles.is_empty() => return Ok(Vec::new()),
         Known::Known(handles) => handles,
@@ -71,12 +71,14 @@ async fn ask(
     for name in names {
         let client = vcenters.known(name).and_then(|known| known.client);
         let client = client.ok_or_else(|| format!("{name} is not connected"))?;
-        let ids = handles.iter().map(|id| VolumeId { id: id.clone() }).collect();
-        let filter = QueryFilter { ids, ..QueryFilter::default() };
-        let volumes = tokio::time::timeout(PATIENCE, client.query_volumes(&filter)).await;
-        let volumes = volumes.map_err(|_| format!("CNS of {name} did not answer in time"))?;
-        let volumes = volumes.map_err(|error| format!("CNS of {name}: {}", error.story()))?;
-        owners.extend(volumes.iter().flat_map(Volume::owners).map(str::to_owned));
+        for some in handles.chunks(AT_ONCE) {
+            let ids = some.iter().map(|id| VolumeId { id: id.clone() }).collect();
+            let filter = QueryFilter { ids, ..QueryFilter::default() };
+            let volumes = tokio::time::timeout(PATIENCE, client.query_volumes(&filter)).await;
+            let volumes = volumes.map_err(|_| format!("CNS of {name} did not answer in time"))?;
+            let volumes = volumes.map_err(|error| format!("CNS of {name}: {}", error.story()))?;
+            owners.extend(volumes.iter().flat_map(Volume::owners).map(str::to_owned));
+        }
     }
     Ok(owners.into_iter().collect())
 }

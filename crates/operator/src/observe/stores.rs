@@ -436,10 +436,14 @@ fn fill_dynamic(
     resource: ApiResource,
     changed: Arc<watch::Sender<()>>,
 ) -> Filler {
+    let kind = resource.kind.clone();
     let stream =
         stream.default_backoff().map(move |event| event.map(|event| as_dynamic(event, &resource)));
     let stream = stream.reflect(writer);
-    Box::pin(stream.for_each(move |_| {
+    Box::pin(stream.for_each(move |event| {
+        if let Err(error) = event {
+            tracing::warn!(kind, %error, "a watch was interrupted");
+        }
         changed.send_replace(());
         std::future::ready(())
     }))

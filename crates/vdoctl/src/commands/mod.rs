@@ -19,7 +19,7 @@ pub(crate) mod versions;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
 use kube::Api;
 use serde::Serialize;
 
@@ -30,11 +30,23 @@ use crate::{
     screen::Screen,
 };
 
-/// The namespaces beside the usual ones in which the operator that is there may adopt drivers.
+/// The namespaces beside the usual ones in which the operator that is there may adopt drivers, or one that
+/// was there has adopted some.
 async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
     let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), api::NAMESPACE);
     let operator = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
-    Ok(operator.as_ref().map(operator::install::more_homes).unwrap_or_default())
+    let mut all = operator.as_ref().map(operator::install::more_homes).unwrap_or_default();
+    let recorded = operator::observe::recorded_homes(&cluster.client, api::NAMESPACE).await;
+    all.extend(recorded.doing("reading what the operator has written down")?);
+    all.retain(|namespace| !operator::names::is_home(namespace));
+    let namespaces = Api::<Namespace>::all(cluster.client.clone());
+    let mut there = BTreeSet::new();
+    for namespace in all {
+        if namespaces.get_opt(&namespace).await.doing("reading a namespace")?.is_some() {
+            there.insert(namespace);
+        }
+    }
+    Ok(there)
 }
 
 /// Runs a command. Those that need no network start none of it.

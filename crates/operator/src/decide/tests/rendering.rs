@@ -46,10 +46,19 @@ fn what_a_newer_vdo_renders_otherwise_waits_for_the_window() {
 }
 
 #[test]
-fn without_a_window_it_is_rolled_out_at_once() {
+fn without_a_window_an_upgrade_of_vdo_leaves_the_driver_untouched_until_something_is_asked_for() {
     let mut world = taken_over(None);
     world.settle();
+    assert!(!touched(&world), "{:?}", world.done);
+    let plan = world.driver(Driver::Csi);
+    assert!(plan.held.as_deref().unwrap().contains("next release or change"), "{plan:?}");
+    world.wish(|config| {
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.max_volumes_per_node = Some(30);
+    });
+    world.settle();
     assert!(touched(&world));
+    assert_eq!(world.driver(Driver::Csi).held, None);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn switch_on(world: &mut World) {
 #[test]
 fn zones_are_switched_on_when_every_node_has_one_and_until_then_nothing_changes() {
     let mut world = World::installed();
-    assert_eq!(world.record(Driver::Csi).zones, Some(std::collections::BTreeSet::new()));
+    assert_eq!(world.record(Driver::Csi).zones, Some(Vec::new()));
     switch_on(&mut world);
     world.facts.health.tags_are_known = false;
     world.settle();
@@ -33,7 +33,7 @@ fn zones_are_switched_on_when_every_node_has_one_and_until_then_nothing_changes(
         for driver in [Driver::Cpi, Driver::Csi] {
             let plan = world.driver(driver);
             assert_eq!(plan.next, Next::Blocked);
-            let why = plan.steps[0].message.as_deref().unwrap();
+            let why = plan.steps.last().unwrap().message.as_deref().unwrap();
             assert!(why.contains(code.code), "{why}");
         }
     }
@@ -71,4 +71,35 @@ fn a_first_install_waits_for_no_zones() {
     world.facts.health.findings = vec![codes::TAG_MISSING.found().build()];
     world.settle();
     assert!(world.record(Driver::Csi).healthy, "{:?}", world.plan());
+}
+
+#[test]
+fn while_zones_wait_everything_else_goes_on() {
+    let shut = || {
+        let mut world = World::installed();
+        switch_on(&mut world);
+        world.facts.health.findings = vec![codes::TAG_MISSING.found().build()];
+        world
+    };
+    let mut world = shut();
+    world.vcenter().credentials = Some(credential("second password"));
+    world.vcenter().credentials_version = "stands for the second".into();
+    world.settle();
+    assert!(world.done.contains(&SECRET.into()), "a new password: {:?}", world.done);
+    assert_eq!(world.record(Driver::Csi).zones, Some(Vec::new()), "without zones");
+    assert_eq!(world.driver(Driver::Csi).next, Next::Blocked, "which it still waits for");
+
+    let mut world = shut();
+    let node_driver = |id: &ObjectId| id.name == "vsphere-csi-node";
+    world.facts.objects.retain(|id, _| !node_driver(id));
+    world.facts.workloads.retain(|id, _| !node_driver(id));
+    world.settle();
+    let put_back = "apply DaemonSet vsphere-csi-node";
+    assert_eq!(world.done, [put_back], "what somebody deleted is put back, and nothing else");
+
+    let mut world = shut();
+    world.facts.health.findings[0].acknowledged =
+        serde_json::from_value(json!({"reason": "the tag comes tomorrow"})).unwrap();
+    world.settle();
+    assert_eq!(world.record(Driver::Csi).zones.as_ref().unwrap().len(), 2, "somebody accepts it");
 }
