@@ -23,7 +23,7 @@ use crate::{
 use clap::{Subcommand, ValueEnum};
 use jiff::Timestamp;
 use semver::Version;
-use snafu::{OptionExt as _, ResultExt as _, Whatever, whatever};
+use snafu::{OptionExt as _, ResultExt as _, Whatever, ensure_whatever, whatever};
 
 /// One of the drivers.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -310,8 +310,10 @@ pub fn run(command: Command) -> Result<String, Whatever> {
                     && version.as_ref().is_none_or(|version| *version == release.version)
             };
             let catalog = open(&catalog)?;
-            let images: BTreeSet<_> =
-                catalog.releases.iter().filter(wanted).flat_map(images_to_mirror).collect();
+            let releases: Vec<&Release> = catalog.releases.iter().filter(wanted).collect();
+            // An empty list would be mirrored without a word.
+            ensure_whatever!(!releases.is_empty(), "the catalog has no such release");
+            let images: BTreeSet<_> = releases.into_iter().flat_map(images_to_mirror).collect();
             for image in images {
                 say!(answer, "{image}");
             }

@@ -156,7 +156,8 @@ impl Ended {
     pub(crate) fn after(&self, text: &str, begins: &str) -> String {
         let at = self.said.find(text).unwrap_or_else(|| panic!("{text}: {}", self.said));
         let lines = self.said[at..].lines().skip_while(|line| !line.starts_with(begins));
-        let lines = lines.take_while(|line| line.is_empty() || line.starts_with([' ', '●', '▲']));
+        let lines =
+            lines.take_while(|line| line.is_empty() || line.starts_with([' ', '●', '▲', '◐', '○']));
         lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()
     }
 }

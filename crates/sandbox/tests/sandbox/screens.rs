@@ -77,7 +77,8 @@ fn every_screen_in_readme_comes_from_a_run() {
     let readme = fs::read_to_string(testkit::repository().join("README.md")).unwrap();
     let screens: Vec<&str> = SCREENS.iter().map(|name| parts(&readme, name)[1]).collect();
     let mut blocks = readme.split("\n```").skip(1).step_by(2);
-    let looks = |block: &&str| block.lines().nth(1).is_some_and(|l| l.starts_with(['●', '▲', '○']));
+    let looks =
+        |block: &&str| block.lines().nth(1).is_some_and(|l| l.starts_with(['●', '▲', '◐', '○']));
     let others = blocks.by_ref().filter(looks).map(|block| block.split_once('\n').unwrap().1);
     let others: Vec<&str> = others.filter(|block| !screens.contains(block)).collect();
     assert_eq!(others, Vec::<&str>::new(), "mark it with <!-- screen: NAME --> and hold it");

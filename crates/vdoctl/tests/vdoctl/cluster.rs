@@ -1,6 +1,11 @@
 //! The commands on a real API server and a simulated vCenter, in the order in which a user meets them.
 //! One cluster for all of it: each part leaves what the next one needs.
 
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
 use api::{VDOConfig, VsphereCloudConfig};
 
 use k8s_openapi::api::{
@@ -16,7 +21,7 @@ use testkit::{User, eventually};
 
 use crate::{
     bundle, dialogue, releases, screens,
-    stage::{NAMESPACE, PASSWORD, Stage},
+    stage::{NAMESPACE, PASSWORD, PASSWORD_ENCODED, Said, Stage},
     transcripts, trouble,
 };
 
@@ -28,7 +33,12 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     deploying(&stage).await;
     a_wrong_configuration_leaves_nothing_behind(&stage).await;
     let other = dialogue::another_vcenter().await;
-    dialogue::interrupted_anywhere(&stage, &other).await;
+    dialogue::interrupted_without_a_dialogue(&stage).await;
+    // Neither leaves anything the other could find.
+    tokio::join!(
+        dialogue::interrupted_anywhere(&stage, &other),
+        trouble::configuring_with_a_slow_vcenter(&stage),
+    );
     dialogue::no_vcenter_there(&stage).await;
     dialogue::distrusted(&stage).await;
     dialogue::quiet_shows_what_is_to_be_trusted(&stage).await;
@@ -44,7 +54,7 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     transcripts::where_all_is_well(&stage).await;
     transcripts::where_something_is_wrong(&stage).await;
     screens::fit_sixty_columns_and_end_with_their_reader(&stage);
-    screens::quiet_verbose_and_without_colours(&stage);
+    screens::quiet_and_verbose(&stage);
     screens::fit_a_terminal_of_sixty_columns(&stage).await;
     screens::questions_without_colours(&stage).await;
     screens::kept_current_until_interrupted(&stage).await;
@@ -254,6 +264,11 @@ async fn configuring(stage: &Stage) {
     assert!(said.out.contains("new VDOConfig vmware-system-vdo/vdo"), "{}", said.all());
     assert!(!said.all().contains(PASSWORD), "{}", said.all());
     nothing_is_there(stage, "a trial").await;
+    let said = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run", "-vv"]);
+    assert!(said.err.contains("DEBUG") && said.err.contains("logged in"), "{}", said.all());
+    for encoded in PASSWORD_ENCODED {
+        assert!(!said.all().contains(encoded), "{encoded}: {}", said.all());
+    }
 
     transcripts::on_cluster(stage, "configuring");
     let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
@@ -297,11 +312,15 @@ fn healthy(stage: &Stage) {
 async fn editing(stage: &Stage) {
     let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Manual"}));
     stage.workdir.write("vdo.yaml", text).unwrap();
+    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
+    let before = configs.get("vdo").await.unwrap();
+    let question = "Write this to the cluster?";
+    releases::interrupted_at(stage, &["configure", "-f", "vdo.yaml"], question).await;
+    assert_eq!(configs.get("vdo").await.unwrap().spec, before.spec);
     let said = stage.works(&["configure", "-f", "vdo.yaml"]);
     assert!(said.out.contains("changed VDOConfig"), "{}", said.all());
     assert!(said.out.contains("+   upgrades:"), "what is new is shown: {}", said.all());
     assert!(said.out.contains("same Secret"), "{}", said.all());
-    let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let config = configs.get("vdo").await.unwrap();
     assert_eq!(config.spec.upgrade_policy(), api::vdo_config::UpgradePolicy::Manual);
 
@@ -358,6 +377,25 @@ fn looking(stage: &Stage) {
     assert!(said.out.contains("nothing to upgrade"), "{}", said.all());
     let said = stage.works(&["adopt"]);
     assert!(said.out.contains("nothing to adopt"), "{}", said.all());
+    as_a_plugin(stage);
+}
+
+/// kubectl finds the plugin and hands all over to it: what is typed, the kubeconfig, the exit code.
+fn as_a_plugin(stage: &Stage) {
+    let plugin = Path::new(env!("CARGO_BIN_EXE_kubectl-vdo"));
+    let kubectl = |words: &[&str]| {
+        let mut command = Command::new(testkit::peer("kubectl"));
+        command.arg("vdo").args(words).env("KUBECONFIG", stage.kubeconfig());
+        command.env("PATH", plugin.parent().unwrap()).env("COLUMNS", "100");
+        Said::from(command.stdin(Stdio::null()).output().unwrap())
+    };
+    for words in [&["version"][..], &["version", "--client"], &["explain", "1203"]] {
+        let (through, own) = (kubectl(words), stage.works(words));
+        assert_eq!((through.code, &through.out), (0, &own.out), "{words:?}: {}", through.all());
+    }
+    assert!(kubectl(&["version"]).out.contains("operator"), "it asked the cluster");
+    let said = kubectl(&["explain", "9999"]);
+    assert_eq!(said.code, 2, "{}", said.all());
 }
 
 async fn removing(stage: &Stage) {

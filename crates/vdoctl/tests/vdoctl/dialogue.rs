@@ -9,7 +9,8 @@ use kube::{
 use testkit::{Datacenter, Vcenter};
 
 use crate::{
-    cluster::nothing_is_there,
+    cluster::{nothing_is_there, objects},
+    releases,
     stage::{NAMESPACE, PASSWORD, Stage, inventory},
     terminal::Terminal,
 };
@@ -89,6 +90,25 @@ pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
         assert!(!shown.contains(PASSWORD), "{place}: {shown}");
         nothing_is_there(stage, &place).await;
     }
+}
+
+/// The questions that come up without a dialogue, where all else was said in flags or in a file: Ctrl-C at
+/// them leaves nothing behind either.
+pub(crate) async fn interrupted_without_a_dialogue(stage: &Stage) {
+    stage.workdir.write("password", PASSWORD).unwrap();
+    let untrusted = objects(stage, |all| {
+        all[1]["spec"].as_object_mut().unwrap().remove("thumbprint");
+    });
+    stage.workdir.write("untrusted.yaml", untrusted).unwrap();
+    let address = stage.vcenter.address().to_string();
+    let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local"];
+    let flags = [&["configure"], &flags[..], &["--password-file", "password"]].concat();
+    stage.vcenter.forget_calls().await;
+    for line in [&flags[..], &["configure", "-f", "untrusted.yaml"]] {
+        releases::interrupted_at(stage, line, "Trust this certificate?").await;
+        nothing_is_there(stage, &format!("{line:?}")).await;
+    }
+    assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "no password was sent");
 }
 
 /// An address where no vCenter is can be corrected, or left at that.

@@ -25,6 +25,10 @@ pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
 /// Every character that is special to somebody.
 pub(crate) const PASSWORD: &str = r#"p'"\ <&>%$`#;:=[]{}!@^*()|~?,./+_ü-42"#;
 
+/// The same as it may stand in a log: as it is, its end alone, in an envelope, in an address, in base64.
+pub(crate) const PASSWORD_ENCODED: [&str; 5] =
+    [PASSWORD, "+_ü-42", "&lt;&amp;&gt;%$`#", "%5B%5D%7B%7D", "cCciXCA8Jj4lJGAjOzo9W117"];
+
 const ATTACHMENT: &str = "csi-pv-1";
 
 /// What the tests stand on.

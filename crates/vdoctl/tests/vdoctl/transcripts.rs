@@ -6,7 +6,10 @@ use std::{fs, path::Path, process::Command};
 
 use testkit::eventually;
 
-use crate::stage::{PASSWORD, Stage};
+use crate::{
+    screens,
+    stage::{PASSWORD, Stage},
+};
 
 fn transcripts(columns: &str, of: &str) {
     trycmd::TestCases::new()
@@ -177,6 +180,7 @@ pub(crate) async fn where_something_is_wrong(stage: &Stage) {
     })
     .await;
     on_cluster(stage, "degraded");
+    screens::of_trouble_fit_sixty_columns(stage);
     stage.hide_disk_ids(false).await;
     let said = stage.vdoctl_beside(&["status", "--wait", "--timeout", "300"]).await;
     assert_eq!(said.code, 0, "{}", said.all());

@@ -5,7 +5,11 @@ use std::{fs, process::Command, time::Duration};
 use serde_json::{Value, json};
 use testkit::FaultProxy;
 
-use crate::stage::{PASSWORD, Said, Stage};
+use crate::{
+    cluster::{nothing_is_there, objects},
+    stage::{PASSWORD, Said, Stage},
+    terminal::Terminal,
+};
 
 /// A bundle that does not fit on the disk is not there at all.
 pub(crate) fn a_disk_that_is_full(stage: &Stage) {
@@ -88,6 +92,40 @@ pub(crate) fn contexts_and_files(stage: &Stage) {
     variables.env("VDOCTL_KUBECONFIG", named).env("VDOCTL_CONTEXT", context);
     let said = Said::from(variables.env("VDOCTL_STATUS_OUTPUT", "json").output().unwrap());
     assert!(said.out.starts_with('{'), "{}", said.all());
+}
+
+/// `configure` tells what it waits for; a vCenter that takes its time is waited for, one that says nothing
+/// ends it with one error, and nothing is there then.
+pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
+    let proxy = FaultProxy::before(stage.vcenter.address()).await;
+    let address = proxy.address().to_string();
+    let text = objects(stage, |all| all[1]["spec"]["vcIp"] = address.as_str().into());
+    stage.workdir.write("slow.yaml", text).unwrap();
+    let waits_for = format!("Log in to {address}");
+    let line = ["configure", "-f", "slow.yaml"];
+
+    proxy.delay(Duration::from_millis(200));
+    let said = stage.vdoctl_beside(&[&line[..], &["--dry-run"]].concat()).await;
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(said.err.contains(&format!("✔ {waits_for}")), "{}", said.all());
+
+    proxy.black_hole();
+    // What is waited for shows while it is.
+    let mut terminal = Terminal::run(&stage.command(&line), 100);
+    terminal.expect(&waits_for).await;
+    let (status, shown) = terminal.ends().await;
+    assert_eq!(status.code(), Some(1), "{shown}");
+    let plain = anstream::adapter::strip_str(&shown).to_string();
+    assert_eq!(plain.matches("cannot be used").count(), 1, "{plain}");
+    assert!(!plain.contains(PASSWORD), "{plain}");
+    nothing_is_there(stage, "it said nothing").await;
+
+    proxy.reset();
+    let said = stage.vdoctl_beside(&line).await;
+    assert_eq!((said.code, said.out.as_str()), (1, ""), "{}", said.all());
+    assert_eq!(said.err.matches("cannot be used").count(), 1, "{}", said.all());
+    assert!(said.err.contains(&address), "{}", said.all());
+    nothing_is_there(stage, "it hung up").await;
 }
 
 /// A vCenter that takes its time is waited for; one that says nothing is not waited for for ever.

@@ -30,7 +30,7 @@ catalogue! {
         seen: "{node}: disk.EnableUUID is off for its VM {vm}",
         why: "Volumes are attached but the node cannot find them: pods stay in ContainerCreating with the message that the disk is not attached to the node.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
             "govc vm.power -off {vm}",
             "govc vm.change -vm {vm} -e disk.enableUUID=TRUE",
             "govc vm.power -on {vm}   then kubectl uncordon {node}",
@@ -43,7 +43,7 @@ catalogue! {
         seen: "{node}: its VM {vm} has hardware version {version}, the storage driver needs {needed}",
         why: "Attaching a volume fails with DeviceUnsupportedForVmVersion or NotSupported.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets   then govc vm.power -off {vm}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then govc vm.power -off {vm}",
             "govc vm.upgrade -version={needed} -vm {vm}",
             "govc vm.power -on {vm}   then kubectl uncordon {node}",
         ],
@@ -140,7 +140,7 @@ catalogue! {
         why: "Kubernetes never lets a provider id change. The vSphere cloud provider cannot take the node over, and may delete it.",
         remedy: [
             "Switch the other provider off first; on k3s: --disable-cloud-controller",
-            "kubectl drain {node} --ignore-daemonsets   then kubectl delete node {node}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then kubectl delete node {node}",
             "Restart kubelet on {node} with --cloud-provider=external; it joins again without a provider id",
         ],
     }
@@ -151,7 +151,7 @@ catalogue! {
         why: "The drivers follow the provider id: they look for another machine, or crash on a uuid in the other byte order. It happens when kubelet is given --provider-id by hand, and after a VM was replaced under the same node name.",
         remedy: [
             "Remove --provider-id from kubelet's arguments on {node}",
-            "kubectl drain {node} --ignore-daemonsets   then kubectl delete node {node}   and restart kubelet: the cloud provider fills it in",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then kubectl delete node {node}   and restart kubelet: the cloud provider fills it in",
         ],
     }
     NODE_UNINITIALIZED = "VDO-1216" {
@@ -301,7 +301,7 @@ catalogue! {
         seen: "{node}: disk.EnableUUID is set for {vm} but the VM has not been off since",
         why: "The setting takes effect when the VM is powered on; a restart of the guest is not enough.",
         remedy: [
-            "kubectl drain {node} --ignore-daemonsets   then govc vm.power -off {vm}",
+            "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   then govc vm.power -off {vm}",
             "govc vm.power -on {vm}   then kubectl uncordon {node}",
         ],
     }

@@ -43,7 +43,7 @@ catalogue! {
         why: "Labels are written once and never follow: pods and volumes are placed for the old zone, and volumes of the old zone may not be reachable from the new host.",
         remedy: [
             "Move it back: govc vm.migrate -host {place} {vm}   and keep it there with a VM/Host rule",
-            "Or let it join anew: kubectl drain {node} --ignore-daemonsets   kubectl delete node {node}   and restart kubelet",
+            "Or let it join anew: kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   kubectl delete node {node}   and restart kubelet",
         ],
     }
     ZONE_LABELS_DISAGREE = "VDO-1706" {
