@@ -169,8 +169,10 @@ async fn another_build_takes_over(stage: &Stage, operator: Process) {
     let operator = stage.operator();
     stage
         .status("it says that the new rendering waits", 60, |status| {
-            let plan = serde_json::to_string(&status.plan).unwrap();
-            plan.contains("renders") && plan.contains("next release or change")
+            let said = status.cpi.as_ref().and_then(|cpi| cpi.status_msg.as_deref());
+            said.is_some_and(|said| {
+                said.contains("renders 1.36.0 otherwise") && said.contains("next release or change")
+            })
         })
         .await;
     stage.check_now("the drivers after another build took over").await;

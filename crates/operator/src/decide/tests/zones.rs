@@ -90,7 +90,7 @@ fn while_zones_wait_everything_else_goes_on() {
     assert_eq!(world.driver(Driver::Csi).next, Next::Blocked, "which it still waits for");
 
     let mut world = shut();
-    let node_driver = |id: &ObjectId| id.name == "vsphere-csi-node";
+    let node_driver = |id: &ObjectId| id.kind == "DaemonSet" && id.name == "vsphere-csi-node";
     world.facts.objects.retain(|id, _| !node_driver(id));
     world.facts.workloads.retain(|id, _| !node_driver(id));
     world.settle();
