@@ -98,6 +98,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn memory_that_held_a_secret_is_wiped() {
+        // Freed memory cannot be looked at; what holds the texts has to promise it, or this does not compile.
+        fn is_wiped(_: &impl zeroize::ZeroizeOnDrop) {}
+        is_wiped(&SecretText::from("hunter2").0);
+        let mut text = WipedText::default();
+        text.push_str("hunter2");
+        is_wiped(&text.0);
+        assert_eq!(text.as_str(), "hunter2");
+    }
+
+    #[test]
     fn debug_says_whether_there_is_a_secret_but_never_which() {
         assert_eq!(format!("{:?}", SecretText::from("hunter2")), "SecretText(hidden)");
         assert_eq!(format!("{:?}", SecretText::default()), "SecretText(empty)");

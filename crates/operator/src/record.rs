@@ -113,7 +113,8 @@ pub struct Named {
 pub struct Origin {
     /// By which build of VDO, and with which catalog.
     pub build: String,
-    /// The digest of what the VDOConfig asks of this driver, its version aside.
+    /// The digest of what the VDOConfig asks of this driver, its version aside, and of the nodes it is
+    /// asked for.
     pub wish: String,
     /// The digest of the settings whose change restarts its pods, without secrets.
     pub settings: String,

@@ -132,7 +132,9 @@ async fn one_object_leads_to_drivers_that_run_on_what_was_rendered_for_them() {
     let log = asked.output() + &asked.log();
     assert!(log.contains("Ran ") && !log.contains("Ran 0 of"), "Identity and Probe: {log}");
     for write in stage.writes() {
-        let applied = write.starts_with("patch ") && write.contains("fieldManager=vdo");
+        // Only an apply may be forced.
+        let parts = ["fieldManager=vdo", "force=true"];
+        let applied = write.starts_with("patch ") && parts.iter().all(|p| write.contains(p));
         assert!(applied, "every write is a server-side apply under one field manager: {write}");
     }
     assert_eq!(stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{
     Notes,
     configuration::{Configuration, digest},
-    release,
+    profile, release,
     wish::Wish,
 };
 use crate::{
@@ -33,9 +33,12 @@ pub(super) fn origin(facts: &Facts, wish: &Wish<'_>, settings: String) -> Origin
         fields.remove("version");
     }
     let topology = facts.config.spec.topology_categories();
+    // Nodes that come are not asked for in words, and get what they need all the same.
+    let made = profile::of(facts);
+    let nodes = format!("{} {} {:?}", made.windows_nodes, made.kubelet_path, made.placement);
     Origin {
         build: format!("{}, catalog {}", facts.build, facts.catalog.serial),
-        wish: digest(&json!([section, topology, images])),
+        wish: digest(&json!([section, topology, images, nodes])),
         settings,
     }
 }

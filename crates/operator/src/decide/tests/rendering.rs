@@ -91,3 +91,14 @@ fn a_newer_vdo_that_renders_the_same_is_written_down_and_holds_nothing_later() {
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
 }
+
+#[test]
+fn a_node_of_another_kind_gets_its_driver_whatever_waits() {
+    let mut world = taken_over(None);
+    world.settle();
+    assert!(!touched(&world), "{:?}", world.done);
+    world.facts.cluster.nodes[2].windows = true;
+    world.settle();
+    let windows = "apply DaemonSet vsphere-csi-node-windows";
+    assert!(world.done.iter().any(|done| done == windows), "{:?}", world.done);
+}
