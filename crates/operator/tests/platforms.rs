@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{Affinity, Node as KubeNode, Pod, PodSpec},
+    rbac::v1::ClusterRole,
 };
 use kube::{
     Api, ResourceExt,
@@ -309,6 +310,8 @@ async fn distributions_told_by_their_api_server(scene: &Scene) {
     scene.becomes("k0s", of("k0s", "/var/lib/k0s/kubelet")).await;
     let _eks = scene.distribution("-eks-a1b2c3").await;
     scene.becomes("EKS Anywhere", of("eks-anywhere", USUAL)).await;
+    let _tkg = scene.distribution("+vmware.1").await;
+    scene.becomes("TKG", of("tkg", USUAL)).await;
     scene.balancer.lead_to(&[stage.plane.address()]);
 }
 
@@ -322,6 +325,13 @@ async fn openshift_on_everything(scene: &Scene) {
         let mode = stage.config().await.status.unwrap().csi.unwrap().mode;
         assert_eq!(mode, Some(Mode::Managed), "{platform}");
     }
+    let roles = Api::<ClusterRole>::all(stage.client());
+    let roles = roles.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let ours = roles.filter(|role| role.name_any().starts_with("vsphere-csi-"));
+    let rules = ours.flat_map(|role| role.rules.unwrap_or_default());
+    let resources = rules.flat_map(|rule| rule.resources.unwrap_or_default());
+    let scc = "securitycontextconstraints";
+    assert!(resources.into_iter().any(|resource| resource == scc), "the pods may run there");
     stage.ready(&scene.operator, 90).await;
     stage.openshift("VSphere").await;
     let observed = |mode: Option<Mode>| mode == Some(Mode::Observe);

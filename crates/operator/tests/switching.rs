@@ -509,10 +509,14 @@ async fn drivers_of_charts_are_adopted_under_their_names_when_asked_and_upgraded
 }
 
 #[tokio::test]
-async fn a_driver_installed_from_upstreams_manifest_is_adopted_with_its_volumes_and_upgraded() {
+async fn drivers_installed_from_upstreams_manifests_are_adopted_with_their_volumes_and_upgraded() {
     let stage = Stage::of(1, false).await;
     let _configs = stage.use_catalog().await;
     stage.create("kubectl-create", upstream_csi()).await;
+    stage.create("kubectl-create", of_release(upstream_cpi(), "v1.36.0", "v1.35.0")).await;
+    let cloud =
+        async || stage.uid("DaemonSet", "kube-system", "vsphere-cloud-controller-manager").await;
+    let cloud_before = cloud().await;
     let conf = "[Global]\ncluster-id = \"10.10.10.10\"\n[VirtualCenter \"10.10.10.10\"]\n\
                 user = \"k8s@vsphere.local\"\npassword = \"theirs\"\n";
     stage.create("kubectl-create", [storage_secret(CSI, conf)]).await;
@@ -520,24 +524,29 @@ async fn a_driver_installed_from_upstreams_manifest_is_adopted_with_its_volumes_
     let (controller, node) = (stage.controller().await.uid(), stage.node_driver().await.uid());
 
     let operator = stage.operator();
-    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    stage
+        .configure(json!({
+            "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
+            "storageProvider": {"vsphereCloudConfig": "vc"},
+        }))
+        .await;
     stage.finding("VDO-1902", 30).await;
-    assert_eq!(stage.writes(), Vec::<String>::new(), "adoption is proposed, and waits");
     stage
         .status("it says what adoption means", 20, |status| {
-            serde_json::to_string(&status.plan).unwrap().contains("it is CSI 3.7.0")
+            let plan = serde_json::to_string(&status.plan).unwrap();
+            plan.contains("it is CSI 3.7.0") && plan.contains("it is CPI 1.35.0")
         })
         .await;
+    stage.check_now("before adoption").await;
+    assert_eq!(stage.writes(), Vec::<String>::new(), "adoption is proposed, and waits");
 
     stage.change(json!({"spec": {"adoption": "Automatic"}})).await;
     let config = stage.ready(&operator, 90).await;
     let status = config.status.unwrap();
     assert_eq!(status.cluster_id.as_deref(), Some("10.10.10.10"), "volumes are known by it");
-    assert_eq!(
-        status.csi.unwrap().version.as_deref(),
-        Some("3.7.3"),
-        "and it is brought up to date"
-    );
+    let versions = [status.cpi, status.csi].map(|driver| driver.unwrap().version.unwrap());
+    assert_eq!(versions, ["1.36.0", "3.7.3"], "and they are brought up to date");
+    assert_eq!(cloud().await, cloud_before, "nothing is made anew");
     let conf = stage.secret("vmware-system-csi", "vsphere-config-secret", "csi-vsphere.conf").await;
     assert!(conf.contains("10.10.10.10") && !conf.contains("theirs"), "{conf}");
     assert_eq!(stage.controller().await.uid(), controller, "nothing is made anew");
