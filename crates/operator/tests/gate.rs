@@ -6,13 +6,16 @@ mod common;
 use api::{Finding, VDOConfigStatus, vdo_config::PlanState};
 use common::Stage;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Secret};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{Node as KubeNode, Secret},
+};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::{Permission, VcenterUser};
+use testkit::{Node, Permission, VcenterUser};
 
 const CODE: &str = "VDO-1307";
 
@@ -71,7 +74,19 @@ async fn a_blocker_holds_back_an_installation_and_an_upgrade_until_it_is_accepte
     is_blocked(&stage).await;
     assert_eq!(installed(&stage).await, None, "nothing is installed");
 
+    // A node that another cloud controller has taken for its own would be deleted by this one.
+    let other = Node::named("other").provider_id("k3s://other");
+    let other = other.label("vdo.vmware.com/vsphere", "false");
+    stage.nodes.as_ref().unwrap().add(other).await;
     accept(&stage, Timestamp::now() + SignedDuration::from_hours(24)).await;
+    stage
+        .status("the cloud controller does not come to nodes of another one", 60, |status| {
+            serde_json::to_string(&status.plan).unwrap().contains("other (k3s://other)")
+        })
+        .await;
+    assert_eq!(installed(&stage).await, None);
+    let nodes = Api::<KubeNode>::all(stage.client());
+    nodes.delete("other", &DeleteParams::default()).await.unwrap();
     let config = stage.ready(&operator, 90).await;
     assert!(installed(&stage).await.unwrap().contains("v1.35.0"));
     let status = config.status.unwrap();
