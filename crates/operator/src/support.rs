@@ -98,7 +98,8 @@ pub const LEFT_OUT: &str =
     "(left out: not every Secret may be read, so nobody knows what to remove here)\n";
 
 fn is_free_text(path: &str) -> bool {
-    let plurals = ["configmaps", "events", "pods", "deployments", "daemonsets"];
+    let plurals =
+        ["configmaps", "events", "pods", "deployments", "daemonsets", "nodes", "volumeattachments"];
     plurals.iter().any(|plural| path.ends_with(&format!("/{plural}.json")))
         || path.contains("/logs/")
 }
@@ -385,6 +386,9 @@ mod tests {
         for plural in ["configmaps", "events", "pods", "deployments", "daemonsets"] {
             assert!(is_free_text(&format!("namespaces/kube-system/{plural}.json")), "{plural}");
         }
-        assert!(!is_free_text("cluster/nodes.json"));
+        assert!(
+            is_free_text("cluster/nodes.json") && is_free_text("cluster/volumeattachments.json")
+        );
+        assert!(!is_free_text("cluster/vdoconfigs.json"));
     }
 }

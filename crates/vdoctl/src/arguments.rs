@@ -7,7 +7,7 @@ use std::{
 
 use clap::{
     Arg, ArgAction, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-    ValueEnum, builder::FalseyValueParser,
+    ValueEnum,
 };
 
 use crate::{commands, environment, exit};
@@ -134,7 +134,7 @@ fn with_environment(command: Command, prefix: &str) -> Command {
         // One small text per flag, once per process: clap keeps it for as long as it lives.
         let argument = argument.env(&*name.leak()).hide_env(true);
         if matches!(argument.get_action(), ArgAction::SetTrue) {
-            argument.value_parser(FalseyValueParser::new())
+            argument.value_parser(switch)
         } else {
             argument
         }
@@ -143,6 +143,15 @@ fn with_environment(command: Command, prefix: &str) -> Command {
         let prefix = format!("{prefix}_{}", below.get_name().to_uppercase().replace('-', "_"));
         with_environment(below, &prefix)
     })
+}
+
+/// What the variable of a switch says. A word nobody can be sure of means nothing, least of all yes.
+fn switch(text: &str) -> Result<bool, String> {
+    match text.to_lowercase().as_str() {
+        "" | "0" | "n" | "no" | "f" | "false" | "off" => Ok(false),
+        "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),
+        _ => Err("say true or false".into()),
+    }
 }
 
 /// Whether it is the `--help` or `--version` every command has.

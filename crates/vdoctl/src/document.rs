@@ -70,12 +70,22 @@ impl File {
                 let place = error.location().unwrap_or(Location::UNKNOWN);
                 let span = span(&text, place);
                 let why = veil::discreet(&error.without_snippet().to_string(), &text);
+                // The place is shown.
+                let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why);
+                let (said, help) = if why.contains("budget breached") {
+                    let grows = "this YAML holds more than any configuration: its aliases multiply";
+                    (grows.to_owned(), "write out what its aliases stand for")
+                } else {
+                    let help =
+                        "the error is here or shortly before: look at blanks, colons and quotes";
+                    (format!("this is not YAML: {why}"), help)
+                };
                 MistakeSnafu {
-                    text: "this is not YAML",
-                    help: "the error is here or shortly before: look at blanks, colons and quotes",
+                    text: said,
+                    help,
                     source: Box::new(NamedSource::new(name, veil::veiled(&text))),
                     span,
-                    label: why,
+                    label: "here",
                 }
                 .fail()
             }

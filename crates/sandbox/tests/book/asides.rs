@@ -146,7 +146,11 @@ vdoctl catalog sign newer.yaml --key signing.key > signed.bundle
 fn asides(page: &Page, verbs: &BTreeSet<String>) -> Vec<String> {
     let words = page.code_words_below_headings();
     let is_command = |word: &&String| {
-        let mut parts = word.split_whitespace();
+        let is_variable = |part: &&str| {
+            part.split_once('=')
+                .is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_uppercase() || c == '_'))
+        };
+        let mut parts = word.split_whitespace().skip_while(is_variable);
         let first = parts.next().unwrap_or_default();
         let more = parts.next().is_some();
         first == "make" || more && (PROGRAMS.contains(&first) || verbs.contains(first))

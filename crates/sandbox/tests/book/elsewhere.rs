@@ -90,6 +90,10 @@ impl Reader {
             assert!(line.starts_with("make "), "{}: no recipe: {line}", block.place);
             let made = !line.starts_with("make sandbox") || lines::MADE.contains(&line.as_str());
             assert!(made, "{}: no test of the sandbox makes {line}", block.place);
+            if let Some(crate_) = line.strip_prefix("make bench ARGS=") {
+                let benches = testkit::repository().join("crates").join(crate_).join("benches");
+                assert!(benches.exists(), "{}: nothing is measured of {crate_}", block.place);
+            }
             let asked = line.replacen("make", "make -n", 1);
             let output = self.types_in(testkit::repository(), &self.cluster, &asked).await;
             assert!(output.status.success(), "{}: {line}\n{}", block.place, shown(&output));

@@ -27,9 +27,10 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 /// have.
 pub(crate) fn made(line: &str) -> Command {
     assert!(lines::MADE.contains(&line), "{line}");
-    let mut shell = Command::new("bash");
+    // Whoever runs the tests may ignore signals, and make would too; this one does not.
+    let mut shell = Command::new("env");
     shell
-        .args(["-c", &format!("exec {line}")])
+        .args(["--default-signal=HUP,INT,QUIT,TERM", "bash", "-c", &format!("exec {line}")])
         .current_dir(testkit::repository())
         .env("COLUMNS", "100")
         // What a make this may run under tells those it starts.

@@ -124,6 +124,12 @@ impl Deploy {
             );
         }
         if let Some(image) = &self.image {
+            if image.parse::<catalog::Image>().is_err() {
+                return request(
+                    format!("{image} is no image with a tag or a digest"),
+                    "name one such as registry.example.com/vdo:0.7.0",
+                );
+            }
             let operator =
                 manifest.objects.iter_mut().filter(|object| object.kind() == "Deployment");
             for object in operator {

@@ -79,7 +79,7 @@ fn plain(page: &str, width: usize) -> String {
             flush(&mut block, &mut shown);
             shown.extend([&paint(STRONG, heading), "\n"]);
         } else if let Some(title) = line.strip_prefix("# ") {
-            shown.extend([&paint(STRONG, title), "\n"]);
+            shown.extend([&paint(STRONG, wrap("", title, width).trim_end()), "\n"]);
         } else if line.is_empty() {
             flush(&mut block, &mut shown);
             if !shown.ends_with("\n\n") && !ends_with_heading(&shown) {
@@ -135,4 +135,21 @@ fn starless(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_fits_sixty_columns() {
+        for definition in CATALOGUE {
+            let page = page_of(definition.code, 60).unwrap();
+            let page = anstream::adapter::strip_str(&page).to_string();
+            let title = page.lines().take_while(|line| !line.is_empty());
+            for line in title {
+                assert!(line.chars().count() <= 60, "{}: {line}", definition.code);
+            }
+        }
+    }
 }

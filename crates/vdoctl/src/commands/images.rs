@@ -75,6 +75,12 @@ impl Images {
 
     fn line(&self, image: &str) -> Outcome<String> {
         let Some(mirror) = &self.mirror else { return Ok(image.to_owned()) };
+        if format!("{mirror}/image:tag").parse::<Image>().is_err() || mirror.contains("//") {
+            return request(
+                format!("{mirror} is no registry"),
+                "name it as images do, such as registry.example.com/mirror, without https://",
+            );
+        }
         match image.parse::<Image>() {
             Ok(parsed) => Ok(format!("{image} {}", Rewrite::mirror(mirror).apply(&parsed))),
             Err(_) => request(format!("{image} is no image"), ""),

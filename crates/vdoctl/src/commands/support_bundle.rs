@@ -71,11 +71,12 @@ impl SupportBundle {
             screen.note(&format!("{unreadable} of {all} could not be read; each says why."));
         }
         if files.iter().any(|file| file.text == support::LEFT_OUT) {
-            screen.note("You may not read every Secret, so ConfigMaps, events, workloads, pods and logs were left out: what is secret in them could not be removed.");
+            screen.note("You may not read every Secret, so ConfigMaps, events, workloads, pods, nodes, attachments and logs were left out: what is secret in them could not be removed. Look into the rest before you pass it on.");
+        } else {
+            screen.note(
+                "No secrets are in it. Look into it before you pass it on: names of your machines are.",
+            );
         }
-        screen.note(
-            "No secrets are in it. Look into it before you pass it on: names of your machines are.",
-        );
         Ok(())
     }
 }

@@ -37,16 +37,16 @@ impl Version {
     }
 
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        let cluster = Cluster::connect(global).await?;
-        let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);
-        let deployment =
-            deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
-        let image = deployment.and_then(|deployment| {
-            let pod = deployment.spec?.template.spec?;
-            pod.containers.into_iter().next()?.image
-        });
-        let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
-        self.show(Some((image, version.git_version)), screen)
+        match of_cluster(global).await {
+            Ok(cluster) => self.show(Some(cluster), screen),
+            Err(failure) => {
+                // This program is known all the same.
+                if self.output.is_none() {
+                    self.show(None, screen)?;
+                }
+                Err(failure)
+            }
+        }
     }
 
     fn show(&self, cluster: Option<(Option<String>, String)>, screen: &Screen) -> Outcome {
@@ -71,4 +71,17 @@ impl Version {
         }
         screen.print(&table.render(screen.width))
     }
+}
+
+/// The operator's image, if there is one, and the version of Kubernetes.
+async fn of_cluster(global: &Global) -> Outcome<(Option<String>, String)> {
+    let cluster = Cluster::connect(global).await?;
+    let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);
+    let deployment = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
+    let image = deployment.and_then(|deployment| {
+        let pod = deployment.spec?.template.spec?;
+        pod.containers.into_iter().next()?.image
+    });
+    let version = cluster.client.apiserver_version().await.doing("asking for the version")?;
+    Ok((image, version.git_version))
 }

@@ -85,6 +85,17 @@ fn a_switch_that_is_off_is_not_given() {
 }
 
 #[test]
+fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
+    for word in ["maybe", "never", "disabled"] {
+        for variable in ["VDOCTL_YES", "VDOCTL_REMOVE_DRY_RUN"] {
+            let said = run(&["remove", "csi"], &[(variable, word)]);
+            assert_eq!(said.code, 2, "{variable}={word}: {}", said.all());
+            assert!(said.err.contains("say true or false"), "{variable}={word}: {}", said.all());
+        }
+    }
+}
+
+#[test]
 fn a_variable_that_belongs_to_a_word_is_passed_over_without_it() {
     for variable in [("VDOCTL_UPGRADE_TO", "3.7.3"), ("VDOCTL_UPGRADE_BACK", "true")] {
         let said = run(&["upgrade"], &[variable]);

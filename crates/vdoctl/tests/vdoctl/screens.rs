@@ -42,7 +42,7 @@ const SCREENS: [&str; 29] = [
 
 /// Commands that end with something else than zero, each with its code. Of those whose output is for
 /// programs this is what a person sees.
-const REFUSALS: [(&str, i32); 16] = [
+const REFUSALS: [(&str, i32); 17] = [
     ("catalog build no-such-file.yaml", 1),
     (
         "catalog from-manifest --driver csi --version 3.99.0 --kubernetes-min 1.34 --kubernetes-max 1.36 --vsphere-min 7.0 no-such-file.yaml",
@@ -55,6 +55,7 @@ const REFUSALS: [(&str, i32); 16] = [
     ("catalog sign built.yaml --key no-such-file.key", 1),
     ("completion", 2),
     ("configure -f no-such-file.yaml", 1),
+    ("configure -f mistaken.yaml", 1),
     ("explain 9999", 2),
     ("fix 9999", 2),
     ("images --export images.tar", 2),
@@ -125,6 +126,8 @@ pub(crate) fn of_trouble_fit_sixty_columns(stage: &Stage) {
 
 /// Sixty columns are enough, and a reader who leaves is no failure, whatever is shown.
 pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
+    let mistaken = "metadata:\n  name: a: b\n";
+    stage.workdir.write("mistaken.yaml", mistaken).unwrap();
     stage.workdir.write("built.yaml", stage.works(&["catalog", "build", "embedded"]).out).unwrap();
     let well = SCREENS.map(|line| (line, 0));
     let all = well.iter().chain(&REFUSALS);

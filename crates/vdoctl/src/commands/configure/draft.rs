@@ -157,10 +157,7 @@ impl Draft {
             draft.origins.push((file, numbers));
         }
         if draft.objects.is_empty() {
-            return refuse(
-                "the files hold no objects",
-                "vdoctl configure -o yaml shows what they look like",
-            );
+            return refuse("the files hold no objects", "deploy/samples shows what they look like");
         }
         // Names before what names them.
         draft.objects.sort_by_key(|object| match object.kind() {
