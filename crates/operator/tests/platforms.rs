@@ -328,8 +328,8 @@ async fn openshift_on_everything(scene: &Scene) {
     let roles = Api::<ClusterRole>::all(stage.client());
     let roles = roles.list(&ListParams::default()).await.unwrap().items.into_iter();
     let ours = roles.filter(|role| role.name_any().starts_with("vsphere-csi-"));
-    let rules = ours.flat_map(|role| role.rules.unwrap_or_default());
-    let resources = rules.flat_map(|rule| rule.resources.unwrap_or_default());
+    let granted = ours.flat_map(|role| role.rules.unwrap_or_default());
+    let resources = granted.flat_map(|rule| rule.resources.unwrap_or_default());
     let scc = "securitycontextconstraints";
     assert!(resources.into_iter().any(|resource| resource == scc), "the pods may run there");
     stage.ready(&scene.operator, 90).await;
