@@ -68,7 +68,7 @@ pub(super) fn held(facts: &Facts, driver: Driver, record: &Record) -> Option<Hel
     }
     let title = "Find the zone of every node";
     let with = |message: String, blocked| Held {
-        facts: as_before(facts, driver, before),
+        facts: as_before(facts, driver, before, record),
         step: waiting(title, Some(message)),
         blocked,
     };
@@ -83,7 +83,7 @@ pub(super) fn held(facts: &Facts, driver: Driver, record: &Record) -> Option<Hel
 }
 
 /// The same facts, in which a driver is asked to know these zones.
-fn as_before(facts: &Facts, driver: Driver, zones: &[String]) -> Facts {
+fn as_before(facts: &Facts, driver: Driver, zones: &[String], record: &Record) -> Facts {
     let mut facts = facts.clone();
     let spec = &mut Arc::make_mut(&mut facts.config).spec;
     let category = |name: &String| TagCategory(name.clone());
@@ -96,6 +96,11 @@ fn as_before(facts: &Facts, driver: Driver, zones: &[String]) -> Facts {
         }
         (Driver::Csi, cloud, Some(storage)) => {
             storage.topology_categories = zones.iter().map(category).collect();
+            // What a class says of zones cannot be changed later: new ones wait with them.
+            let is_there = |name: &str| {
+                record.objects.iter().any(|id| id.kind == "StorageClass" && id.name == name)
+            };
+            storage.storage_classes.retain(|class| is_there(&class.name));
             // Without any of its own, storage follows the zones of the cloud provider.
             if let Some(cloud) = cloud.filter(|_| zones.is_empty()) {
                 cloud.topology = None;

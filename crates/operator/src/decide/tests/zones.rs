@@ -90,6 +90,22 @@ fn while_zones_wait_everything_else_goes_on() {
     assert_eq!(world.driver(Driver::Csi).next, Next::Blocked, "which it still waits for");
 
     let mut world = shut();
+    world.wish(|config| {
+        let storage = config.spec.storage_provider.as_mut().unwrap();
+        storage.storage_classes = serde_json::from_value(json!([{"name": "zonal"}])).unwrap();
+    });
+    world.settle();
+    let class = "apply StorageClass zonal".to_owned();
+    assert!(
+        !world.done.contains(&class),
+        "what it says of zones cannot be changed: {:?}",
+        world.done
+    );
+    world.facts.health.findings.clear();
+    world.settle();
+    assert!(world.done.contains(&class), "{:?}", world.done);
+
+    let mut world = shut();
     let node_driver = |id: &ObjectId| id.kind == "DaemonSet" && id.name == "vsphere-csi-node";
     world.facts.objects.retain(|id, _| !node_driver(id));
     world.facts.workloads.retain(|id, _| !node_driver(id));
