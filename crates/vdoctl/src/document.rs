@@ -72,7 +72,9 @@ impl File {
                 let why = veil::discreet(&error.without_snippet().to_string(), &text);
                 // The place is shown.
                 let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why);
-                let (said, help) = if why.contains("budget breached") {
+                let too_much =
+                    matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
+                let (said, help) = if too_much {
                     let grows = "this YAML holds more than any configuration: its aliases multiply";
                     (grows.to_owned(), "write out what its aliases stand for")
                 } else {
@@ -304,6 +306,18 @@ mod tests {
                     .spec.replcas: field not declared in schema";
         assert_eq!(undeclared(said).map(|(field, _)| field), Some(".spec.replcas"));
         assert_eq!(undeclared("something else"), None);
+    }
+
+    #[test]
+    fn aliases_that_multiply_are_said_in_words() {
+        let first = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        let others = (0..8).zip(1..).map(|(before, now)| {
+            let ten = vec![format!("*a{before}"); 10].join(", ");
+            format!("a{now}: &a{now} [{ten}]\n")
+        });
+        let bomb = std::iter::once(first).chain(others).collect();
+        let error = File::parse("file.yaml", bomb).unwrap_err().to_string();
+        assert!(error.contains("its aliases multiply"), "{error}");
     }
 
     #[test]

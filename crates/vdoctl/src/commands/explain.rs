@@ -146,10 +146,10 @@ mod tests {
         for definition in CATALOGUE {
             let page = page_of(definition.code, 60).unwrap();
             let page = anstream::adapter::strip_str(&page).to_string();
-            let title = page.lines().take_while(|line| !line.is_empty());
-            for line in title {
-                assert!(line.chars().count() <= 60, "{}: {line}", definition.code);
-            }
+            // A word that is longer is not torn; the mark of an item is none.
+            let words = |line: &&str| line.split_whitespace().filter(|w| w.len() > 2).count();
+            let mut long = page.lines().filter(|line| line.chars().count() > 60);
+            assert_eq!(long.find(|line| words(line) > 1), None, "{}", definition.code);
         }
     }
 }

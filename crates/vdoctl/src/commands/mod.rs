@@ -42,7 +42,7 @@ async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
         Err(kube::Error::Api(status)) if status.code == 403 => {}
         recorded => all.extend(recorded.doing("reading what the operator has written down")?),
     }
-    all.retain(|namespace| !operator::names::is_home(namespace));
+    all.retain(|namespace| !operator::homes::has(namespace));
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let mut there = BTreeSet::new();
     for namespace in all {

@@ -157,6 +157,10 @@ async fn deploying(stage: &Stage) {
     let said = stage.works(&["deploy"]);
     assert_eq!(said.out, "", "what is told on the way is no result: {}", said.all());
     assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
+    // Let into one more namespace; a later deploy keeps it, and removing the operator takes it away.
+    stage.works(&["deploy", "--driver-namespace", "default"]);
+    stage.works(&["deploy"]);
+    assert!(stage.may_adopt_in("default").await);
     let again = stage.works(&["deploy", "--dry-run"]);
     assert!(!again.out.contains("created") && !again.out.contains("changed"), "{}", again.all());
 
@@ -425,6 +429,7 @@ async fn removing(stage: &Stage) {
         if operators.get_opt("vdo").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })
     .await;
+    assert!(!stage.may_adopt_in("default").await);
     let said = stage.vdoctl(&["status"]);
     assert!(said.out.contains("The operator is not installed"), "{}", said.all());
     assert!(said.out.starts_with("○ Unknown"), "{}", said.all());

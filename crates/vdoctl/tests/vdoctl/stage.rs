@@ -8,7 +8,10 @@ use std::{
 };
 
 use jiff::SignedDuration;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
+use k8s_openapi::api::{
+    rbac::v1::{Role, RoleBinding},
+    storage::v1::VolumeAttachment,
+};
 use kube::{
     Api,
     api::{DeleteParams, PostParams},
@@ -95,6 +98,14 @@ impl Stage {
         }
         let workdir = Workdir::new("vdoctl").unwrap();
         Self { plane, vcenter, workdir, nodes, kubeconfig: OnceLock::new() }
+    }
+
+    /// Whether the operator has its rights in a namespace.
+    pub(crate) async fn may_adopt_in(&self, namespace: &str) -> bool {
+        let roles = Api::<Role>::namespaced(self.plane.client(), namespace);
+        let bindings = Api::<RoleBinding>::namespaced(self.plane.client(), namespace);
+        let (role, binding) = (roles.get_opt("vdo").await, bindings.get_opt("vdo").await);
+        role.unwrap().is_some() && binding.unwrap().is_some()
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
