@@ -48,6 +48,7 @@ func (c *control) routes() map[string]map[string]lever {
 		"/sessions":       {"GET": c.listSessions, "DELETE": c.expire},
 		"/users":          {"GET": c.listUsers, "POST": c.setUser},
 		"/restart":        {"POST": c.restart},
+		"/clock":          {"POST": c.setClock},
 	}
 }
 
@@ -349,4 +350,15 @@ func (c *control) restart(_ *http.Request, b []byte) (any, error) {
 	}
 	c.sim.restart(time.Duration(how.DownMs) * time.Millisecond)
 	return how, nil
+}
+
+func (c *control) setClock(_ *http.Request, b []byte) (any, error) {
+	var clock struct {
+		AheadSeconds int `json:"aheadSeconds"`
+	}
+	if err := decodeStrict(b, &clock); err != nil {
+		return nil, err
+	}
+	c.sim.gate.setClock(time.Duration(clock.AheadSeconds) * time.Second)
+	return clock, nil
 }

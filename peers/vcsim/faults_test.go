@@ -207,6 +207,24 @@ func TestARestartCutsEverything(t *testing.T) {
 	p.client()
 }
 
+func TestTheClockOfEveryAnswerIsSet(t *testing.T) {
+	p := launch(t, world())
+	ahead := func() time.Duration {
+		answer, err := trusting().Get("https://" + p.url.Host + "/about")
+		must(t, err)
+		defer func() { _ = answer.Body.Close() }()
+		date, err := http.ParseTime(answer.Header.Get("Date"))
+		must(t, err)
+		return time.Until(date)
+	}
+	for _, seconds := range []int{-600, 7200, 0} {
+		p.lever("POST", "/clock", record{"aheadSeconds": seconds})
+		if off := ahead() - time.Duration(seconds)*time.Second; off.Abs() > time.Minute {
+			t.Fatalf("%d s asked for, the answer is %s off", seconds, off)
+		}
+	}
+}
+
 func TestAnExpiredSessionIsNotAuthenticated(t *testing.T) {
 	p := launch(t, world())
 	c, other := p.client(op), p.client()

@@ -22,8 +22,9 @@ type gate struct {
 	esxi  bool // a host has no REST, no storage services
 
 	sync.Mutex
-	down time.Time     // 503 until then
-	cut  chan struct{} // closed when everything in flight is to be dropped
+	down  time.Time     // 503 until then
+	cut   chan struct{} // closed when everything in flight is to be dropped
+	ahead time.Duration // how far the clock its answers are dated by is before the machine's
 }
 
 func newGate(s *Sim) *gate { return &gate{sim: s, cut: make(chan struct{})} }
@@ -55,7 +56,21 @@ func (g *gate) state() (cut chan struct{}, down bool) {
 	return g.cut, time.Now().Before(g.down)
 }
 
+// setClock dates every answer from now on so far ahead of the machine's clock, or behind it.
+func (g *gate) setClock(ahead time.Duration) {
+	g.Lock()
+	defer g.Unlock()
+	g.ahead = ahead
+}
+
+func (g *gate) now() time.Time {
+	g.Lock()
+	defer g.Unlock()
+	return time.Now().Add(g.ahead)
+}
+
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Date", g.now().UTC().Format(http.TimeFormat))
 	cut, down := g.state()
 	if down {
 		w.Header().Set("Retry-After", "1")

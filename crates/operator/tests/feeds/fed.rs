@@ -31,7 +31,6 @@ const ELSEWHERE: &[(&str, Why)] = &[
             "the simulator, like vCenter, says of a locked account what it says of a wrong password",
         ),
     ),
-    ("VDO-1309", Because("the simulator has the clock of the machine it runs on")),
     ("VDO-1310", Because("the simulator stays at the release it was started as")),
     ("VDO-1311", Because("the simulator stays at the release it was started as")),
     ("VDO-1314", Because("two simulators share no datastore")),

@@ -159,6 +159,7 @@ pub(super) const ALL: &[Together] = &[
     Together {
         asks: true,
         cases: &[
+            case("clock", "VDO-1309", "vc", "a clock ten minutes behind"),
             case("machine", "VDO-1403", "node-2", "no disks for a machine"),
             case("7", "VDO-1402", "/DC0/datastore/shared-b", "no volumes on any datastore"),
             case("36", "VDO-1515", "lost-", "too many volumes vCenter does not know")
@@ -342,8 +343,8 @@ impl Scene {
             | "CPI-9" => {
                 self.change_driver(field, row, broken).await;
             }
-            "5" | "narrow" | "6" | "7" | "8" | "11" | "35" | "41" | "tags" | "machine"
-            | "category" => self.change_vcenter(row, broken).await,
+            "5" | "narrow" | "6" | "7" | "8" | "11" | "35" | "41" | "tags" | "clock"
+            | "machine" | "category" => self.change_vcenter(row, broken).await,
             _ => self.change_volumes(field, row, broken).await,
         }
     }

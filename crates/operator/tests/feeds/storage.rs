@@ -316,6 +316,7 @@ impl Scene {
                     vcenter.detach_tag("k8s-zone", "zone-b", &[&host]).await;
                 }
             }
+            "clock" => vcenter.set_clock(if broken { -600 } else { 0 }).await,
             "machine" => self.weaken(broken, "/DC0/vm/node-2", "ReadOnly").await,
             "category" => self.categories(if broken { &["no-such"] } else { &[] }).await,
             "6" => {

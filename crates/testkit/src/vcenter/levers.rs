@@ -274,6 +274,11 @@ impl Vcenter {
         self.lever(Method::POST, "/restart", Some(json!({ "downMs": down }))).await;
     }
 
+    /// Sets the clock its answers are dated by: so many seconds ahead of this machine's.
+    pub async fn set_clock(&self, ahead: i64) {
+        self.lever(Method::POST, "/clock", Some(json!({ "aheadSeconds": ahead }))).await;
+    }
+
     /// Any lever of the control port.
     ///
     /// # Panics
