@@ -198,12 +198,14 @@ fn selector(of: Option<&LabelSelector>) -> BTreeMap<String, String> {
 }
 
 /// The driver's version: from our label, else from the tag of the driver's image; what stands beside
-/// it in the pod has versions of its own.
+/// it in the pod has versions of its own. Where others wrote the label it is the version of a chart, which
+/// may bring an older driver to an older cluster.
 pub(crate) fn version(
     labels: &BTreeMap<String, String>,
     template: Option<&PodTemplateSpec>,
 ) -> Option<String> {
-    labels.get(names::VERSION_LABEL).cloned().or_else(|| {
+    let own = labels.get(names::VERSION_LABEL).filter(|_| is_labelled(labels));
+    own.cloned().or_else(|| {
         let image = driver_image(template?)?;
         let tag = image.split('@').next()?.rsplit_once(':')?.1;
         Some(tag.trim_start_matches('v').to_owned())
@@ -339,6 +341,11 @@ mod tests {
         ]}}))
         .unwrap();
         assert_eq!(version(&BTreeMap::new(), Some(&template)).as_deref(), Some("3.7.0"));
+        // Of a chart it is not known which driver it brings.
+        let mut labels = BTreeMap::from([(names::VERSION_LABEL.to_owned(), "3.8.0".to_owned())]);
+        assert_eq!(version(&labels, Some(&template)).as_deref(), Some("3.7.0"));
+        labels.insert(names::MANAGED_BY_LABEL.into(), names::MANAGED_BY.into());
+        assert_eq!(version(&labels, Some(&template)).as_deref(), Some("3.8.0"));
     }
 
     /// A pod of the DaemonSet `vsphere-csi-node`, made at that minute.

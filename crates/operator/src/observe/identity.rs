@@ -9,33 +9,45 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 
 use crate::{
-    facts::{ClusterId, InUse, ObjectId, Task, Told, Workload},
+    facts::{ClusterId, InUse, Make, ObjectId, Task, Told, Workload},
     names,
 };
 
-/// The keys under which the drivers look for their configuration.
+/// The keys under which the drivers look for their configuration, unless they are told otherwise.
 const CPI_KEY: &str = "vsphere.conf";
 const CSI_KEY: &str = "csi-vsphere.conf";
 
-/// Where drivers that are not on record have their configuration: namespace and name. They are by
-/// other hands, or ours and the record is lost. Only places VDO may look into.
-pub(super) fn places(
-    workloads: &BTreeMap<ObjectId, Workload>,
-    driver: Driver,
-) -> Vec<(String, String)> {
+/// A Secret or ConfigMap with the configuration of a driver, and the key it is under.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place {
+    home: String,
+    name: String,
+    key: String,
+}
+
+/// Where drivers that are not on record have their configuration. They are by other hands, or ours and
+/// the record is lost. Only places VDO may look into.
+pub(super) fn places(workloads: &BTreeMap<ObjectId, Workload>, driver: Driver) -> Vec<Place> {
     let found = workloads
         .iter()
         .filter(|(_, w)| w.driver == driver && w.task == Task::Controller)
-        .filter(|(id, _)| names::is_home(&id.namespace))
-        .filter_map(|(id, w)| Some((id.namespace.clone(), w.make.settings.clone()?)));
+        .filter(|(id, _)| crate::homes::has(&id.namespace))
+        .filter_map(|(id, w)| {
+            let (home, name) = (id.namespace.clone(), w.make.settings.clone()?);
+            Some(Place { home, name, key: key(driver, &w.make) })
+        });
     let known: &[(&str, &str)] = match driver {
         Driver::Cpi => &[],
         Driver::Csi => {
             &[(names::CSI_NAMESPACE, names::CSI_SECRET), (names::KUBE_SYSTEM, names::CSI_SECRET)]
         }
     };
-    let known = known.iter().map(|(home, name)| ((*home).to_owned(), (*name).to_owned()));
-    let mut all: Vec<(String, String)> = Vec::new();
+    let known = known.iter().map(|&(home, name)| Place {
+        home: home.into(),
+        name: name.into(),
+        key: CSI_KEY.into(),
+    });
+    let mut all: Vec<Place> = Vec::new();
     for place in found.chain(known) {
         if !all.contains(&place) {
             all.push(place);
@@ -44,17 +56,27 @@ pub(super) fn places(
     all
 }
 
+/// The key a driver reads: the name of the file its arguments lead to, or the usual one.
+fn key(driver: Driver, make: &Make) -> String {
+    if driver == Driver::Csi {
+        return CSI_KEY.into();
+    }
+    let mut arguments = make.containers.values().flat_map(|(_, arguments)| arguments);
+    let file = arguments.find_map(|argument| argument.strip_prefix("--cloud-config="));
+    file.and_then(|file| file.rsplit('/').next()).unwrap_or(CPI_KEY).to_owned()
+}
+
 /// The cloud controller's configuration, without passwords, in a ConfigMap or in a Secret.
 pub(super) async fn cpi(
     client: &Client,
-    places: &[(String, String)],
+    places: &[Place],
 ) -> Result<Option<Result<Told<CpiConfig>, String>>, kube::Error> {
-    for (home, name) in places {
+    for Place { home, name, key } in places {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
-        let text = maps.get_opt(name).await?.and_then(|map| map.data?.remove(CPI_KEY));
+        let text = maps.get_opt(name).await?.and_then(|map| map.data?.remove(key));
         let (kind, text) = match text {
             Some(text) => ("ConfigMap", Some(Ok(SecretText::from(text)))),
-            None => ("Secret", secret_text(client, home, name, CPI_KEY).await?),
+            None => ("Secret", secret_text(client, home, name, key).await?),
         };
         let Some(text) = text else { continue };
         let read = text.and_then(|text| CpiConfig::read(text.expose()).map_err(|e| e.to_string()));
@@ -77,10 +99,10 @@ pub(super) async fn cpi(
 /// The storage driver's configuration, without passwords.
 pub(super) async fn csi(
     client: &Client,
-    places: &[(String, String)],
+    places: &[Place],
 ) -> Result<Option<Result<Told<CsiConfig>, String>>, kube::Error> {
-    for (home, name) in places {
-        let Some(text) = secret_text(client, home, name, CSI_KEY).await? else { continue };
+    for Place { home, name, key } in places {
+        let Some(text) = secret_text(client, home, name, key).await? else { continue };
         let read = text.and_then(|text| CsiConfig::read(text.expose()).map_err(|e| e.to_string()));
         let read = read.map(|read| {
             let mut config = read.config;
@@ -131,7 +153,7 @@ pub(super) async fn cluster_id(
 
 /// The identity the driver made itself.
 async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> {
-    for home in names::homes() {
+    for home in crate::homes::all() {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
         let map = maps.get_opt(names::CSI_CLUSTER_ID).await?;
         let id = map.and_then(|map| map.data?.remove("clusterID")).filter(|id| !id.is_empty());
@@ -149,4 +171,22 @@ pub(crate) async fn usual(client: &Client) -> (Option<String>, Option<String>) {
     let told = csi(client, &places).await.ok().flatten().and_then(Result::ok);
     let told = told.map(|config| config.config.global.cluster_id).filter(|id| !id.is_empty());
     (told, made_by_driver(client).await.ok().flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_a_cloud_controller_is_led_to_is_the_key_of_its_settings() {
+        let make = |arguments: &[&str]| {
+            let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            let container = ("cpi".to_owned(), ("image".to_owned(), arguments));
+            Make { containers: BTreeMap::from([container]), ..Make::default() }
+        };
+        let rancher = make(&["--v=2", "--cloud-config=/etc/cloud/vsphere.yaml"]);
+        assert_eq!(key(Driver::Cpi, &rancher), "vsphere.yaml");
+        assert_eq!(key(Driver::Cpi, &make(&["--v=2"])), "vsphere.conf");
+        assert_eq!(key(Driver::Csi, &rancher), "csi-vsphere.conf");
+    }
 }
