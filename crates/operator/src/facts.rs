@@ -76,6 +76,8 @@ pub struct Facts {
     pub pull_secrets: BTreeMap<String, PullSecret>,
     /// The namespace of the operator.
     pub home: String,
+    /// The namespaces in which drivers may be.
+    pub homes: BTreeSet<String>,
     /// When the operator began to look.
     pub started: Timestamp,
     /// What the checks found.

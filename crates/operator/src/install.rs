@@ -11,7 +11,7 @@ use catalog::manifest::{self, Object, Profile, profile};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use crate::{names, survey};
+use crate::{homes, names, survey};
 
 const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;
@@ -42,9 +42,9 @@ pub fn objects_with(more_homes: &BTreeSet<String>) -> Vec<Object> {
         "metadata": {"name": NAME, "namespace": NAMESPACE},
     }));
     all.extend(cluster_role());
-    let mut homes: BTreeSet<&str> = names::homes().collect();
-    homes.extend(more_homes.iter().map(String::as_str));
-    for home in homes {
+    let mut all_homes: BTreeSet<&str> = homes::all().collect();
+    all_homes.extend(more_homes.iter().map(String::as_str));
+    for home in all_homes {
         all.extend(role(home, &home_rules()));
     }
     all.extend(role(NAMESPACE, &own_rules()));

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
-//! would miss. `rights` comes before it: an account that may do nothing is told so. `mend` makes the
-//! repairs that are allowed, `unreadable` speaks where no plan can be made, and `version` says which one
-//! the cluster is while its API servers differ. Beside it, for whoever looks once, as `vdoctl` does:
+//! would miss. `rights` comes before it: an account that may do nothing is told so. `homes` are the
+//! namespaces drivers may be in. `mend` makes the repairs that are allowed, `unreadable` speaks where no
+//! plan can be made, and `version` says which one the cluster is while its API servers differ. Beside it,
+//! for whoever looks once, as `vdoctl` does:
 //!
 //! ```text
 //!   once     the same facts, gathered once       proof   one vCenter tried, before anything is written
@@ -28,6 +29,7 @@ pub mod catalogs;
 pub mod decide;
 pub mod engine;
 pub mod facts;
+pub mod homes;
 pub mod install;
 pub mod mend;
 pub mod names;

@@ -6,7 +6,7 @@ use clap::Parser;
 use jiff::SignedDuration;
 use operator::{
     engine::Engine,
-    names,
+    homes,
     observe::{self, Patience},
     report::OperatorMetrics,
     rights,
@@ -148,14 +148,14 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
     let client = kubernetes::client(&options, BUILD).await?;
     let said = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
-    let mut homes: BTreeSet<String> = said.cloned().collect();
+    let mut more_homes: BTreeSet<String> = said.cloned().collect();
     // A driver that was adopted stays where it is, whether anybody says so again or not. Whoever may not
     // even read the records is told so below.
     let recorded = observe::recorded_homes(&client, &arguments.namespace).await;
-    homes.extend(recorded.unwrap_or_default());
+    more_homes.extend(recorded.unwrap_or_default());
     // Before there is a lease: one that may do nothing must not keep out one that may.
     tokio::select! {
-        () = rights::wait(&client, &arguments.namespace, &homes, &working) => {}
+        () = rights::wait(&client, &arguments.namespace, &more_homes, &working) => {}
         () = stop.cancelled() => return Ok(()),
     }
     let identity = Contender::unique_identity();
@@ -168,8 +168,8 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         () = stop.cancelled() => return Ok(()),
     };
     // The leader before may have adopted one.
-    homes.extend(observe::recorded_homes(&client, &arguments.namespace).await?);
-    names::also_at_home(homes);
+    more_homes.extend(observe::recorded_homes(&client, &arguments.namespace).await?);
+    homes::also(more_homes);
     // Losing the lease or being asked to stop: either way every writer ends first.
     let writing = leadership.token().child_token();
     let rollout = SignedDuration::from_secs(arguments.patience.into());

@@ -1,7 +1,5 @@
 //! Names that must not change between two releases: objects in clusters carry them.
 
-use std::{collections::BTreeSet, sync::OnceLock};
-
 /// The one field manager under which everything is applied.
 pub const FIELD_MANAGER: &str = "vdo";
 /// The label every object of ours carries, with [`MANAGED_BY`].
@@ -40,10 +38,6 @@ pub const APPROVE_CSI: &str = "vdo.vmware.com/approve-csi";
 /// On a VDOConfig with `deletionPolicy: Remove`: VDO takes the drivers away before it goes.
 pub const FINALIZER: &str = "vdo.vmware.com/drivers";
 
-/// The namespaces in which objects of the drivers may be, unless more are said.
-const HOMES: [&str; 2] = [KUBE_SYSTEM, CSI_NAMESPACE];
-/// Those in which adopted drivers may be besides.
-static MORE_HOMES: OnceLock<BTreeSet<String>> = OnceLock::new();
 /// Where the storage driver lives.
 pub const CSI_NAMESPACE: &str = "vmware-system-csi";
 /// Where credentials of vCenters are, and where the cloud controller lives.
@@ -66,23 +60,3 @@ pub const PREDECESSOR: &str = "vdo-controller-manager";
 pub const PREDECESSOR_MANAGER: &str = "manager";
 /// The taint of a node that waits for its cloud controller.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-
-/// Lets drivers be in these namespaces too, for as long as the process runs. Said once, before anything
-/// is looked at.
-pub fn also_at_home(mut namespaces: BTreeSet<String>) {
-    namespaces.retain(|namespace| !HOMES.contains(&namespace.as_str()));
-    if MORE_HOMES.set(namespaces).is_err() {
-        tracing::error!("the namespaces of drivers are said twice");
-    }
-}
-
-/// The namespaces in which objects of the drivers may be.
-pub fn homes() -> impl Iterator<Item = &'static str> + Clone {
-    let more = MORE_HOMES.get().into_iter().flatten().map(String::as_str);
-    HOMES.into_iter().chain(more)
-}
-
-/// Whether objects of the drivers may be in this namespace.
-pub fn is_home(namespace: &str) -> bool {
-    homes().any(|home| home == namespace)
-}

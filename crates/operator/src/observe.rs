@@ -184,6 +184,7 @@ pub async fn observe(
         fights: applied.fights(Timestamp::now()),
         pull_secrets,
         home: around.namespace.clone(),
+        homes: crate::homes::all().map(str::to_owned).collect(),
         started: around.started,
         health: Health::default(),
     };

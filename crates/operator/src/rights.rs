@@ -32,7 +32,7 @@ use kube::{
 use runtime::{checks::Check, story::story};
 use serde_json::json;
 
-use crate::{act, names};
+use crate::{act, homes, names};
 
 /// How often it is asked again whether the rights are there by now.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -81,9 +81,9 @@ fn needed(home: &str, more_homes: &BTreeSet<String>) -> Vec<Right> {
     }
     need("storage.k8s.io", "volumeattachments", &WATCH, "");
     for (resource, namespaced) in act::KINDS.iter() {
-        let mut homes: Vec<&str> = if *namespaced { names::homes().collect() } else { vec![""] };
-        homes.extend(more_homes.iter().filter(|_| *namespaced).map(String::as_str));
-        for place in homes {
+        let mut places: Vec<&str> = if *namespaced { homes::all().collect() } else { vec![""] };
+        places.extend(more_homes.iter().filter(|_| *namespaced).map(String::as_str));
+        for place in places {
             need(&resource.group, &resource.plural, &WATCH, place);
         }
     }

@@ -44,7 +44,7 @@ pub struct File {
 
 /// Everything there is, redacted. What cannot be read is said in its place, and stops nothing.
 pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
-    let mut homes: BTreeSet<&str> = names::homes().collect();
+    let mut homes: BTreeSet<&str> = crate::homes::all().collect();
     homes.insert(namespace);
     let mut files = Vec::new();
     for (group, kind, plural) in KINDS {

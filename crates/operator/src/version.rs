@@ -4,8 +4,8 @@
 //! controller of a newer minor must not run before all of them are of it: so a newer minor is believed
 //! only when it was answered time after time, for long enough that an older one would have answered
 //! too. Each time on a connection of its own: one that is kept leads to the same API server for hours,
-//! whichever others there are behind the same address. What was believed once is not taken back: a cluster does not go back, an old API server that
-//! answers once more is one that is about to go.
+//! whichever others there are behind the same address. What was believed once is not taken back: a
+//! cluster does not go back, an old API server that answers once more is one that is about to go.
 
 use catalog::version::KubernetesVersion;
 use jiff::{SignedDuration, Timestamp};

@@ -15,14 +15,8 @@ use crate::{facts::Facts, names, plan::NodeWord};
 /// Writes the words, and says so in events. What cannot be written is tried again in the next round.
 pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, words: &[NodeWord]) {
     let nodes = Api::<Node>::all(client.clone());
-    let writer =
-        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() };
-    for NodeWord { node, out, why } in words {
-        let (label, note) = if *out { (Some("false"), Some(why)) } else { (None, None) };
-        let patch = json!({"metadata": {
-            "labels": {VSPHERE_LABEL: label}, "annotations": {names::LEFT_OUT: note},
-        }});
-        if let Err(error) = nodes.patch(node, &writer, &Patch::Merge(patch)).await {
+    for word @ NodeWord { node, out, why } in words {
+        if let Err(error) = write(&nodes, word).await {
             tracing::warn!(node, error = story(&error), "a node could not be labelled");
             continue;
         }
@@ -35,6 +29,22 @@ pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, wo
         // That it was done does not depend on whether it can be told.
         let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
     }
+}
+
+/// Not forced: what somebody else has said of a node stays. Of this very node: one that is gone is not made.
+async fn write(nodes: &Api<Node>, word: &NodeWord) -> Result<(), kube::Error> {
+    let seen = nodes.get_metadata(&word.node).await?;
+    let mut said = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": word.node, "uid": seen.metadata.uid},
+    });
+    if word.out {
+        said["metadata"]["labels"] = json!({VSPHERE_LABEL: "false"});
+        said["metadata"]["annotations"] = json!({names::LEFT_OUT: word.why});
+    }
+    let writer = PatchParams::apply(names::FIELD_MANAGER);
+    nodes.patch_metadata(&word.node, &writer, &Patch::Apply(said)).await?;
+    Ok(())
 }
 
 fn event(reason: &str, node: &str, text: String) -> Event {

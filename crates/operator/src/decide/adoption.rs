@@ -1,9 +1,10 @@
 //! Taking over a driver that other hands installed.
 //!
 //! Adopted is what is known: a release of the catalog, by whatever names, in a namespace VDO may
-//! write to: where it is another than the usual ones, an admin lets it. Then nothing is deleted or made anew: the objects are written down as ours under the
-//! names they have, and from there on treated like any other. The identity of the cluster in CNS
-//! stays what it is. What would change in them is said before it happens.
+//! write to, which is one of the usual two or one where an admin lets it. Then nothing is deleted or
+//! made anew: the objects are written down as ours under the names they have, and from there on treated
+//! like any other. The identity of the cluster in CNS stays what it is. What would change in them is said
+//! before it happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +72,7 @@ pub(super) fn adopted(
     record: &Record,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<Adopted, String> {
-    is_within_reach(theirs)?;
+    is_within_reach(facts, theirs)?;
     settings_are_known(facts, wish)?;
     let build = release(facts, wish, theirs)?;
     let Build { implementation, version } = &build;
@@ -98,9 +99,12 @@ pub(super) fn adopted(
     Ok(Adopted { record, changes })
 }
 
-/// Outside of the usual namespaces VDO reads and writes nothing unless an admin lets it.
-pub(super) fn is_within_reach(theirs: &[(&ObjectId, &Workload)]) -> Result<(), String> {
-    let away = theirs.iter().map(|(id, _)| &id.namespace).find(|home| !names::is_home(home));
+/// Outside of its namespaces VDO reads and writes nothing unless an admin lets it.
+pub(super) fn is_within_reach(
+    facts: &Facts,
+    theirs: &[(&ObjectId, &Workload)],
+) -> Result<(), String> {
+    let away = theirs.iter().map(|(id, _)| &id.namespace).find(|home| !facts.homes.contains(*home));
     away.map_or(Ok(()), |home| {
         Err(format!(
             "it lives in namespace {home}, where VDO may not write; let it with vdoctl deploy \

@@ -46,7 +46,7 @@ pub(super) fn found_again(
         }
         Ok(_) => {}
     }
-    adoption::is_within_reach(parts)?;
+    adoption::is_within_reach(facts, parts)?;
     let build = adoption::release(facts, wish, parts)?;
     let Build { implementation, version } = &build;
     let of_it = Some(version.to_string());

@@ -6,8 +6,11 @@
 //! are written, since credentials do not wait.
 
 use api::VDOConfigSpec;
-use catalog::{Driver, manifest::Object};
-use serde_json::json;
+use catalog::{
+    Driver,
+    manifest::{Object, Profile},
+};
+use serde_json::{Value, json};
 
 use super::{
     Notes,
@@ -21,6 +24,9 @@ use crate::{
     record::{Build, Origin, Record},
 };
 
+/// No driver has more controllers than this.
+const MOST_CONTROLLERS: u32 = 3;
+
 /// From what a configuration is made.
 pub(super) fn origin(facts: &Facts, wish: &Wish<'_>, settings: String) -> Origin {
     let VDOConfigSpec { cloud_provider, storage_provider, images, .. } = &facts.config.spec;
@@ -33,9 +39,13 @@ pub(super) fn origin(facts: &Facts, wish: &Wish<'_>, settings: String) -> Origin
         fields.remove("version");
     }
     let topology = facts.config.spec.topology_categories();
-    // Nodes that come are not asked for in words, and get what they need all the same.
-    let made = profile::of(facts);
-    let nodes = format!("{} {} {:?}", made.windows_nodes, made.kubelet_path, made.placement);
+    // Nodes that come are not asked for in words, and get what they need all the same. How many there are
+    // counts only as far as there are more controllers for them.
+    let Profile { windows_nodes, kubelet_path, placement, .. } = profile::of(facts);
+    let taints = placement.taints.iter().map(|taint| json!([taint.key, taint.effect]));
+    let taints: Vec<Value> = taints.collect();
+    let room = placement.nodes.min(MOST_CONTROLLERS);
+    let nodes = json!([windows_nodes, kubelet_path, room, placement.labels, taints]);
     Origin {
         build: format!("{}, catalog {}", facts.build, facts.catalog.serial),
         wish: digest(&json!([section, topology, images, nodes])),

@@ -79,6 +79,7 @@ impl World {
             fights: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),
             home: api::NAMESPACE.into(),
+            homes: crate::homes::all().map(str::to_owned).collect(),
             started: jiff::Timestamp::UNIX_EPOCH,
             health: crate::survey::Health { tags_are_known: true, ..Default::default() },
         };

@@ -75,6 +75,18 @@ pub(super) fn held(facts: &Facts, driver: Driver, record: &Record) -> Option<Hel
     if !facts.health.tags_are_known {
         return Some(with("the vCenters are asked for their tags".into(), false));
     }
+    if let Some(node) = facts.health.unplaced.first() {
+        let more = match facts.health.unplaced.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let why = format!(
+            "{}: the account may not see the host of {node}{more}, and so not their zone; until then the \
+             driver runs without",
+            codes::PRIVILEGE_READ.code,
+        );
+        return Some(with(why, true));
+    }
     let missing = [codes::CATEGORY_MISSING.code, codes::TAG_MISSING.code];
     let mut findings = facts.health.findings.iter().filter(|f| f.acknowledged.is_none());
     let lacks = findings.find(|finding| missing.contains(&finding.code.as_str()))?;

@@ -92,7 +92,8 @@ impl Stores {
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
         let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
-            let homes: Vec<&str> = if *namespaced { names::homes().collect() } else { vec![""] };
+            let homes: Vec<&str> =
+                if *namespaced { crate::homes::all().collect() } else { vec![""] };
             homes.into_iter().map(move |home| (resource, home))
         });
         for (resource, home) in watched {

@@ -16,7 +16,7 @@ use api::{
     vdo_config::Remediation,
 };
 use health::{
-    Entry, Examination, Page, Report, Touched, VmRef,
+    Entry, Examination, Page, Report, Touched, View, VmRef,
     facts::{Attachment, Claim, Drivers, Facts, Known, Node, Snapshots, Volume},
     repair::{self, Proposal},
 };
@@ -68,6 +68,9 @@ pub struct Health {
     pub pending: bool,
     /// Whether it is known of every vCenter which tags are attached to what.
     pub tags_are_known: bool,
+    /// Nodes whose zone cannot be told because nobody may see the host of their machine, if zones are
+    /// asked for.
+    pub unplaced: BTreeSet<String>,
     /// When the vCenters were last asked; the oldest answer counts.
     pub audited: Option<Timestamp>,
     /// What was last asked for by annotation and is answered by all vCenters.
@@ -327,6 +330,7 @@ impl Live {
         self.health.tags_are_known = vcenters.all(|vcenter| {
             vcenter.inventory.get().is_some_and(|inventory| inventory.tags.get().is_some())
         });
+        self.health.unplaced = unplaced(examination.view());
         self.health.repairs = repair::propose(examination, &self.rules);
         self.health.findings = findings;
         if early {
@@ -392,6 +396,15 @@ fn key(facts: &facts::Facts, name: &str) -> String {
 
 fn asked(facts: &facts::Facts) -> String {
     facts.config.annotations().get(names::CHECK_NOW).cloned().unwrap_or_default()
+}
+
+/// The nodes whose machine is found and the host of it is not.
+fn unplaced(view: View<'_>) -> BTreeSet<String> {
+    if view.facts.wanted.categories().is_empty() {
+        return BTreeSet::new();
+    }
+    let hidden = |node: &&Node| view.only_machine(node).is_some_and(|found| found.host.is_none());
+    view.nodes().filter(hidden).map(|node| node.name.clone()).collect()
 }
 
 /// Whether the operator has begun so recently that the first answers may still be on their way.

@@ -210,7 +210,7 @@ fn config_secret(which: Which, parts: &[&&Part], site: &Site) -> Known<Option<(S
         Which::Cpi => parts.iter().any(|part| part.labelled).then(|| names::CPI_SECRET.to_owned()),
         Which::Csi => settings(),
     };
-    let Some(name) = name.filter(|_| names::is_home(home)) else {
+    let Some(name) = name.filter(|_| crate::homes::has(home)) else {
         return Known::Known(None);
     };
     map(&site.secrets, |all| {

@@ -97,6 +97,12 @@ fn a_node_of_another_kind_gets_its_driver_whatever_waits() {
     let mut world = taken_over(None);
     world.settle();
     assert!(!touched(&world), "{:?}", world.done);
+    // One more of the same changes nothing.
+    let mut another = world.facts.cluster.nodes[2].clone();
+    another.name = "another".into();
+    world.facts.cluster.nodes.push(another);
+    world.settle();
+    assert!(!touched(&world), "{:?}", world.done);
     world.facts.cluster.nodes[2].windows = true;
     world.settle();
     let windows = "apply DaemonSet vsphere-csi-node-windows";

@@ -82,11 +82,11 @@ impl Site {
             merge(&mut definitions, sources::definition(client, name).read(false).await);
         }
         let mut certificates = nothing();
-        for home in crate::names::homes() {
+        for home in crate::homes::all() {
             merge(&mut certificates, sources::certificates(client, home).read(false).await);
         }
         let mut secrets = nothing();
-        for home in crate::names::homes() {
+        for home in crate::homes::all() {
             merge(&mut secrets, sources::secrets(client, home).read(false).await);
         }
         Self {

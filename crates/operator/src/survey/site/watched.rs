@@ -72,9 +72,9 @@ impl Watched {
         let defined = sources::DEFINITIONS.map(|name| of(&mut fill, name));
         let [zones, snapshots, platform] = defined.clone();
         let of = |home| fill.one(sources::secrets(client, home));
-        let secrets: Vec<_> = names::homes().map(of).collect();
+        let secrets: Vec<_> = crate::homes::all().map(of).collect();
         let of = |home| fill.one(sources::certificates(client, home));
-        let certificates: Vec<_> = names::homes().map(of).collect();
+        let certificates: Vec<_> = crate::homes::all().map(of).collect();
         let leases = cluster::LEASES.map(|(name, _)| fill.one(lease(client, name)));
         let (pods, filler) = Follower::new(client, changed, unready_pods);
         fill.fillers.push(filler);

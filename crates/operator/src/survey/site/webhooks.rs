@@ -16,7 +16,7 @@ use serde::Deserialize;
 use x509_parser::{pem::Pem, prelude::X509Certificate};
 
 use super::{Site, map};
-use crate::{names, webhook_certificates};
+use crate::webhook_certificates;
 
 /// The services of the drivers' webhooks, upstream's and OpenShift's.
 pub(super) const SERVICES: [&str; 2] =
@@ -158,7 +158,7 @@ fn webhook(site: &Site, name: &str, hook: &Hook) -> Webhook {
 /// The certificate it answers with, where VDO may look; else the end of what the API server trusts.
 fn certificate(site: &Site, hook: &Hook) -> Known<Certificate> {
     let authorities = certificates(&hook.authorities);
-    if !names::is_home(&hook.namespace) {
+    if !crate::homes::has(&hook.namespace) {
         let ends = authorities.iter().filter_map(|pem| ends(&pem.parse_x509().ok()?)).max();
         return match ends {
             Some(expires) => Certificate { expires, trusted: true }.into(),
@@ -198,7 +198,7 @@ fn ends(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhook_certificates::Pair;
+    use crate::{names, webhook_certificates::Pair};
 
     fn site(home: &str, authority: &str, certificate: &str) -> Site {
         let hook = Hook {

@@ -1,0 +1,32 @@
+//! The namespaces in which objects of the drivers may be: the usual two, and those of drivers that were
+//! adopted in one of their own. What they are is said once, at the start of the process: the watches of
+//! each begin then.
+
+use std::{collections::BTreeSet, sync::OnceLock};
+
+use crate::names::{CSI_NAMESPACE, KUBE_SYSTEM};
+
+/// Those in which there may always be some.
+const USUAL: [&str; 2] = [KUBE_SYSTEM, CSI_NAMESPACE];
+/// Those in which adopted drivers may be besides.
+static MORE: OnceLock<BTreeSet<String>> = OnceLock::new();
+
+/// Lets drivers be in these namespaces too, for as long as the process runs. Said once, before anything
+/// is looked at.
+pub fn also(mut namespaces: BTreeSet<String>) {
+    namespaces.retain(|namespace| !USUAL.contains(&namespace.as_str()));
+    if MORE.set(namespaces).is_err() {
+        tracing::error!("the namespaces of drivers are said twice");
+    }
+}
+
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static str> + Clone {
+    let more = MORE.get().into_iter().flatten().map(String::as_str);
+    USUAL.into_iter().chain(more)
+}
+
+/// Whether objects of the drivers may be in this namespace.
+pub fn has(namespace: &str) -> bool {
+    all().any(|home| home == namespace)
+}
