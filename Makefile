@@ -8,7 +8,7 @@ export VDO_CACHE
 CARGO := cargo --locked
 ARGS ?=
 
-.PHONY: help build static test test-fast lint generate generate-check bench health-seconds soak fuzz sandbox screens peers peers-status prerequisites clean
+.PHONY: help build static test test-fast lint generate generate-check bench health-seconds soak fuzz sandbox screens peers peers-before peers-status prerequisites clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ static: ## Build every binary, optimised and without any library: for images tha
 	@scripts/prerequisites static $(STATIC)
 	CC_$(subst -,_,$(STATIC))=musl-gcc $(CARGO) build --release --workspace --bins --target $(STATIC)
 
-test: prerequisites peers ## Run all tests, on the real programs
+test: prerequisites peers peers-before ## Run all tests, on the real programs
 	@scripts/test
 
 test-fast: ## Run the tests that need no other program
@@ -58,6 +58,10 @@ screens: prerequisites peers ## Write the screens of the README anew, from real 
 
 peers: prerequisites ## Build the real programs the tests run on, once
 	@peers/build
+
+# A control plane of an earlier minor, which is upgraded in a test.
+peers-before: prerequisites
+	@VDO_KUBERNETES=1.33 peers/build
 
 peers-status: ## Say which of them are there and which would be built
 	@peers/build status

@@ -31,11 +31,13 @@ async fn troubles_around_the_operator_are_said_and_pass_without_a_trace() {
     let operator = a_secret_in_the_wrong_namespace(&stage).await;
     stage.ready(&operator, 120).await;
     somebody_prunes_with_kubectl(&stage).await;
-    a_pause(&stage).await;
+    a_pause(&stage, &operator).await;
     stage.ready(&operator, 120).await;
-    a_driver_that_is_only_observed(&stage).await;
+    a_driver_that_is_only_observed(&stage, &operator).await;
     stage.ready(&operator, 120).await;
     a_policy_that_refuses(&stage).await;
+    stage.ready(&operator, 120).await;
+    somebody_writes_at_the_same_time(&stage).await;
     stage.ready(&operator, 120).await;
     a_gap_in_every_watch(&stage, &api, &operator).await;
     stage.ready(&operator, 120).await;
@@ -51,8 +53,9 @@ fn services(stage: &Stage) -> Api<Service> {
 }
 
 /// What the operator wrote where the storage driver is since then.
-fn writes_to_the_driver(stage: &Stage, since: Timestamp) -> Vec<String> {
-    stage.writes_since(since).into_iter().filter(|write| write.contains(CSI)).collect()
+async fn writes_to_the_driver(stage: &Stage, operator: &Process, since: Timestamp) -> Vec<String> {
+    let all = stage.writes_in_the_end(operator, since).await;
+    all.into_iter().filter(|write| write.contains(CSI)).collect()
 }
 
 /// Changes something of the wish that the driver would be told, and waits until it was looked at.
@@ -61,6 +64,14 @@ async fn a_wish_is_seen(stage: &Stage, distribution: &str) {
     stage.change(wish).await;
     let generation = stage.config().await.metadata.generation;
     stage.status("it was looked at", 60, |status| status.observed_generation == generation).await;
+}
+
+async fn the_driver_is_told(stage: &Stage, wish: &str) {
+    eventually("the wish is fulfilled", 60, async || {
+        let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+        if conf.contains(wish) { Ok(()) } else { Err("not yet") }
+    })
+    .await;
 }
 
 async fn the_service_is_back(stage: &Stage) {
@@ -85,7 +96,7 @@ async fn a_secret_in_the_wrong_namespace(stage: &Stage) -> Process {
     wrong.create(&PostParams::default(), &secret).await.unwrap();
     let operator = stage.operator();
     stage.finding_about("VDO-1901", 60, &["vc-credentials", "kube-system"]).await;
-    assert_eq!(writes_to_the_driver(stage, Timestamp::MIN), Vec::<String>::new());
+    assert_eq!(writes_to_the_driver(stage, &operator, Timestamp::MIN).await, Vec::<String>::new());
     stage.write_secret(stage.vcenter.password()).await;
     operator
 }
@@ -119,7 +130,7 @@ async fn somebody_prunes_with_kubectl(stage: &Stage) {
 }
 
 /// While it is paused nothing is repaired and no wish fulfilled.
-async fn a_pause(stage: &Stage) {
+async fn a_pause(stage: &Stage, operator: &Process) {
     let pause =
         |value: Value| json!({"metadata": {"annotations": {"vdo.vmware.com/paused": value}}});
     stage.change(pause(json!("true"))).await;
@@ -127,18 +138,14 @@ async fn a_pause(stage: &Stage) {
     let then = Timestamp::now();
     services(stage).delete(CONTROLLER, &DeleteParams::default()).await.unwrap();
     a_wish_is_seen(stage, "while-paused").await;
-    assert_eq!(writes_to_the_driver(stage, then), Vec::<String>::new());
+    assert_eq!(writes_to_the_driver(stage, operator, then).await, Vec::<String>::new());
     stage.change(pause(Value::Null)).await;
     the_service_is_back(stage).await;
-    eventually("the wish is fulfilled", 60, async || {
-        let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
-        if conf.contains("while-paused") { Ok(()) } else { Err("not yet") }
-    })
-    .await;
+    the_driver_is_told(stage, "while-paused").await;
 }
 
 /// A driver that is only observed is neither repaired nor changed.
-async fn a_driver_that_is_only_observed(stage: &Stage) {
+async fn a_driver_that_is_only_observed(stage: &Stage, operator: &Process) {
     let mode = |mode: &str| json!({"spec": {"storageProvider": {"mode": mode}}});
     stage.change(mode("Observe")).await;
     stage
@@ -150,9 +157,40 @@ async fn a_driver_that_is_only_observed(stage: &Stage) {
     let then = Timestamp::now();
     services(stage).delete(CONTROLLER, &DeleteParams::default()).await.unwrap();
     a_wish_is_seen(stage, "while-observed").await;
-    assert_eq!(writes_to_the_driver(stage, then), Vec::<String>::new());
+    assert_eq!(writes_to_the_driver(stage, operator, then).await, Vec::<String>::new());
     stage.change(mode("Managed")).await;
     the_service_is_back(stage).await;
+}
+
+/// A backup program writes to the record all the time: what is refused for that is written again, and the
+/// last wish is the one that holds.
+async fn somebody_writes_at_the_same_time(stage: &Stage) {
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
+    let backup = async {
+        for time in 0.. {
+            let mark =
+                json!({"metadata": {"annotations": {"example.com/saved": time.to_string()}}});
+            let parameters = PatchParams::default();
+            maps.patch("vdo-record-csi", &parameters, &Patch::Merge(mark)).await.unwrap();
+        }
+    };
+    let wishes = async {
+        let mut wishes = 0..100;
+        while stage.conflicts().is_empty() {
+            let wish = wishes.next().expect("no write was refused for another one");
+            a_wish_is_seen(stage, &format!("wish-{wish}")).await;
+        }
+    };
+    tokio::select! {
+        () = backup => {}
+        () = wishes => {}
+    }
+    a_wish_is_seen(stage, "the-last-wish").await;
+    the_driver_is_told(stage, "the-last-wish").await;
+    let conflicts = stage.conflicts();
+    assert!(conflicts.iter().all(|uri| uri.contains("vdo-record-csi")), "{conflicts:?}");
+    let kept = maps.get("vdo-record-csi").await.unwrap();
+    assert!(kept.annotations().contains_key("example.com/saved"), "theirs is kept: {kept:?}");
 }
 
 /// A policy of the cluster refuses an object of the driver.

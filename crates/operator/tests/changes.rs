@@ -9,15 +9,15 @@ use common::{NAMESPACE, Stage};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{ConfigMap, Node as KubeNode, Pod, Secret},
+    core::v1::{ConfigMap, Node as KubeNode, Pod},
     storage::v1::VolumeAttachment,
 };
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
-use testkit::{Datacenter, Inventory, Node, Process, Vcenter, Vm, eventually};
+use testkit::{Datacenter, Inventory, Node, Process, Vm, eventually};
 
 const CSI: &str = "vmware-system-csi";
 const CPI: &str = "vsphere-cloud-controller-manager";
@@ -83,6 +83,10 @@ impl Scene {
         vcenters.patch("vc", &PatchParams::default(), &patch).await.unwrap();
     }
 
+    async fn writes_in_the_end(&self, since: Timestamp) -> Vec<String> {
+        self.stage.writes_in_the_end(&self.operator, since).await
+    }
+
     async fn ready(&self) {
         self.stage.ready(&self.operator, 120).await;
     }
@@ -95,32 +99,6 @@ fn inventory(vms: impl IntoIterator<Item = Vm>) -> Inventory {
         "k8s-zone",
         &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
     )
-}
-
-/// Another vCenter with a machine of its own, and what an admin writes to make it known.
-async fn another_vcenter(stage: &Stage) -> Vcenter {
-    let mut elsewhere = inventory([Vm::numbered("far", 1)]);
-    for datastore in elsewhere.datacenters.iter_mut().flat_map(|dc| &mut dc.datastores) {
-        datastore.url = format!("ds:///vmfs/volumes/other-{}/", datastore.name);
-    }
-    let other = Vcenter::start(elsewhere).await;
-    let login = json!({"username": other.user(), "password": other.password()});
-    let secret = json!({"metadata": {"name": "other-credentials"}, "stringData": login});
-    let secret: Secret = serde_json::from_value(secret).unwrap();
-    let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
-    secrets.create(&PostParams::default(), &secret).await.unwrap();
-    let config = json!({
-        "metadata": {"name": "other"},
-        "spec": {
-            "vcIp": other.address().to_string(), "insecure": false,
-            "thumbprint": other.thumbprint_sha1(),
-            "credentials": "other-credentials", "datacenters": ["DC0"],
-        },
-    });
-    let config: VsphereCloudConfig = serde_json::from_value(config).unwrap();
-    let vcenters = Api::<VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
-    vcenters.create(&PostParams::default(), &config).await.unwrap();
-    other
 }
 
 #[tokio::test]
@@ -152,7 +130,7 @@ async fn running_drivers_follow_what_changes_around_them_and_only_what_must_rest
 
 async fn a_vcenter_comes_and_goes(scene: &Scene) {
     let stage = &scene.stage;
-    let other = another_vcenter(stage).await;
+    let other = stage.another_vcenter(inventory([Vm::numbered("far", 1)])).await;
     let host = other.address().port().to_string();
     let before = scene.generations().await;
     scene.vcenters(&["vc", "other"]).await;
@@ -174,7 +152,7 @@ async fn a_vcenter_comes_and_goes(scene: &Scene) {
     let (then, before) = (Timestamp::now(), scene.generations().await);
     scene.vcenters(&["vc"]).await;
     stage.finding_about("VDO-1904", 60, &["pv-far"]).await;
-    assert_eq!(stage.writes_since(then), Vec::<String>::new());
+    assert_eq!(scene.writes_in_the_end(then).await, Vec::<String>::new());
     let attachments = Api::<VolumeAttachment>::all(stage.client());
     attachments.delete("csi-pv-far", &DeleteParams::default()).await.unwrap();
     eventually("storage is told of one", 90, async || {
@@ -217,7 +195,7 @@ async fn datacenters_change(scene: &Scene) {
             plan.matches("Find the virtual machine of every node").count() == 2
         })
         .await;
-    assert_eq!(scene.stage.writes_since(then), Vec::<String>::new());
+    assert_eq!(scene.writes_in_the_end(then).await, Vec::<String>::new());
     scene.datacenters(&["DC0"]).await;
     scene.both_are_told("both drivers are told of one", |text| !text.contains("DC1")).await;
     scene.ready().await;
@@ -230,7 +208,8 @@ async fn a_disk_fills_up(scene: &Scene) {
     stage.nodes.as_ref().unwrap().fill_disk("node-2", true).await;
     let words = ["vsphere-csi-node", "node-2 has DiskPressure"];
     stage.finding_about("VDO-1621", 90, &words).await;
-    assert_eq!(stage.writes_since(then), Vec::<String>::new(), "nobody can do anything about it");
+    let writes = scene.writes_in_the_end(then).await;
+    assert_eq!(writes, Vec::<String>::new(), "nobody can do anything about it");
     stage.nodes.as_ref().unwrap().fill_disk("node-2", false).await;
     scene.ready().await;
     assert_eq!(scene.generations().await, before);

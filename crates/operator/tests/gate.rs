@@ -15,7 +15,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testkit::{Node, Permission, VcenterUser};
+use testkit::{Node, Permission, Process, VcenterUser};
 
 const CODE: &str = "VDO-1307";
 
@@ -51,7 +51,8 @@ async fn accept(stage: &Stage, until: Timestamp) {
     stage.change(json!({"spec": {"acknowledgements": accepted}})).await;
 }
 
-async fn is_blocked(stage: &Stage) {
+/// It is said, and stays so: nothing is done in that round nor in the next.
+async fn is_blocked(stage: &Stage, operator: &Process) {
     let generation = stage.config().await.metadata.generation;
     let blocked = |status: &VDOConfigStatus| {
         let now = status.plan.as_ref().and_then(|plan| plan.state);
@@ -61,6 +62,7 @@ async fn is_blocked(stage: &Stage) {
         now == Some(PlanState::Blocked) && open && told && status.observed_generation == generation
     };
     stage.status("the plan waits for the cure", 60, blocked).await;
+    stage.two_more_rounds(operator).await;
 }
 
 #[tokio::test]
@@ -71,7 +73,7 @@ async fn a_blocker_holds_back_an_installation_and_an_upgrade_until_it_is_accepte
     stage.configure(of("1.35.0")).await;
     log_in_as(&stage, "plain", "pass").await;
     let operator = stage.operator();
-    is_blocked(&stage).await;
+    is_blocked(&stage, &operator).await;
     assert_eq!(installed(&stage).await, None, "nothing is installed");
 
     // A node that another cloud controller has taken for its own would be deleted by this one.
@@ -84,6 +86,7 @@ async fn a_blocker_holds_back_an_installation_and_an_upgrade_until_it_is_accepte
             serde_json::to_string(&status.plan).unwrap().contains("other (k3s://other)")
         })
         .await;
+    stage.two_more_rounds(&operator).await;
     assert_eq!(installed(&stage).await, None);
     let nodes = Api::<KubeNode>::all(stage.client());
     nodes.delete("other", &DeleteParams::default()).await.unwrap();
@@ -101,7 +104,7 @@ async fn a_blocker_holds_back_an_installation_and_an_upgrade_until_it_is_accepte
     assert!(installed(&stage).await.unwrap().contains("v1.35.0"));
 
     stage.change(json!({"spec": of("1.36.0")})).await;
-    is_blocked(&stage).await;
+    is_blocked(&stage, &operator).await;
     assert!(installed(&stage).await.unwrap().contains("v1.35.0"), "no upgrade meanwhile");
     log_in_as(&stage, stage.vcenter.user(), stage.vcenter.password()).await;
     stage
@@ -112,13 +115,13 @@ async fn a_blocker_holds_back_an_installation_and_an_upgrade_until_it_is_accepte
         })
         .await;
     assert!(installed(&stage).await.unwrap().contains("v1.36.0"));
-    zones_wait_for_their_tags(&stage).await;
+    zones_wait_for_their_tags(&stage, &operator).await;
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }
 
 /// Zones are switched on where a node has no tag above it: nothing changes. When the tag is there, VDO
 /// finds out by itself.
-async fn zones_wait_for_their_tags(stage: &Stage) {
+async fn zones_wait_for_their_tags(stage: &Stage, operator: &Process) {
     let clusters = ["/DC0/host/cluster-a", "/DC0/host/cluster-b"];
     stage.vcenter.detach_tag("k8s-zone", "zone-a", &clusters).await;
     stage.vcenter.detach_tag("k8s-zone", "zone-b", &clusters).await;
@@ -136,6 +139,7 @@ async fn zones_wait_for_their_tags(stage: &Stage) {
             plan.matches("VDO-1702: ").count() == 2 && plan.contains("Find the zone of every node")
         })
         .await;
+    stage.two_more_rounds(operator).await;
     assert_eq!((settings().await, stage.node_driver().await.metadata.generation), before);
 
     stage.vcenter.attach_tag("k8s-zone", "zone-a", &clusters[..1]).await;

@@ -214,13 +214,13 @@ async fn what_is_applied_follows_from_the_kind_of_cluster_and_its_nodes() {
 async fn control_planes_of_every_size(scene: &Scene) {
     let vanilla = |replicas, sent_to| Shape::of("vanilla", replicas, sent_to, USUAL);
     scene.becomes("one node of the control plane", vanilla(1, &[CONTROL_PLANE])).await;
-    scene.label(&["node-2", "node-3"], json!({CONTROL_PLANE: ""})).await;
-    scene.becomes("three", vanilla(3, &[CONTROL_PLANE])).await;
-    scene.label(&["node-4", "node-5"], json!({CONTROL_PLANE: ""})).await;
-    scene.stage.check_now("five").await;
+    scene.label(&["node-2", "node-3", "node-4", "node-5"], json!({CONTROL_PLANE: ""})).await;
     scene.becomes("five: three are enough", vanilla(3, &[CONTROL_PLANE])).await;
-    let five = ["node-1", "node-2", "node-3", "node-4", "node-5"];
-    scene.label(&five, json!({CONTROL_PLANE: null})).await;
+    scene.label(&["node-3", "node-4", "node-5"], json!({CONTROL_PLANE: null})).await;
+    scene.becomes("two", vanilla(2, &[CONTROL_PLANE])).await;
+    scene.label(&["node-3"], json!({CONTROL_PLANE: ""})).await;
+    scene.becomes("three", vanilla(3, &[CONTROL_PLANE])).await;
+    scene.label(&["node-1", "node-2", "node-3"], json!({CONTROL_PLANE: null})).await;
     scene.label(&["node-1", "node-2"], json!({RANCHER: "true"})).await;
     scene.becomes("a label of Rancher's", vanilla(2, &[RANCHER])).await;
     scene.label(&["node-1", "node-2"], json!({RANCHER: null})).await;

@@ -19,7 +19,7 @@ use kube::{
     },
 };
 use serde_json::json;
-use testkit::{FaultProxy, Inventory, Node, Process, Vcenter, VcenterUser, Vm, eventually};
+use testkit::{FaultProxy, Inventory, Node, Process, VcenterUser, Vm, eventually};
 
 const CSI: &str = "vmware-system-csi";
 
@@ -167,27 +167,7 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     stage.address = Some(proxy.address());
     let operator = stage.operator();
     // Of two, one goes.
-    let mut elsewhere = Inventory::small();
-    for datastore in elsewhere.datacenters.iter_mut().flat_map(|dc| &mut dc.datastores) {
-        datastore.url = format!("ds:///vmfs/volumes/other-{}/", datastore.name);
-    }
-    let other = Vcenter::start(elsewhere).await;
-    let vcenters = Api::<VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
-    let login = json!({"username": other.user(), "password": other.password()});
-    let secret = json!({"metadata": {"name": "other-credentials"}, "stringData": login});
-    let secret: Secret = serde_json::from_value(secret).unwrap();
-    let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
-    secrets.create(&PostParams::default(), &secret).await.unwrap();
-    let config = json!({
-        "metadata": {"name": "other"},
-        "spec": {
-            "vcIp": other.address().to_string(), "insecure": false,
-            "thumbprint": other.thumbprint_sha1(),
-            "credentials": "other-credentials", "datacenters": ["DC0"],
-        },
-    });
-    let config: VsphereCloudConfig = serde_json::from_value(config).unwrap();
-    vcenters.create(&PostParams::default(), &config).await.unwrap();
+    let _other = stage.another_vcenter(Inventory::small()).await;
     stage
         .configure(json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc", "other"]},
@@ -196,6 +176,7 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
         .await;
     stage.ready(&operator, 90).await;
     let then = Timestamp::now();
+    let vcenters = Api::<VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
 
     proxy.cut();
     let finding = stage.finding("VDO-1901", 60).await;
@@ -206,7 +187,8 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     assert!(api::condition::is_true(&there.conditions, "Ready"), "{there:?}");
     let status = stage.config().await.status.unwrap();
     assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
-    assert_eq!(stage.writes_since(then), Vec::<String>::new(), "nothing is changed");
+    let writes = stage.writes_in_the_end(&operator, then).await;
+    assert_eq!(writes, Vec::<String>::new(), "nothing is changed");
 
     let generations = async || {
         let (controller, nodes) = (stage.controller().await, stage.node_driver().await);
@@ -226,7 +208,8 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     assert!(api::condition::is_true(&there.conditions, "Ready"), "{there:?}");
     let running = stage.controller().await.status.unwrap();
     assert_eq!(running.available_replicas, running.replicas, "the driver runs on");
-    assert_eq!(stage.writes_since(then), Vec::<String>::new(), "and is left as it is");
+    let writes = stage.writes_in_the_end(&operator, then).await;
+    assert_eq!(writes, Vec::<String>::new(), "and is left as it is");
 
     proxy.heal();
     let well = |status: &api::VDOConfigStatus| {

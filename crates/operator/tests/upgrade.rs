@@ -383,7 +383,7 @@ async fn storage_goes_through_three_releases_of_a_catalog_in_the_cluster_under_l
     .await;
     assert!(message.contains("vdo-catalog"), "{message}");
     stage.finding("VDO-1102", 20).await;
-    assert_eq!(stage.writes_since(then), Vec::<String>::new());
+    assert_eq!(stage.writes_in_the_end(&operator, then).await, Vec::<String>::new());
     assert_eq!(stage.forbidden_deletions(), Vec::<String>::new());
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }

@@ -192,6 +192,18 @@ impl Stage {
         refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
     }
 
+    /// Requests of the operator that were refused because somebody else wrote meanwhile, but for leases.
+    pub fn conflicts(&self) -> Vec<String> {
+        let events = self.plane.audit().into_iter();
+        let own = format!("system:serviceaccount:{NAMESPACE}:vdo");
+        let refused = events.filter(|event| {
+            event["responseStatus"]["code"] == 409
+                && event["impersonatedUser"]["username"] == own.as_str()
+        });
+        let uris = refused.map(|event| event["requestURI"].to_string());
+        uris.filter(|uri| !uri.contains("leases")).collect()
+    }
+
     /// Starts the operator under the identity of its service account.
     pub fn operator(&self) -> Process {
         self.operator_with(&[])
@@ -247,6 +259,31 @@ impl Stage {
         let secrets = Api::<Secret>::namespaced(self.plane.client(), "kube-system");
         let apply = PatchParams::apply("test").force();
         secrets.patch("vc-credentials", &apply, &Patch::Apply(secret)).await.unwrap();
+    }
+
+    /// Another vCenter with this in it, and what an admin writes to make it known as `other`.
+    pub async fn another_vcenter(&self, mut inventory: Inventory) -> Vcenter {
+        for datastore in inventory.datacenters.iter_mut().flat_map(|dc| &mut dc.datastores) {
+            datastore.url = format!("ds:///vmfs/volumes/other-{}/", datastore.name);
+        }
+        let other = Vcenter::start(inventory).await;
+        let login = json!({"username": other.user(), "password": other.password()});
+        let secret = json!({"metadata": {"name": "other-credentials"}, "stringData": login});
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        let secrets = Api::<Secret>::namespaced(self.client(), "kube-system");
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+        let config = json!({
+            "metadata": {"name": "other"},
+            "spec": {
+                "vcIp": other.address().to_string(), "insecure": false,
+                "thumbprint": other.thumbprint_sha1(),
+                "credentials": "other-credentials", "datacenters": ["DC0"],
+            },
+        });
+        let config: VsphereCloudConfig = serde_json::from_value(config).unwrap();
+        let vcenters = Api::<VsphereCloudConfig>::namespaced(self.client(), NAMESPACE);
+        vcenters.create(&PostParams::default(), &config).await.unwrap();
+        other
     }
 
     pub async fn config(&self) -> VDOConfig {
@@ -316,6 +353,35 @@ impl Stage {
         let address = address.unwrap_or_else(|| panic!("it does not say where it listens: {log}"));
         let answer = reqwest::get(format!("http://{address}/metrics")).await.unwrap();
         answer.text().await.unwrap()
+    }
+
+    /// What the operator wrote since then, in the end.
+    pub async fn writes_in_the_end(&self, operator: &Process, since: Timestamp) -> Vec<String> {
+        self.two_more_rounds(operator).await;
+        self.writes_since(since)
+    }
+
+    /// Waits until the operator has gone round twice more: the status of a round is written before
+    /// anything else is done in it.
+    pub async fn two_more_rounds(&self, operator: &Process) {
+        for _ in 0..2 {
+            let before = self.rounds(operator).await;
+            let nudge = json!({"example.com/nudge": Timestamp::now().to_string()});
+            self.change(json!({"metadata": {"annotations": nudge}})).await;
+            eventually("it has gone round once more", 60, async || {
+                let now = self.rounds(operator).await;
+                if now > before { Ok(()) } else { Err(operator.tail()) }
+            })
+            .await;
+        }
+    }
+
+    /// How often an operator has gone round.
+    async fn rounds(&self, operator: &Process) -> u64 {
+        let metrics = self.metrics(operator).await;
+        let mut lines = metrics.lines();
+        let count = lines.find_map(|line| line.strip_prefix("vdo_rounds_total ")?.parse().ok());
+        count.unwrap_or_else(|| panic!("it does not count its rounds: {metrics}"))
     }
 
     /// Changes the VDOConfig as `kubectl patch --type merge` does.
