@@ -149,6 +149,21 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether the operator's own rights do not reach so far: whoever deletes the namespace of a driver
+    /// deletes them with it.
+    pub fn is_for_lack_of_rights(&self) -> bool {
+        let (Self::Apply { source, .. }
+        | Self::Delete { source, .. }
+        | Self::Record { source, .. }) = self
+        else {
+            return false;
+        };
+        matches!(&**source, kube::Error::Api(status)
+            if status.code == 403 && status.message.contains(" cannot "))
+    }
+}
+
 /// What became of a step.
 #[derive(Debug, Default)]
 pub struct Done {
@@ -207,7 +222,9 @@ async fn step(
         Next::Nothing | Next::Wait | Next::Blocked => stepped.something = false,
         Next::Record(record) => {
             let version = facts.records.versions.get(&driver.driver).map(String::as_str);
-            write_record(client, namespace, driver.driver, record, version).await?;
+            let cluster = Some(facts.cluster.uid.clone());
+            let record = Record { cluster, ..(**record).clone() };
+            write_record(client, namespace, driver.driver, &record, version).await?;
         }
         Next::Apply(objects) => {
             stepped.something = false;

@@ -49,6 +49,10 @@ const VERSION_AGE: Duration = Duration::from_mins(1);
 /// So often at least the version is asked for while a newer one is not believed yet.
 const QUESTIONS: u32 = 10;
 
+/// What is said where the operator may not do its work.
+const LACK_OF_RIGHTS: &str =
+    "the operator's own rights are gone there; vdoctl deploy, or install.yaml, gives them back";
+
 /// Why a round could not be finished. The next one tries again.
 #[derive(Debug, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
@@ -276,8 +280,10 @@ impl Engine {
         self.refused.clear();
         for (driver, error) in &done.failed {
             let holds = act::terminating::holds(client, error).await;
+            let rights = error.is_for_lack_of_rights().then(|| LACK_OF_RIGHTS.to_owned());
+            let more = holds.or(rights);
             let text =
-                holds.map_or_else(|| story(error), |holds| format!("{}: {holds}", story(error)));
+                more.map_or_else(|| story(error), |more| format!("{}: {more}", story(error)));
             self.refused.insert(*driver, Refusal { text, firm: error.is_firm() });
         }
         if let Some((driver, error)) = done.failed.into_iter().next() {

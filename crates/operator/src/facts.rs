@@ -166,7 +166,7 @@ pub struct Rival {
     pub name: String,
     /// Its generation.
     pub generation: Option<i64>,
-    /// What its status says so far.
+    /// What its status says so far; none where it cannot be read.
     pub status: Option<api::VDOConfigStatus>,
 }
 
@@ -449,6 +449,8 @@ pub struct Workload {
     /// Of these, pods that cannot run because their node does not: no fault of the driver, and none of
     /// the others waits for them.
     pub unreachable: i32,
+    /// Of those, pods whose node went down soon after they came: it may be their fault.
+    pub suspect: i32,
     /// Pods that are up to date and available.
     pub available: i32,
     /// Whether its controller has seen its latest change.

@@ -152,7 +152,11 @@ pub async fn observe(
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
     let namespace = config.namespace().unwrap_or_default();
-    let identified = identified(stores, vcenters, &config, &records, cluster_id).await;
+    let told = match cluster_id {
+        Ok(None) => Ok(unproven(&config, &records, &around.uid)),
+        told => told,
+    };
+    let identified = identified(stores, vcenters, &config, &records, told).await;
     let own = all.iter().filter(|((home, _), _)| *home == namespace);
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
     let embedded = source == Some(CatalogSource::Embedded);
@@ -191,6 +195,19 @@ pub async fn observe(
     Ok(Observed { facts: Some(facts), vcenters: all, unsure, unreadable: None, compatibility })
 }
 
+/// The identity in CNS that stands in a record of another cluster, or in the status alone: both may have
+/// been restored from where the identity is still in use.
+fn unproven(config: &VDOConfig, records: &Records, cluster: &str) -> Option<ClusterId> {
+    let record = &records.csi;
+    if record.is_of_another(cluster) {
+        let id = record.cluster_id.clone()?;
+        return Some(ClusterId { id, kept_by_driver: record.cluster_id_kept_by_driver });
+    }
+    let reported = config.status.as_ref().and_then(|status| status.cluster_id.clone());
+    let reported = reported.filter(|_| record.cluster_id.is_none());
+    reported.map(|id| ClusterId { id, kept_by_driver: false })
+}
+
 /// What is known of the cluster's identity in CNS; see the fields of [`Facts`].
 struct Identified {
     id: Result<Option<ClusterId>, String>,
@@ -212,9 +229,8 @@ async fn identified(
     let namespace = config.namespace().unwrap_or_default();
     let names = storage.vcenters().into_iter();
     let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
-    let reported = config.status.as_ref().is_some_and(|status| status.cluster_id.is_some());
     let told = match told {
-        Ok(None) if records.csi.cluster_id.is_none() && !reported => {
+        Ok(None) if records.csi.cluster_id.is_none() => {
             match inherited::of(stores, vcenters, &names).await {
                 Ok(ids) if ids.len() > 1 => {
                     return Identified { ambiguous: ids, ..known(Ok(None), Ok(Vec::new())) };
@@ -334,7 +350,7 @@ fn followed(stores: &Stores) -> Result<Option<Chosen>, Spoilt> {
         namespace: rival.namespace().unwrap_or_default(),
         name: rival.name_any(),
         generation: rival.meta().generation,
-        status: rival.0.as_ref().ok().and_then(|config| config.status.clone()),
+        status: rival.0.as_ref().ok().map(|config| config.status.clone().unwrap_or_default()),
     });
     Ok(Some((config, rivals.collect())))
 }

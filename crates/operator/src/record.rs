@@ -72,6 +72,9 @@ pub struct Record {
     pub zones: Option<Vec<String>>,
     /// Every object that may have been applied.
     pub objects: BTreeSet<ObjectId>,
+    /// The uid of the cluster it was written in. A record may be restored into another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The identity of this cluster in CNS. Once written it never changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
@@ -158,6 +161,11 @@ pub struct Build {
 }
 
 impl Record {
+    /// Whether it was written in another cluster than this.
+    pub fn is_of_another(&self, cluster: &str) -> bool {
+        self.cluster.as_deref().is_some_and(|of| of != cluster)
+    }
+
     /// The release that is being applied, or was last.
     pub fn running(&self) -> Option<Build> {
         build(self.implementation, self.version.as_deref())

@@ -14,6 +14,7 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder},
 };
+use runtime::story::story;
 use serde_json::json;
 
 pub use self::{
@@ -57,6 +58,22 @@ pub async fn report(
         recorder.publish(&event, &facts.config.object_ref(&())).await?;
     }
     Ok(true)
+}
+
+/// Goes on if the API server took the status of one object amiss: the others have theirs, and the drivers
+/// do not wait for it. One that does not answer is another matter.
+fn unless_refused<K>(
+    written: Result<K, kube::Error>,
+    namespace: &str,
+    name: &str,
+) -> Result<(), kube::Error> {
+    match written {
+        Err(error @ kube::Error::Api(_)) => {
+            tracing::warn!(namespace, name, error = story(&error), "its status was refused");
+            Ok(())
+        }
+        other => other.map(drop),
+    }
 }
 
 /// One event for each condition that changed its answer.

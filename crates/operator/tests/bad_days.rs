@@ -298,6 +298,7 @@ async fn a_namespace_that_does_not_end(stage: &Stage) {
         if now.is_some() && now != uid { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
-    // The operator's own rights in that namespace went with it.
+    // The operator's own rights in that namespace went with it: it says so, and how they come back.
+    stage.finding_about("VDO-1909", 120, &["cannot", "vdoctl deploy"]).await;
     stage.install().await;
 }

@@ -111,8 +111,7 @@ async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
     })
     .await;
 
-    // The one that is followed: it says itself what is wrong with it, and the driver stays as it is.
-    let before = stage.controller().await.metadata;
+    // A second VDOConfig: it is named, and the first is followed as ever.
     stage
         .redefine("vdoconfigs.vdo.vmware.com", |definition| {
             definition.spec.versions[0].schema = Some(anything.clone());
@@ -120,6 +119,24 @@ async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
         .await;
     let resource = ApiResource::erase::<VDOConfig>(&());
     let raw = Api::<DynamicObject>::namespaced_with(stage.client(), NAMESPACE, &resource);
+    eventually("the odd rival is accepted", 20, async || {
+        let object = DynamicObject::new("zz-odd", &resource).data(json!({"spec": 42}));
+        raw.create(&PostParams::default(), &object).await.map(drop)
+    })
+    .await;
+    stage.finding_about("VDO-1001", 30, &["zz-odd"]).await;
+    let wish = json!({"storageProvider": {"clusterDistribution": "beside-a-rival"}});
+    stage.change(json!({"spec": wish})).await;
+    eventually("the wish is fulfilled", 60, async || {
+        let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+        if conf.contains("beside-a-rival") { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    raw.delete("zz-odd", &DeleteParams::default()).await.unwrap();
+    stage.ready(&operator, 60).await;
+
+    // The one that is followed: it says itself what is wrong with it, and the driver stays as it is.
+    let before = stage.controller().await.metadata;
     let version = |version: serde_json::Value| {
         Patch::Merge(json!({"spec": {"storageProvider": {"version": version}}}))
     };

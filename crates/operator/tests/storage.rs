@@ -19,7 +19,7 @@ use kube::{
     },
 };
 use serde_json::json;
-use testkit::{FaultProxy, Inventory, Node, Process, VcenterUser, Vm, eventually};
+use testkit::{FaultProxy, Inventory, Node, Permission, Process, VcenterUser, Vm, eventually};
 
 const CSI: &str = "vmware-system-csi";
 
@@ -71,9 +71,50 @@ async fn new_credentials_are_proven_before_a_driver_sees_them() {
         after.metadata.generation, before.metadata.generation,
         "the storage driver reads a new password without a restart"
     );
-    no_secret_shows(&stage, &operator, &["not-the-password", "brand-new"]).await;
+    a_user_who_may_too_little(&stage, &operator).await;
+    no_secret_shows(&stage, &operator, &["not-the-password", "brand-new", "weak-password"]).await;
     no_certificate_is_trusted_unasked(&stage).await;
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// A user who logs in is not handed to the driver before it may do what the driver does, and sees every
+/// machine.
+async fn a_user_who_may_too_little(stage: &Stage, operator: &Process) {
+    let user = "weak@vsphere.local";
+    let conf = async || stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    stage.vcenter.set_user(&VcenterUser::new(user, "weak-password")).await;
+    stage.vcenter.permit(&Permission::new(user, "ReadOnly", "/")).await;
+    let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
+    let login =
+        Patch::Merge(json!({"stringData": {"username": user, "password": "weak-password"}}));
+    secrets.patch("vc-credentials", &PatchParams::default(), &login).await.unwrap();
+    let waits = async |what: &str, words: &[&str]| {
+        stage
+            .status(what, 120, |status| {
+                let plan = serde_json::to_string(&status.plan).unwrap();
+                assert!(operator.ended().is_none(), "{}", operator.tail());
+                words.iter().all(|word| plan.contains(word))
+            })
+            .await;
+        stage.two_more_rounds(operator).await;
+        assert!(!conf().await.contains(user), "the user before stays in use");
+    };
+    let words = ["Check what the new vCenter user may do", "VDO-14", "the user before stays"];
+    waits("it lacks privileges", &words).await;
+
+    stage.vcenter.permit(&Permission::new(user, "Admin", "/")).await;
+    stage.vcenter.permit(&Permission::new(user, "NoAccess", "/DC0/vm/node-2")).await;
+    stage.check_now("a machine is hidden").await;
+    waits("it does not see a machine", &["Find the virtual machine of every node", "node-2"]).await;
+
+    stage.vcenter.forbid("/DC0/vm/node-2", user).await;
+    stage.check_now("it may do everything").await;
+    eventually("the driver has the new user", 60, async || {
+        let text = conf().await;
+        if text.contains(user) { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    stage.ready(operator, 60).await;
 }
 
 /// Gives the operator a reason to look again, and waits until it did, with a login that is refused.
@@ -189,6 +230,18 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
     let writes = stage.writes_in_the_end(&operator, then).await;
     assert_eq!(writes, Vec::<String>::new(), "nothing is changed");
+
+    // What a human does meanwhile is put right all the same: that needs no vCenter.
+    let deployments = Api::<Deployment>::namespaced(stage.client(), CSI);
+    let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    deployments.patch("vsphere-csi-controller", &PatchParams::default(), &none).await.unwrap();
+    eventually("the controller is scaled up again", 60, async || {
+        let running = stage.controller().await.status.unwrap_or_default().available_replicas;
+        if running == Some(1) { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    stage.two_more_rounds(&operator).await;
+    let then = Timestamp::now();
 
     let generations = async || {
         let (controller, nodes) = (stage.controller().await, stage.node_driver().await);

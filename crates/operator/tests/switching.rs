@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Event, PersistentVolume},
+        core::v1::{ConfigMap, Event, PersistentVolume},
         rbac::v1::Role,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceValidation,
@@ -346,7 +346,46 @@ async fn volumes_whose_driver_was_taken_away_are_those_of_the_driver_that_comes(
     assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "the volume is known by it");
     let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
     assert!(conf.contains("cluster-id = \"prod-7\""), "{conf}");
+    a_record_is_restored_from_another_cluster(&stage, operator).await;
     assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// The other cluster lives, and has a volume under the same identity.
+async fn a_record_is_restored_from_another_cluster(stage: &Stage, operator: Process) {
+    stage.dismiss(operator).await;
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
+    let record = async || -> Value {
+        let map = maps.get("vdo-record-csi").await.unwrap();
+        serde_json::from_str(&map.data.unwrap()["record.json"]).unwrap()
+    };
+    let own = record().await;
+    let mut theirs = own.clone();
+    theirs["cluster"] = json!("another");
+    let restored = json!({"data": {"record.json": theirs.to_string()}});
+    let parameters = PatchParams::default();
+    maps.patch("vdo-record-csi", &parameters, &Patch::Merge(restored)).await.unwrap();
+    let (vsphere, volume) = volume_under(stage, "prod-7").await;
+    let then = Timestamp::now();
+    let operator = stage.operator();
+    stage
+        .status("it is said whose the identity may be", 60, |status| {
+            let mut findings = status.findings.iter();
+            let shared = findings.any(|finding| finding.code == "VDO-1512");
+            let plan = status.plan.as_ref().and_then(|plan| plan.state);
+            assert!(operator.ended().is_none(), "{}", operator.tail());
+            shared && plan == Some(PlanState::Blocked)
+        })
+        .await;
+    let writes = stage.writes_in_the_end(&operator, then).await;
+    assert_eq!(writes, Vec::<String>::new(), "two clusters never share an id");
+    let gone = vsphere.delete_volumes(&[volume], true).await.unwrap();
+    gone.wait(Duration::from_mins(1)).await.unwrap();
+    eventually("it is this cluster's", 120, async || {
+        let now = record().await;
+        if now["cluster"] == own["cluster"] { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    stage.ready(&operator, 60).await;
 }
 
 #[tokio::test]

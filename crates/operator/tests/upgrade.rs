@@ -302,6 +302,33 @@ async fn a_wave_that_crashes_is_the_last(
         if new && all { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
+    // It takes its nodes with it: no more may be unavailable for that.
+    let at_once = async || {
+        let strategy = stage.node_driver().await.spec.unwrap().update_strategy.unwrap();
+        strategy.rolling_update.unwrap().max_unavailable
+    };
+    let before = at_once().await;
+    let crashed = nodes_of_release(stage, "v3.8.0").await;
+    assert_eq!(crashed.len(), wave, "{crashed:?}");
+    for node in &crashed {
+        nodes.set_ready(node, false).await;
+    }
+    eventually("they are down", 60, async || {
+        for node in &crashed {
+            let conditions = stage.node(node).await.status.and_then(|status| status.conditions);
+            let mut conditions = conditions.into_iter().flatten();
+            let down = conditions.any(|c| c.type_ == "Ready" && c.status != "True");
+            down.then_some(()).ok_or(node)?;
+        }
+        Ok::<(), &String>(())
+    })
+    .await;
+    stage.two_more_rounds(&operator).await;
+    assert_eq!(at_once().await, before);
+    assert_eq!(begun(&stage.node_driver().await), wave, "no further wave");
+    for node in &crashed {
+        nodes.set_ready(node, true).await;
+    }
     // Only one that has no patience takes it back while somebody looks.
     stage.dismiss(operator).await;
     let hasty = stage.operator_with(&["--patience=5"]);
@@ -312,9 +339,34 @@ async fn a_wave_that_crashes_is_the_last(
             version == Some("3.7.3") && api::condition::is_true(&status.conditions, "StorageReady")
         })
         .await;
+    // It is not tried again, by nobody, though it would run now: nothing was changed.
+    stage.two_more_rounds(&hasty).await;
+    let back = stage.node_driver().await.metadata.generation;
+    // All of them write to one log.
+    let listens = |operator: &Process| operator.log().matches("listen\":\"").count();
+    let before = listens(&hasty);
     stage.dismiss(hasty).await;
     nodes.pods("v3.8.0", Fate::Ready);
-    stage.operator_with(&["--patience=60"])
+    let operator = stage.operator_with(&["--patience=60"]);
+    eventually("the next one is there", 60, async || {
+        if listens(&operator) > before { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    stage.two_more_rounds(&operator).await;
+    assert_eq!(stage.node_driver().await.metadata.generation, back);
+    operator
+}
+
+/// The nodes that have a pod of the node driver with an image of this tag.
+async fn nodes_of_release(stage: &Stage, tag: &str) -> Vec<String> {
+    let pods = Api::<Pod>::namespaced(stage.client(), "vmware-system-csi");
+    let own = ListParams::default().labels("app=vsphere-csi-node");
+    let pods = pods.list(&own).await.unwrap().items.into_iter();
+    let specs = pods.filter_map(|pod| pod.spec);
+    let of_it = specs.filter(|spec| {
+        spec.containers.iter().any(|c| c.image.as_deref().is_some_and(|image| image.contains(tag)))
+    });
+    of_it.filter_map(|spec| spec.node_name).collect()
 }
 
 #[tokio::test]

@@ -44,6 +44,27 @@ impl Configuration {
         record: &Record,
         build: &Build,
     ) -> Result<Self, Box<Finding>> {
+        Self::of(facts, wish, record, build, Look::Real)
+    }
+
+    /// The same without the objects that hold what the driver is told, for as long as a vCenter is away:
+    /// nothing is told that is not proven.
+    pub(super) fn untold(
+        facts: &Facts,
+        wish: &Wish<'_>,
+        record: &Record,
+        build: &Build,
+    ) -> Result<Self, Box<Finding>> {
+        Self::of(facts, wish, record, build, Look::Masked)
+    }
+
+    fn of(
+        facts: &Facts,
+        wish: &Wish<'_>,
+        record: &Record,
+        build: &Build,
+        look: Look,
+    ) -> Result<Self, Box<Finding>> {
         let refused = |problem: String| Box::new(refusal(facts, wish, problem));
         let Build { implementation, version } = build;
         let release = facts
@@ -57,7 +78,7 @@ impl Configuration {
         let cluster_id = (wish.driver == Driver::Csi).then(|| cluster_id(facts, record));
         let cluster_id = cluster_id.transpose().map_err(refused)?;
         let make = |look| settings::of(facts, wish, &profile, cluster_id.as_ref(), look);
-        let mut real = make(Look::Real).map_err(|error| refused(error.to_string()))?;
+        let mut real = make(look).map_err(|error| refused(error.to_string()))?;
         let mut masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
         // Upstream's cloud controller keeps the password it started with, and would lock the account
         // with it after a rotation: it restarts. The others read a new one by themselves.
@@ -69,7 +90,7 @@ impl Configuration {
             Driver::Cpi => profile.cpi.namespace.clone(),
             Driver::Csi => profile.csi.namespace.clone(),
         };
-        real.extend(settings::pull_secrets(facts, &home, Look::Real));
+        real.extend(settings::pull_secrets(facts, &home, look));
         masked.extend(settings::pull_secrets(facts, &home, Look::Masked));
         let restarts = digest(&Value::Array(restarts));
         profile.config_digest = Some(restarts.clone());
@@ -97,7 +118,7 @@ impl Configuration {
             .map(|(value, masked)| stamped(value, &digest(masked), &set));
         let settings: Vec<Object> = settings.collect();
         let (mut objects, digest) = settled(rendered, &settings, &set, record);
-        objects.extend(settings);
+        objects.extend(settings.into_iter().filter(|_| look == Look::Real));
         let origin = rendering::origin(facts, wish, restarts);
         let users = users(facts, wish);
         Ok(Self { driver: wish.driver, objects, digest, cluster_id, origin, users })

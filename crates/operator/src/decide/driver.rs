@@ -4,7 +4,7 @@ use api::{
     finding::{Finding, Subject, codes},
     vdo_config::{Adoption, Mode},
 };
-use catalog::Driver;
+use catalog::{Driver, manifest::Object};
 use jiff::SignedDuration;
 
 use super::{
@@ -72,6 +72,10 @@ pub(super) fn decide(
     match (plan.mode, &wish) {
         (Mode::Observe, _) => {}
         (Mode::Managed, Some(wish)) if !identity_is_free(facts, wish, &mut plan, notes) => {}
+        // It is this cluster's from now on, and everything in it is there or put there.
+        (Mode::Managed, Some(_)) if record.is_of_another(&facts.cluster.uid) => {
+            plan.next = Next::Record(Box::new(record.clone()));
+        }
         (Mode::Managed, Some(wish)) if is_lost(facts, wish, record, &mut plan, notes) => {}
         (Mode::Managed, Some(wish)) => {
             let theirs = adoption::theirs(facts, wish);
@@ -321,6 +325,7 @@ fn bring(
     notes: &mut Notes,
 ) {
     if !vcenters_are_verified(facts, wish, record, plan, notes) {
+        put_back(facts, wish, record, plan);
         return;
     }
     let choice = release::of(facts, wish, record, before, notes);
@@ -495,6 +500,26 @@ fn vcenters_are_verified(
     plan.steps.push(waiting("Verify the vCenters", Some(format!("waiting for {names}"))));
     plan.next = if may_pass { Next::Wait } else { Next::Blocked };
     false
+}
+
+/// What somebody changed or deleted of a driver that runs is put back although a vCenter is away, as long
+/// as nothing else is asked for: that needs none.
+fn put_back(facts: &Facts, wish: &Wish<'_>, record: &Record, plan: &mut DriverPlan) {
+    let Some(running) = record.running().filter(|_| record.healthy) else { return };
+    let Ok(mut configuration) = Configuration::untold(facts, wish, record, &running) else {
+        return;
+    };
+    if record.configuration.as_ref() != Some(&configuration.digest) {
+        return;
+    }
+    rollout::past_dead_nodes(facts, record, &mut configuration.objects);
+    let open = configuration.objects.into_iter().filter(|object| !steps::is_applied(facts, object));
+    let open: Vec<Object> = open.collect();
+    if !open.is_empty() {
+        let message = format!("applying {} objects", open.len());
+        plan.steps.push(waiting("Put back what was changed or deleted", Some(message)));
+        plan.next = Next::Apply(open);
+    }
 }
 
 /// Whether the vCenter of this VsphereCloudConfig answers as it should.

@@ -74,6 +74,7 @@ pub(super) fn decide(facts: &Facts, record: &Record, plan: &mut DriverPlan, note
     }
     // The cluster-id outlives the driver: volumes that stay are known by it.
     let empty = Record {
+        cluster: record.cluster.clone(),
         cluster_id: record.cluster_id.clone(),
         cluster_id_kept_by_driver: record.cluster_id_kept_by_driver,
         ..Record::default()

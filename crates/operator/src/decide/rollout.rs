@@ -89,10 +89,18 @@ fn is_stuck(facts: &Facts, driver: Driver, record: &Record) -> bool {
 }
 
 /// Whether a part of a release runs as well as its nodes allow: a pod on a node that was sick before
-/// the release came is no fault of the release.
+/// the release came is no fault of the release, one whose node went down under it may be.
 pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
-    let as_before = workload.current && workload.available > 0 && workload.lacks() <= record.ailing;
-    workload.is_healthy() || !record.healthy && workload.task == Task::Node && as_before
+    let suspect = if is_hop(record) { workload.suspect } else { 0 };
+    let lacks = workload.lacks() + suspect;
+    let as_before = workload.current && workload.available > 0 && lacks <= record.ailing;
+    workload.is_healthy() && suspect == 0
+        || !record.healthy && workload.task == Task::Node && as_before
+}
+
+/// Whether a release is on its way that takes the place of another.
+fn is_hop(record: &Record) -> bool {
+    !record.healthy && record.before().is_some()
 }
 
 /// How many pods on nodes do not run.
@@ -136,11 +144,13 @@ pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Obj
     for object in objects.iter_mut().filter(|object| object.kind() == "DaemonSet") {
         let workload = facts.workloads.get(&ObjectId::of(object));
         let Some(workload) = workload else { continue };
+        // Nodes that go down as the rollout comes to them are what it is to stop at.
+        let dead = workload.unreachable - workload.suspect;
         // A release that is healthy is rolled out once more when its settings are others.
         let passed = match record.healthy {
             true if workload.rolled_out => 0,
-            true => workload.unreachable,
-            false => workload.unreachable.saturating_add(record.ailing),
+            true => dead,
+            false => dead.saturating_add(record.ailing),
         };
         if passed == 0 {
             continue;

@@ -114,7 +114,8 @@ fn entries<'a>(facts: &'a Facts, wish: &Wish<'_>, look: Look) -> Result<Vec<Entr
         let unproven = || Error::Unproven { vcenter: (*name).to_owned() };
         let vcenter = facts.vcenters.get(*name).ok_or_else(unproven)?;
         let verified = matches!(vcenter.state, VcenterState::Verified { .. });
-        let credential = vcenter.credentials.as_ref().filter(|_| verified).ok_or_else(unproven)?;
+        let shown = verified || look != Look::Real;
+        let credential = vcenter.credentials.as_ref().filter(|_| shown).ok_or_else(unproven)?;
         let (host, port) = vcenter.spec.vc_ip.host_and_port();
         entries.push(Entry {
             host: host.to_owned(),

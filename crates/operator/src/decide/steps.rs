@@ -109,7 +109,7 @@ fn waits_for(facts: &Facts, record: &Record, object: &Object) -> Option<String> 
 }
 
 /// Whether an object stands as it should, as far as we know.
-fn is_applied(facts: &Facts, object: &Object) -> bool {
+pub(super) fn is_applied(facts: &Facts, object: &Object) -> bool {
     let id = ObjectId::of(object);
     let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());
     facts.objects.get(&id).is_some_and(|seen| {

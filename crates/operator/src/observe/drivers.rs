@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::{Driver, Implementation};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
@@ -25,9 +26,9 @@ use crate::{
 pub(super) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
-    let down: BTreeSet<String> = stores.nodes(|nodes| {
+    let down: Down = stores.nodes(|nodes| {
         let down = nodes.iter().filter(|(_, node)| !node.ready);
-        down.map(|(name, _)| name.clone()).collect()
+        down.map(|(name, node)| (name.clone(), node.since)).collect()
     });
     stores.pods(|pods| {
         let sets = sets
@@ -114,36 +115,51 @@ pub(crate) fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::MANAGED_BY_LABEL).is_some_and(|value| value == names::MANAGED_BY)
 }
 
+/// Nodes that are down, and since when.
+type Down = BTreeMap<String, Option<Timestamp>>;
+
+/// A node that goes down within this time after a new pod came to it may have gone down because of it.
+const SUSPICION: SignedDuration = SignedDuration::from_mins(10);
+
 /// The pods of a DaemonSet on nodes that are down.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Unreachable {
     /// All of them.
     all: i32,
+    /// Those whose node went down soon after they came.
+    suspect: i32,
     /// Those that are of its newest revision.
     updated: i32,
 }
 
 impl Unreachable {
-    fn of(pods: &Pods, down: &BTreeSet<String>, set: &DaemonSet) -> Self {
+    fn of(pods: &Pods, down: &Down, set: &DaemonSet) -> Self {
         let (name, home) = (set.name_any(), set.metadata.namespace.as_deref());
         let own = pods.values().filter(|pod| pod.belongs_to(home, "DaemonSet", &name));
         // Only a pod that was made after a change is of the newest revision.
         let newest = own.clone().max_by_key(|pod| pod.created);
         let newest = newest.and_then(|pod| pod.revision.as_ref());
         // Two pods of one node: the one that goes and the one that comes.
-        let mut lost: BTreeMap<&str, bool> = BTreeMap::new();
+        let (mut lost, mut suspect) = (BTreeMap::<&str, bool>::new(), BTreeSet::new());
         for pod in own.filter(|pod| pod.unready.is_some()) {
-            let node = pod.node.as_deref().filter(|node| down.contains(*node));
-            let Some(node) = node else { continue };
-            *lost.entry(node).or_default() |= !pod.leaving && pod.revision.as_ref() == newest;
+            let node = pod.node.as_deref().and_then(|node| down.get_key_value(node));
+            let Some((node, since)) = node else { continue };
+            let updated = !pod.leaving && pod.revision.as_ref() == newest;
+            *lost.entry(node).or_default() |= updated;
+            let soon = |since: Timestamp| {
+                (SignedDuration::ZERO..SUSPICION).contains(&since.duration_since(pod.created))
+            };
+            if updated && since.is_some_and(soon) {
+                suspect.insert(node);
+            }
         }
         let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
         let updated = lost.values().filter(|updated| **updated).count();
-        Self { all: count(lost.len()), updated: count(updated) }
+        Self { all: count(lost.len()), suspect: count(suspect.len()), updated: count(updated) }
     }
 }
 
-fn of_daemon_set(pods: &Pods, down: &BTreeSet<String>, set: &DaemonSet) -> Option<Workload> {
+fn of_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<Workload> {
     let template = set.spec.as_ref().map(|spec| &spec.template);
     let (driver, task) = part("DaemonSet", set, template)?;
     let status = set.status.clone().unwrap_or_default();
@@ -159,6 +175,7 @@ fn of_daemon_set(pods: &Pods, down: &BTreeSet<String>, set: &DaemonSet) -> Optio
         mark: crate::act::mark(&set.metadata),
         wanted: status.desired_number_scheduled,
         unreachable: unreachable.all,
+        suspect: unreachable.suspect,
         available: status.number_available.unwrap_or(0).min(updated),
         current: status.observed_generation >= set.metadata.generation
             && status.observed_generation > Some(0),
@@ -184,6 +201,7 @@ fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<Workload> {
         mark: crate::act::mark(&deployment.metadata),
         wanted,
         unreachable: 0,
+        suspect: 0,
         available: status.available_replicas.unwrap_or(0).min(updated),
         current: status.observed_generation >= deployment.metadata.generation
             && status.observed_generation > Some(0),
@@ -424,7 +442,8 @@ mod tests {
 
     #[test]
     fn pods_on_nodes_that_are_down_are_not_waited_for_and_all_others_are() {
-        let down = BTreeSet::from(["c".to_owned()]);
+        let at = |minute: u8| format!("2026-11-14T12:{minute:02}:30Z").parse().ok();
+        let down = BTreeMap::from([("c".to_owned(), at(3))]);
         let healthy = |pods: &[Kept], updated, available| {
             of_daemon_set(&all(pods), &down, &node_driver(updated, available)).unwrap().is_healthy()
         };
@@ -438,9 +457,15 @@ mod tests {
         assert!(!healthy(&one_old, 2, 2), "b still has the old one");
         let one_broken = [pod("a", "new", 5, true), pod("b", "new", 6, false), lost];
         assert!(!healthy(&one_broken, 2, 1), "b is up, and its pod is not");
-        let nobody_down = BTreeSet::new();
-        let workload = of_daemon_set(&all(&all_new), &nobody_down, &node_driver(3, 2)).unwrap();
+        let workload = of_daemon_set(&all(&all_new), &Down::new(), &node_driver(3, 2)).unwrap();
         assert!(!workload.is_healthy(), "no node is down, and one pod does not run");
+        let suspects = |minute| {
+            let down = BTreeMap::from([("c".to_owned(), at(minute))]);
+            of_daemon_set(&all(&all_new), &down, &node_driver(3, 2)).unwrap().suspect
+        };
+        assert_eq!(suspects(6), 0, "it was down before the new pod came");
+        assert_eq!(suspects(8), 1, "it went down under it");
+        assert_eq!(suspects(40), 0, "it ran with it for long");
     }
 
     #[test]

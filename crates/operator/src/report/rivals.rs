@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::{facts::Facts, names};
 
-/// Writes the status of those that do not say it yet.
+/// Writes the status of those that do not say it yet. One that cannot be read, or whose status is refused,
+/// is named on the one that is followed, and stops nothing.
 pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::Error> {
     let followed = &facts.config.metadata;
     let followed = format!(
@@ -19,7 +20,7 @@ pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::E
         followed.name.as_deref().unwrap_or_default()
     );
     for rival in &facts.rivals {
-        let before = rival.status.clone().unwrap_or_default();
+        let Some(before) = rival.status.clone() else { continue };
         let mut after = api::VDOConfigStatus {
             observed_generation: rival.generation,
             conditions: condition::get(&before.conditions, condition::READY)
@@ -46,7 +47,8 @@ pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::E
         let body =
             json!({"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "status": after});
         let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-        configs.patch_status(&rival.name, &parameters, &Patch::Apply(body)).await?;
+        let written = configs.patch_status(&rival.name, &parameters, &Patch::Apply(body)).await;
+        super::unless_refused(written, &rival.namespace, &rival.name)?;
     }
     Ok(())
 }

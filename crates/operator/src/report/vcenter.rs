@@ -20,7 +20,7 @@ use crate::{
     names,
 };
 
-/// Writes the status of those whose state changed.
+/// Writes the status of those whose state changed. One whose status is refused stops nothing.
 pub async fn report(
     client: &Client,
     vcenters: &BTreeMap<(String, String), Vcenter>,
@@ -43,7 +43,8 @@ pub async fn report(
             "status": after,
         });
         let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
-        configs.patch_status(name, &parameters, &Patch::Apply(body)).await?;
+        let written = configs.patch_status(name, &parameters, &Patch::Apply(body)).await;
+        super::unless_refused(written, namespace, name)?;
     }
     Ok(())
 }

@@ -257,12 +257,21 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
         .await;
     stage.check_now("beside-the-go-vdo").await;
     assert_eq!(stage.writes(), Vec::<String>::new(), "two operators never write in turn");
-    let gone = vsphere.delete_volumes(&[theirs], true).await.unwrap();
-    gone.wait(Duration::from_mins(1)).await.unwrap();
     let deployments = Api::<Deployment>::namespaced(stage.client(), NAMESPACE);
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
 
     stage.event("Repaired", "VDO-1203").await;
+    // Nothing is in the way but the other cluster: the storage driver is not touched for its sake.
+    stage
+        .status("the cloud controller is ours", 60, |status| {
+            api::condition::is_true(&status.conditions, "CloudProviderReady")
+        })
+        .await;
+    let mut writes = stage.writes_in_the_end(&operator, Timestamp::MIN).await;
+    writes.retain(|write| write.contains(CSI) || write.contains("vdo-record-csi"));
+    assert_eq!(writes, Vec::<String>::new(), "two clusters never share an id");
+    let gone = vsphere.delete_volumes(&[theirs], true).await.unwrap();
+    gone.wait(Duration::from_mins(1)).await.unwrap();
     for power in ["off", "on"] {
         stage.vcenter.patch_vm(machine, json!({"power": power})).await;
     }
@@ -299,8 +308,7 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     assert!(!text.contains("X_CSI_SERIAL_VOL_ACCESS_TIMEOUT"), "{text}");
     let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
     assert!(conf.contains(&format!("cluster-id = \"{host}\"")), "{conf}");
-    let maps =
-        Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(stage.client(), "kube-system");
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), "kube-system");
     let map = maps.get("vsphere-cloud-config").await.unwrap().data.unwrap();
     assert!(map["vsphere.conf"].contains(&host), "no placeholder any more: {map:?}");
     assert_eq!(stage.refusals(), Vec::<String>::new());

@@ -160,6 +160,46 @@ fn pods_of_nodes_that_are_down_do_not_use_up_what_may_be_unavailable_in_a_rollou
 }
 
 #[test]
+fn a_rollout_under_which_nodes_go_down_stops_there_and_is_taken_back() {
+    let mut world = older(BEFORE);
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.wanted, node.available) = (12, 12);
+    pin(&mut world, NEWEST_CSI);
+    while !has_done("apply DaemonSet vsphere-csi-node")(&world) {
+        assert!(world.step());
+    }
+    let node = storage(&mut world, "vsphere-csi-node");
+    (node.available, node.unreachable, node.suspect) = (10, 2, 2);
+    world.done.clear();
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "no more may be unavailable for them");
+    assert!(!world.record(Driver::Csi).healthy);
+    // Patience is counted from the pods that came before.
+    for _ in 0..2 {
+        world.pass(SignedDuration::from_mins(20));
+        world.settle();
+    }
+    assert_eq!(running(&world), Some(BEFORE));
+}
+
+#[test]
+fn clocks_of_leaders_that_differ_take_no_release_back_early() {
+    for ahead in [SignedDuration::from_hours(1), SignedDuration::from_hours(-1)] {
+        let mut world = upgrading(true, has_done("apply Deployment vsphere-csi-controller"));
+        world.facts.started = world.facts.now;
+        let since = world.facts.now + ahead;
+        world.facts.records.csi.since = Some(since);
+        world.settle();
+        world.pass(SignedDuration::from_mins(5));
+        world.settle();
+        assert_eq!(running(&world), Some(NEWEST_CSI), "{ahead}: it has just begun to look");
+        world.pass(SignedDuration::from_hours(2));
+        world.settle();
+        assert_eq!(running(&world), Some(BEFORE), "{ahead}: nor is it waited for for ever");
+    }
+}
+
+#[test]
 fn other_settings_of_the_same_release_are_rolled_out_past_nodes_that_are_down_too() {
     let mut world = World::installed();
     let node = storage(&mut world, "vsphere-csi-node");

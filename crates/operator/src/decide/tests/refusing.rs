@@ -52,6 +52,19 @@ fn a_cluster_id_that_another_cluster_uses_too_is_not_taken() {
 }
 
 #[test]
+fn a_record_restored_from_another_cluster_brings_no_identity_that_is_in_use_there() {
+    let mut world = World::installed();
+    world.facts.records.csi.cluster = Some("another".into());
+    let id = world.record(Driver::Csi).cluster_id.clone().unwrap();
+    world.facts.cluster_id = Ok(Some(ClusterId { id, kept_by_driver: false }));
+    world.facts.strangers = Ok(vec!["shop/orders".into()]);
+    assert_eq!(storage_plan(&world).next, Next::Blocked);
+    world.facts.strangers = Ok(Vec::new());
+    let expected = Next::Record(Box::new(world.record(Driver::Csi).clone()));
+    assert_eq!(storage_plan(&world).next, expected, "it is written down as this cluster's");
+}
+
+#[test]
 fn an_identity_is_taken_from_volumes_only_if_they_agree() {
     let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     world.facts.ambiguous = vec!["10.10.10.10".into(), "prod-7".into()];

@@ -41,6 +41,25 @@ fn a_running_driver_is_kept_when_vcenter_is_away_whatever_else_changes() {
 }
 
 #[test]
+fn what_somebody_deleted_is_put_back_though_vcenter_is_away() {
+    let mut world = World::installed();
+    world.vcenter().state = away(true);
+    let gone =
+        |id: &ObjectId| ["vsphere-csi-controller", "vsphere-config-secret"].contains(&&*id.name);
+    world.facts.objects.retain(|id, _| !gone(id) || id.kind == "ServiceAccount");
+    world.settle();
+    let done = world.done.join(", ");
+    assert!(done.contains("apply Deployment vsphere-csi-controller"), "{done}");
+    assert!(!done.contains("Secret"), "nothing is told that is not proven: {done}");
+    // Where more than that is asked for, it waits.
+    world.done.clear();
+    pin(&mut world, "3.7.3");
+    world.facts.objects.retain(|id, _| !gone(id) || id.kind == "ServiceAccount");
+    world.settle();
+    assert_eq!(world.record(Driver::Csi).version.as_deref(), Some(NEWEST_CSI));
+}
+
+#[test]
 fn half_of_two_vcenters_away_changes_nothing() {
     let mut world = World::installed();
     world.facts.vcenters.insert("other".into(), vcenter("other.example.com", "second"));
