@@ -8,7 +8,7 @@
 use std::{ops::Range, time::Duration};
 
 /// How often.
-const EVERY: Duration = Duration::from_secs(30);
+const EVERY: Duration = Duration::from_secs(10);
 
 /// Gives back what is free or not in use, again and again. Never ends.
 pub async fn give_back() {

@@ -77,6 +77,10 @@ pub struct Stores {
 /// A watch that fills a cache, to be run as a task.
 pub(super) type Filler = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Objects in one answer to a list. A pod with all that is said of who wrote which field takes a hundred
+/// kilobytes before anything is left out, and what thousands of them leave behind is never quite given back.
+const PAGE: u32 = 100;
+
 impl Stores {
     /// The caches, and the watches that fill them. `changed` is told of every change.
     pub fn new(
@@ -85,7 +89,7 @@ impl Stores {
         changed: &Arc<watch::Sender<()>>,
     ) -> (Self, Vec<Filler>) {
         let (site, mut fillers) = Watched::new(client, changed);
-        let every = watcher::Config::default();
+        let every = watcher::Config::default().page_size(PAGE);
         let of_drivers =
             every.clone().labels(&format!("{}={}", names::PART_OF_LABEL, names::PART_OF));
         let managed =
