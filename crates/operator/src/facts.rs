@@ -523,6 +523,11 @@ impl Workload {
         (self.wanted - self.unreachable - self.available).max(0)
     }
 
+    /// The suspects, if they are as many as are rolled out at a time: fewer nodes may go down by chance.
+    pub fn suspects(&self) -> i32 {
+        if self.suspect * 10 >= self.wanted { self.suspect } else { 0 }
+    }
+
     /// Whether all of it runs as it should. A controller of which nobody wants a pod does not.
     pub fn is_healthy(&self) -> bool {
         let least = i32::from(self.wanted > 0 || self.task == Task::Controller);

@@ -68,7 +68,10 @@ fn unless_refused<K>(
     name: &str,
 ) -> Result<(), kube::Error> {
     match written {
-        Err(error @ kube::Error::Api(_)) => {
+        Err(kube::Error::Api(status))
+            if (400..500).contains(&status.code) && ![401, 429].contains(&status.code) =>
+        {
+            let error = kube::Error::Api(status);
             tracing::warn!(namespace, name, error = story(&error), "its status was refused");
             Ok(())
         }

@@ -72,9 +72,8 @@ pub(super) fn decide(
     match (plan.mode, &wish) {
         (Mode::Observe, _) => {}
         (Mode::Managed, Some(wish)) if !identity_is_free(facts, wish, &mut plan, notes) => {}
-        // It is this cluster's from now on, and everything in it is there or put there.
-        (Mode::Managed, Some(_)) if record.is_of_another(&facts.cluster.uid) => {
-            plan.next = Next::Record(Box::new(record.clone()));
+        (Mode::Managed, Some(wish)) if record.is_of_another(&facts.cluster.uid) => {
+            take(facts, wish, record, &mut plan, notes);
         }
         (Mode::Managed, Some(wish)) if is_lost(facts, wish, record, &mut plan, notes) => {}
         (Mode::Managed, Some(wish)) => {
@@ -135,6 +134,22 @@ fn identity_is_free(
     // Nobody tells when the others are gone, or when CNS answers again.
     notes.wake_at(facts.now + SignedDuration::from_secs(20));
     false
+}
+
+/// Writes down a record of another cluster as this one's: what is in it is there, or put there. Not before
+/// CNS has said that its identity is free.
+fn take(facts: &Facts, wish: &Wish<'_>, record: &Record, plan: &mut DriverPlan, notes: &mut Notes) {
+    let asked =
+        facts.strangers.is_ok() && wish.vcenters.iter().all(|name| is_verified(facts, name));
+    if wish.driver == Driver::Cpi || asked {
+        plan.next = Next::Record(Box::new(record.clone()));
+        return;
+    }
+    let why = "the record was written in another cluster, and its cluster-id may be in use there";
+    let title = "Ask CNS whose volumes are under which cluster-id";
+    plan.steps.push(waiting(title, Some(why.into())));
+    plan.next = Next::Wait;
+    notes.wake_at(facts.now + SignedDuration::from_secs(20));
 }
 
 /// The volumes do not agree on the identity in CNS, and nothing else tells one.

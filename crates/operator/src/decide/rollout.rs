@@ -91,16 +91,18 @@ fn is_stuck(facts: &Facts, driver: Driver, record: &Record) -> bool {
 /// Whether a part of a release runs as well as its nodes allow: a pod on a node that was sick before
 /// the release came is no fault of the release, one whose node went down under it may be.
 pub(super) fn is_fit(workload: &Workload, record: &Record) -> bool {
-    let suspect = if is_hop(record) { workload.suspect } else { 0 };
-    let lacks = workload.lacks() + suspect;
+    let suspects = suspects(workload, record);
+    let lacks = workload.lacks() + suspects;
     let as_before = workload.current && workload.available > 0 && lacks <= record.ailing;
-    workload.is_healthy() && suspect == 0
+    workload.is_healthy() && suspects == 0
         || !record.healthy && workload.task == Task::Node && as_before
 }
 
-/// Whether a release is on its way that takes the place of another.
-fn is_hop(record: &Record) -> bool {
-    !record.healthy && record.before().is_some()
+/// Pods whose node may have gone down because of them: of a release that takes the place of another, and can
+/// be taken back.
+fn suspects(workload: &Workload, record: &Record) -> i32 {
+    let hop = !record.healthy && record.before().is_some();
+    if hop { workload.suspects() } else { 0 }
 }
 
 /// How many pods on nodes do not run.
@@ -145,7 +147,7 @@ pub(super) fn past_dead_nodes(facts: &Facts, record: &Record, objects: &mut [Obj
         let workload = facts.workloads.get(&ObjectId::of(object));
         let Some(workload) = workload else { continue };
         // Nodes that go down as the rollout comes to them are what it is to stop at.
-        let dead = workload.unreachable - workload.suspect;
+        let dead = workload.unreachable - suspects(workload, record);
         // A release that is healthy is rolled out once more when its settings are others.
         let passed = match record.healthy {
             true if workload.rolled_out => 0,

@@ -36,6 +36,7 @@ use crate::{
 const NEWEST_CSI: &str = "3.7.3";
 
 /// A cluster of three nodes and one vCenter, in which what a plan says comes true.
+#[derive(Clone)]
 struct World {
     facts: Facts,
     /// Releases whose pods crash.

@@ -73,7 +73,11 @@ pub(super) async fn cpi(
 ) -> Result<Option<Result<Told<CpiConfig>, String>>, kube::Error> {
     for Place { home, name, key } in places {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
-        let text = maps.get_opt(name).await?.and_then(|map| map.data?.remove(key));
+        let text = maps.get_opt(name).await?.and_then(|map| {
+            let mut data = map.data?;
+            // The file may have another name than its key.
+            data.remove(key).or_else(|| data.remove(CPI_KEY))
+        });
         let (kind, text) = match text {
             Some(text) => ("ConfigMap", Some(Ok(SecretText::from(text)))),
             None => ("Secret", secret_text(client, home, name, key).await?),

@@ -59,6 +59,11 @@ fn a_record_restored_from_another_cluster_brings_no_identity_that_is_in_use_ther
     world.facts.cluster_id = Ok(Some(ClusterId { id, kept_by_driver: false }));
     world.facts.strangers = Ok(vec!["shop/orders".into()]);
     assert_eq!(storage_plan(&world).next, Next::Blocked);
+    // Nobody can be asked yet.
+    let verified = std::mem::replace(&mut world.vcenter().state, away(true));
+    world.facts.strangers = Err("vc is not connected".into());
+    assert_eq!(storage_plan(&world).next, Next::Wait);
+    world.vcenter().state = verified;
     world.facts.strangers = Ok(Vec::new());
     let expected = Next::Record(Box::new(world.record(Driver::Csi).clone()));
     assert_eq!(storage_plan(&world).next, expected, "it is written down as this cluster's");
