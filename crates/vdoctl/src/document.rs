@@ -72,9 +72,7 @@ impl File {
                 let why = veil::discreet(&error.without_snippet().to_string(), &text);
                 // The place is shown.
                 let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why);
-                let too_much =
-                    matches!(error.without_snippet(), serde_saphyr::Error::Budget { .. });
-                let (said, help) = if too_much {
+                let (said, help) = if why.contains("budget breached") {
                     let grows = "this YAML holds more than any configuration: its aliases multiply";
                     (grows.to_owned(), "write out what its aliases stand for")
                 } else {
