@@ -147,9 +147,7 @@ impl Error {
         matches!(&**source, kube::Error::Api(status)
             if (400..500).contains(&status.code) && ![401, 404, 408, 409, 429].contains(&status.code))
     }
-}
 
-impl Error {
     /// Whether the operator's own rights do not reach so far: whoever deletes the namespace of a driver
     /// deletes them with it.
     pub fn is_for_lack_of_rights(&self) -> bool {
@@ -159,8 +157,9 @@ impl Error {
         else {
             return false;
         };
+        // Quotas, policies and webhooks forbid with other words.
         matches!(&**source, kube::Error::Api(status)
-            if status.code == 403 && status.message.contains(" cannot "))
+            if status.code == 403 && status.message.contains("is forbidden: User \""))
     }
 }
 

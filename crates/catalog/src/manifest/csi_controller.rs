@@ -6,7 +6,7 @@ use super::{
     RenderError,
     common::{CSI_CONTROLLER, CSI_FEATURES, Controller, confined, env, own_namespace, requests},
     image,
-    profile::Profile,
+    profile::{MOST_CONTROLLERS, Profile},
 };
 use crate::model::{CsiTemplate, Election, Release};
 
@@ -39,7 +39,7 @@ pub(super) fn deployment(
         selector: json!({ "app": CSI_CONTROLLER }),
         role: "vsphere-csi",
         account: CSI_CONTROLLER,
-        replicas: profile.replicas(3),
+        replicas: profile.replicas(MOST_CONTROLLERS),
         priority: "system-cluster-critical",
         user: template.run_as_user,
         reads_config: true,

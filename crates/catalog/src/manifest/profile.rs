@@ -15,6 +15,9 @@ pub enum Distribution {
     OpenShift,
 }
 
+/// No driver has more controllers than this, however much room there is.
+pub const MOST_CONTROLLERS: u32 = 3;
+
 /// A taint seen on control-plane nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Taint {
@@ -198,7 +201,7 @@ impl Profile {
         self.distribution == Distribution::OpenShift
     }
 
-    /// Controllers run three times where there is room, and once where there is not.
+    /// Controllers run so often where there is room, and once where there is not.
     pub(crate) fn replicas(&self, most: u32) -> u32 {
         self.placement.nodes.clamp(1, most)
     }

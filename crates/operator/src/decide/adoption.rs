@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use catalog::Driver;
 use semver::{BuildMetadata, Prerelease, Version};
 
-use super::{configuration::Configuration, differences, wish::Wish, zones};
+use super::{configuration::Configuration, differences, settings::Look, wish::Wish, zones};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
     names,
@@ -89,7 +89,7 @@ pub(super) fn adopted(
         zones: zones::in_use(facts, wish.driver),
         ..record.clone()
     };
-    let configuration = Configuration::make(facts, wish, &record, &build)
+    let configuration = Configuration::make(facts, wish, &record, &build, Look::Real)
         .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
     for (id, _) in theirs {
         let found = configuration.identities().any(|own| own == **id);

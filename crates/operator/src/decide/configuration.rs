@@ -37,28 +37,9 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
-    /// Makes it, or says what is wrong with the wish.
+    /// Makes it, or says what is wrong with the wish. The objects that hold what the driver is told are
+    /// among it only if that is shown as it is: nothing is told that is not proven.
     pub(super) fn make(
-        facts: &Facts,
-        wish: &Wish<'_>,
-        record: &Record,
-        build: &Build,
-    ) -> Result<Self, Box<Finding>> {
-        Self::of(facts, wish, record, build, Look::Real)
-    }
-
-    /// The same without the objects that hold what the driver is told, for as long as a vCenter is away:
-    /// nothing is told that is not proven.
-    pub(super) fn untold(
-        facts: &Facts,
-        wish: &Wish<'_>,
-        record: &Record,
-        build: &Build,
-    ) -> Result<Self, Box<Finding>> {
-        Self::of(facts, wish, record, build, Look::Masked)
-    }
-
-    fn of(
         facts: &Facts,
         wish: &Wish<'_>,
         record: &Record,

@@ -15,7 +15,9 @@ use super::{
     leaving::{Farewell, farewell},
     lost,
     machines::{self, Doubts},
-    may_pass, privileges, release, removal, rendering, rollout, steps,
+    may_pass, privileges, release, removal, rendering, rollout,
+    settings::Look,
+    steps,
     wish::Wish,
     zones,
 };
@@ -362,7 +364,7 @@ fn bring(
         plan.next = Next::Blocked;
         return;
     }
-    let mut configuration = match Configuration::make(facts, wish, record, &target) {
+    let mut configuration = match Configuration::make(facts, wish, record, &target, Look::Real) {
         Ok(configuration) => configuration,
         Err(finding) => {
             notes.findings.push(*finding);
@@ -521,7 +523,8 @@ fn vcenters_are_verified(
 /// as nothing else is asked for: that needs none.
 fn put_back(facts: &Facts, wish: &Wish<'_>, record: &Record, plan: &mut DriverPlan) {
     let Some(running) = record.running().filter(|_| record.healthy) else { return };
-    let Ok(mut configuration) = Configuration::untold(facts, wish, record, &running) else {
+    let Ok(mut configuration) = Configuration::make(facts, wish, record, &running, Look::Masked)
+    else {
         return;
     };
     if record.configuration.as_ref() != Some(&configuration.digest) {

@@ -7,7 +7,7 @@
 use catalog::Driver;
 use serde_json::json;
 
-use super::{adoption, configuration::Configuration, wish::Wish};
+use super::{adoption, configuration::Configuration, settings::Look, wish::Wish};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
     record::{Build, Record},
@@ -62,7 +62,7 @@ pub(super) fn found_again(
     // Under the names releases have, unless it was adopted under others.
     for names in [None, Some(adoption::kept(wish.driver, parts)?)] {
         let mut made = Record { names, ..base.clone() };
-        let configuration = Configuration::make(facts, wish, &made, &build)
+        let configuration = Configuration::make(facts, wish, &made, &build, Look::Real)
             .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
         if parts.iter().all(|(id, workload)| is_part(&configuration, id, workload)) {
             if let Some(identity) = configuration.cluster_id.filter(|_| made.cluster_id.is_none()) {

@@ -8,7 +8,7 @@
 use api::VDOConfigSpec;
 use catalog::{
     Driver,
-    manifest::{Object, Profile},
+    manifest::{Object, Profile, profile::MOST_CONTROLLERS},
 };
 use serde_json::{Value, json};
 
@@ -23,9 +23,6 @@ use crate::{
     names,
     record::{Build, Origin, Record},
 };
-
-/// No driver has more controllers than this.
-const MOST_CONTROLLERS: u32 = 3;
 
 /// From what a configuration is made.
 pub(super) fn origin(facts: &Facts, wish: &Wish<'_>, settings: String) -> Origin {

@@ -7,7 +7,10 @@
     reason = "shared by tests; a failed unwrap fails the test"
 )]
 
-use std::{path::PathBuf, process::Command};
+mod audit;
+mod published;
+
+use std::path::PathBuf;
 
 use api::{CompatibilityConfig, Finding, VDOConfig, VDOConfigStatus, VsphereCloudConfig};
 use jiff::Timestamp;
@@ -30,6 +33,8 @@ use testkit::{
     CloudController, ControlPlane, Inventory, Node, Nodes, Process, User, Vcenter, Vm, Workdir,
     eventually,
 };
+
+pub use published::{catalog, upstream_cpi, upstream_csi};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
@@ -174,34 +179,6 @@ impl Stage {
             definitions.replace(name, &PostParams::default(), &definition).await.map(drop)
         })
         .await;
-    }
-
-    /// Requests of the operator that were refused for lack of rights.
-    pub fn refusals(&self) -> Vec<String> {
-        let events = self.plane.audit().into_iter();
-        let by_quota = |event: &Value| {
-            let message = event["responseStatus"]["message"].as_str().unwrap_or_default();
-            message.contains("exceeded quota")
-        };
-        let refused = events.filter(|event| {
-            event["responseStatus"]["code"] == 403
-                && !by_quota(event)
-                && event["impersonatedUser"]["username"]
-                    == format!("system:serviceaccount:{NAMESPACE}:vdo")
-        });
-        refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
-    }
-
-    /// Requests of the operator that were refused because somebody else wrote meanwhile, but for leases.
-    pub fn conflicts(&self) -> Vec<String> {
-        let events = self.plane.audit().into_iter();
-        let own = format!("system:serviceaccount:{NAMESPACE}:vdo");
-        let refused = events.filter(|event| {
-            event["responseStatus"]["code"] == 409
-                && event["impersonatedUser"]["username"] == own.as_str()
-        });
-        let uris = refused.map(|event| event["requestURI"].to_string());
-        uris.filter(|uri| !uri.contains("leases")).collect()
     }
 
     /// Starts the operator under the identity of its service account.
@@ -355,12 +332,6 @@ impl Stage {
         answer.text().await.unwrap()
     }
 
-    /// What the operator wrote since then, in the end.
-    pub async fn writes_in_the_end(&self, operator: &Process, since: Timestamp) -> Vec<String> {
-        self.two_more_rounds(operator).await;
-        self.writes_since(since)
-    }
-
     /// Waits until the operator has gone round twice more: the status of a round is written before
     /// anything else is done in it.
     pub async fn two_more_rounds(&self, operator: &Process) {
@@ -451,63 +422,6 @@ impl Stage {
         sets.get("vsphere-csi-node").await.unwrap()
     }
 
-    /// What the operator wrote: verb and path of every request that changed something but leases,
-    /// events and status.
-    pub fn writes(&self) -> Vec<String> {
-        self.writes_since(Timestamp::MIN)
-    }
-
-    /// The same, of what came after this instant. An entry may come into the log after the answer was
-    /// sent: what was there before is told by the time of the request, not by the length of the list.
-    pub fn writes_since(&self, since: Timestamp) -> Vec<String> {
-        self.writes_by("vdo", since)
-    }
-
-    /// The same of whoever uses another account beside the operator's.
-    pub fn writes_of(&self, account: &str) -> Vec<String> {
-        self.writes_by(account, Timestamp::MIN)
-    }
-
-    fn writes_by(&self, account: &str, since: Timestamp) -> Vec<String> {
-        let events = self.plane.audit().into_iter();
-        let own = format!("system:serviceaccount:{NAMESPACE}:{account}");
-        let writes = events.filter(|event| {
-            let uri = event["requestURI"].as_str().unwrap_or_default();
-            let verb = event["verb"].as_str().unwrap_or_default();
-            let received = event["requestReceivedTimestamp"].as_str().unwrap_or_default();
-            event["impersonatedUser"]["username"] == own.as_str()
-                && received.parse::<Timestamp>().is_ok_and(|received| received >= since)
-                && !matches!(verb, "get" | "list" | "watch")
-                && !["leases", "events", "/status", "selfsubject"].iter().any(|p| uri.contains(p))
-        });
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        writes.map(|e| format!("{} {}", text(&e["verb"]), text(&e["requestURI"]))).collect()
-    }
-
-    /// Deletions by the operator of what it must never delete.
-    pub fn forbidden_deletions(&self) -> Vec<String> {
-        let kept = [
-            "/namespaces/",
-            "customresourcedefinitions/",
-            "persistentvolumes/",
-            "volumeattachments/",
-            "/nodes/",
-            "storageclasses/",
-            "csinodes/",
-            "persistentvolumeclaims/",
-            "volumesnapshotclasses/",
-            "/pods/",
-        ];
-        let mut writes = self.writes();
-        writes.retain(|write| {
-            let object = write.rsplit("/namespaces/").next().unwrap_or_default();
-            let namespace = write.contains("/namespaces/") && !object.contains('/');
-            let other = kept[1..].iter().any(|kind| write.contains(kind));
-            write.starts_with("delete") && (namespace || other)
-        });
-        writes
-    }
-
     /// Creates objects as some other installer does.
     pub async fn create(&self, manager: &str, documents: impl IntoIterator<Item = Value>) {
         let create = PostParams { field_manager: Some(manager.into()), ..Default::default() };
@@ -537,11 +451,6 @@ impl Stage {
             found.map(of).ok_or_else(|| all.iter().map(of).collect::<Vec<_>>().join("\n"))
         })
         .await
-    }
-
-    /// What the operator deleted.
-    pub fn deletions(&self) -> Vec<String> {
-        self.writes().into_iter().filter(|write| write.starts_with("delete")).collect()
     }
 
     /// The uid of an object, to see whether it is made anew.
@@ -654,47 +563,4 @@ impl Stage {
         configs.create(&PostParams::default(), &config).await.unwrap();
         configs
     }
-}
-
-/// The embedded catalog, with two older lines of the storage driver let onto this cluster.
-pub fn catalog() -> String {
-    let text = catalog::EMBEDDED
-        .replace(
-            r#"kubernetes: { min: "1.32", max: "1.34" }"#,
-            r#"kubernetes: { min: "1.32", max: "1.36" }"#,
-        )
-        .replace(
-            r#"kubernetes: { min: "1.33", max: "1.35" }"#,
-            r#"kubernetes: { min: "1.33", max: "1.36" }"#,
-        );
-    assert_ne!(text, catalog::EMBEDDED);
-    text
-}
-
-/// The documents of a manifest as a module of upstream's sources has it.
-pub fn published(peer: &str, module: &str, file: &str) -> Vec<Value> {
-    let sources = Command::new("go")
-        .args(["mod", "download", "-json", module])
-        .current_dir(testkit::repository().join(peer))
-        .output()
-        .unwrap();
-    assert!(sources.status.success(), "{}", String::from_utf8_lossy(&sources.stderr));
-    let sources: Value = serde_json::from_slice(&sources.stdout).unwrap();
-    let folder = PathBuf::from(sources["Dir"].as_str().unwrap());
-    let text = std::fs::read_to_string(folder.join(file)).unwrap();
-    let documents = text.split("\n---").map(|text| text.trim_start_matches("---"));
-    let documents = documents.filter(|text| !text.trim().is_empty());
-    documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
-}
-
-/// Upstream's own manifest of the storage driver, as it is published with the driver's sources.
-pub fn upstream_csi() -> Vec<Value> {
-    let file = "manifests/vanilla/vsphere-csi-driver.yaml";
-    published("peers/csi-driver", "sigs.k8s.io/vsphere-csi-driver/v3", file)
-}
-
-/// Upstream's own manifest of the cloud controller, likewise.
-pub fn upstream_cpi() -> Vec<Value> {
-    let file = "releases/v1.36/vsphere-cloud-controller-manager.yaml";
-    published("peers", "k8s.io/cloud-provider-vsphere", file)
 }
