@@ -7,8 +7,10 @@
 //!                                                                3. neither side found: the first
 //! ```
 //!
-//! Where several candidates fit one rule, the first is taken. Only if the addresses so chosen lack the
-//! one the kubelet was started with (`--node-ip`) are they chosen again, and that one comes first.
+//! Where several candidates fit one rule, the first is taken. A node that is initialised keeps the address
+//! it has as long as that address fits: a virtual IP that moves to the VM and is listed first does not
+//! take its place. Only if the addresses so chosen lack the one the kubelet was started with (`--node-ip`)
+//! are they chosen again, and that one comes first.
 
 use std::{
     fmt,
@@ -87,6 +89,29 @@ pub enum NoAddress {
     NoneOfFamily { family: Family, found: String },
 }
 
+/// Which candidate is taken where several fit one rule.
+#[derive(Clone, Copy, Debug)]
+pub enum Preference<'a> {
+    /// The first, as at the first initialisation.
+    First,
+    /// One the node has already, on the same side; else the first.
+    Present(&'a [Address]),
+    /// One the kubelet was started with; else the first.
+    NodeIp(&'a [IpAddr]),
+}
+
+impl Preference<'_> {
+    fn includes(self, kind: &AddressKind, candidate: IpAddr) -> bool {
+        match self {
+            Self::First => false,
+            Self::Present(present) => present
+                .iter()
+                .any(|address| address.kind == *kind && address.address.parse() == Ok(candidate)),
+            Self::NodeIp(wanted) => wanted.contains(&candidate),
+        }
+    }
+}
+
 /// Why a candidate was taken or left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -104,6 +129,10 @@ pub enum Verdict {
     OnNetwork,
     /// No rule found any, and it is the first.
     First,
+    /// Fits as well as the first, and the node has it.
+    Present,
+    /// Fits as well as the first, and is the kubelet's `--node-ip`.
+    NodeIp,
     /// Fits as well, but is not the one taken.
     NotFirst,
     /// The other side has a rule that fits; this one has none.
@@ -120,6 +149,8 @@ impl fmt::Display for Verdict {
             Self::InSubnet(subnet) => write!(f, "taken: the first in {subnet}"),
             Self::OnNetwork => f.write_str("taken: the first on the configured network"),
             Self::First => f.write_str("taken: no rule fits any, and it is the first"),
+            Self::Present => f.write_str("taken: the node has it, and it still fits"),
+            Self::NodeIp => f.write_str("taken: it fits, and is the kubelet's --node-ip"),
             Self::NotFirst => f.write_str("left: another one comes first"),
             Self::NoRuleFits => f.write_str("left: no rule fits it"),
         }
@@ -137,8 +168,6 @@ pub struct Reason {
     pub side: Option<AddressKind>,
     /// Why.
     pub verdict: Verdict,
-    /// Whether the kubelet's `--node-ip` decided among equals.
-    pub by_hint: bool,
 }
 
 /// The addresses and how they came about.
@@ -158,16 +187,16 @@ struct Candidate<'a> {
     network: &'a str,
 }
 
-/// Chooses the addresses of a machine. `families` in order of preference; `hint` is what the kubelet
-/// was started with. The explanation is complete also where nothing could be chosen.
+/// Chooses the addresses of a VM. `families` in order of preference. The explanation is complete also
+/// where nothing could be chosen.
 pub fn select(
     guest: &Guest,
     rules: &Rules,
     families: &[Family],
-    hint: &[IpAddr],
+    preference: Preference<'_>,
 ) -> (Selected, Option<NoAddress>) {
     let mut selected = Selected::default();
-    let failed = choose(guest, rules, families, hint, &mut selected).err();
+    let failed = choose(guest, rules, families, preference, &mut selected).err();
     (selected, failed)
 }
 
@@ -175,7 +204,7 @@ fn choose(
     guest: &Guest,
     rules: &Rules,
     families: &[Family],
-    hint: &[IpAddr],
+    preference: Preference<'_>,
     selected: &mut Selected,
 ) -> Result<(), NoAddress> {
     if guest.host_name.is_empty() {
@@ -197,7 +226,7 @@ fn choose(
     for family in families {
         let of_family: Vec<_> =
             candidates.iter().copied().filter(|c| Family::of(c.address) == *family).collect();
-        if !pair(&of_family, rules, hint, selected) {
+        if !pair(&of_family, rules, preference, selected) {
             return NoneOfFamilySnafu { family: *family, found: listed(guest.addresses()) }.fail();
         }
     }
@@ -261,7 +290,12 @@ fn prefer_configured(candidates: &mut [Candidate<'_>], order: &[IpAddr]) {
 }
 
 /// Chooses internal and external address of one family; `false` if there is neither.
-fn pair(family: &[Candidate<'_>], rules: &Rules, hint: &[IpAddr], into: &mut Selected) -> bool {
+fn pair(
+    family: &[Candidate<'_>],
+    rules: &Rules,
+    preference: Preference<'_>,
+    into: &mut Selected,
+) -> bool {
     let sides =
         [(AddressKind::InternalIP, &rules.internal), (AddressKind::ExternalIP, &rules.external)];
     let mut choices = Vec::new();
@@ -273,14 +307,16 @@ fn pair(family: &[Candidate<'_>], rules: &Rules, hint: &[IpAddr], into: &mut Sel
             }
         }
         let open: Vec<_> = family.iter().copied().filter(|c| excluded(c).is_none()).collect();
-        let choice = by_rule(&open, side, hint);
+        let choice = by_rule(&open, &kind, side, preference);
         choices.push((kind, open, choice));
     }
     let any_rule_fits = choices.iter().any(|(_, _, choice)| choice.is_some());
     let mut found = false;
     for (kind, open, choice) in choices {
         let choice = match choice {
-            None if !any_rule_fits => preferred(open.iter().copied(), hint, |_| Verdict::First),
+            None if !any_rule_fits => {
+                preferred(open.iter().copied(), &kind, preference, |_| Verdict::First)
+            }
             choice => choice,
         };
         let left = if choice.is_some() { Verdict::NotFirst } else { Verdict::NoRuleFits };
@@ -304,35 +340,44 @@ fn pair(family: &[Candidate<'_>], rules: &Rules, hint: &[IpAddr], into: &mut Sel
 }
 
 /// The choice by subnet or network of one side.
-fn by_rule(open: &[Candidate<'_>], side: &Side, hint: &[IpAddr]) -> Option<Reason> {
+fn by_rule(
+    open: &[Candidate<'_>],
+    kind: &AddressKind,
+    side: &Side,
+    preference: Preference<'_>,
+) -> Option<Reason> {
     let fitting = side.subnets.iter().flat_map(|subnet| {
         open.iter().filter(|c| subnet.contains(&c.address)).map(move |c| (*c, *subnet))
     });
     let fitting: Vec<_> = fitting.collect();
     let subnet_of = |address: IpAddr| fitting.iter().find(|(c, _)| c.address == address);
-    let by_subnet = preferred(fitting.iter().map(|(c, _)| *c), hint, |c| {
+    let by_subnet = preferred(fitting.iter().map(|(c, _)| *c), kind, preference, |c| {
         subnet_of(c.address).map_or(Verdict::First, |(_, subnet)| Verdict::InSubnet(*subnet))
     });
     by_subnet.or_else(|| {
         let named = |c: &Candidate<'_>| {
             !side.network.is_empty() && c.network.eq_ignore_ascii_case(&side.network)
         };
-        preferred(open.iter().copied().filter(named), hint, |_| Verdict::OnNetwork)
+        preferred(open.iter().copied().filter(named), kind, preference, |_| Verdict::OnNetwork)
     })
 }
 
-/// Of candidates that fit equally, the one hinted at, else the first.
+/// Of candidates that fit equally, the preferred one, else the first.
 fn preferred<'a>(
     fitting: impl Iterator<Item = Candidate<'a>>,
-    hint: &[IpAddr],
+    kind: &AddressKind,
+    preference: Preference<'_>,
     verdict: impl Fn(&Candidate<'_>) -> Verdict,
 ) -> Option<Reason> {
     let fitting: Vec<_> = fitting.collect();
     let first = fitting.first()?;
-    let taken = fitting.iter().find(|c| hint.contains(&c.address)).unwrap_or(first);
-    let mut reason = reason(taken, None, verdict(taken));
-    reason.by_hint = taken.address != first.address;
-    Some(reason)
+    let taken = fitting.iter().find(|c| preference.includes(kind, c.address)).unwrap_or(first);
+    let verdict = match preference {
+        _ if taken.address == first.address => verdict(taken),
+        Preference::Present(_) => Verdict::Present,
+        Preference::First | Preference::NodeIp(_) => Verdict::NodeIp,
+    };
+    Some(reason(taken, None, verdict))
 }
 
 fn reason(candidate: &Candidate<'_>, side: Option<&AddressKind>, verdict: Verdict) -> Reason {
@@ -341,7 +386,6 @@ fn reason(candidate: &Candidate<'_>, side: Option<&AddressKind>, verdict: Verdic
         network: candidate.network.to_owned(),
         side: side.cloned(),
         verdict,
-        by_hint: false,
     }
 }
 

@@ -61,10 +61,9 @@ fn describe(page: &mut String, node: &Node, machine: &Machine, fleet: &Fleet) {
         page.push_str("\nAddresses\n");
         for reason in &selected.reasons {
             let side = reason.side.as_ref().map_or(String::new(), |side| format!(" for {side:?}"));
-            let hint = if reason.by_hint { ", by the kubelet's --node-ip" } else { "" };
             let _ = writeln!(
                 page,
-                "  {} on \"{}\"{side}: {}{hint}",
+                "  {} on \"{}\"{side}: {}",
                 reason.address, reason.network, reason.verdict
             );
         }

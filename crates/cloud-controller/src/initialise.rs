@@ -1,15 +1,12 @@
 //! What is written to a node: pure decisions from a node and its machine.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use serde_json::{Value, json};
 use snafu::Snafu;
 
 use crate::{
-    addresses::{self, Family, NoAddress, Rules, Selected},
+    addresses::{self, Family, NoAddress, Preference, Rules, Selected},
     identity, instance_type,
     model::{Address, AddressKind, Machine, Node, PAIRS, SCHEME, Taint, UNINITIALIZED},
     provided_ip::{self, ProvidedIpError},
@@ -40,7 +37,8 @@ pub struct Initialisation {
     pub patch: Value,
 }
 
-/// The addresses a node should have, and how they were chosen.
+/// The addresses a node should have, and how they were chosen. At the first initialisation they are those
+/// the Go controller chooses; after it the node keeps each address that still fits.
 pub fn addresses(
     node: &Node,
     machine: &Machine,
@@ -49,8 +47,8 @@ pub fn addresses(
 ) -> (Result<Vec<Address>, NotYet>, Selected) {
     let wish = node.provided_ip.as_deref();
     let hint: Vec<IpAddr> = wish.and_then(|text| provided_ip::read(text).ok()).unwrap_or_default();
-    let choose = |hint: &[IpAddr]| {
-        let (selected, failed) = addresses::select(&machine.guest, rules, families, hint);
+    let choose = |preference: Preference<'_>| {
+        let (selected, failed) = addresses::select(&machine.guest, rules, families, preference);
         let machine = || machine.title();
         let applied = match (failed, wish) {
             (Some(source), _) => Err(NotYet::NoAddress { machine: machine(), source }),
@@ -60,9 +58,15 @@ pub fn addresses(
         };
         (applied.map(grouped), selected)
     };
-    match choose(&[]) {
+    let preference = match node.is_uninitialized() {
+        true => Preference::First,
+        false => Preference::Present(&node.addresses),
+    };
+    match choose(preference) {
         // Where the Go controller lets a node wait, or, once it is initialised, leaves it what it has.
-        (Err(NotYet::ProvidedIp { .. }), _) if !hint.is_empty() => choose(&hint),
+        (Err(NotYet::ProvidedIp { .. }), _) if !hint.is_empty() => {
+            choose(Preference::NodeIp(&hint))
+        }
         chosen => chosen,
     }
 }
@@ -95,13 +99,6 @@ pub fn changed_addresses(node: &Node, mut wanted: Vec<Address>) -> Option<Vec<Ad
     let mut kinds = wanted.iter().chain(node.addresses.iter()).map(|address| &address.kind);
     let differ = kinds.any(|kind| of(&wanted, kind) != of(&node.addresses, kind));
     differ.then_some(wanted)
-}
-
-/// Whether the machine still has every address its node has.
-pub fn still_hold(node: &Node, machine: &Machine) -> bool {
-    let ips = node.addresses.iter().filter_map(|address| address.address.parse::<IpAddr>().ok());
-    let held: BTreeSet<IpAddr> = machine.guest.addresses().collect();
-    ips.into_iter().all(|ip| held.contains(&ip))
 }
 
 /// Everything to write to initialise a node.

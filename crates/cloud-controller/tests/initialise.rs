@@ -159,6 +159,29 @@ async fn addresses_follow_the_machine_when_they_change_and_stay_when_it_falls_si
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_virtual_ip_that_moves_to_a_vm_and_is_listed_first_does_not_become_the_nodes_address() {
+    let vm = Vm { nics: vec![nic("VM Network", &["10.0.0.1/24"])], ..Vm::named("node-1") };
+    let stage = Stage::with(Inventory::small().vms([vm.clone()])).await;
+    stage.add_nodes(&[vm]).await;
+    let ccm = stage.controller("", &[]);
+    stage.initialised("node-1", &ccm).await;
+    // The host name shows when the controller has seen the new list of addresses.
+    let with_vip = serde_json::json!({
+        "nics": [nic("VM Network", &["10.0.0.100/24", "10.0.0.1/24"])], "hostName": "with-vip",
+    });
+    stage.vcenter.patch_vm("/DC0/vm/node-1", with_vip).await;
+    let expected = ["Hostname=with-vip", "InternalIP=10.0.0.1", "ExternalIP=10.0.0.1"];
+    let seen = |node: &k8s_openapi::api::core::v1::Node| addresses(node)[0] == expected[0];
+    stage.until("the controller has seen the change", "node-1", seen).await;
+    assert_eq!(addresses(&stage.node("node-1").await), expected);
+    // The address is gone: only now the node moves.
+    let left = serde_json::json!({"nics": [nic("VM Network", &["10.0.0.100/24"])]});
+    stage.vcenter.patch_vm("/DC0/vm/node-1", left).await;
+    let moved = ["Hostname=with-vip", "InternalIP=10.0.0.100", "ExternalIP=10.0.0.100"];
+    stage.until("it has the address that is left", "node-1", |node| addresses(node) == moved).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_missing_tag_is_told_and_keeps_a_node_waiting_only_if_that_is_wanted() {
     let vms = [
         Vm::named("node-1"),

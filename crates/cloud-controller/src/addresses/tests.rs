@@ -33,8 +33,12 @@ fn guest(interfaces: &[(&str, &[&str])]) -> Guest {
     }
 }
 
-fn chosen(guest: &Guest, rules: &Rules, families: &[Family], hint: &[IpAddr]) -> Vec<String> {
-    match select(guest, rules, families, hint) {
+fn chosen(guest: &Guest, rules: &Rules, families: &[Family], node_ip: &[IpAddr]) -> Vec<String> {
+    shown(select(guest, rules, families, Preference::NodeIp(node_ip)))
+}
+
+fn shown(outcome: (Selected, Option<NoAddress>)) -> Vec<String> {
+    match outcome {
         (_, Some(error)) => vec![format!("{error}")],
         (selected, None) => {
             assert_eq!(selected.addresses[0], addresses(&["Hostname node-1"])[0]);
@@ -250,9 +254,15 @@ fn interfaces_without_a_device_are_passed_over() {
 #[test]
 fn a_guest_that_tells_nothing_has_no_address() {
     let silent = Guest { host_name: "a".into(), ..Guest::default() };
-    assert_eq!(select(&silent, &Rules::default(), V4, &[]).1, Some(NoAddress::NoInterface));
+    assert_eq!(
+        select(&silent, &Rules::default(), V4, Preference::First).1,
+        Some(NoAddress::NoInterface)
+    );
     let nameless = Guest { host_name: String::new(), ..guest(TWO) };
-    assert_eq!(select(&nameless, &Rules::default(), V4, &[]).1, Some(NoAddress::NoHostName));
+    assert_eq!(
+        select(&nameless, &Rules::default(), V4, Preference::First).1,
+        Some(NoAddress::NoHostName)
+    );
 }
 
 #[test]
@@ -270,7 +280,7 @@ fn what_cloud_init_configured_comes_first_in_its_order() {
 fn malformed_metadata_is_told_and_the_order_of_the_interfaces_is_used() {
     let mut guest = guest(&[("n", &["10.0.0.1", "10.0.0.2"])]);
     guest.metadata = Some(Metadata { content: "%".into(), encoding: "base64".into() });
-    let (selected, failed) = select(&guest, &Rules::default(), V4, &[]);
+    let (selected, failed) = select(&guest, &Rules::default(), V4, Preference::First);
     assert_eq!(failed, None);
     assert_eq!(&*selected.addresses[1].address, "10.0.0.1");
     assert!(selected.metadata.is_some());
@@ -290,11 +300,66 @@ fn the_kubelets_own_address_decides_among_those_that_fit_a_rule_equally() {
 }
 
 #[test]
+fn an_address_the_node_has_is_kept_as_long_as_it_fits() {
+    const VIP_FIRST: &[(&str, &[&str])] =
+        &[("n", &["10.0.0.100", "10.0.0.1", "fd00::100", "fd00::1"]), ("m", &["192.168.0.1"])];
+    let present = ["InternalIP 10.0.0.1", "ExternalIP 192.168.0.1", "InternalIP fd00::1"];
+    for (what, rule, families, has, expected) in [
+        ("no rules", "", V4, &present[..], &["int 10.0.0.1", "ext 192.168.0.1"][..]),
+        ("by subnet", "int=10.0.0.0/8", V4, &present, &["int 10.0.0.1"]),
+        ("by network", "intnet=n;extnet=m", V4, &present, &["int 10.0.0.1", "ext 192.168.0.1"]),
+        (
+            "a subnet listed first, where the address is in the second",
+            "int=192.168.0.0/16,10.0.0.0/8",
+            V4,
+            &present,
+            &["int 10.0.0.1"],
+        ),
+        (
+            "both families; the external IPv6 address is new",
+            "",
+            BOTH,
+            &present,
+            &["int 10.0.0.1", "ext 192.168.0.1", "int fd00::1", "ext fd00::100"],
+        ),
+        ("excluded now", "!int=10.0.0.1/32", V4, &present, &["int 10.0.0.100", "ext 192.168.0.1"]),
+        ("outside the subnet now", "int=192.168.0.0/16", V4, &present, &["int 192.168.0.1"]),
+        ("on another network now", "intnet=m", V4, &present, &["int 192.168.0.1"]),
+        (
+            "gone from the VM",
+            "",
+            V4,
+            &["InternalIP 10.0.0.7", "ExternalIP 10.0.0.1"],
+            &["int 10.0.0.100", "ext 10.0.0.1"],
+        ),
+        (
+            "an address of the other side is none of this one",
+            "",
+            V4,
+            &["ExternalIP 10.0.0.1", "Hostname node-1"],
+            &["int 10.0.0.100", "ext 10.0.0.1"],
+        ),
+    ] {
+        let has = addresses(has);
+        let selected = select(&guest(VIP_FIRST), &rules(rule), families, Preference::Present(&has));
+        assert_eq!(shown(selected), expected, "{what}");
+    }
+    let has = addresses(&present);
+    let (selected, _) = select(&guest(VIP_FIRST), &Rules::default(), V4, Preference::Present(&has));
+    let why = |r: &&Reason| {
+        r.side == Some(AddressKind::InternalIP) && r.address.to_string() == "10.0.0.1"
+    };
+    let why = selected.reasons.iter().find(why).unwrap();
+    assert_eq!(why.verdict.to_string(), "taken: the node has it, and it still fits");
+}
+
+#[test]
 fn every_candidate_has_its_reason() {
     let mut guest =
         guest(&[("pods", &["10.244.0.1"]), ("n", &["fe80::1", "10.0.0.1", "10.1.0.1", "fd00::1"])]);
     guest.interfaces[0].device = -1;
-    let (selected, failed) = select(&guest, &rules("int=10.0.0.0/8;!int=10.0.0.0/16"), V4, &[]);
+    let rules = rules("int=10.0.0.0/8;!int=10.0.0.0/16");
+    let (selected, failed) = select(&guest, &rules, V4, Preference::First);
     assert_eq!(failed, None);
     let told: Vec<String> = selected
         .reasons
@@ -332,7 +397,7 @@ proptest::proptest! {
         };
         let rules = rules(&format!("!int=10.{exclude}.0.0/16;int=10.{subnet}.0.0/16"));
         let hint = [format!("10.{hinted}.0.1").parse().unwrap()];
-        let (selected, failed) = select(&guest, &rules, V4, &hint);
+        let (selected, failed) = select(&guest, &rules, V4, Preference::NodeIp(&hint));
         for address in selected.addresses.iter().skip(1) {
             proptest::prop_assert!(all.contains(&address.address.to_string()));
         }

@@ -246,15 +246,11 @@ impl Shared {
                 None
             }
         };
-        let Some(wanted) = wanted else { return Next::OnChange };
-        // Only their order would be another one then, which is none to change a node for.
-        if let Some(error) =
-            selected.metadata.as_ref().filter(|_| initialise::still_hold(node, machine))
-        {
-            let text = format!("{}; the addresses stay as they are", story(error));
+        if let Some(error) = &selected.metadata {
+            let text = format!("{}; addresses that still fit stay as they are", story(error));
             self.say(node, Weight::Warning, "MetadataIgnored", text);
-            return Next::OnChange;
         }
+        let Some(wanted) = wanted else { return Next::OnChange };
         match self.nodes.set_addresses(node, &wanted).await {
             Ok(_) => {
                 self.metrics.wrote("addresses");

@@ -192,16 +192,27 @@ fn addresses_are_written_only_when_they_differ() {
 }
 
 #[test]
-fn a_machine_that_lost_one_of_its_nodes_addresses_does_not_hold_them() {
-    let has = |of: &[&str]| Node { addresses: list(of).into(), ..node("n") };
-    let machine = machine("node-1");
-    for (addresses, hold) in [
-        (&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"][..], true),
-        (&["Hostname another-name"], true),
-        (&["InternalIP 10.0.0.1", "InternalIP 10.0.0.2"], false),
-    ] {
-        assert_eq!(still_hold(&has(addresses), &machine), hold, "{addresses:?}");
-    }
+fn a_virtual_ip_listed_first_does_not_move_a_node_that_is_initialised() {
+    let mut machine = machine("node-1");
+    machine.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.100", "10.0.0.1"])];
+    let has = list(&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"]);
+    let chosen = |node: &Node| addresses(node, &machine, &Rules::default(), &[Family::V4]).0;
+    let initialised = Node { addresses: has.clone().into(), ..node("node-1") };
+    let kept = chosen(&initialised).unwrap();
+    assert_eq!(kept, has);
+    assert_eq!(changed_addresses(&initialised, kept), None);
+    // At its first initialisation a node gets the first address, as from the Go controller.
+    let fresh = Node { addresses: has.into(), ..tainted(&[]) };
+    assert_eq!(
+        chosen(&fresh).unwrap(),
+        list(&["Hostname node-1", "InternalIP 10.0.0.100", "ExternalIP 10.0.0.100"])
+    );
+    // A kubelet that was started with another address gets that one.
+    let moved = Node { provided_ip: Some("10.0.0.100".into()), ..initialised };
+    assert_eq!(
+        chosen(&moved).unwrap(),
+        list(&["InternalIP 10.0.0.100", "ExternalIP 10.0.0.100", "Hostname node-1"])
+    );
 }
 
 #[test]

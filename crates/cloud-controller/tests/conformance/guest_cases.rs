@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io::Write as _, net::IpAddr};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cloud_controller::{
-    addresses::select,
+    addresses::{Preference, select},
     configuration::Configuration,
     model::{AddressKind, Guest, Interface, Metadata},
 };
@@ -450,7 +450,7 @@ fn every_case_of_the_go_controllers_addresses_ends_as_it_should() {
             metadata: metadata(configured),
         };
         let families = &configuration.vcenters[0].families;
-        let (selected, failed) = select(&guest, &configuration.rules, families, &[]);
+        let (selected, failed) = select(&guest, &configuration.rules, families, Preference::First);
         if let Some(text) = expected.strip_prefix('!') {
             let told =
                 failed.unwrap_or_else(|| panic!("{case}: {:?}", selected.addresses)).to_string();
