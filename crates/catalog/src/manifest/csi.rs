@@ -12,7 +12,7 @@ use super::{
     },
     crds, csi_controller, csi_node, csi_windows,
     profile::Profile,
-    rbac::{Subject, account, rule},
+    rbac::{Subject, account, named, rule},
     snapshot, webhook,
 };
 use crate::model::{CsiTemplate, Release};
@@ -24,6 +24,15 @@ pub(super) const DEFAULT_MAX_VOLUMES: u32 = 59;
 const DENSITY: &str = "high-pv-node-density";
 
 const READ: [&str; 3] = ["get", "list", "watch"];
+
+/// The definitions that controller and syncer register when they start.
+const OWN_DEFINITIONS: [&str; 5] = [
+    "cnsvolumeinfoes.cns.vmware.com",
+    "cnsvolumeoperationrequests.cns.vmware.com",
+    "cnsvspherevolumemigrations.cns.vmware.com",
+    "csinodetopologies.cns.vmware.com",
+    "triggercsifullsyncs.cns.vmware.com",
+];
 
 pub(super) fn render(
     release: &Release,
@@ -79,6 +88,7 @@ fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Versio
     let subject = Subject { account: CSI_CONTROLLER, namespace: home, version };
     let snapshots = "snapshot.storage.k8s.io";
     let cns = "cns.vmware.com";
+    let definitions = "apiextensions.k8s.io";
     let mut rules = vec![
         rule("", &["nodes", "pods"], &READ),
         rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "update"]),
@@ -92,7 +102,9 @@ fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Versio
         rule("storage.k8s.io", &["storageclasses", "csinodes"], &READ),
         rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch", "patch"]),
         rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
-        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get", "create", "update"]),
+        named(definitions, &["customresourcedefinitions"], &OWN_DEFINITIONS, &["get", "update"]),
+        // The authorizer does not know the name of an object that is yet to be created.
+        rule(definitions, &["customresourcedefinitions"], &["create"]),
         rule(cns, &["triggercsifullsyncs"], &["create", "get", "update", "watch", "list"]),
         rule(
             cns,
