@@ -14,6 +14,7 @@
 //!   notice. The world moves on before catalogs do.
 //! - When nothing fits, or no vCenter is known to fit to, what runs stays.
 //! - A known fault that strikes here takes a release out, and its remedy is said.
+//! - From a signed catalog only releases are installed whose images all have a digest.
 
 use std::cmp::Ordering;
 
@@ -22,6 +23,7 @@ use semver::Version;
 
 use crate::{
     image::Rewrite,
+    manifest::images_to_mirror,
     model::{
         Catalog, Channel, Condition, Driver, Implementation, Release, Severity, Support, Vcenter,
     },
@@ -207,6 +209,7 @@ fn judge<'a>(
         }
     }
     can_be_pulled(catalog, &seen.rewrite, release)?;
+    is_covered(catalog, release)?;
     if !pinned && (release.channel == Channel::Candidate || !release.version.pre.is_empty()) {
         return Err(Reason::Candidate);
     }
@@ -236,6 +239,18 @@ pub fn can_be_pulled(
         {
             return Err(Reason::ImagesGone { image: image.tagged(), reason: reason.to_owned() });
         }
+    }
+    Ok(())
+}
+
+/// Whether a signed catalog's signature covers what a release runs. It does where every image is named by
+/// digest: a tag means whatever the registry says that day, and the drivers run as root on every node.
+pub fn is_covered(catalog: &Catalog, release: &Release) -> Result<(), Reason> {
+    let images = images_to_mirror(release).into_iter().filter(|image| image.digest.is_none());
+    let images: Vec<String> = images.map(|image| image.tagged()).collect();
+    let covered = images.is_empty() && release.manifest.urls.is_empty();
+    if catalog.signed && !covered {
+        return Err(Reason::ImagesNotPinned { images });
     }
     Ok(())
 }
@@ -349,13 +364,16 @@ fn decide(
     };
     let stable = |fit: &&Fit<'_>| fit.release.channel == Channel::Stable;
     let newest = || fits.iter().filter(ahead).find_map(|fit| road(fit.release));
+    let listed = |version| catalog.find(driver, request.implementation, version).is_some();
     let best = match request.policy {
-        Policy::Stable => fits
-            .iter()
-            .filter(ahead)
-            .filter(stable)
-            .find_map(|fit| road(fit.release))
-            .or_else(newest),
+        Policy::Stable => {
+            let tried = fits.iter().filter(ahead).filter(stable).find_map(|fit| road(fit.release));
+            // That a catalog does not list what runs is no reason to move to a young release.
+            if tried.is_none() && request.installed.as_ref().is_some_and(|runs| !listed(runs)) {
+                return (stay, None);
+            }
+            tried.or_else(newest)
+        }
         _ => newest(),
     };
     match (best, &request.installed) {
@@ -442,7 +460,10 @@ fn notices_of(
     // Only what runs can be here without fitting.
     match refused.iter().find(|(other, _)| *other == version) {
         // It runs, so it is no candidate for anything; the images and the ranges still matter.
-        Some((_, Reason::Candidate | Reason::NeedsNewerOperator)) => Vec::new(),
+        Some((
+            _,
+            Reason::Candidate | Reason::NeedsNewerOperator | Reason::ImagesNotPinned { .. },
+        )) => Vec::new(),
         Some((_, reason)) => {
             vec![Notice::RunningDoesNotFit { version, reason: Box::new(reason.clone()) }]
         }

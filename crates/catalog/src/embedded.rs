@@ -19,6 +19,7 @@ pub fn embedded() -> &'static Catalog {
             newest_kubernetes: None,
             unavailable: Vec::new(),
             releases: Vec::new(),
+            signed: false,
         })
     });
     &CATALOG

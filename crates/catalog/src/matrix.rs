@@ -127,6 +127,7 @@ pub fn read(document: Value) -> Result<Catalog, MatrixError> {
         newest_kubernetes: newest_kubernetes.max(known.newest_kubernetes),
         unavailable: known.unavailable.clone(),
         releases,
+        signed: false,
     };
     crate::read::sort(&mut catalog);
     Ok(catalog)

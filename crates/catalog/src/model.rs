@@ -219,7 +219,7 @@ pub struct Step {
 }
 
 /// One release of one driver: everything needed to judge it and to install it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
     /// Which driver.
@@ -334,6 +334,10 @@ pub struct Catalog {
     pub unavailable: Vec<Unavailable>,
     /// The releases, each driver's from oldest to newest.
     pub releases: Vec<Release>,
+    /// Whether it is believed for its signature. What the signature does not cover is not installed from
+    /// it: an image without a digest, a manifest that is only named.
+    #[serde(skip)]
+    pub signed: bool,
 }
 
 impl Catalog {

@@ -311,12 +311,30 @@ fn pin(releases: &mut [Release], digests: &BTreeMap<String, String>) -> Result<(
             }
         );
     }
-    for image in releases.iter_mut().flat_map(|release| release.images.values_mut()) {
-        if image.digest.is_none() {
+    for release in releases {
+        for image in release.images.values_mut().filter(|image| image.digest.is_none()) {
             image.digest = digests.get(&image.tagged()).cloned();
+        }
+        for object in &mut release.manifest.objects {
+            pin_containers(object, digests);
         }
     }
     Ok(())
+}
+
+/// The same for the containers of a published manifest that the catalog carries.
+fn pin_containers(object: &mut Value, digests: &BTreeMap<String, String>) {
+    for list in ["/spec/template/spec/containers", "/spec/template/spec/initContainers"] {
+        let containers = object.pointer_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            let image = container.get_mut("image");
+            if let Some(Value::String(image)) = image
+                && let Some(digest) = digests.get(image.as_str())
+            {
+                *image = format!("{image}@{digest}");
+            }
+        }
+    }
 }
 
 /// Contradictions that no field shows by itself.

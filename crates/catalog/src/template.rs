@@ -120,7 +120,7 @@ pub struct CloudControllerTemplate {}
 
 /// Where a release's objects come from. Exactly one is set; none set means that the catalog was
 /// made for a newer operator, and the release is not chosen.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
     /// Our CSI template with these differences.

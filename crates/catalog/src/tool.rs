@@ -12,6 +12,7 @@ use std::{
 use crate::{
     Action, Catalog, Driver, EMBEDDED, Environment, Implementation, Policy, Release, Request,
     Rewrite, Vcenter, choose,
+    choose::is_covered,
     diff::diff,
     manifest::{Profile, from_manifest, images_to_mirror, render},
     model::{KubernetesRange, Manifest, VsphereRange},
@@ -443,6 +444,12 @@ pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Wha
             _ => {}
         }
     }
+    let uncovered =
+        catalog.releases.iter().filter(|release| is_covered(&catalog, release).is_err());
+    let uncovered: Vec<_> = uncovered.map(|r| format!("{} {}", r.driver, r.version)).collect();
+    if !uncovered.is_empty() {
+        say!(answer, "not installed, images without a digest: {}", uncovered.join(", "));
+    }
     Ok(answer)
 }
 
@@ -457,7 +464,13 @@ fn keygen(file: &PathBuf) -> Result<String, Whatever> {
 
 fn sign(file: &str, keys: &[PathBuf]) -> Result<String, Whatever> {
     let text = bytes(file)?;
-    read(&text).whatever_context("it would be refused, so it is not signed")?;
+    let catalog = read(&text).whatever_context("it would be refused, so it is not signed")?;
+    if !catalog.is_matrix() && catalog.expires.is_none() {
+        whatever!(
+            "{file} does not say when it expires and would be refused, so it is not signed; set \
+             `expires` in it, or write it with `build --expires`"
+        );
+    }
     let mut signing = Vec::new();
     for path in keys {
         let pem = fs::read_to_string(path)

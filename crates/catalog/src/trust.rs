@@ -1,9 +1,10 @@
 //! Which catalogs are believed.
 //!
 //! A catalog that comes over a network is wrapped in a *bundle*: the text, and signatures over it. It
-//! replaces the one in use only if a known key signed exactly this text, its serial is higher, it has not
-//! expired, and it reads well and makes sense. Anything else changes nothing: the last good one stays
-//! in use, and the [`Refusal`] says in one sentence what was wrong.
+//! replaces the one in use only if a known key signed exactly this text, its serial is higher than that of
+//! every catalog this key signed before, it says when it expires and has not expired, and it reads well and
+//! makes sense. Anything else changes nothing: the last good one stays in use, and the [`Refusal`] says in
+//! one sentence what was wrong. Serials of two keys are never compared: no publisher can shut out another.
 //!
 //! ```text
 //!   stream ─► Intake ─► bundle ─► signature ─► read ─► serial, expiry ─► Shelf
@@ -14,11 +15,16 @@
 //! and that is all that can be asked of it.
 //!
 //! A catalog the admin puts into the cluster by hand needs no signature: whoever may write it may
-//! write the drivers too. A catalog already in use does not stop working on the day it expires; that
-//! is a warning ([`Shelf::overdue`]). Only a *new* one that is already expired is refused, since that is
-//! how somebody who controls the network would hold a cluster back.
+//! write the drivers too. A catalog already in use does not stop working on the day it expires, nor at a
+//! restart after it ([`Shelf::restore`]); that is a warning ([`Shelf::overdue`]). Only a *new* one that is
+//! already expired is refused, since that is how somebody who controls the network would hold a cluster
+//! back.
+//!
+//! The signature also covers what runs as root: a release of a signed catalog is installed only if all
+//! its images are named by digest ([`crate::why::Reason::ImagesNotPinned`]).
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Write as _},
     io::{self, Read},
     str::FromStr,
@@ -129,6 +135,11 @@ pub enum Refusal {
         /// The serial.
         serial: u64,
     },
+    /// Without an end, a catalog with a fault could be offered again for ever.
+    #[snafu(display(
+        "the catalog does not say when it expires, and a signed one must: set `expires` and sign it again"
+    ))]
+    NoExpiry,
     /// Out of date before it was ever used.
     #[snafu(display(
         "the catalog expired on {expired}; a source that still offers it is out of date"
@@ -164,7 +175,7 @@ pub enum KeyError {
 }
 
 /// The short name of a key: the first eight bytes of the SHA-256 of its bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyId(String);
 
@@ -315,35 +326,36 @@ impl Bundle {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The catalog's text, if a trusted key signed exactly it. No byte of it is looked at before that.
-    fn open(&self, keys: &[PublicKey]) -> Result<Vec<u8>, Refusal> {
+    /// The catalog's text and the trusted keys that signed it, if one signed exactly it. No byte of it is
+    /// looked at before that.
+    fn open(&self, keys: &[PublicKey]) -> Result<(Vec<u8>, Vec<KeyId>), Refusal> {
         ensure!(self.format == FORMAT, OtherFormatSnafu { found: self.format });
         ensure!(!self.signatures.is_empty(), UnsignedSnafu);
         let text = BASE64_STANDARD.decode(&self.payload).context(NotBase64Snafu)?;
         let signed = [CONTEXT, &text].concat();
-        let mut known = false;
+        let mut signers = Vec::new();
         for Signature { key, signature } in &self.signatures {
             let Some(public) = keys.iter().find(|public| public.id() == *key) else {
                 continue;
             };
-            known = true;
             let genuine = BASE64_STANDARD.decode(signature).is_ok_and(|bytes| {
                 UnparsedPublicKey::new(&ED25519, public.0).verify(&signed, &bytes).is_ok()
             });
             ensure!(genuine, TamperedSnafu { key: key.clone() });
+            signers.push(key.clone());
         }
         let list = |ids: &mut dyn Iterator<Item = KeyId>| {
             let ids: Vec<_> = ids.map(|id| id.to_string()).collect();
             if ids.is_empty() { "none".to_owned() } else { ids.join(", ") }
         };
         ensure!(
-            known,
+            !signers.is_empty(),
             UnknownKeySnafu {
                 found: list(&mut self.signatures.iter().map(|signature| signature.key.clone())),
                 trusted: list(&mut keys.iter().map(PublicKey::id)),
             }
         );
-        Ok(text)
+        Ok((text, signers))
     }
 }
 
@@ -402,11 +414,13 @@ pub struct Shelf {
     catalog: Arc<Catalog>,
     /// SHA-256 of the text it was read from.
     digest: [u8; 32],
-    newest: Newest,
+    /// Whether it was signed.
+    signed: bool,
+    /// By key, the newest catalog ever taken that it signed. It outlives its use: a catalog written by
+    /// hand, or signed with another key, may stand in between and must not open the way back.
+    newest: BTreeMap<KeyId, Newest>,
 }
 
-/// The newest signed catalog ever taken. It outlives its use: a catalog written by hand may stand in
-/// between, and must not open the way back.
 #[derive(Debug, Clone, Copy)]
 struct Newest {
     serial: u64,
@@ -415,32 +429,43 @@ struct Newest {
 }
 
 impl Shelf {
-    /// Starts with the embedded catalog, which is as good as signed: it came with the program.
+    /// Starts with the embedded catalog, which is as good as signed with the keys of the build: it came
+    /// with the program.
     pub fn embedded() -> Self {
         let catalog = Arc::new(crate::embedded().clone());
         let digest = sha256(crate::EMBEDDED.as_bytes());
         let newest = Newest { serial: catalog.serial, digest: Some(digest) };
-        Self { catalog, digest, newest }
+        let keys = project_keys().unwrap_or_default();
+        let newest = keys.iter().map(|key| (key.id(), newest)).collect();
+        Self { catalog, digest, signed: false, newest }
     }
 
-    /// Takes no signed catalog older than `serial`: the highest that was in use before a restart, as
-    /// [`Shelf::floor`] told it. A catalog of this very serial is taken, since it is the one to go on with.
+    /// Takes no catalog signed with one of these keys that is older than its serial: the highest that was
+    /// in use before a restart, from [`Shelf::floors`]. A catalog of this very serial is taken, since it
+    /// is the one to go on with.
     #[must_use]
-    pub fn with_floor(mut self, serial: u64) -> Self {
-        if serial > self.newest.serial {
-            self.newest = Newest { serial, digest: None };
+    pub fn with_floors(mut self, floors: &BTreeMap<KeyId, u64>) -> Self {
+        for (key, &serial) in floors {
+            if self.newest.get(key).is_none_or(|known| serial > known.serial) {
+                self.newest.insert(key.clone(), Newest { serial, digest: None });
+            }
         }
         self
     }
 
-    /// The highest serial of a signed catalog taken so far, to be kept over a restart.
-    pub fn floor(&self) -> u64 {
-        self.newest.serial
+    /// By key, the highest serial of a catalog taken so far that it signed, to be kept over a restart.
+    pub fn floors(&self) -> BTreeMap<KeyId, u64> {
+        self.newest.iter().map(|(key, newest)| (key.clone(), newest.serial)).collect()
     }
 
     /// The catalog in use.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog)
+    }
+
+    /// Whether the catalog in use was signed.
+    pub fn is_signed(&self) -> bool {
+        self.signed
     }
 
     /// `sha256:...` of the catalog in use, for status.
@@ -461,44 +486,67 @@ impl Shelf {
         trust: Trust<'_>,
         now: Timestamp,
     ) -> Result<bool, Refusal> {
+        self.take(bytes, trust, Some(now))
+    }
+
+    /// Puts back the catalog that was in use before a restart. Its expiry was judged when it was taken and
+    /// does not count again; its signature and its serial do.
+    pub fn restore(&mut self, bytes: &[u8], trust: Trust<'_>) -> Result<bool, Refusal> {
+        self.take(bytes, trust, None)
+    }
+
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        trust: Trust<'_>,
+        now: Option<Timestamp>,
+    ) -> Result<bool, Refusal> {
         ensure!(bytes.len() <= MAX_BUNDLE_BYTES, TooLargeSnafu);
         let bundle = Bundle::is_one(bytes)
             .then(|| serde_json::from_slice::<Bundle>(bytes))
             .transpose()
             .context(DamagedSnafu)?;
-        let signed = bundle.is_some();
-        let text = match bundle {
+        let (text, signers) = match bundle {
             Some(bundle) => bundle.open(trust.keys)?,
-            None if trust.unsigned => bytes.to_vec(),
+            None if trust.unsigned => (bytes.to_vec(), Vec::new()),
             None => return UnsignedSnafu.fail(),
         };
-        let digest = sha256(&text);
-        if digest == self.digest {
+        let (digest, signed) = (sha256(&text), !signers.is_empty());
+        if digest == self.digest && signed == self.signed {
+            // One taken by a VDO that did not ask for an expiry.
+            let endless = signed && !self.catalog.is_matrix() && self.catalog.expires.is_none();
+            ensure!(!endless || now.is_none(), NoExpirySnafu);
             return Ok(false);
         }
-        let catalog = read(&text)?;
-        let mut newest = self.newest;
+        let mut catalog = read(&text)?;
+        let mut newest = self.newest.clone();
         // A matrix of the Go VDO has no serial; a signature is all that can be asked of it.
         if signed && !catalog.is_matrix() {
-            self.check_order(&catalog, digest, now)?;
-            newest = Newest { serial: catalog.serial, digest: Some(digest) };
+            self.check_order(&signers, catalog.serial, digest)?;
+            if let Some(now) = now {
+                let expires = catalog.expires.context(NoExpirySnafu)?;
+                ensure!(expires > now, ExpiredSnafu { expired: expires });
+            }
+            catalog.signed = true;
+            let taken = Newest { serial: catalog.serial, digest: Some(digest) };
+            newest.extend(signers.into_iter().map(|key| (key, taken)));
         }
-        *self = Self { catalog: Arc::new(catalog), digest, newest };
+        *self = Self { catalog: Arc::new(catalog), digest, signed, newest };
         Ok(true)
     }
 
+    /// Whether a catalog is none that goes back behind another of one of its signers.
     fn check_order(
         &self,
-        catalog: &Catalog,
+        signers: &[KeyId],
+        offered: u64,
         digest: [u8; 32],
-        now: Timestamp,
     ) -> Result<(), Refusal> {
-        let (offered, newest) = (catalog.serial, self.newest.serial);
-        ensure!(offered >= newest, RolledBackSnafu { offered, newest });
-        let another = self.newest.digest.is_some_and(|known| known != digest);
-        ensure!(offered > newest || !another, SerialReusedSnafu { serial: offered });
-        if let Some(expired) = catalog.expires.filter(|expires| *expires <= now) {
-            return ExpiredSnafu { expired }.fail();
+        for known in signers.iter().filter_map(|key| self.newest.get(key)) {
+            let newest = known.serial;
+            ensure!(offered >= newest, RolledBackSnafu { offered, newest });
+            let another = known.digest.is_some_and(|known| known != digest);
+            ensure!(offered > newest || !another, SerialReusedSnafu { serial: offered });
         }
         Ok(())
     }

@@ -71,6 +71,12 @@ pub enum Reason {
         /// What became of it.
         reason: String,
     },
+    /// The catalog's signature does not cover what would run: images are named by tag, or the manifest
+    /// is only an address.
+    ImagesNotPinned {
+        /// The images without a digest; none where the manifest is only an address.
+        images: Vec<String>,
+    },
     /// It is not meant for production.
     Candidate,
     /// Its objects are described in a way this operator does not know.
@@ -151,6 +157,17 @@ impl fmt::Display for Reason {
                 f,
                 "{image} cannot be pulled: {reason}. Where a mirror has it, say so in spec.images.registry."
             ),
+            Self::ImagesNotPinned { images } => {
+                write!(f, "The catalog's signature does not cover what would run: ")?;
+                match images.as_slice() {
+                    [] => write!(f, "it names the manifest by its address only.")?,
+                    [image] => write!(f, "{image} has no digest.")?,
+                    [first, ..] => {
+                        write!(f, "{} images have no digest, {first} among them.", images.len())?;
+                    }
+                }
+                write!(f, " Ask its publisher to add what is missing and to sign it again.")
+            }
             Self::Candidate => {
                 write!(f, "It is a release candidate, which only a pinned version installs.")
             }

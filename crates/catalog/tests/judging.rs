@@ -16,6 +16,7 @@ use catalog::{
 };
 use proptest::prelude::*;
 use semver::Version;
+use serde_json::json;
 
 /// A catalog in which every kind of limit is the only thing in the way of some release.
 fn limits() -> Catalog {
@@ -175,4 +176,66 @@ proptest! {
             prop_assert!(!windows_nodes || release.known_bad.is_empty(), "{}", version);
         }
     }
+}
+
+/// Every image that can still be pulled runs by its digest. The exceptions are those nobody has published
+/// a digest of yet.
+#[test]
+fn the_images_of_the_embedded_catalog_have_digests() {
+    let mut without: Vec<String> = embedded()
+        .releases
+        .iter()
+        .flat_map(|release| release.images.values())
+        .filter(|image| image.digest.is_none() && embedded().why_unavailable(image).is_none())
+        .map(catalog::Image::tagged)
+        .collect();
+    without.sort();
+    without.dedup();
+    assert_eq!(
+        without,
+        [
+            "ghcr.io/vmware-tanzu/vdo-cloud-controller:0.7.0",
+            "registry.k8s.io/csi-vsphere/driver:v3.8.0",
+            "registry.k8s.io/csi-vsphere/syncer:v3.8.0",
+        ]
+    );
+}
+
+#[test]
+fn a_published_manifest_runs_by_the_digests_of_its_catalog_and_a_mirror_keeps_them() {
+    let digest = format!("sha256:{}", "a1".repeat(32));
+    let image = "registry.k8s.io/csi-vsphere/driver:v9.9.9";
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "vsphere-csi-controller", "namespace": "vmware-system-csi"},
+        "spec": {"template": {"spec": {
+            "initContainers": [{"name": "first", "image": image}],
+            "containers": [{"name": "driver", "image": image}],
+        }}},
+    });
+    let document = json!({
+        "schema": "1.0", "serial": 2, "issued": "2026-11-15T00:00:00Z", "newestVsphere": "9.1",
+        "digests": {image: digest},
+        "csi": [{
+            "line": "9.9", "kubernetes": {"min": "1.33", "max": "1.36"}, "vsphere": {"min": "7.0"},
+            "manifest": {"objects": [deployment]}, "releases": [{"version": "9.9.9"}],
+        }],
+    });
+    let mut catalog = catalog::read(document.to_string().as_bytes()).unwrap();
+    catalog.signed = true;
+    let release = &catalog.releases[0];
+    assert_eq!(catalog::choose::is_covered(&catalog, release), Ok(()));
+    let mut profile = catalog::manifest::Profile::new("v1.36.1".parse().unwrap());
+    profile.images.rewrite = catalog::Rewrite::mirror("mirror.example.com:5000");
+    let rendered = catalog::manifest::render(release, &profile).unwrap();
+    let expected = format!("mirror.example.com:5000/csi-vsphere/driver:v9.9.9@{digest}");
+    assert_eq!(rendered.images.into_iter().collect::<Vec<_>>(), [expected]);
+
+    let unpinned =
+        document.to_string().replace(&format!("{image}\":\"sha256"), "other:1\":\"sha256");
+    let mut catalog = catalog::read(unpinned.as_bytes()).unwrap();
+    assert_eq!(catalog::choose::is_covered(&catalog, &catalog.releases[0]), Ok(()), "by hand");
+    catalog.signed = true;
+    let refused = catalog::choose::is_covered(&catalog, &catalog.releases[0]).unwrap_err();
+    assert!(refused.to_string().contains("driver:v9.9.9 has no digest"), "{refused}");
 }

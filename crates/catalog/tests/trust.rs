@@ -123,12 +123,12 @@ fn a_catalog_in_use_outlives_its_expiry_with_a_warning() {
 
 #[test]
 fn a_rolled_back_catalog_is_refused() {
-    let (first, second) = (key(), key());
-    let keys = [first.public(), second.public()];
+    let (key, pem) = SigningKey::generate().unwrap();
+    let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
     let mut shelf = Shelf::embedded();
-    shelf.offer(&bundle(&text(7), first), trust, now()).unwrap();
-    let error = shelf.offer(&bundle(&text(6), second), trust, now()).unwrap_err();
+    shelf.offer(&bundle(&text(7), key), trust, now()).unwrap();
+    let error = shelf.offer(&bundle(&text(6), again(&pem)), trust, now()).unwrap_err();
     assert_eq!(error.to_string(), "the catalog has serial 6, older than 7, which was taken before");
     assert_eq!(shelf.catalog().serial, 7);
 }
@@ -165,22 +165,163 @@ fn a_restart_does_not_open_the_way_back() {
     let trust = Trust { keys: &keys, unsigned: false };
     let mut before = Shelf::embedded();
     before.offer(&bundle(&text(50), key), trust, now()).unwrap();
-    assert_eq!(before.floor(), 50);
-    let mut shelf = Shelf::embedded().with_floor(before.floor());
+    assert_eq!(before.floors()[&keys[0].id()], 50);
+    let mut shelf = Shelf::embedded().with_floors(&before.floors());
     assert!(shelf.offer(&bundle(&text(3), again(&pem)), trust, now()).is_err());
     assert_eq!(*shelf.catalog(), *embedded());
     assert!(shelf.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap());
     assert_eq!(shelf.catalog().serial, 50);
-    assert_eq!(Shelf::embedded().with_floor(0).floor(), 1, "the floor never sinks");
+    let lower = [(keys[0].id(), 0)].into();
+    assert_eq!(before.clone().with_floors(&lower).floors(), before.floors(), "it never sinks");
 }
 
 #[test]
 fn two_catalogs_with_one_serial_are_not_both_believed() {
-    let key = key();
+    let (key, pem) = SigningKey::generate().unwrap();
+    let keys = [key.public()];
+    let trust = Trust { keys: &keys, unsigned: false };
+    let mut shelf = Shelf::embedded();
+    shelf.offer(&bundle(&text(7), key), trust, now()).unwrap();
+    let other = text(7).replace("newestVsphere: \"9.1\"", "newestVsphere: \"9.2\"");
+    let error = shelf.offer(&bundle(&other, again(&pem)), trust, now()).unwrap_err();
+    let sentence = error.to_string();
+    assert!(sentence.starts_with("the catalog has serial 7 like one taken before"), "{sentence}");
+    assert_eq!(shelf.catalog().newest_vsphere, embedded().newest_vsphere);
+}
+
+/// A publisher who signs the highest serial there is, whether by mistake or on purpose.
+#[test]
+fn a_publisher_with_a_huge_serial_does_not_lock_out_another() {
+    let ((hostile, pem), other) = (SigningKey::generate().unwrap(), key());
+    let (hostile_id, other_id) = (hostile.public().id(), other.public().id());
+    let keys = [hostile.public(), other.public()];
+    let both = Trust { keys: &keys, unsigned: false };
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.offer(&bundle(&text(u64::MAX), hostile), both, now()).unwrap());
+    assert!(shelf.offer(&bundle(&text(2), other), both, now()).unwrap(), "the other's first");
+    assert_eq!(shelf.catalog().serial, 2);
+    // Each keeps its own place, and neither goes back behind it.
+    let floors = shelf.floors();
+    assert_eq!((floors[&hostile_id], floors[&other_id]), (u64::MAX, 2));
+    let error = shelf.offer(&bundle(&text(9), again(&pem)), both, now()).unwrap_err();
+    assert!(error.to_string().contains("serial 9, older than 18446744073709551615"), "{error}");
+}
+
+#[test]
+fn a_catalog_that_two_keys_signed_goes_back_behind_neither() {
+    let ((one, one_pem), (two, two_pem)) =
+        (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
+    let keys = [one.public(), two.public()];
+    let trust = Trust { keys: &keys, unsigned: false };
+    let both = |serial| {
+        let keys = [again(&one_pem), again(&two_pem)];
+        Bundle::sign(text(serial).as_bytes(), &keys).to_json().into_bytes()
+    };
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.offer(&both(3), trust, now()).unwrap());
+    assert!(shelf.offer(&bundle(&text(5), one), trust, now()).unwrap());
+    assert!(shelf.offer(&both(4), trust, now()).is_err(), "the first key signed 5 meanwhile");
+    assert!(shelf.offer(&bundle(&text(2), two), trust, now()).is_err(), "the second signed 3");
+    assert!(shelf.offer(&both(6), trust, now()).unwrap());
+}
+
+#[test]
+fn a_signed_catalog_has_to_say_when_it_expires() {
+    let (key, pem) = SigningKey::generate().unwrap();
     let public = [key.public()];
-    let other = text(1).replace("newestVsphere: \"9.1\"", "newestVsphere: \"9.2\"");
-    let sentence = refused(&bundle(&other, key), &public);
-    assert!(sentence.starts_with("the catalog has serial 1 like one taken before"), "{sentence}");
+    let endless = text(2).replace("expires: 2027-11-15T00:00:00Z\n", "");
+    assert_ne!(endless, text(2));
+    let sentence = refused(&bundle(&endless, key), &public);
+    assert_eq!(
+        sentence.trim(),
+        "the catalog does not say when it expires, and a signed one must: set `expires` and sign it again"
+    );
+    // By hand nobody has to promise anything.
+    let trust = Trust { keys: &public, unsigned: true };
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.offer(endless.as_bytes(), trust, now()).unwrap());
+    // One from before VDO asked for it goes on after a restart, and its source is still told.
+    let old = bundle(&endless, again(&pem));
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.restore(&old, trust).unwrap());
+    assert!(shelf.offer(&old, trust, now()).is_err());
+    assert_eq!(shelf.catalog().serial, 2);
+}
+
+#[test]
+fn a_catalog_that_was_in_use_is_restored_after_it_expired_and_only_it() {
+    let (key, pem) = SigningKey::generate().unwrap();
+    let keys = [key.public()];
+    let trust = Trust { keys: &keys, unsigned: false };
+    let old = text(7).replace("expires: 2027-11-15", "expires: 2026-11-20");
+    let old = bundle(&old, key);
+    let mut shelf = Shelf::embedded();
+    assert!(shelf.restore(&old, trust).unwrap());
+    assert_eq!(shelf.catalog().serial, 7);
+    assert!(shelf.overdue(now()).is_some(), "that is a warning");
+    assert!(!shelf.offer(&old, trust, now()).unwrap(), "its source still offers it");
+    // Signature and serial count all the same.
+    let later = Shelf::embedded().with_floors(&[(keys[0].id(), 8)].into());
+    assert!(later.clone().restore(&old, trust).is_err());
+    let stranger = [self::key().public()];
+    assert!(Shelf::embedded().restore(&old, Trust { keys: &stranger, unsigned: false }).is_err());
+    let forged = String::from_utf8(old).unwrap().replace("\"payload\":\"", "\"payload\":\"AAAA");
+    assert!(Shelf::embedded().restore(forged.as_bytes(), trust).is_err());
+    assert!(later.clone().restore(&bundle(&text(9), again(&pem)), trust).unwrap());
+}
+
+/// What a catalog would install on a new cluster, and why nothing if nothing.
+fn chosen(catalog: &catalog::Catalog) -> (Option<String>, String) {
+    let seen = catalog::Environment {
+        kubernetes: "v1.35.1".parse().unwrap(),
+        vcenters: vec![catalog::Vcenter {
+            name: "vc".into(),
+            version: "8.0.3".parse().unwrap(),
+            oldest_host: None,
+        }],
+        distribution: "vanilla".into(),
+        windows_nodes: false,
+        topology: false,
+        rewrite: catalog::Rewrite::mirror("mirror.example.com"),
+        today: None,
+    };
+    let request = catalog::Request {
+        implementation: catalog::Implementation::Upstream,
+        policy: catalog::Policy::Stable,
+        installed: None,
+    };
+    let decision = catalog::choose(catalog, &seen, catalog::Driver::Csi, &request);
+    let reasons = decision.others.iter().map(|(version, reason)| format!("{version}: {reason}"));
+    let reasons: Vec<String> = reasons.collect();
+    (decision.action.version().map(ToString::to_string), reasons.join("\n"))
+}
+
+#[test]
+fn the_signature_covers_what_runs_or_it_is_not_installed() {
+    let digest =
+        EMBEDDED.lines().find(|line| line.contains("csi-vsphere/driver:v3.7.3: sha256:")).unwrap();
+    let unpinned = text(2).replace(&format!("{digest}\n"), "");
+    let (key, pem) = SigningKey::generate().unwrap();
+    let keys = [key.public()];
+    let trust = Trust { keys: &keys, unsigned: true };
+    let mut shelf = Shelf::embedded();
+    let (newest, _) = chosen(&shelf.catalog());
+    assert_eq!(newest.as_deref(), Some("3.7.3"), "the test removes the digest of the newest");
+
+    assert!(shelf.offer(&bundle(&text(2), key), trust, now()).unwrap());
+    assert_eq!(chosen(&shelf.catalog()).0, newest, "all its images have a digest");
+
+    let unpinned_and_signed = bundle(&unpinned.replace("serial: 2", "serial: 3"), again(&pem));
+    assert!(shelf.offer(&unpinned_and_signed, trust, now()).unwrap());
+    let (other, reasons) = chosen(&shelf.catalog());
+    assert_ne!(other, newest);
+    let reason = "3.7.3: The catalog's signature does not cover what would run: \
+                  registry.k8s.io/csi-vsphere/driver:v3.7.3 has no digest.";
+    assert!(reasons.contains(reason), "{reasons}");
+
+    // Where the admin vouches for it by hand there is no signature to go by.
+    assert!(shelf.offer(unpinned.as_bytes(), trust, now()).unwrap());
+    assert_eq!(chosen(&shelf.catalog()).0, newest);
 }
 
 #[test]

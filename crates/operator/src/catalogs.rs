@@ -6,8 +6,9 @@
 //!   compat-matrix-config (Go VDO) ────────┘
 //! ```
 //!
-//! A catalog that is refused changes nothing: the one before stays in use, and the CompatibilityConfig
-//! and a finding say why. Fetching happens beside the rounds, so a slow network holds up nobody.
+//! A catalog that is refused changes nothing: the one before stays in use, over a restart and its own
+//! expiry too if it was signed, and the CompatibilityConfig and a finding report why. Fetching happens
+//! alongside the rounds, so a slow network delays nothing else.
 
 mod kept;
 pub(crate) mod matrix;
@@ -68,6 +69,17 @@ impl TroubleKind {
             Self::Unreadable => "Unreadable",
         }
     }
+}
+
+/// How a catalog reaches VDO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    /// Over a network: it must be signed.
+    Network,
+    /// Through a ConfigMap of the admin: it must be signed if a key is named.
+    ConfigMap,
+    /// Kept by VDO over a restart: it was taken before, and may have expired since.
+    Restored,
 }
 
 /// The catalogs.
@@ -156,8 +168,7 @@ impl Catalogs {
             let Ok((source, outcome)) = done else { continue };
             match outcome {
                 Ok(bytes) => {
-                    let taken = self.offer(&source, &bytes, &keys_of(config), false);
-                    if taken {
+                    if self.offer(&source, &bytes, &keys_of(config), Delivery::Network) {
                         self.keep(client, namespace, source, &bytes).await?;
                     }
                 }
@@ -168,7 +179,12 @@ impl Catalogs {
             }
         }
         match (&config.spec.bundle, &config.spec.matrix_url) {
-            (Some(bundle), _) => self.look_into(client, config, &bundle.config_map.0).await?,
+            (Some(bundle), _) => {
+                let offered = self.look_into(client, config, &bundle.config_map.0).await?;
+                if let Some((source, text)) = offered.filter(|_| self.shelf.is_signed()) {
+                    self.keep(client, namespace, source, text.as_bytes()).await?;
+                }
+            }
             (None, Some(url)) if !url.0.is_empty() => self.fetch(config, &url.0),
             (None, _) => {}
         }
@@ -178,14 +194,14 @@ impl Catalogs {
     /// Back to what VDO carries. What was learned about serials stays.
     fn go_back(&mut self) {
         if self.last.take().is_some() {
-            self.shelf = Shelf::embedded().with_floor(self.shelf.floor());
+            self.shelf = Shelf::embedded().with_floors(&self.shelf.floors());
             (self.trouble, self.filled) = (None, None);
             self.left_out.clear();
             (self.source, self.fetched) = ("embedded".into(), None);
         }
     }
 
-    /// Takes up what was in use before a restart: the serial below which no catalog is taken, and the
+    /// Takes up what was in use before a restart: the serials below which no catalog is taken, and the
     /// catalog itself if it is still asked for from the same place and its signature holds.
     async fn restore(
         &mut self,
@@ -203,13 +219,18 @@ impl Catalogs {
     }
 
     fn resume(&mut self, kept: &Kept, config: Option<&CompatibilityConfig>) {
-        self.shelf = self.shelf.clone().with_floor(kept.floor);
-        let url = config.and_then(|config| config.spec.matrix_url.as_ref());
-        if let (Some(config), Some(url)) = (config, url)
-            && url.0 == kept.source
-            && !kept.bundle.is_empty()
+        self.shelf = self.shelf.clone().with_floors(&kept.floors);
+        let Some(config) = config else { return };
+        let keys = keys_of(config);
+        // Nobody wrote down whose serial it was: the keys that count now are held to it.
+        if let (Some(floor), Ok(keys)) = (kept.early_floor, &keys) {
+            let floors = trusted(keys).iter().map(|key| (key.id(), floor)).collect();
+            self.shelf = self.shelf.clone().with_floors(&floors);
+        }
+        if source_of(config).is_some_and(|source| source == kept.source) && !kept.bundle.is_empty()
         {
-            self.offer(&kept.source, kept.bundle.as_bytes(), &keys_of(config), false);
+            self.offer(&kept.source, kept.bundle.as_bytes(), &keys, Delivery::Restored);
+            self.fetched = config.status.as_ref().and_then(|s| s.fetched_at.as_ref().map(|t| t.0));
         }
     }
 
@@ -221,7 +242,7 @@ impl Catalogs {
         bytes: &[u8],
     ) -> Result<(), kube::Error> {
         let bundle = String::from_utf8_lossy(bytes).into_owned();
-        let kept = Kept { floor: self.shelf.floor(), source, bundle };
+        let kept = Kept { floors: self.shelf.floors(), early_floor: None, source, bundle };
         if self.kept.as_ref() != Some(&kept) {
             kept::write(client, namespace, &kept).await?;
             self.kept = Some(kept);
@@ -254,7 +275,7 @@ impl Catalogs {
         let of = |key: &str| data.get(key).map(String::as_str).filter(|text| !text.is_empty());
         match (of(matrix::CONTENT), of(matrix::URL)) {
             (Some(content), _) => {
-                self.offer(source, content.as_bytes(), &Ok(Vec::new()), true);
+                self.offer(source, content.as_bytes(), &Ok(Vec::new()), Delivery::ConfigMap);
             }
             (None, Some(url)) => {
                 let reason = "what this address leads to bears no signature, so VDO does not follow \
@@ -267,31 +288,32 @@ impl Catalogs {
         }
     }
 
-    /// A ConfigMap beside the object. Whoever may write it may also write the object that names it, so
-    /// it needs no signature unless a key is named.
+    /// A ConfigMap next to the object. Anybody with permission to write it can also write the object that
+    /// names it, so it needs no signature unless a key is named. Returns its source and text if it is new
+    /// and was taken.
     async fn look_into(
         &mut self,
         client: &Client,
         config: &CompatibilityConfig,
         name: &str,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<Option<(String, String)>, kube::Error> {
         let home = config.namespace().unwrap_or_default();
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &home);
         let map = maps.get_opt(name).await?;
         let version = map.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
-        let source = format!("ConfigMap {home}/{name}");
+        let source = map_source(config, name);
         let seen = format!("{source} {version} {:?}", config.metadata.generation);
         if self.last.as_ref().is_some_and(|(last, _)| *last == seen) {
-            return Ok(());
+            return Ok(None);
         }
         self.last = Some((seen, Instant::now()));
-        if let Some(text) = map.and_then(|map| map.data?.remove("catalog.yaml")) {
-            self.offer(&source, text.as_bytes(), &keys_of(config), true);
-        } else {
+        let Some(text) = map.and_then(|map| map.data?.remove("catalog.yaml")) else {
             let reason = "it does not exist, or has no key catalog.yaml".into();
             self.trouble = Some(Trouble { source, kind: TroubleKind::Unreachable, reason });
-        }
-        Ok(())
+            return Ok(None);
+        };
+        let taken = self.offer(&source, text.as_bytes(), &keys_of(config), Delivery::ConfigMap);
+        Ok(taken.then_some((source, text)))
     }
 
     /// Begins a fetch if one is due.
@@ -320,15 +342,18 @@ impl Catalogs {
         source: &str,
         bytes: &[u8],
         keys: &Result<Vec<PublicKey>, String>,
-        by_hand: bool,
+        delivery: Delivery,
     ) -> bool {
         let outcome = match keys {
-            Ok(keys) => {
-                let unsigned = by_hand && keys.is_empty();
-                let project = project_keys().unwrap_or_default();
-                let keys = if keys.is_empty() { &project } else { keys };
-                let trust = Trust { keys, unsigned };
-                let offered = self.shelf.offer(bytes, trust, Timestamp::now());
+            Ok(named) => {
+                let unsigned = delivery == Delivery::ConfigMap && named.is_empty();
+                let trust = Trust { keys: &trusted(named), unsigned };
+                let offered = match delivery {
+                    Delivery::Restored => self.shelf.restore(bytes, trust),
+                    Delivery::Network | Delivery::ConfigMap => {
+                        self.shelf.offer(bytes, trust, Timestamp::now())
+                    }
+                };
                 offered.map_err(|refusal| (kind_of(&refusal), refusal.to_string()))
             }
             Err(error) => Err((TroubleKind::Untrusted, format!("spec.publicKey: {error}"))),
@@ -379,6 +404,23 @@ fn keys_of(config: &CompatibilityConfig) -> Result<Vec<PublicKey>, String> {
     key.map(|key| key.into_iter().collect()).map_err(|error| error.to_string())
 }
 
+/// The keys that count: those that are named, else those of the build.
+fn trusted(named: &[PublicKey]) -> Vec<PublicKey> {
+    if named.is_empty() { project_keys().unwrap_or_default() } else { named.to_vec() }
+}
+
+/// Where a CompatibilityConfig has its catalog from, as the status names it.
+fn source_of(config: &CompatibilityConfig) -> Option<String> {
+    match (&config.spec.bundle, &config.spec.matrix_url) {
+        (Some(bundle), _) => Some(map_source(config, &bundle.config_map.0)),
+        (None, url) => url.as_ref().map(|url| url.0.clone()).filter(|url| !url.is_empty()),
+    }
+}
+
+fn map_source(config: &CompatibilityConfig, name: &str) -> String {
+    format!("ConfigMap {}/{name}", config.namespace().unwrap_or_default())
+}
+
 fn kind_of(refusal: &Refusal) -> TroubleKind {
     match refusal {
         Refusal::Unsigned | Refusal::UnknownKey { .. } | Refusal::Tampered { .. } => {
@@ -416,147 +458,4 @@ pub fn followed(mut all: Vec<CompatibilityConfig>, namespace: &str) -> Option<Co
 }
 
 #[cfg(test)]
-mod tests {
-    use catalog::trust::{Bundle, SigningKey};
-    use serde_json::json;
-
-    use super::*;
-
-    fn config(key: Option<&SigningKey>) -> CompatibilityConfig {
-        let key = key.map(|key| key.public().to_string());
-        serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"publicKey": key}}))
-            .unwrap()
-    }
-
-    fn catalogs() -> Catalogs {
-        Catalogs::new(Arc::new(watch::Sender::new(())))
-    }
-
-    /// The embedded catalog as a later one.
-    fn newer() -> String {
-        let text = catalog::EMBEDDED.replace("serial: 1\n", "serial: 7\n");
-        assert_ne!(text, catalog::EMBEDDED, "the embedded catalog has another serial");
-        text
-    }
-
-    #[test]
-    fn a_catalog_from_the_network_needs_a_signature_that_holds() {
-        let (key, _) = SigningKey::generate().unwrap();
-        let (other, _) = SigningKey::generate().unwrap();
-        let signed = Bundle::sign(newer().as_bytes(), std::slice::from_ref(&key)).to_json();
-
-        let mut catalogs = catalogs();
-        catalogs.offer("url", newer().as_bytes(), &keys_of(&config(Some(&key))), false);
-        assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
-        catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&other))), false);
-        assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
-        assert_eq!(catalogs.current().serial, 1, "nothing of it is used");
-
-        catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&key))), false);
-        assert_eq!(catalogs.trouble(), None);
-        assert_eq!(catalogs.current().serial, 7);
-    }
-
-    #[test]
-    fn a_catalog_put_into_the_cluster_by_hand_needs_none_unless_a_key_is_named() {
-        let (key, _) = SigningKey::generate().unwrap();
-        let mut catalogs = catalogs();
-        catalogs.offer("map", newer().as_bytes(), &keys_of(&config(Some(&key))), true);
-        assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
-        catalogs.offer("map", newer().as_bytes(), &keys_of(&config(None)), true);
-        assert_eq!(catalogs.current().serial, 7);
-        catalogs.offer("map", b"schema: 99", &keys_of(&config(None)), true);
-        assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Unreadable);
-        assert_eq!(catalogs.current().serial, 7, "the one before stays in use");
-    }
-
-    /// The embedded catalog with this serial, signed.
-    fn signed(serial: u64, key: &SigningKey) -> String {
-        let text = catalog::EMBEDDED.replace("serial: 1\n", &format!("serial: {serial}\n"));
-        Bundle::sign(text.as_bytes(), std::slice::from_ref(key)).to_json()
-    }
-
-    #[test]
-    fn the_serial_never_goes_back_not_even_over_a_restart() {
-        let (key, _) = SigningKey::generate().unwrap();
-        let keys = keys_of(&config(Some(&key)));
-        let mut before = catalogs();
-        assert!(before.offer("url", signed(7, &key).as_bytes(), &keys, false));
-        let kept =
-            Kept { floor: before.shelf.floor(), source: "url".into(), bundle: String::new() };
-
-        let mut after = catalogs();
-        after.resume(&kept, None);
-        assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, false));
-        assert_eq!(after.trouble().unwrap().kind, TroubleKind::RolledBack);
-        assert_eq!(after.current().serial, 1, "what VDO carries goes on");
-        assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, false));
-
-        // Nobody names it any more: VDO's own is used, and yet no older one is taken later.
-        after.last = Some(("url".into(), Instant::now()));
-        after.go_back();
-        assert_eq!(after.current().serial, 1);
-        assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, false));
-    }
-
-    #[test]
-    fn a_fetched_catalog_is_in_use_at_once_after_a_restart_if_its_signature_still_holds() {
-        let (key, _) = SigningKey::generate().unwrap();
-        let url = "https://example.com/catalog.json";
-        let kept = Kept { floor: 7, source: url.into(), bundle: signed(7, &key) };
-        let mut config = config(Some(&key));
-        let mut catalogs = catalogs();
-        catalogs.resume(&kept, Some(&config));
-        assert_eq!(catalogs.current().serial, 1, "nobody asks for it");
-        config.spec.matrix_url = Some(url.into());
-        catalogs.resume(&kept, Some(&config));
-        assert_eq!(catalogs.current().serial, 7);
-
-        let mut tampered = self::catalogs();
-        let kept = Kept { bundle: kept.bundle.replace("signature", "scribble"), ..kept };
-        tampered.resume(&kept, Some(&config));
-        assert_eq!(tampered.current().serial, 1);
-    }
-
-    #[test]
-    fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
-        let entry = |range: serde_json::Value| {
-            json!({
-                "vSphere": {"min": "7.0", "max": "8.0.3"}, "k8s": range,
-                "deploymentPath": ["https://example.com/gone.yaml"],
-            })
-        };
-        let content = json!({
-            "CSI": {
-                "3.6.2": entry(json!({"min": "1.30", "max": "1.36"})),
-                "9.9.9": entry(json!({"min": "1.30", "max": "1.36"})),
-            },
-            "CPI": {"1.36.0": entry(json!({"skewVersion": "1.36"}))},
-        });
-        let mut catalogs = catalogs();
-        let data = BTreeMap::from([(matrix::CONTENT.to_owned(), content.to_string())]);
-        catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
-        assert_eq!(catalogs.trouble(), None);
-        let current = catalogs.current();
-        assert_eq!(current.releases.len(), 2);
-        assert!(current.releases.iter().all(|release| !release.images.is_empty()));
-        let csi = current.releases.iter().find(|r| r.driver == catalog::Driver::Csi).unwrap();
-        assert_eq!(csi.kubernetes.max.to_string(), "1.36", "its ranges are the admin's");
-        assert_eq!(catalogs.left_out(), ["CSI 9.9.9"]);
-
-        let url = "https://example.com/compatibility.yaml";
-        let data = BTreeMap::from([(matrix::URL.to_owned(), url.to_owned())]);
-        catalogs.last = Some((String::new(), Instant::now()));
-        catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
-        assert_eq!(catalogs.current().serial, 1, "what VDO carries");
-        assert!(catalogs.trouble().unwrap().reason.contains("versionConfigContent"));
-    }
-
-    #[tokio::test]
-    async fn an_address_of_a_kind_that_is_not_read_is_refused_with_the_way_out() {
-        for url in ["oci://registry.example.com/vdo/catalog:latest", "file:///etc/catalog.yaml"] {
-            let refused = get(url).await.unwrap_err();
-            assert!(refused.contains("https://") && refused.contains("spec.bundle"), "{refused}");
-        }
-    }
-}
+mod tests;

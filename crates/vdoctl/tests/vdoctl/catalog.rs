@@ -46,6 +46,10 @@ fn a_catalog_is_built_signed_and_checked() {
     assert!(checked.contains("CSI: 26 releases, 2.7.0 to 3.8.0"), "{checked}");
     let ours = format!("CPI: 1 release by this project, {}\n", env!("CARGO_PKG_VERSION"));
     assert!(checked.contains(&ours), "{checked}");
+    // From a signed catalog nothing runs that its signature does not cover.
+    let (_, uncovered) = checked.split_once("not installed, images without a digest: ").unwrap();
+    assert!(uncovered.contains("CSI 3.8.0") && !uncovered.contains("3.7.3"), "{checked}");
+    assert!(!said(&at, &["check", "two.json"]).contains("not installed"));
 
     let text = std::fs::read_to_string(at.path().join("bundle.json")).unwrap();
     at.write("forged.json", text.replacen("Ii", "Ij", 1)).unwrap();
@@ -112,6 +116,13 @@ fn what_would_be_refused_is_not_signed() {
     let sentence = refused(&at, &["sign", "bad.yaml", "--key", "key.pem"]);
     assert!(sentence.contains("it would be refused, so it is not signed"), "{sentence}");
     assert!(sentence.contains("the catalog has schema 9.0"), "{sentence}");
+    let endless = catalog::EMBEDDED.replacen("expires: 2027-11-15T00:00:00Z\n", "", 1);
+    at.write("endless.yaml", endless).unwrap();
+    let sentence = refused(&at, &["sign", "endless.yaml", "--key", "key.pem"]);
+    assert!(sentence.contains("endless.yaml does not say when it expires"), "{sentence}");
+    let expires = ["build", "endless.yaml", "--expires", "2099-01-01T00:00:00Z"];
+    at.write("ending.json", said(&at, &expires)).unwrap();
+    said(&at, &["sign", "ending.json", "--key", "key.pem"]);
 }
 
 #[test]

@@ -1,0 +1,213 @@
+//! Which catalogs are taken, and which are in use after a restart.
+
+use catalog::trust::{Bundle, SigningKey};
+use serde_json::json;
+
+use super::*;
+
+fn config(key: Option<&SigningKey>) -> CompatibilityConfig {
+    let key = key.map(|key| key.public().to_string());
+    serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {"publicKey": key}})).unwrap()
+}
+
+fn catalogs() -> Catalogs {
+    Catalogs::new(Arc::new(watch::Sender::new(())))
+}
+
+/// The embedded catalog as a later one.
+fn newer() -> String {
+    let text = catalog::EMBEDDED.replace("serial: 1\n", "serial: 7\n");
+    assert_ne!(text, catalog::EMBEDDED, "the embedded catalog has another serial");
+    text
+}
+
+#[test]
+fn a_catalog_from_the_network_needs_a_signature_that_holds() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let (other, _) = SigningKey::generate().unwrap();
+    let signed = Bundle::sign(newer().as_bytes(), std::slice::from_ref(&key)).to_json();
+
+    let mut catalogs = catalogs();
+    catalogs.offer("url", newer().as_bytes(), &keys_of(&config(Some(&key))), Delivery::Network);
+    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
+    catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&other))), Delivery::Network);
+    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
+    assert_eq!(catalogs.current().serial, 1, "nothing of it is used");
+
+    catalogs.offer("url", signed.as_bytes(), &keys_of(&config(Some(&key))), Delivery::Network);
+    assert_eq!(catalogs.trouble(), None);
+    assert_eq!(catalogs.current().serial, 7);
+}
+
+#[test]
+fn a_catalog_put_into_the_cluster_by_hand_needs_none_unless_a_key_is_named() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let mut catalogs = catalogs();
+    catalogs.offer("map", newer().as_bytes(), &keys_of(&config(Some(&key))), Delivery::ConfigMap);
+    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Untrusted);
+    catalogs.offer("map", newer().as_bytes(), &keys_of(&config(None)), Delivery::ConfigMap);
+    assert_eq!(catalogs.current().serial, 7);
+    catalogs.offer("map", b"schema: 99", &keys_of(&config(None)), Delivery::ConfigMap);
+    assert_eq!(catalogs.trouble().unwrap().kind, TroubleKind::Unreadable);
+    assert_eq!(catalogs.current().serial, 7, "the one before stays in use");
+}
+
+/// The embedded catalog with this serial, signed.
+fn signed(serial: u64, key: &SigningKey) -> String {
+    let text = catalog::EMBEDDED.replace("serial: 1\n", &format!("serial: {serial}\n"));
+    Bundle::sign(text.as_bytes(), std::slice::from_ref(key)).to_json()
+}
+
+#[test]
+fn the_serial_never_goes_back_not_even_over_a_restart() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let keys = keys_of(&config(Some(&key)));
+    let mut before = catalogs();
+    assert!(before.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
+    let floors = before.shelf.floors();
+    let kept = Kept { floors, source: "url".into(), ..Kept::default() };
+
+    let mut after = catalogs();
+    after.resume(&kept, None);
+    assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
+    assert_eq!(after.trouble().unwrap().kind, TroubleKind::RolledBack);
+    assert_eq!(after.current().serial, 1, "what VDO carries goes on");
+    assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
+
+    // Nobody names it any more: VDO's own is used, and yet no older one is taken later.
+    after.last = Some(("url".into(), Instant::now()));
+    after.go_back();
+    assert_eq!(after.current().serial, 1);
+    assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
+}
+
+#[test]
+fn a_fetched_catalog_is_in_use_at_once_after_a_restart_if_its_signature_still_holds() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let url = "https://example.com/catalog.json";
+    let floors = [(key.public().id(), 7)].into();
+    let bundle = signed(7, &key);
+    let kept = Kept { floors, source: url.into(), bundle, ..Kept::default() };
+    let mut config = config(Some(&key));
+    let mut catalogs = catalogs();
+    catalogs.resume(&kept, Some(&config));
+    assert_eq!(catalogs.current().serial, 1, "nobody asks for it");
+    config.spec.matrix_url = Some(url.into());
+    catalogs.resume(&kept, Some(&config));
+    assert_eq!(catalogs.current().serial, 7);
+
+    let mut tampered = self::catalogs();
+    let kept = Kept { bundle: kept.bundle.replace("signature", "scribble"), ..kept };
+    tampered.resume(&kept, Some(&config));
+    assert_eq!(tampered.current().serial, 1);
+}
+
+/// The embedded catalog with this serial, which expired long ago, signed.
+fn expired(serial: u64, key: &SigningKey) -> String {
+    let text = catalog::EMBEDDED
+        .replace("serial: 1\n", &format!("serial: {serial}\n"))
+        .replace("issued: 2026-11-15", "issued: 2020-01-01")
+        .replace("expires: 2027-11-15", "expires: 2020-01-02");
+    Bundle::sign(text.as_bytes(), std::slice::from_ref(key)).to_json()
+}
+
+#[test]
+fn a_catalog_that_expired_while_it_was_in_use_is_in_use_after_a_restart_too() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let url = "https://example.com/catalog.json";
+    for source in [json!({"matrixURL": url}), json!({"bundle": {"configMap": "vdo-catalog"}})] {
+        let mut config = config(Some(&key));
+        config.metadata.namespace = Some("vdo".into());
+        let spec = serde_json::from_value(source.clone()).unwrap();
+        config.spec = api::CompatibilityConfigSpec { public_key: config.spec.public_key, ..spec };
+        let floors = [(key.public().id(), 7)].into();
+        let source = source_of(&config).unwrap();
+        let kept =
+            Kept { floors, source: source.clone(), bundle: expired(7, &key), ..Kept::default() };
+        let mut after = catalogs();
+        after.resume(&kept, Some(&config));
+        assert_eq!((after.current().serial, after.trouble()), (7, None), "{source}");
+        assert_eq!(after.status().source, Some(source));
+        // Its source may go on offering it, and nothing older, expired or not.
+        let keys = keys_of(&config);
+        assert!(after.offer("url", expired(7, &key).as_bytes(), &keys, Delivery::Network));
+        assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
+        assert!(!after.offer("url", expired(8, &key).as_bytes(), &keys, Delivery::Network));
+        assert_eq!(after.current().serial, 7);
+    }
+    // One that was never in use is not taken.
+    let mut catalogs = catalogs();
+    let keys = keys_of(&config(Some(&key)));
+    assert!(!catalogs.offer("url", expired(7, &key).as_bytes(), &keys, Delivery::Network));
+}
+
+#[test]
+fn a_key_that_replaces_another_starts_with_a_serial_of_its_own() {
+    let ((old, _), (new, _)) = (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
+    let mut before = catalogs();
+    let keys = keys_of(&config(Some(&old)));
+    assert!(before.offer("url", signed(u64::MAX, &old).as_bytes(), &keys, Delivery::Network));
+    let keys = keys_of(&config(Some(&new)));
+    assert!(before.offer("url", signed(2, &new).as_bytes(), &keys, Delivery::Network));
+
+    let mut after = catalogs();
+    let floors = before.shelf.floors();
+    after.resume(&Kept { floors, ..Kept::default() }, Some(&config(Some(&new))));
+    assert!(!after.offer("url", signed(1, &new).as_bytes(), &keys, Delivery::Network));
+    assert!(after.offer("url", signed(3, &new).as_bytes(), &keys, Delivery::Network));
+    let keys = keys_of(&config(Some(&old)));
+    assert!(!after.offer("url", signed(9, &old).as_bytes(), &keys, Delivery::Network));
+}
+
+#[test]
+fn the_floor_an_early_release_kept_holds_for_the_keys_of_today() {
+    let (key, _) = SigningKey::generate().unwrap();
+    let config = config(Some(&key));
+    let mut after = catalogs();
+    after.resume(&Kept { early_floor: Some(7), ..Kept::default() }, Some(&config));
+    let keys = keys_of(&config);
+    assert!(!after.offer("url", signed(6, &key).as_bytes(), &keys, Delivery::Network));
+    assert!(after.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
+}
+
+#[test]
+fn a_matrix_of_the_go_vdo_is_used_for_releases_vdo_carries() {
+    let entry = |range: serde_json::Value| {
+        json!({
+            "vSphere": {"min": "7.0", "max": "8.0.3"}, "k8s": range,
+            "deploymentPath": ["https://example.com/gone.yaml"],
+        })
+    };
+    let content = json!({
+        "CSI": {
+            "3.6.2": entry(json!({"min": "1.30", "max": "1.36"})),
+            "9.9.9": entry(json!({"min": "1.30", "max": "1.36"})),
+        },
+        "CPI": {"1.36.0": entry(json!({"skewVersion": "1.36"}))},
+    });
+    let mut catalogs = catalogs();
+    let data = BTreeMap::from([(matrix::CONTENT.to_owned(), content.to_string())]);
+    catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
+    assert_eq!(catalogs.trouble(), None);
+    let current = catalogs.current();
+    assert_eq!(current.releases.len(), 2);
+    assert!(current.releases.iter().all(|release| !release.images.is_empty()));
+    let csi = current.releases.iter().find(|r| r.driver == catalog::Driver::Csi).unwrap();
+    assert_eq!(csi.kubernetes.max.to_string(), "1.36", "its ranges are the admin's");
+    assert_eq!(catalogs.left_out(), ["CSI 9.9.9"]);
+
+    let url = "https://example.com/compatibility.yaml";
+    let data = BTreeMap::from([(matrix::URL.to_owned(), url.to_owned())]);
+    catalogs.last = Some((String::new(), Instant::now()));
+    catalogs.take_legacy("ConfigMap x/compat-matrix-config", &data);
+    assert_eq!(catalogs.current().serial, 1, "what VDO carries");
+    assert!(catalogs.trouble().unwrap().reason.contains("versionConfigContent"));
+}
+
+#[tokio::test]
+async fn an_address_of_a_kind_that_is_not_read_is_refused_with_the_way_out() {
+    for url in ["oci://registry.example.com/vdo/catalog:latest", "file:///etc/catalog.yaml"] {
+        let refused = get(url).await.unwrap_err();
+        assert!(refused.contains("https://") && refused.contains("spec.bundle"), "{refused}");
+    }
+}
