@@ -130,7 +130,7 @@ pub async fn observe(
     let legacy = stores.map_version(catalogs::matrix::NAME, &around.namespace);
     catalogs.follow(client, &around.namespace, compatibility.as_ref(), legacy.as_deref()).await?;
     let homes = homes(stores, &around.namespace);
-    let problems = vcenters::follow(client, around, stores, vcenters, &homes).await;
+    let problems = vcenters::follow(client, stores, vcenters, &homes).await;
     let all = vcenters::of(stores, vcenters, &problems);
     let unsure = problems.values().any(vcenters::Problem::may_pass);
     let (config, rivals) = match followed(stores) {

@@ -5,22 +5,16 @@
 //! the operator's and that of the VDOConfig. One elsewhere is told where it belongs, and nothing else is
 //! done for it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    num::NonZeroU32,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{VsphereCloudConfig, vsphere_cloud_config::KeyRef};
-use driver_config::{
-    SecretText,
-    credentials::{Credential, Credentials},
-};
+use driver_config::credentials::{Credential, Credentials};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt};
 use runtime::story::story;
 
-use super::{Stores, Surroundings};
+use super::Stores;
 use crate::{
     facts::{Vcenter, VcenterState},
     names,
@@ -60,7 +54,6 @@ impl Problem {
 /// that cannot even be tried. The trouble of one stops no other.
 pub(super) async fn follow(
     client: &Client,
-    around: &Surroundings,
     stores: &Stores,
     vcenters: &mut Vcenters,
     homes: &BTreeSet<String>,
@@ -70,7 +63,7 @@ pub(super) async fn follow(
     for config in stores.vcenter_configs() {
         let name = key(&config);
         let one = match is_at_home(&config, homes) {
-            Ok(()) => want(client, around, stores, vcenters, &config).await,
+            Ok(()) => want(client, stores, vcenters, &config).await,
             Err(problem) => Err(problem),
         };
         match one {
@@ -110,7 +103,6 @@ fn key(config: &VsphereCloudConfig) -> String {
 
 async fn want(
     client: &Client,
-    around: &Surroundings,
     stores: &Stores,
     vcenters: &Vcenters,
     config: &VsphereCloudConfig,
@@ -128,7 +120,8 @@ async fn want(
         .map_err(|error| unread("spec.caBundle", &error))?
         .map_err(|message| Problem::lasting("CertificatesMissing", message))?;
     let before = vcenters.wanted(&key(config));
-    if let Some(before) = before.filter(|b| b.revision == revision && b.spec == config.spec) {
+    let unchanged = |b: &&Wanted| b.revision == revision && b.spec == config.spec;
+    if let Some(before) = before.filter(unchanged) {
         return Ok(Wanted { ca_bundle, ..before.clone() });
     }
     let secrets = Api::<Secret>::namespaced(client.clone(), names::KUBE_SYSTEM);
@@ -136,13 +129,16 @@ async fn want(
     let secret = secret.ok_or_else(|| {
         Problem::lasting("CredentialsMissing", format!("the Secret {name} is gone"))
     })?;
+    // The Secret may be newer than the one the store knows.
+    let (uid, read_at) = (secret.uid().unwrap_or_default(), secret.resource_version());
+    let read_at = format!("{uid}/{}", read_at.unwrap_or_default());
     let data = secret.data.unwrap_or_default().into_iter();
     let data = data.map(|(key, value)| (key, value.0)).collect();
     let read = Credentials::read(&data);
     let read = read.and_then(|all| all.for_server(&config.spec.vc_ip.0).cloned());
     let credential =
         read.map_err(|error| Problem::lasting("CredentialsUnusable", error.to_string()))?;
-    let version = fingerprint(&around.uid, &credential);
+    let version = version(before, &credential, &read_at);
     let refused = config.status.as_ref().and_then(|status| status.refused.as_ref());
     let refused =
         refused.filter(|was| was.secret == revision && was.address == config.spec.vc_ip.0);
@@ -157,22 +153,13 @@ fn unread(field: &str, error: &kube::Error) -> Problem {
     Problem { reason: "Unreadable", message, may_pass: true, transient }
 }
 
-/// Stands for a credential in digests that many may read: equal for equal credentials, and slow to
-/// guess from.
-fn fingerprint(salt: &str, credential: &Credential) -> String {
-    const ROUNDS: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
-    let secret = format!("{}\n{}", credential.username, credential.password.expose());
-    let secret = SecretText::from(secret);
-    let mut derived = [0; 16];
-    let algorithm = aws_lc_rs::pbkdf2::PBKDF2_HMAC_SHA256;
-    aws_lc_rs::pbkdf2::derive(
-        algorithm,
-        ROUNDS,
-        salt.as_bytes(),
-        secret.expose().as_bytes(),
-        &mut derived,
-    );
-    derived.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Stands for a credential in digests that many have permission to read. It is the revision of the Secret
+/// the credential came with, and nothing is derived from the password: not even a slow hash of it could
+/// be published, since passwords can be guessed. A later revision with the same credential, as after an
+/// annotation or the rotation of another vCenter's login, changes nothing.
+fn version(before: Option<&Wanted>, credential: &Credential, revision: &str) -> String {
+    let same = before.filter(|before| before.credential == *credential);
+    same.map_or(revision, |before| &before.version).to_owned()
 }
 
 /// The authorities a VsphereCloudConfig names, from wherever they are.
@@ -234,4 +221,44 @@ pub(super) fn of(
         ((vcc.namespace().unwrap_or_default(), vcc.name_any()), vcenter)
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn credential(user: &str, password: &str) -> Credential {
+        let data = [("username", user), ("password", password)];
+        let data: BTreeMap<String, Vec<u8>> =
+            data.iter().map(|(key, text)| ((*key).to_owned(), text.as_bytes().to_vec())).collect();
+        Credentials::read(&data).unwrap().for_server("vc.example.com").unwrap().clone()
+    }
+
+    fn wanted(password: &str, version: &str) -> Wanted {
+        let spec = serde_json::json!({"vcIp": "vc.example.com", "credentials": "s"});
+        Wanted {
+            spec: serde_json::from_value(spec).unwrap(),
+            ca_bundle: None,
+            credential: credential("user", password),
+            version: version.into(),
+            revision: String::new(),
+            refused: None,
+        }
+    }
+
+    #[test]
+    fn what_stands_for_a_credential_says_nothing_about_the_password() {
+        let passwords = ["a", "b", "correct horse", "Tr0ub4dor&3", "user", "uid/7"];
+        for password in passwords {
+            assert_eq!(version(None, &credential("user", password), "uid/7"), "uid/7");
+            for another in passwords {
+                // A rotation is another revision of the Secret; a revision alone is no rotation.
+                let before = wanted(password, "uid/7");
+                let after = version(Some(&before), &credential("user", another), "uid/9");
+                assert_eq!(after, if password == another { "uid/7" } else { "uid/9" });
+            }
+        }
+    }
 }
