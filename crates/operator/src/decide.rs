@@ -25,6 +25,7 @@ mod embedded;
 mod extras;
 mod fights;
 mod gate;
+mod kept_releases;
 mod leaving;
 mod lost;
 mod machines;

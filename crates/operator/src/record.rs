@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use catalog::{Driver, Implementation};
+use catalog::{Driver, Implementation, Release};
 use jiff::Timestamp;
 use semver::Version;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::facts::ObjectId;
 
@@ -56,6 +57,9 @@ pub struct Record {
     /// Whose that was.
     #[serde(skip_serializing_if = "is_upstream")]
     pub previous_implementation: Implementation,
+    /// The catalog's entries of these two, so that VDO can render them when no catalog lists them any more.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "readable")]
+    pub releases: Vec<Release>,
     /// So many pods on nodes did not run before the hop began: what keeps them is no fault of it.
     #[serde(skip_serializing_if = "is_zero")]
     pub ailing: i32,
@@ -175,6 +179,22 @@ impl Record {
     pub fn before(&self) -> Option<Build> {
         build(self.previous_implementation, self.previous.as_deref())
     }
+
+    /// The catalog's entry of a release, as it was when the release was rolled out.
+    pub fn release(&self, driver: Driver, of: &Build) -> Option<&Release> {
+        self.releases.iter().find(|release| {
+            release.driver == driver
+                && release.implementation == of.implementation
+                && release.version == of.version
+        })
+    }
+}
+
+/// The releases this VDO understands. One it does not, as after a downgrade of VDO, is left out: it
+/// must not make the whole record unreadable.
+fn readable<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Release>, D::Error> {
+    let all = Vec::<Value>::deserialize(from)?;
+    Ok(all.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect())
 }
 
 impl Rejected {
@@ -197,4 +217,22 @@ fn is_zero(count: &i32) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_upstream(implementation: &Implementation) -> bool {
     *implementation == Implementation::Upstream
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_release_that_is_not_understood_does_not_spoil_the_record() {
+        let release = &catalog::embedded().releases[0];
+        let written = json!({"version": "1.2.3", "releases": [release, {"driver": "from later"}]});
+        let record: Record = serde_json::from_value(written).unwrap();
+        assert_eq!(record.version.as_deref(), Some("1.2.3"));
+        assert_eq!(record.releases, std::slice::from_ref(release));
+        let again = serde_json::from_str::<Record>(&serde_json::to_string(&record).unwrap());
+        assert_eq!(again.unwrap(), record);
+    }
 }

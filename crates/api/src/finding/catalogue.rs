@@ -273,6 +273,13 @@ catalogue! {
         why: "Drivers keep state that older releases may not read. VDO never goes back by itself.",
         remedy: ["Set {field} to {running} or newer"],
     }
+    RELEASE_NOT_LISTED = "VDO-1116" {
+        title: "The catalog does not list the release that runs",
+        severity: Warning,
+        seen: "{driver} {version} runs, and the catalog in use (serial {serial}) does not list it",
+        why: "VDO repairs the driver and passes new passwords on from its record. It cannot tell whether the release has a known fault or fits a newer Kubernetes or vSphere.",
+        remedy: ["Make a catalog available that lists it: see spec.matrixURL and spec.bundle of the CompatibilityConfig", "vdoctl plan   shows whether a listed release can take its place"],
+    }
     VCENTER_NOT_VERIFIED = "VDO-1901" {
         title: "A vCenter could not be verified",
         severity: Error,

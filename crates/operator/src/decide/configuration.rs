@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::finding::{Finding, codes};
 use catalog::{
-    Driver, Implementation,
+    Driver, Implementation, Release,
     manifest::{self, Object},
 };
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ use crate::{
 /// What is applied for one release.
 pub(super) struct Configuration {
     pub(super) driver: Driver,
+    /// What it was rendered from.
+    pub(super) release: Release,
     /// Each with the digest of itself.
     pub(super) objects: Vec<Object>,
     /// The digest of all of them, without secrets.
@@ -51,6 +53,7 @@ impl Configuration {
         let release = facts
             .catalog
             .find(wish.driver, *implementation, version)
+            .or_else(|| record.release(wish.driver, build))
             .ok_or_else(|| refused(format!("the catalog does not know {version} any more")))?;
         let mut profile = profile::of(facts);
         if let Some(kept) = &record.names {
@@ -102,7 +105,8 @@ impl Configuration {
         objects.extend(settings.into_iter().filter(|_| look == Look::Real));
         let origin = rendering::origin(facts, wish, restarts);
         let users = users(facts, wish);
-        Ok(Self { driver: wish.driver, objects, digest, cluster_id, origin, users })
+        let release = release.clone();
+        Ok(Self { driver: wish.driver, release, objects, digest, cluster_id, origin, users })
     }
 
     /// Whether the Secret the driver reads would be another one than it has. One that is not ours yet,

@@ -12,6 +12,7 @@ use super::{
     configuration::Configuration,
     embedded,
     gate::gate,
+    kept_releases,
     leaving::{Farewell, farewell},
     lost,
     machines::{self, Doubts},
@@ -345,6 +346,7 @@ fn bring(
         put_back(facts, wish, record, plan);
         return;
     }
+    notes.findings.extend(kept_releases::finding(facts, wish.driver, record));
     let choice = release::of(facts, wish, record, before, notes);
     plan.target = choice.goal.as_ref().map(|build| build.version.to_string());
     plan.target_implementation = choice.goal.as_ref().map(|build| build.implementation);
@@ -407,7 +409,7 @@ fn bring(
     }
     if hold.is_some() {
         plan.held = hold;
-        plan.next = next;
+        plan.next = kept_releases::first(facts, record, &configuration, next);
         return;
     }
     plan.next = match recorded(facts, record, &target, &configuration) {
@@ -616,6 +618,7 @@ fn recorded(
         // The wish changed in something else: this release is still what it asks for.
         next.generation = facts.generation();
     }
+    next.releases = kept_releases::of(facts, &next, configuration);
     (next != *record).then_some(next)
 }
 

@@ -2,6 +2,7 @@
 
 mod adopting;
 mod changing;
+mod kept_releases;
 mod losing;
 mod mixed;
 mod patience;

@@ -13,16 +13,6 @@ fn a_running_driver_is_kept_when_nothing_fits() {
 }
 
 #[test]
-fn a_running_driver_is_kept_when_the_catalog_does_not_know_it() {
-    let mut world = World::installed();
-    Arc::make_mut(&mut world.facts.catalog).releases.clear();
-    world.settle();
-    assert_eq!(world.done, Vec::<String>::new());
-    assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
-    assert!(world.codes().contains(&"VDO-1006".into()), "{:?}", world.codes());
-}
-
-#[test]
 fn a_running_driver_is_kept_when_vcenter_is_away_whatever_else_changes() {
     for transient in [true, false] {
         for minutes in [1, 60] {
