@@ -2,10 +2,9 @@
 //!
 //! It starts on a cluster that has no CNI, no DNS and no cloud controller yet, because that is the
 //! state before the drivers it installs: host network, the node's resolver, and tolerations for
-//! every taint of a fresh node. Its RBAC names each resource and verb; the right to grant the
-//! drivers' roles is limited to those roles by name.
+//! every taint of a fresh node. Its rights are in `rbac`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::manifest::Object;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -13,7 +12,10 @@ use serde_json::{Value, json};
 
 use crate::{homes, names};
 
+mod drivers;
 mod rbac;
+
+pub use rbac::is_known;
 
 const NAME: &str = "vdo";
 const NAMESPACE: &str = api::NAMESPACE;
@@ -27,8 +29,24 @@ pub fn objects() -> Vec<Object> {
     objects_with(&BTreeSet::new())
 }
 
+/// What one installation allows the operator beyond what every installation does.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    /// Namespaces in which it may adopt drivers, whatever their names.
+    pub namespaces: BTreeSet<String>,
+    /// Names of objects that it may write in the usual namespaces of drivers too, by kind.
+    pub names: BTreeMap<String, BTreeSet<String>>,
+    /// Whether it may grant cloud controllers before 1.32 what they need: to read every Secret.
+    pub old_cloud_controllers: bool,
+}
+
 /// The same for an operator that may adopt drivers in these namespaces too.
 pub fn objects_with(more_homes: &BTreeSet<String>) -> Vec<Object> {
+    objects_for(&Allowed { namespaces: more_homes.clone(), ..Allowed::default() })
+}
+
+/// The same with what one installation allows.
+pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
     let mut all: Vec<Value> = api::crds()
         .into_iter()
         .filter_map(|crd| serde_json::to_value(crd).ok())
@@ -43,14 +61,10 @@ pub fn objects_with(more_homes: &BTreeSet<String>) -> Vec<Object> {
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
     }));
-    all.extend(rbac::cluster_role());
-    let mut all_homes: BTreeSet<&str> = homes::all().collect();
-    all_homes.extend(more_homes.iter().map(String::as_str));
-    for home in all_homes {
-        all.extend(rbac::role(home, &rbac::home_rules()));
-    }
-    all.extend(rbac::role(NAMESPACE, &rbac::own_rules()));
-    all.extend([deployment(more_homes), disruption_budget()]);
+    let mut namespaces: BTreeSet<&str> = homes::all().collect();
+    namespaces.extend(allowed.namespaces.iter().map(String::as_str));
+    all.extend(rbac::objects(allowed, &namespaces));
+    all.extend([deployment(&allowed.namespaces), disruption_budget()]);
     all.into_iter().map(Object).collect()
 }
 
