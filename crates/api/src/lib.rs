@@ -48,3 +48,6 @@ pub const NAMESPACE: &str = "vmware-system-vdo";
 
 /// The namespace of the Secrets with vCenter credentials.
 pub const CREDENTIALS_NAMESPACE: &str = "kube-system";
+/// The ClusterRole with the right to remove stale entries from CSINodes. An admin who sets
+/// `spec.remediation.csiNodes` to `Fix` binds it to the operator's account.
+pub const CSI_NODES_ROLE: &str = "vdo-remediation-csinodes";

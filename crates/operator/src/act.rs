@@ -161,6 +161,13 @@ impl Error {
         matches!(&**source, kube::Error::Api(status)
             if status.code == 403 && status.message.contains("is forbidden: User \""))
     }
+
+    /// Whether an object would grant rights that the operator does not hold: a release from a catalog
+    /// that is newer than the rights of this operator.
+    pub fn is_for_lack_of_held_rights(&self) -> bool {
+        matches!(self, Self::Apply { source, .. } if matches!(&**source, kube::Error::Api(status)
+            if status.code == 403 && status.message.contains("RBAC permissions not currently held")))
+    }
 }
 
 /// What became of a step.

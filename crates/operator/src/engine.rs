@@ -49,9 +49,15 @@ const VERSION_AGE: Duration = Duration::from_mins(1);
 /// So often at least the version is asked for while a newer one is not believed yet.
 const QUESTIONS: u32 = 10;
 
-/// What is said where the operator may not do its work.
-const LACK_OF_RIGHTS: &str =
-    "the operator's own rights are gone there; vdoctl deploy, or install.yaml, gives them back";
+/// Reported where the operator lacks a right to write an object.
+const LACK_OF_RIGHTS: &str = "the operator lacks the right to write this object. Run vdoctl deploy: it \
+     restores the operator's rights and adds the names that only this cluster uses, such as those of \
+     spec.images.pullSecrets. install.yaml restores them for the usual names";
+
+/// Reported where a driver's role has rules that the operator does not hold.
+const LACK_OF_HELD_RIGHTS: &str = "this release gives its driver the rights listed above. The operator \
+     does not hold them, so it cannot grant them. Run vdoctl deploy from a VDO release whose catalog has \
+     this driver release; on Kubernetes before 1.32, run vdoctl deploy from this one";
 
 /// Why a round could not be finished. The next one tries again.
 #[derive(Debug, Snafu)]
@@ -263,6 +269,9 @@ impl Engine {
         let repaired = self.mending.set(client, &around.namespace, version).await;
         let repaired = repaired.context(ObserveSnafu)?;
         self.survey.remember(repaired);
+        let denied = self.mending.denied(client, &facts.config.spec).await;
+        let unhurried = if denied.is_empty() { unhurried } else { unhurried.min(UNSURE) };
+        self.survey.note_denied(denied);
         facts.health = self.survey.look(&facts, stores, vcenters);
         (self.followed, self.met) = (Some(Followed::of(&facts)), true);
         let plan = decide(&facts);
@@ -281,7 +290,8 @@ impl Engine {
         for (driver, error) in &done.failed {
             let holds = act::terminating::holds(client, error).await;
             let rights = error.is_for_lack_of_rights().then(|| LACK_OF_RIGHTS.to_owned());
-            let more = holds.or(rights);
+            let held = error.is_for_lack_of_held_rights().then(|| LACK_OF_HELD_RIGHTS.to_owned());
+            let more = holds.or(rights).or(held);
             let text =
                 more.map_or_else(|| story(error), |more| format!("{}: {more}", story(error)));
             self.refused.insert(*driver, Refusal { text, firm: error.is_firm() });

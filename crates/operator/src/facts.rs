@@ -78,6 +78,8 @@ pub struct Facts {
     pub home: String,
     /// The namespaces in which drivers may be.
     pub homes: BTreeSet<String>,
+    /// The namespaces in which drivers may be adopted whatever their names.
+    pub open_namespaces: BTreeSet<String>,
     /// When the operator began to look.
     pub started: Timestamp,
     /// What the checks found.

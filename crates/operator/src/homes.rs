@@ -20,10 +20,31 @@ pub fn also(mut namespaces: BTreeSet<String>) {
     }
 }
 
+/// The namespaces in which an admin lets VDO adopt drivers whatever their names: those said on the
+/// command line, the usual ones among them.
+static OPEN: OnceLock<BTreeSet<String>> = OnceLock::new();
+
+/// Lets drivers be adopted in these namespaces whatever their names. Called once, at the start.
+pub fn open(namespaces: BTreeSet<String>) {
+    if OPEN.set(namespaces).is_err() {
+        tracing::error!("the namespaces of adopted drivers are set twice");
+    }
+}
+
+/// The namespaces in which drivers may be adopted whatever their names.
+pub fn opened() -> BTreeSet<String> {
+    OPEN.get().cloned().unwrap_or_default()
+}
+
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static str> + Clone {
     let more = MORE.get().into_iter().flatten().map(String::as_str);
     USUAL.into_iter().chain(more)
+}
+
+/// Whether this is one of the two namespaces that every installation lets VDO write to.
+pub fn is_usual(namespace: &str) -> bool {
+    USUAL.contains(&namespace)
 }
 
 /// Whether objects of the drivers may be in this namespace.

@@ -53,7 +53,8 @@ struct Arguments {
     /// How long an instance that vanished is taken to lead, in seconds.
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
-    /// Where drivers may be adopted beside `kube-system` and `vmware-system-csi`. The account needs the
+    /// Where drivers may be adopted under any name; in `kube-system` and `vmware-system-csi` they may be
+    /// under names that VDO knows. The account needs the
     /// rights it has in those.
     #[arg(long = "driver-namespace", env = operator::install::DRIVER_NAMESPACES, value_delimiter = ',')]
     driver_namespaces: Vec<String>,
@@ -149,6 +150,7 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let client = kubernetes::client(&options, BUILD).await?;
     let said = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
     let mut more_homes: BTreeSet<String> = said.cloned().collect();
+    homes::open(more_homes.clone());
     // A driver that was adopted stays where it is, whether anybody says so again or not. Whoever may not
     // even read the records is told so below.
     let recorded = observe::recorded_homes(&client, &arguments.namespace).await;

@@ -19,7 +19,7 @@ use api::{CompatibilityConfig, VDOConfig, vdo_config::CatalogSource};
 use catalog::Driver;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client, Resource, ResourceExt, core::DeserializeGuard};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::DeserializeGuard};
 
 pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
 pub(crate) use self::identity::usual as cluster_ids;
@@ -189,6 +189,7 @@ pub async fn observe(
         pull_secrets,
         home: around.namespace.clone(),
         homes: crate::homes::all().map(str::to_owned).collect(),
+        open_namespaces: crate::homes::opened(),
         started: around.started,
         health: Health::default(),
     };
@@ -371,6 +372,32 @@ pub async fn recorded_homes(
     let (records, _) = records(client, namespace).await?;
     let names = [records.cpi.names, records.csi.names].into_iter().flatten();
     Ok(names.map(|names| names.namespace).collect())
+}
+
+/// The names that the operator writes only in this cluster, by kind: those of objects on record, and of
+/// the Secrets to pull images with.
+pub async fn names_in_use(
+    client: &Client,
+    namespace: &str,
+) -> Result<BTreeMap<String, BTreeSet<String>>, kube::Error> {
+    let (records, _) = records(client, namespace).await?;
+    let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for object in records.cpi.objects.into_iter().chain(records.csi.objects) {
+        if crate::homes::has(&object.namespace) {
+            names.entry(object.kind).or_default().insert(object.name);
+        }
+    }
+    let configs = Api::<VDOConfig>::namespaced(client.clone(), namespace);
+    let configs = match configs.list(&ListParams::default()).await {
+        // Not defined yet.
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        configs => configs?.items,
+    };
+    let images = configs.into_iter().filter_map(|config| config.spec.images);
+    let secrets = images.flat_map(|images| images.pull_secrets);
+    let secrets: BTreeSet<String> = secrets.map(|name| name.0.as_str().to_owned()).collect();
+    names.entry("Secret".to_owned()).or_default().extend(secrets);
+    Ok(names)
 }
 
 /// The records. One that does not parse is no permission to forget: it is named, and nothing is done.

@@ -211,6 +211,7 @@ impl Scene {
         .await;
         registered(&right).await;
         self.allow(json!({"csiNodes": "Fix"})).await;
+        self.the_right_to_change_csi_nodes_is_granted_on_request().await;
         self.stage.attach("pv-1", node).await;
         let nodes = Api::<CSINode>::all(self.stage.client());
         for drivers in [json!([]), json!([{"name": DRIVER, "nodeID": gone}])] {
@@ -226,6 +227,25 @@ impl Scene {
         attachments.delete("csi-pv-1", &DeleteParams::default()).await.unwrap();
         registered(&right).await;
         self.stage.event("Repaired", "VDO-1222: Removes the entry").await;
+    }
+
+    /// The manifest grants no right to change CSINodes. VDO reports the command that does, and an admin
+    /// runs it.
+    async fn the_right_to_change_csi_nodes_is_granted_on_request(&self) {
+        let finding = self.stage.finding("VDO-1917", 60).await;
+        let role = "vdo-remediation-csinodes";
+        let command = format!(
+            "kubectl create clusterrolebinding {role} --clusterrole {role} --serviceaccount {NAMESPACE}:vdo"
+        );
+        assert!(finding.remedy[0].starts_with(&command), "{finding:?}");
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "vdo", "namespace": NAMESPACE}],
+        });
+        self.stage.create("kubectl-create", [binding]).await;
+        self.cleared("VDO-1917").await;
     }
 
     /// Waits until something that was asked for is so, with the operator's last words if it is not.

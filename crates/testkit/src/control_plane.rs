@@ -190,7 +190,17 @@ impl ControlPlane {
     /// If it was not asked for with [`ControlPlaneBuilder::with_audit`].
     pub fn audit(&self) -> Vec<serde_json::Value> {
         assert!(self.options.audit, "start the control plane with `with_audit()`");
-        let entries = std::fs::read_dir(self.workdir.path()).into_iter().flatten().flatten();
+        Self::audit_in(self.workdir.path())
+    }
+
+    /// The folder with the audit log, for a reader that outlives a borrow of the control plane.
+    pub fn audit_folder(&self) -> PathBuf {
+        self.workdir.path().to_owned()
+    }
+
+    /// The audit log in a folder that [`Self::audit_folder`] returned.
+    pub fn audit_in(folder: &Path) -> Vec<serde_json::Value> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         // Every API server writes its own.
         let logs = entries.map(|entry| entry.path()).filter(|path| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

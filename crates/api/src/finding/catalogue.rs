@@ -382,6 +382,16 @@ catalogue! {
             "VDO takes it from there and completes the Secret. Volumes under the other id are then reported one by one",
         ],
     }
+    REMEDIATION_RIGHT_MISSING = "VDO-1917" {
+        title: "A remediation is on, and the operator lacks the right to make it",
+        severity: Warning,
+        seen: "{field} is Fix, and the operator's account may not {verb} {resource}",
+        why: "install.yaml grants this right only on request, because few clusters need it. Without the right VDO reports stale entries and removes none.",
+        remedy: [
+            "kubectl create clusterrolebinding {role} --clusterrole {role} --serviceaccount {namespace}:vdo   grants it; VDO goes on within a minute",
+            "Or set {field} to Propose",
+        ],
+    }
     UPSTREAM_NEEDED = "VDO-1920" {
         title: "NSX needs the upstream cloud controller, so that one is taken",
         severity: Info,

@@ -14,7 +14,8 @@ use semver::{BuildMetadata, Prerelease, Version};
 use super::{configuration::Configuration, differences, settings::Look, wish::Wish, zones};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
-    names,
+    homes::is_usual,
+    install, names,
     record::{Build, Named, Names, Record},
 };
 
@@ -77,6 +78,10 @@ pub(super) fn adopted(
     let build = release(facts, wish, theirs)?;
     let Build { implementation, version } = &build;
     let kept = kept(wish.driver, theirs)?;
+    if let Some(settings) = &kept.settings {
+        let kind = if wish.driver == Driver::Cpi { "ConfigMap" } else { "Secret" };
+        is_let_write(facts, kind, &kept.namespace, settings)?;
+    }
     let record = Record {
         version: Some(version.to_string()),
         implementation: *implementation,
@@ -104,13 +109,28 @@ pub(super) fn is_within_reach(
     facts: &Facts,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<(), String> {
-    let away = theirs.iter().map(|(id, _)| &id.namespace).find(|home| !facts.homes.contains(*home));
-    away.map_or(Ok(()), |home| {
-        Err(format!(
-            "it lives in namespace {home}, where VDO may not write; let it with vdoctl deploy \
-             --driver-namespace {home}"
-        ))
-    })
+    for (ObjectId { kind, namespace, name, .. }, _) in theirs {
+        if !facts.homes.contains(namespace) {
+            return Err(format!(
+                "it lives in namespace {namespace}, where VDO may not write; let it with vdoctl deploy \
+                 --driver-namespace {namespace}"
+            ));
+        }
+        is_let_write(facts, kind, namespace, name)?;
+    }
+    Ok(())
+}
+
+/// In the usual namespaces VDO writes only names that it knows, unless an admin lets it write others.
+fn is_let_write(facts: &Facts, kind: &str, namespace: &str, name: &str) -> Result<(), String> {
+    let limited = is_usual(namespace) && !facts.open_namespaces.contains(namespace);
+    if !limited || install::is_known(kind, name) {
+        return Ok(());
+    }
+    Err(format!(
+        "it has a {kind} {name}, and in namespace {namespace} VDO may write only names that it knows; let \
+         it with vdoctl deploy --driver-namespace {namespace}"
+    ))
 }
 
 /// Whom it logs in as today, by VsphereCloudConfig; none where that is not told for each of them.

@@ -5,8 +5,14 @@ use std::{
     time::Duration,
 };
 
-use api::vdo_config::Remedy;
-use health::repair::{Proposal, Repair};
+use api::{
+    VDOConfigSpec,
+    vdo_config::{Remedy, Repair as Kind},
+};
+use health::{
+    facts::AccessReview,
+    repair::{Proposal, Repair},
+};
 use jiff::Timestamp;
 use kube::{
     Client, Resource, ResourceExt,
@@ -19,11 +25,14 @@ use super::{Entry, Error, Hands, Ledger, carry_out, undo};
 use crate::{
     facts::{Facts, Platform},
     names,
+    survey::cluster::is_allowed,
     vcenters::Vcenters,
 };
 
 /// A repair that did not help, or could not be made, is tried again after this time.
 const AGAIN: Duration = Duration::from_mins(10);
+/// An account that lacked a right is asked about it again after this time.
+const DENIED_AGAIN: Duration = Duration::from_secs(20);
 /// Repairs in one round: a change that goes wrong shall not go wrong everywhere at once.
 const AT_ONCE: usize = 5;
 
@@ -37,6 +46,8 @@ pub struct Mending {
     /// What is on record, and the version of the record it was read from.
     made: BTreeMap<String, Entry>,
     version: Option<String>,
+    /// Whether the account may change CSINodes, and when it was asked.
+    csi_nodes: Option<(bool, Instant)>,
 }
 
 impl Mending {
@@ -58,6 +69,32 @@ impl Mending {
             _ => None,
         });
         Ok(set.collect())
+    }
+
+    /// The rights that a remediation needs which the VDOConfig asks for, and that the account lacks. The
+    /// manifest binds none of them: an admin who wants the remediation does.
+    pub async fn denied(&mut self, client: &Client, spec: &VDOConfigSpec) -> Vec<AccessReview> {
+        if spec.remedy(Kind::CsiNodes) != Remedy::Fix {
+            self.csi_nodes = None;
+            return Vec::new();
+        }
+        let review = AccessReview {
+            group: "storage.k8s.io".into(),
+            resource: "csinodes".into(),
+            verb: "patch".into(),
+            needed_for: "spec.remediation.csiNodes".into(),
+            ..AccessReview::default()
+        };
+        let fresh = |(allowed, when): &(bool, Instant)| {
+            when.elapsed() < if *allowed { AGAIN } else { DENIED_AGAIN }
+        };
+        if !self.csi_nodes.as_ref().is_some_and(fresh) {
+            // Where the question fails, the remediation itself shows what is missing.
+            let allowed = is_allowed(client, &review).await.unwrap_or(true);
+            self.csi_nodes = Some((allowed, Instant::now()));
+        }
+        let denied = self.csi_nodes.is_some_and(|(allowed, _)| !allowed);
+        denied.then_some(review).into_iter().collect()
     }
 
     /// Takes back what shall be taken back, then makes the repairs that are allowed and due.
@@ -92,6 +129,8 @@ impl Mending {
                 && !is_of_platform(facts, &proposal.repair)
                 && !wish.names(&id)
                 && !self.tried.contains_key(&id)
+                && !(matches!(proposal.repair, Repair::RemoveCsiEntry { .. })
+                    && self.csi_nodes.is_some_and(|(allowed, _)| !allowed))
         });
         due.take(AT_ONCE).cloned().collect()
     }

@@ -146,32 +146,38 @@ fn needed() -> impl Iterator<Item = AccessReview> {
 
 /// Asks the API server what the account may read.
 pub(super) async fn access(client: &Client) -> Known<Vec<AccessReview>> {
-    let api = Api::<SelfSubjectAccessReview>::all(client.clone());
     let mut reviews = Vec::new();
     for review in needed() {
-        let (resource, part) = match review.resource.split_once('/') {
-            Some((resource, part)) => (resource, Some(part.to_owned())),
-            None => (review.resource.as_str(), None),
-        };
-        let attributes = ResourceAttributes {
-            group: Some(review.group.clone()),
-            resource: Some(resource.to_owned()),
-            subresource: part,
-            verb: Some(review.verb.clone()),
-            ..ResourceAttributes::default()
-        };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let question = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        match api.create(&PostParams::default(), &question).await {
+        match is_allowed(client, &review).await {
             Err(error) => return Known::unknown(&error.to_string()),
-            Ok(answer) => {
-                let allowed = answer.status.is_some_and(|status| status.allowed);
-                reviews.push(AccessReview { allowed, ..review });
-            }
+            Ok(allowed) => reviews.push(AccessReview { allowed, ..review }),
         }
     }
     Known::Known(reviews)
+}
+
+/// Asks the API server whether the account has one right, in all namespaces.
+pub(crate) async fn is_allowed(
+    client: &Client,
+    review: &AccessReview,
+) -> Result<bool, kube::Error> {
+    let (resource, part) = match review.resource.split_once('/') {
+        Some((resource, part)) => (resource, Some(part.to_owned())),
+        None => (review.resource.as_str(), None),
+    };
+    let attributes = ResourceAttributes {
+        group: Some(review.group.clone()),
+        resource: Some(resource.to_owned()),
+        subresource: part,
+        verb: Some(review.verb.clone()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(attributes),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let question = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let api = Api::<SelfSubjectAccessReview>::all(client.clone());
+    let answer = api.create(&PostParams::default(), &question).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
 }

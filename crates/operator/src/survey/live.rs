@@ -17,7 +17,7 @@ use api::{
 };
 use health::{
     Entry, Examination, Page, Report, Touched, View, VmRef,
-    facts::{Attachment, Claim, Drivers, Facts, Known, Node, Snapshots, Volume},
+    facts::{AccessReview, Attachment, Claim, Drivers, Facts, Known, Node, Snapshots, Volume},
     repair::{self, Proposal},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -106,6 +106,8 @@ pub struct Live {
     compared: Compared,
     /// Machines whose `disk.EnableUUID` VDO has set, and when.
     repaired: BTreeMap<String, Timestamp>,
+    /// The rights that remediations lack.
+    denied: Vec<AccessReview>,
     /// What may be repaired.
     rules: Remediation,
     health: Health,
@@ -138,6 +140,9 @@ impl Live {
         let audits = audits(facts, vcenters);
         let site = stores.site.site();
         let mut frame = frame(facts, stores, vcenters, &audits, &site);
+        if let Known::Known(access) = &mut frame.cluster.access {
+            access.extend(self.denied.iter().cloned());
+        }
         self.compared.take(&audits, stores);
         let expected = frame.wanted.storage.as_ref().map(|storage| storage.vcenters.clone());
         self.compared.put(&mut frame.storage, &expected.unwrap_or_default());
@@ -179,6 +184,11 @@ impl Live {
             keep_what_was_known(&mut health.findings, facts);
         }
         health
+    }
+
+    /// Takes in which rights the operator lacks for remediations that are asked for.
+    pub fn note_denied(&mut self, denied: Vec<AccessReview>) {
+        self.denied = denied;
     }
 
     /// Takes in when VDO set `disk.EnableUUID` on which machine: until the machine was off since, the

@@ -4,11 +4,13 @@
     clippy::unwrap_used,
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "shared by tests; a failed unwrap fails the test"
 )]
 
 mod audit;
 mod published;
+mod usage;
 
 use std::path::PathBuf;
 
@@ -43,6 +45,8 @@ const LEASE: u32 = 120;
 
 /// Everything a test of the operator stands on.
 pub struct Stage {
+    /// Dropped before the control plane, whose audit log it reads.
+    usage: usage::Usage,
     pub plane: ControlPlane,
     pub vcenter: Vcenter,
     /// Those who care for nodes and pods, if somebody does.
@@ -103,6 +107,7 @@ impl Stage {
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
         let stage = Self {
+            usage: usage::Usage::of(&plane),
             plane,
             vcenter,
             nodes: Some(nodes),
@@ -129,6 +134,7 @@ impl Stage {
         let vcenter = Vcenter::start(Inventory::small().vms(vms)).await;
         let workdir = Workdir::new("operator").unwrap();
         let stage = Self {
+            usage: usage::Usage::of(&plane),
             plane,
             vcenter,
             nodes: None,
@@ -554,6 +560,11 @@ impl Stage {
     /// Lets the operator use [`catalog`].
     pub async fn use_catalog(&self) -> Api<CompatibilityConfig> {
         self.write_catalog(&catalog()).await;
+        self.follow_catalog().await
+    }
+
+    /// Lets the operator use the catalog that was written.
+    pub async fn follow_catalog(&self) -> Api<CompatibilityConfig> {
         let config = json!({
             "metadata": {"name": "catalog", "namespace": NAMESPACE},
             "spec": {"bundle": {"configMap": "vdo-catalog"}},

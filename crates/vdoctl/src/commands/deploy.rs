@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::Api;
 use operator::{
-    install,
+    install::{self, Allowed},
     writing::{self, Comparison},
 };
 use tokio::time::{Instant, sleep};
@@ -37,8 +37,9 @@ pub(crate) struct Deploy {
     /// The operator's image, instead of the published one.
     #[arg(long)]
     image: Option<String>,
-    /// A namespace in which the operator may adopt drivers, beside kube-system and vmware-system-csi. Can
-    /// be given more than once; those of an operator that is there stay.
+    /// A namespace in which the operator may adopt drivers under any name. In kube-system and
+    /// vmware-system-csi it adopts drivers under names it knows without this flag. Can be given more than
+    /// once; the namespaces of an operator that is already installed stay.
     #[arg(long = "driver-namespace", value_name = "NAMESPACE")]
     driver_namespaces: Vec<String>,
     /// Show what would change, and change nothing.
@@ -58,7 +59,8 @@ pub(crate) struct Deploy {
 impl Deploy {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let mut homes: BTreeSet<String> = self.driver_namespaces.iter().cloned().collect();
-        let Manifest { mut objects, file } = self.manifest(global, &homes).await?;
+        let said = Allowed { namespaces: homes.clone(), ..Allowed::default() };
+        let Manifest { mut objects, file } = self.manifest(global, &said).await?;
         if let Some(form) = self.output {
             let texts = objects.iter().map(|object| super::formatted(form, &object.0));
             let texts = texts.collect::<Outcome<Vec<String>>>()?;
@@ -78,7 +80,8 @@ impl Deploy {
         }
         homes.extend(super::driver_namespaces(&cluster).await?);
         if self.spec.is_none() {
-            objects = self.manifest(global, &homes).await?.objects;
+            let allowed = super::allowed(&cluster, homes).await?;
+            objects = self.manifest(global, &allowed).await?.objects;
         }
         // A trial of all of it: who is refused has changed nothing.
         let refused = |error| refused(error, file.as_ref());
@@ -106,9 +109,9 @@ impl Deploy {
         Ok(())
     }
 
-    async fn manifest(&self, global: &Global, homes: &BTreeSet<String>) -> Outcome<Manifest> {
+    async fn manifest(&self, global: &Global, allowed: &Allowed) -> Outcome<Manifest> {
         let mut manifest = match &self.spec {
-            None => Manifest { objects: install::objects_with(homes), file: None },
+            None => Manifest { objects: install::objects_for(allowed), file: None },
             Some(_) if !self.driver_namespaces.is_empty() => {
                 return request(
                     "a manifest of its own says itself where drivers may be",

@@ -19,7 +19,12 @@ pub(crate) mod versions;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
+use ::catalog::version::KubernetesVersion;
+use ::operator::install::Allowed;
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Namespace},
+    apimachinery::pkg::version::Info,
+};
 use kube::Api;
 use serde::Serialize;
 
@@ -37,12 +42,9 @@ async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
     let operator = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
     let mut all = operator.as_ref().map(operator::install::more_homes).unwrap_or_default();
     let recorded = operator::observe::recorded_homes(&cluster.client, api::NAMESPACE).await;
-    match recorded {
-        // Whoever may deploy need not be let into what is written down.
-        Err(kube::Error::Api(status)) if status.code == 403 => {}
-        recorded => all.extend(recorded.doing("reading what the operator has written down")?),
-    }
-    all.retain(|namespace| !operator::homes::has(namespace));
+    let recorded = if_allowed(recorded)?.unwrap_or_default().into_iter();
+    // In the usual namespaces the operator has its rights by name.
+    all.extend(recorded.filter(|namespace| !operator::homes::is_usual(namespace)));
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let mut there = BTreeSet::new();
     for namespace in all {
@@ -51,6 +53,31 @@ async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
         }
     }
     Ok(there)
+}
+
+/// The records of the operator as far as the user may read them: a user who may deploy may lack that right.
+fn if_allowed<T>(recorded: Result<T, kube::Error>) -> Outcome<Option<T>> {
+    match recorded {
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        recorded => recorded.doing("reading the operator's records").map(Some),
+    }
+}
+
+/// What this cluster needs the operator to be allowed beyond what every cluster does.
+async fn allowed(cluster: &Cluster, namespaces: BTreeSet<String>) -> Outcome<Allowed> {
+    let names = operator::observe::names_in_use(&cluster.client, api::NAMESPACE).await;
+    let version = cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
+    Ok(Allowed {
+        namespaces,
+        names: if_allowed(names)?.unwrap_or_default(),
+        old_cloud_controllers: has_old_cloud_controllers(&version),
+    })
+}
+
+/// Whether cloud controllers for this version of Kubernetes read Secrets in every namespace.
+fn has_old_cloud_controllers(version: &Info) -> bool {
+    let version = version.git_version.parse::<KubernetesVersion>();
+    version.is_ok_and(|version| version < KubernetesVersion::minor(1, 32))
 }
 
 /// Runs a command. Those that need no network start none of it.

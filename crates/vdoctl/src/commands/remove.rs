@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use kube::api::DeleteParams;
 use operator::{
     facts::{Facts, ObjectId},
-    install, names, writing,
+    install::{self, Allowed},
+    names, writing,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -125,9 +126,14 @@ impl Remove {
     async fn operator(&self, global: &Global, screen: &Screen) -> Outcome {
         let cluster = Cluster::connect(global).await?;
         // What is asked about a cluster that does not answer is asked in vain.
-        cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
-        let homes = super::driver_namespaces(&cluster).await?;
-        let goes: Vec<ObjectId> = install::objects_with(&homes)
+        let version =
+            cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
+        let allowed = Allowed {
+            namespaces: super::driver_namespaces(&cluster).await?,
+            old_cloud_controllers: super::has_old_cloud_controllers(&version),
+            ..Allowed::default()
+        };
+        let goes: Vec<ObjectId> = install::objects_for(&allowed)
             .iter()
             .map(ObjectId::of)
             .filter(|id| !matches!(id.kind.as_str(), "CustomResourceDefinition" | "Namespace"))

@@ -4,7 +4,7 @@ use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check = Check {
     name: "operator/rights",
-    gives: &[codes::RIGHTS_MISSING],
+    gives: &[codes::RIGHTS_MISSING, codes::REMEDIATION_RIGHT_MISSING],
     run: Run::Cluster(&[], check),
 };
 
@@ -21,6 +21,17 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let place =
             review.namespace.as_ref().map_or(String::new(), |ns| format!(" in namespace {ns}"));
         let subject = Subject::kubernetes("Right", None, &format!("{} {resource}", review.verb));
+        if review.verb == "patch" && review.resource == "csinodes" {
+            sink.raise(
+                Hit::new(codes::REMEDIATION_RIGHT_MISSING, subject)
+                    .with("field", &review.needed_for)
+                    .with("verb", &review.verb)
+                    .with("resource", resource)
+                    .shared("role", api::CSI_NODES_ROLE)
+                    .shared("namespace", api::NAMESPACE),
+            );
+            continue;
+        }
         sink.raise(
             Hit::new(codes::RIGHTS_MISSING, subject)
                 .with("verb", &review.verb)
@@ -36,6 +47,25 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 mod tests {
     use super::*;
     use crate::facts::AccessReview;
+
+    #[test]
+    fn a_remediation_without_its_right_is_reported_with_the_command_that_grants_it() {
+        shows(
+            &CHECK,
+            &["VDO-1917"],
+            |facts| {
+                facts.cluster.access = vec![AccessReview {
+                    group: "storage.k8s.io".into(),
+                    resource: "csinodes".into(),
+                    verb: "patch".into(),
+                    needed_for: "spec.remediation.csiNodes".into(),
+                    ..AccessReview::default()
+                }]
+                .into();
+            },
+            |facts| facts.cluster.access = Known::unknown("the API server did not answer"),
+        );
+    }
 
     #[test]
     fn a_right_that_is_missing_is_named() {

@@ -299,6 +299,30 @@ fn a_driver_by_any_chart_is_adopted_under_its_own_names_and_upgraded() {
 }
 
 #[test]
+fn a_driver_whose_names_vdo_may_not_write_is_adopted_once_an_admin_lets_it() {
+    let shape = &SHAPES[3];
+    for known in SHAPES.iter().filter(|known| known.what != shape.what) {
+        let mut world = known.world();
+        world.facts.open_namespaces.clear();
+        adopt(&mut world, "Automatic");
+        world.settle();
+        assert!(world.record(known.driver).healthy, "{}: {:#?}", known.what, world.plan());
+    }
+    let mut world = shape.world();
+    world.facts.open_namespaces.clear();
+    adopt(&mut world, "Automatic");
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    let plan = format!("{:?}", world.plan());
+    let namespace = &world.facts.workloads.keys().next().unwrap().namespace.clone();
+    assert!(plan.contains(&format!("vdoctl deploy --driver-namespace {namespace}")), "{plan}");
+
+    world.facts.open_namespaces.insert(namespace.clone());
+    world.settle();
+    assert!(world.record(shape.driver).healthy, "{:#?}", world.plan());
+}
+
+#[test]
 fn pods_are_selected_by_the_labels_they_had_wherever_they_are_selected() {
     let shape = &SHAPES[3];
     let mut world = shape.world();

@@ -1,0 +1,183 @@
+//! What the releases of the embedded catalog consist of: the names of their objects, and the rules of
+//! their roles.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+use catalog::manifest::{self, Object, Profile, profile};
+use serde_json::{Value, json};
+
+/// Workloads that the charts of others install, and that VDO adopts under these names.
+const OF_CHARTS: [&str; 2] = ["rancher-vsphere-cpi-cloud-controller-manager", "vsphere-cpi"];
+
+/// All releases together, on every platform.
+#[derive(Debug, Default)]
+pub(super) struct Drivers {
+    names: BTreeMap<String, BTreeSet<String>>,
+    /// The rules of their ClusterRoles, but for `secrets_everywhere`.
+    pub(super) cluster_rules: Vec<Value>,
+    /// The rules of their Roles.
+    pub(super) namespace_rules: Vec<Value>,
+    /// Rules of ClusterRoles about Secrets of every namespace.
+    pub(super) secrets_everywhere: Vec<Value>,
+}
+
+impl Drivers {
+    pub(super) fn of_catalog() -> &'static Self {
+        static ALL: LazyLock<Drivers> = LazyLock::new(|| Drivers::of(&rendered()));
+        &ALL
+    }
+
+    fn of(objects: &[Object]) -> Self {
+        let mut drivers = Self::default();
+        let (mut cluster, mut namespace, mut secrets) =
+            (Grants::default(), Grants::default(), Grants::default());
+        for object in objects {
+            let names = drivers.names.entry(object.kind().to_owned()).or_default();
+            names.insert(object.name().to_owned());
+            for grant in grants(object) {
+                let everywhere = object.kind() == "ClusterRole";
+                let about_secrets = grant.resource.split('/').next() == Some("secrets");
+                match (everywhere, about_secrets && grant.names.is_empty()) {
+                    (true, true) => secrets.add(grant),
+                    (true, false) => cluster.add(grant),
+                    (false, _) => namespace.add(grant),
+                }
+            }
+        }
+        for kind in ["Deployment", "DaemonSet"] {
+            let names = drivers.names.entry(kind.to_owned()).or_default();
+            names.extend(OF_CHARTS.map(str::to_owned));
+        }
+        drivers.cluster_rules = cluster.rules();
+        drivers.namespace_rules = namespace.rules();
+        drivers.secrets_everywhere = secrets.rules();
+        drivers
+    }
+
+    /// The names of all objects of a kind.
+    pub(super) fn names(&self, kind: &str) -> &BTreeSet<String> {
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        self.names.get(kind).unwrap_or(&NONE)
+    }
+}
+
+/// Every object that any release of the catalog has.
+fn rendered() -> Vec<Object> {
+    let mut all = Vec::new();
+    for release in &catalog::embedded().releases {
+        for distribution in [profile::Distribution::Vanilla, profile::Distribution::OpenShift] {
+            let mut everything =
+                Profile::new(catalog::version::KubernetesVersion { major: 1, minor: 36, patch: 0 });
+            everything.distribution = distribution;
+            everything.windows_nodes = true;
+            everything.topology = true;
+            everything.csi.snapshots = Some(profile::Snapshots { crds: true, controller: true });
+            everything.csi.webhook = Some(profile::Webhook { ca_bundle: String::new() });
+            let rendered = manifest::render(release, &everything);
+            all.extend(rendered.map(|rendered| rendered.objects).unwrap_or_default());
+        }
+    }
+    all
+}
+
+/// One resource of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    group: String,
+    resource: String,
+    /// Empty for all objects.
+    names: BTreeSet<String>,
+    verbs: BTreeSet<String>,
+}
+
+/// What a role grants, resource by resource.
+fn grants(role: &Object) -> Vec<Grant> {
+    if !matches!(role.kind(), "Role" | "ClusterRole") {
+        return Vec::new();
+    }
+    let texts = |rule: &Value, part: &str| -> BTreeSet<String> {
+        let all = rule[part].as_array().into_iter().flatten();
+        all.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut all = Vec::new();
+    for rule in role.0["rules"].as_array().into_iter().flatten() {
+        let (names, verbs) = (texts(rule, "resourceNames"), texts(rule, "verbs"));
+        for group in texts(rule, "apiGroups") {
+            all.extend(texts(rule, "resources").into_iter().map(|resource| Grant {
+                group: group.clone(),
+                resource,
+                names: names.clone(),
+                verbs: verbs.clone(),
+            }));
+        }
+    }
+    all
+}
+
+/// The union of grants: by group, resource and names, which verbs.
+#[derive(Default)]
+struct Grants(BTreeMap<(String, String, BTreeSet<String>), BTreeSet<String>>);
+
+impl Grants {
+    fn add(&mut self, Grant { group, resource, names, verbs }: Grant) {
+        self.0.entry((group, resource, names)).or_default().extend(verbs);
+    }
+
+    /// As few rules as grant just that: resources of a group with the same verbs are in one rule.
+    fn rules(&self) -> Vec<Value> {
+        let mut merged: BTreeMap<_, BTreeSet<&String>> = BTreeMap::new();
+        for ((group, resource, names), verbs) in &self.0 {
+            merged.entry((group, names, verbs)).or_default().insert(resource);
+        }
+        let rule = |((group, names, verbs), resources): (_, _)| {
+            let (names, verbs): (&BTreeSet<String>, &BTreeSet<String>) = (names, verbs);
+            let (group, resources): (&String, BTreeSet<&String>) = (group, resources);
+            let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+            if !names.is_empty() {
+                rule["resourceNames"] = json!(names);
+            }
+            rule
+        };
+        merged.into_iter().map(rule).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_union_of_rules_grants_what_each_grants_and_no_more() {
+        let role = |rules: Value| {
+            Object(json!({"kind": "ClusterRole", "metadata": {"name": "x"}, "rules": rules}))
+        };
+        let rule = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
+        let drivers = Drivers::of(&[
+            role(json!([rule(&["nodes", "pods"], &["get"])])),
+            role(json!([rule(&["nodes"], &["get", "list"]), rule(&["events"], &["get"])])),
+            role(json!([rule(&["secrets"], &["get"])])),
+        ]);
+        let wanted = [rule(&["events", "pods"], &["get"]), rule(&["nodes"], &["get", "list"])];
+        assert_eq!(drivers.cluster_rules, wanted);
+        assert_eq!(drivers.secrets_everywhere, [rule(&["secrets"], &["get"])]);
+    }
+
+    #[test]
+    fn every_release_of_the_catalog_is_rendered() {
+        let drivers = Drivers::of_catalog();
+        for (kind, name) in [
+            ("DaemonSet", "vsphere-csi-node"),
+            ("DaemonSet", "vsphere-csi-node-windows"),
+            ("DaemonSet", "vsphere-cloud-controller-manager"),
+            ("Deployment", "vsphere-csi-controller"),
+            ("Deployment", "snapshot-controller"),
+            ("ClusterRole", "vsphere-csi-node-scc"),
+            ("ValidatingWebhookConfiguration", "validation.csi.vsphere.vmware.com"),
+        ] {
+            assert!(drivers.names(kind).contains(name), "{kind} {name}");
+        }
+    }
+}

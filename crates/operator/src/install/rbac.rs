@@ -1,0 +1,373 @@
+//! The operator's rights: each resource and verb by name, and objects by name wherever names are known.
+//!
+//! ```text
+//!   catalog ─► every release, rendered ─► names of objects ─► Role and ClusterRole `vdo`: the operator's own rules
+//!                                     └─► the drivers' rules ─► Role and ClusterRole `vdo-drivers`: held to be granted
+//! ```
+//!
+//! The operator does not have the verb `escalate`. Kubernetes lets an account write a role only if the
+//! account holds every rule of it, so the operator holds the rules of the drivers' roles and uses none of
+//! them itself. A `create` that is limited by name works for server-side apply, which names the object in
+//! its path, and for nothing else: a plain POST is refused.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Allowed, NAME, NAMESPACE, drivers::Drivers};
+use crate::{names, survey, webhook_certificates};
+
+/// Nothing binds it until an admin does.
+const CSI_NODES: &str = api::CSI_NODES_ROLE;
+/// The ClusterRole with the rules of cloud controllers before 1.32, which read Secrets in every
+/// namespace. Only `vdoctl deploy` on such a cluster binds it.
+const OLD_CLOUD_CONTROLLERS: &str = "vdo-cloud-provider-before-1.32";
+/// The roles that are held to be granted.
+const HELD: &str = "vdo-drivers";
+
+/// A Role of Kubernetes that a driver is bound to.
+const AUTHENTICATION: &str = "extension-apiserver-authentication-reader";
+
+const RBAC: [&str; 1] = ["rbac.authorization.k8s.io"];
+const READ: [&str; 3] = ["get", "list", "watch"];
+const WRITE: [&str; 3] = ["create", "patch", "delete"];
+
+/// Everything that grants the operator something.
+pub(super) fn objects(allowed: &Allowed, namespaces: &BTreeSet<&str>) -> Vec<Value> {
+    let drivers = Drivers::of_catalog();
+    let mut all = Vec::new();
+    all.extend(cluster_role(NAME, &cluster_rules(drivers)));
+    all.extend(cluster_role(HELD, &drivers.cluster_rules));
+    for namespace in namespaces {
+        all.extend(role(NAME, namespace, &driver_namespace_rules(drivers, allowed, namespace)));
+        all.extend(role(HELD, namespace, &drivers.namespace_rules));
+    }
+    all.extend(role(NAME, NAMESPACE, &own_rules()));
+    let csi_nodes = rule(&["storage.k8s.io"], &["csinodes"], &["patch"]);
+    all.extend(cluster_role(CSI_NODES, &[csi_nodes]).into_iter().take(1));
+    let bound = if allowed.old_cloud_controllers { 2 } else { 1 };
+    let old = cluster_role(OLD_CLOUD_CONTROLLERS, &drivers.secrets_everywhere);
+    all.extend(old.into_iter().take(bound));
+    all
+}
+
+/// Whether the shipped rules let the operator write an object of this name where drivers usually are.
+pub fn is_known(kind: &str, name: &str) -> bool {
+    Drivers::of_catalog().names(kind).contains(name) || written(kind).contains(name)
+}
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs})
+}
+
+fn named(groups: &[&str], resources: &[&str], verbs: &[&str], names: &BTreeSet<String>) -> Value {
+    json!({"apiGroups": groups, "resources": resources, "verbs": verbs, "resourceNames": names})
+}
+
+fn owned(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn cluster_rules(drivers: &Drivers) -> Vec<Value> {
+    let storage = &["storage.k8s.io"];
+    let mut rules = vec![
+        rule(
+            &["vdo.vmware.com"],
+            &["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"],
+            &READ,
+        ),
+        // The finalizer, where the drivers are removed with the VDOConfig.
+        rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
+        rule(
+            &["vdo.vmware.com"],
+            &["vdoconfigs/status", "vspherecloudconfigs/status", "compatibilityconfigs/status"],
+            &["get", "patch"],
+        ),
+        rule(&[""], &["nodes", "pods"], &READ),
+        // The taint that a node lacks, where remediation.nodeTaints is Fix, and the label of a node of
+        // another cloud.
+        rule(&[""], &["nodes"], &["patch"]),
+        rule(&["apps"], &["daemonsets", "deployments"], &READ),
+        rule(storage, &["volumeattachments", "csinodes"], &READ),
+        rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
+        // For the checks.
+        rule(&[""], &["events", "persistentvolumes", "persistentvolumeclaims"], &READ),
+        rule(&["discovery.k8s.io"], &["endpointslices"], &READ),
+        rule(&["cns.vmware.com"], &["csinodetopologies"], &READ),
+        rule(&["snapshot.storage.k8s.io"], &["volumesnapshotcontents"], &READ),
+        rule(&["config.openshift.io"], &["infrastructures"], &READ),
+        named(&[""], &["configmaps"], &READ, &owned(&survey::site::CONFIG_MAPS)),
+        named(
+            &["coordination.k8s.io"],
+            &["leases"],
+            &READ,
+            &owned(&survey::cluster::lease_names()),
+        ),
+        rule(&[""], &["namespaces"], &READ),
+        named(&[""], &["namespaces"], &["create", "patch"], drivers.names("Namespace")),
+        rule(storage, &["csidrivers", "storageclasses"], &READ),
+        // Their names are the admin's. They are never deleted.
+        rule(storage, &["storageclasses"], &["create", "patch"]),
+        named(
+            &["snapshot.storage.k8s.io"],
+            &["volumesnapshotclasses"],
+            &["get", "create", "patch"],
+            &owned(&[names::SNAPSHOT_CLASS]),
+        ),
+        named(storage, &["csidrivers"], &WRITE, drivers.names("CSIDriver")),
+    ];
+    rules.extend(definition_rules(drivers));
+    rules
+}
+
+/// Definitions, webhooks and cluster roles.
+fn definition_rules(drivers: &Drivers) -> [Value; 8] {
+    let (definitions, webhooks) = (&["apiextensions.k8s.io"], &["admissionregistration.k8s.io"]);
+    let (crds, hooks) = (&["customresourcedefinitions"], &["validatingwebhookconfigurations"]);
+    [
+        rule(definitions, crds, &READ),
+        named(definitions, crds, &["create", "patch"], drivers.names("CustomResourceDefinition")),
+        rule(webhooks, hooks, &READ),
+        named(webhooks, hooks, &WRITE, drivers.names("ValidatingWebhookConfiguration")),
+        rule(&RBAC, &["clusterroles", "clusterrolebindings"], &READ),
+        named(&RBAC, &["clusterroles"], &WRITE, drivers.names("ClusterRole")),
+        named(&RBAC, &["clusterroles"], &["bind"], drivers.names("ClusterRole")),
+        named(&RBAC, &["clusterrolebindings"], &WRITE, drivers.names("ClusterRoleBinding")),
+    ]
+}
+
+/// The kinds that a driver consists of in its namespace.
+const PARTS: [(&str, &str, &str); 7] = [
+    ("", "serviceaccounts", "ServiceAccount"),
+    ("", "configmaps", "ConfigMap"),
+    ("", "secrets", "Secret"),
+    ("", "services", "Service"),
+    ("apps", "deployments", "Deployment"),
+    ("apps", "daemonsets", "DaemonSet"),
+    ("policy", "poddisruptionbudgets", "PodDisruptionBudget"),
+];
+
+/// In a namespace of drivers. Where an admin lets VDO adopt drivers, their names are not known.
+fn driver_namespace_rules(drivers: &Drivers, allowed: &Allowed, namespace: &str) -> Vec<Value> {
+    let open = allowed.namespaces.contains(namespace);
+    let mut rules = vec![
+        rule(&[""], &["serviceaccounts", "configmaps", "secrets", "services"], &READ),
+        rule(&["policy"], &["poddisruptionbudgets"], &READ),
+        rule(&RBAC, &["roles", "rolebindings"], &READ),
+        // Why a driver crashed. Not in other namespaces: their logs are none of our business.
+        rule(&[""], &["pods/log"], &["get"]),
+    ];
+    for (group, resource, kind) in PARTS {
+        let mut names = drivers.names(kind).clone();
+        names.extend(written(kind));
+        names.extend(allowed.names.get(kind).into_iter().flatten().cloned());
+        rules.push(if open {
+            rule(&[group], &[resource], &WRITE)
+        } else {
+            named(&[group], &[resource], &WRITE, &names)
+        });
+    }
+    rules.push(named(&RBAC, &["roles"], &WRITE, drivers.names("Role")));
+    rules.push(named(&RBAC, &["rolebindings"], &WRITE, drivers.names("RoleBinding")));
+    let mut granted = drivers.names("Role").clone();
+    granted.insert(AUTHENTICATION.to_owned());
+    rules.push(named(&RBAC, &["roles"], &["bind"], &granted));
+    if open || namespace == names::CSI_NAMESPACE {
+        // A pod of the storage driver that has to register again, where remediation.csiNodes is Fix.
+        rules.push(rule(&[""], &["pods/eviction"], &["create"]));
+    }
+    rules
+}
+
+/// Names of what the operator itself writes for a driver.
+fn written(kind: &str) -> BTreeSet<String> {
+    match kind {
+        // By upstream's manifests, the Go VDO, and the chart of Rancher.
+        "ConfigMap" => {
+            owned(&["vsphere-cloud-config", "cloud-config", "rancher-vsphere-cpi-cloud-config"])
+        }
+        "Secret" => {
+            let settings = [names::CPI_SECRET, names::CSI_SECRET, webhook_certificates::SECRET];
+            owned(&settings).into_iter().chain(owned(&PULL_SECRETS)).collect()
+        }
+        _ => BTreeSet::new(),
+    }
+}
+
+/// The names that a Secret of spec.images.pullSecrets may have without another `vdoctl deploy`: those of
+/// the samples and of the documentation.
+const PULL_SECRETS: [&str; 2] = ["registry", "vdo-pull-secret"];
+
+/// In the operator's own namespace: its lease and its records.
+fn own_rules() -> Vec<Value> {
+    vec![
+        rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
+        rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch"]),
+        // Certificate authorities of vCenters, and Secrets to pull images with.
+        rule(&[""], &["secrets"], &["get"]),
+        rule(&["events.k8s.io"], &["events"], &["create", "patch"]),
+        // Accounts of earlier VDOs may write no other events, and missing rights are reported with them.
+        rule(&[""], &["events"], &["create", "patch"]),
+    ]
+}
+
+fn cluster_role(name: &str, rules: &[Value]) -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name}, "rules": rules,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        }),
+    ]
+}
+
+fn role(name: &str, namespace: &str, rules: &[Value]) -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": name, "namespace": namespace}, "rules": rules,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": name, "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{
+        super::{objects, objects_for},
+        *,
+    };
+
+    /// The rules of the roles that these names have.
+    fn rules(names: &[&str]) -> Vec<Value> {
+        let objects = objects();
+        let roles = objects.iter().filter(|o| matches!(o.kind(), "Role" | "ClusterRole"));
+        let roles = roles.filter(|role| names.is_empty() || names.contains(&role.name()));
+        roles.flat_map(|role| role.0["rules"].as_array().unwrap().clone()).collect()
+    }
+
+    fn has(rule: &Value, part: &str, wanted: &str) -> bool {
+        rule[part].as_array().unwrap().contains(&json!(wanted))
+    }
+
+    #[test]
+    fn rbac_names_every_resource_and_verb() {
+        for rule in rules(&[]) {
+            for part in ["apiGroups", "resources", "verbs"] {
+                let named = rule[part].as_array().unwrap();
+                assert!(!named.is_empty() && !named.contains(&json!("*")), "{rule}");
+            }
+            let names = rule["resourceNames"].as_array();
+            assert!(
+                names.is_none_or(|names| !names.is_empty()),
+                "an empty list is no limit: {rule}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_right_to_grant_rights_is_limited_to_the_drivers_roles_by_name() {
+        let rules = rules(&[]);
+        assert!(rules.iter().all(|rule| !has(rule, "verbs", "escalate")));
+        let granting: Vec<&Value> =
+            rules.iter().filter(|rule| has(rule, "verbs", "bind")).collect();
+        assert!(!granting.is_empty());
+        for rule in granting {
+            assert!(rule["resourceNames"].is_array(), "{rule}");
+        }
+    }
+
+    #[test]
+    fn the_operators_own_rules_delete_nothing_that_holds_volumes() {
+        let kept = [
+            "namespaces",
+            "nodes",
+            "pods",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+            "volumeattachments",
+            "customresourcedefinitions",
+            "storageclasses",
+        ];
+        for rule in rules(&[NAME, CSI_NODES]) {
+            let deletes = has(&rule, "verbs", "delete") || has(&rule, "verbs", "deletecollection");
+            assert!(!deletes || !kept.iter().any(|kind| has(&rule, "resources", kind)), "{rule}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_written_where_drivers_are_is_written_by_name() {
+        for object in objects() {
+            if object.kind() != "Role" || object.name() != NAME || object.namespace() == NAMESPACE {
+                continue;
+            }
+            for rule in object.0["rules"].as_array().unwrap() {
+                let writes = ["create", "patch", "update", "delete", "deletecollection"];
+                let writes = writes.iter().any(|verb| has(rule, "verbs", verb));
+                let evicts = has(rule, "resources", "pods/eviction");
+                assert!(!writes || evicts || rule["resourceNames"].is_array(), "{rule}");
+                assert!(!evicts || object.namespace() == names::CSI_NAMESPACE, "{rule}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_admin_opens_a_namespace_or_adds_a_name() {
+        let kube_system = |allowed: &Allowed| {
+            let all = objects_for(allowed).into_iter();
+            let mut own = all.filter(|o| o.kind() == "Role" && o.namespace() == "kube-system");
+            own.find(|role| role.name() == NAME).unwrap().0["rules"].as_array().unwrap().clone()
+        };
+        let writes = |rules: &[Value], resource: &str| {
+            let mut writing = rules.iter().filter(|rule| has(rule, "verbs", "create"));
+            writing.find(|rule| has(rule, "resources", resource)).unwrap()["resourceNames"].clone()
+        };
+        let usual = kube_system(&Allowed::default());
+        assert!(!writes(&usual, "secrets").as_array().unwrap().contains(&json!("harbor")));
+        let names = BTreeMap::from([("Secret".to_owned(), owned(&["harbor"]))]);
+        let more = kube_system(&Allowed { names, ..Allowed::default() });
+        assert!(writes(&more, "secrets").as_array().unwrap().contains(&json!("harbor")));
+        let open = Allowed { namespaces: owned(&["kube-system"]), ..Allowed::default() };
+        let open = kube_system(&open);
+        assert!(writes(&open, "daemonsets").is_null());
+        assert!(writes(&open, "roles").is_array(), "rights stay limited by name");
+    }
+
+    #[test]
+    fn secrets_of_every_namespace_are_read_only_where_an_old_cloud_controller_needs_it() {
+        let binds = |allowed: &Allowed| {
+            objects_for(allowed).iter().any(|object| {
+                object.kind() == "ClusterRoleBinding" && object.name() == OLD_CLOUD_CONTROLLERS
+            })
+        };
+        assert!(!binds(&Allowed::default()));
+        assert!(binds(&Allowed { old_cloud_controllers: true, ..Allowed::default() }));
+        for object in objects().iter().filter(|object| object.kind() == "ClusterRole") {
+            let rules = object.0["rules"].as_array().unwrap();
+            let secrets = rules.iter().any(|rule| has(rule, "resources", "secrets"));
+            assert_eq!(secrets, object.name() == OLD_CLOUD_CONTROLLERS, "{}", object.name());
+        }
+    }
+
+    #[test]
+    fn what_an_admin_has_to_ask_for_is_bound_to_nobody() {
+        let objects = objects();
+        let bound = |name: &str| {
+            objects.iter().any(|o| o.kind() == "ClusterRoleBinding" && o.name() == name)
+        };
+        assert!(objects.iter().any(|o| o.kind() == "ClusterRole" && o.name() == CSI_NODES));
+        assert!(!bound(CSI_NODES) && bound(NAME));
+    }
+}

@@ -1,0 +1,82 @@
+//! Which rights the operator used in a test. `scripts/test` collects them from all test programs and
+//! compares them with the manifest.
+
+use std::{
+    collections::BTreeSet,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use testkit::ControlPlane;
+
+use super::NAMESPACE;
+
+/// Names the folder into which each test program writes what it used. Unset: nothing is written.
+const FOLDER: &str = "VDO_AUDIT_FOLDER";
+
+/// Writes what the operator used when it is dropped.
+pub struct Usage {
+    log: PathBuf,
+}
+
+impl Usage {
+    pub fn of(plane: &ControlPlane) -> Self {
+        Self { log: plane.audit_folder() }
+    }
+}
+
+impl Drop for Usage {
+    fn drop(&mut self) {
+        let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+        let lines = lines(&ControlPlane::audit_in(&self.log));
+        // A test that fails already must not panic twice; a line that is missing is noticed later.
+        let _ = append(&folder, &lines);
+    }
+}
+
+fn append(folder: &Path, lines: &BTreeSet<String>) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let file = folder.join(format!("{}.tsv", std::process::id()));
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    file.write_all(text.as_bytes())
+}
+
+/// One line for each kind of request of the operator: the test, `used` or `denied`, and the verb, group,
+/// resource, namespace and name.
+fn lines(events: &[Value]) -> BTreeSet<String> {
+    let account = format!("system:serviceaccount:{NAMESPACE}:vdo");
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("unknown");
+    let own = events.iter().filter(|e| e["impersonatedUser"]["username"] == account.as_str());
+    let mut lines = BTreeSet::new();
+    for event in own.filter(|event| event["objectRef"].is_object()) {
+        let object = &event["objectRef"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let part = text(&object["subresource"]);
+        let slash = if part.is_empty() { "" } else { "/" };
+        let resource = format!("{}{slash}{part}", text(&object["resource"]));
+        let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
+        let message = text(&event["responseStatus"]["message"]);
+        // Quotas and policies refuse with this code too, and not for lack of rights.
+        let denied = code == 403 && message.contains("is forbidden: User \"");
+        let outcome = if denied { "denied" } else { "used" };
+        let verb = text(&event["verb"]);
+        // A server-side apply that creates its object needs both rights.
+        let created = verb == "patch" && code == 201;
+        for verb in [Some(verb.as_str()), created.then_some("create")].into_iter().flatten() {
+            let of = [
+                test,
+                outcome,
+                verb,
+                &text(&object["apiGroup"]),
+                &resource,
+                &text(&object["namespace"]),
+                &text(&object["name"]),
+            ];
+            lines.insert(of.join("\t"));
+        }
+    }
+    lines
+}

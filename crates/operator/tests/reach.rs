@@ -1,0 +1,257 @@
+//! What a stolen token of the operator reaches, computed from the manifest and printed in SECURITY.md.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod rbac;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use catalog::manifest::Object;
+use rbac::{Request, Rule, rules_of};
+
+const BEGIN: &str =
+    "<!-- reach: written by UPDATE_DOCS=1 cargo test -p operator --test reach -->\n";
+const END: &str = "<!-- reach: end -->\n";
+
+/// Resources whose objects run pods.
+const WORKLOADS: [(&str, &str); 7] = [
+    ("", "pods"),
+    ("", "replicationcontrollers"),
+    ("apps", "deployments"),
+    ("apps", "daemonsets"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("batch", "jobs"),
+];
+
+/// An account that the closure starts from.
+struct Token {
+    rules: Vec<Rule>,
+    objects: Vec<Object>,
+}
+
+impl Token {
+    fn of_operator() -> Self {
+        let objects = operator::install::objects();
+        Self { rules: rules_of(&objects, api::NAMESPACE, "vdo"), objects }
+    }
+
+    /// The namespaces of the manifest's roles, and one that stands for all others.
+    fn namespaces(&self) -> BTreeSet<String> {
+        let named = self.rules.iter().filter_map(|rule| rule.namespace.clone());
+        named.chain(["default".to_owned()]).collect()
+    }
+
+    /// The rules that grant one of these verbs on a resource in a namespace; empty: in the whole cluster.
+    fn grants(
+        &self,
+        verbs: &'static [&'static str],
+        group: &'static str,
+        resource: &'static str,
+        namespace: &str,
+    ) -> impl Iterator<Item = &Rule> {
+        let namespace = namespace.to_owned();
+        self.rules.iter().filter(move |rule| {
+            verbs.iter().any(|verb| {
+                let name = rule.names.first().map(String::as_str).unwrap_or_default();
+                let namespace = namespace.as_str();
+                rule.allows(&Request { verb, group, resource, namespace, name })
+            })
+        })
+    }
+
+    /// Where it may do one of these things, and to which objects; no names: to all.
+    fn places(
+        &self,
+        verbs: &'static [&'static str],
+        group: &'static str,
+        resource: &'static str,
+    ) -> BTreeMap<String, BTreeSet<String>> {
+        let mut places = BTreeMap::new();
+        for namespace in self.namespaces() {
+            let rules: Vec<&Rule> = self.grants(verbs, group, resource, &namespace).collect();
+            let every = rules.iter().any(|rule| rule.names.is_empty());
+            let names = rules.iter().flat_map(|rule| &rule.names).cloned();
+            if !rules.is_empty() {
+                places.insert(namespace, if every { BTreeSet::new() } else { names.collect() });
+            }
+        }
+        places
+    }
+
+    /// The namespaces in which it may run pods, and by which objects.
+    fn pods(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (group, resource) in WORKLOADS {
+            let writes = &["create", "update", "patch"];
+            for (namespace, names) in self.places(writes, group, resource) {
+                let names = names.into_iter().map(|name| format!("{resource}/{name}"));
+                all.entry(namespace).or_default().extend(names);
+            }
+        }
+        all
+    }
+
+    /// Whether it may take the token of an account of the namespace: it writes a Secret for one, and reads
+    /// what Kubernetes puts into it.
+    fn takes_tokens(&self, namespace: &str) -> bool {
+        let has = |verbs| self.grants(verbs, "", "secrets", namespace).next().is_some();
+        (has(&["create"]) && has(&["get", "list", "watch"]))
+            || self.grants(&["create"], "", "serviceaccounts/token", namespace).next().is_some()
+    }
+
+    /// The resources of the whole cluster that it may delete.
+    fn deletes(&self) -> BTreeSet<String> {
+        let cluster = self.rules.iter().filter(|rule| rule.namespace.is_none());
+        let deleting = cluster.filter(|rule| rule.verbs.iter().any(|verb| verb == "delete"));
+        let named = |rule: &Rule| {
+            let few = if rule.names.is_empty() { "" } else { " (by name)" };
+            rule.resources.iter().map(move |one| format!("{one}{few}")).collect::<Vec<_>>()
+        };
+        deleting.flat_map(named).collect()
+    }
+
+    /// The roles that it may bind, none if it may bind any or change what roles grant at will.
+    fn binds(&self) -> Option<BTreeSet<String>> {
+        let granting = self.rules.iter().filter(|rule| {
+            rule.verbs.iter().any(|verb| ["bind", "escalate", "*"].contains(&verb.as_str()))
+        });
+        let mut names = BTreeSet::new();
+        for rule in granting {
+            let escalates = rule.verbs.iter().any(|verb| verb == "escalate" || verb == "*");
+            if rule.names.is_empty() || escalates {
+                return None;
+            }
+            names.extend(rule.names.iter().cloned());
+        }
+        Some(names)
+    }
+
+    /// Whether pods of a namespace may be privileged. `kube-system` has no limit of its own.
+    fn runs_privileged(&self, namespace: &str) -> bool {
+        let label = "pod-security.kubernetes.io/enforce";
+        let mut own = self.objects.iter().filter(|o| o.kind() == "Namespace");
+        let own = own.find(|o| o.name() == namespace);
+        own.is_none_or(|own| own.0["metadata"]["labels"][label] == "privileged")
+    }
+}
+
+fn list(all: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    let all: Vec<String> = all.into_iter().map(|one| format!("`{}`", one.as_ref())).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
+/// Places with the number of names in each.
+fn counted(places: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let place = |(namespace, names): (&String, &BTreeSet<String>)| match names.len() {
+        0 => format!("`{namespace}`: any name"),
+        count => format!("`{namespace}`: {count} names"),
+    };
+    places.iter().map(place).collect::<Vec<_>>().join("; ")
+}
+
+fn table(token: &Token) -> String {
+    let pods = token.pods();
+    let privileged: Vec<&String> = pods.keys().filter(|ns| token.runs_privileged(ns)).collect();
+    let tokens: Vec<String> =
+        token.namespaces().into_iter().filter(|ns| token.takes_tokens(ns)).collect();
+    let read = token.places(&["get", "list", "watch"], "", "secrets");
+    let written = token.places(&["create", "update", "patch"], "", "secrets");
+    let granted = token.binds().map_or_else(|| "every role".to_owned(), list);
+    let everything =
+        pods.contains_key("kube-system") || tokens.iter().any(|ns| ns == "kube-system");
+    let steps = [
+        ("read Secrets", list(read.keys())),
+        ("write Secrets", counted(&written)),
+        ("run pods", counted(&pods)),
+        ("run privileged pods, so become root on every node", list(&privileged)),
+        ("evict pods", list(token.places(&["create"], "", "pods/eviction").keys())),
+        (
+            "use any service account of the namespace",
+            list(tokens.iter().chain(pods.keys()).collect::<BTreeSet<_>>()),
+        ),
+        ("grant roles", granted),
+        ("delete in the whole cluster", list(token.deletes())),
+        (
+            "become cluster-admin",
+            if everything {
+                "yes: with a pod or a token of another account of `kube-system`".to_owned()
+            } else {
+                "no".to_owned()
+            },
+        ),
+    ];
+    let rows = steps.iter().map(|(what, reach)| format!("| {what} | {reach} |\n"));
+    format!(
+        "| with a stolen token of the operator one can | where |\n|---|---|\n{}",
+        rows.collect::<String>()
+    )
+}
+
+#[test]
+fn security_md_says_what_a_stolen_token_reaches() {
+    let table = table(&Token::of_operator());
+    let path = testkit::repository().join("SECURITY.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (held, after) = rest.split_once(END).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(held, table, "UPDATE_DOCS=1 cargo test -p operator --test reach writes it");
+}
+
+#[test]
+fn a_stolen_token_reaches_no_secret_and_no_pod_outside_of_the_drivers_namespaces() {
+    let token = Token::of_operator();
+    let drivers = BTreeSet::from(["kube-system".to_owned(), "vmware-system-csi".to_owned()]);
+    assert_eq!(token.pods().into_keys().collect::<BTreeSet<_>>(), drivers);
+    let secrets = token.places(&["get", "list", "watch", "create", "patch"], "", "secrets");
+    let mut readable = drivers.clone();
+    readable.insert(api::NAMESPACE.to_owned());
+    assert_eq!(secrets.into_keys().collect::<BTreeSet<_>>(), readable);
+    let evictions = token.places(&["create"], "", "pods/eviction");
+    assert_eq!(evictions.into_keys().collect::<Vec<_>>(), ["vmware-system-csi"]);
+    let named = token.places(&["create", "patch", "delete"], "apps", "daemonsets");
+    assert!(named.values().all(|names| !names.is_empty()), "{named:?}");
+}
+
+#[test]
+fn a_stolen_token_grants_only_what_the_operator_holds() {
+    let token = Token::of_operator();
+    let bound = token.binds().expect("no right to bind any role, and no right to escalate");
+    for role in bound {
+        let of_drivers = ["vsphere", "snapshot-controller", "system:cloud-controller-manager"];
+        let known = of_drivers.iter().any(|part| role.contains(part));
+        assert!(known || role == "extension-apiserver-authentication-reader", "{role}");
+    }
+    let patches = token.grants(&["patch", "update"], "storage.k8s.io", "csinodes", "");
+    assert_eq!(patches.count(), 0, "an admin grants it where the remediation is on");
+}
+
+#[test]
+fn the_closure_sees_what_a_role_hides() {
+    let rule = |namespace: Option<&str>, resource: &str, verb: &str, names: &[&str]| Rule {
+        role: "x".into(),
+        namespace: namespace.map(str::to_owned),
+        groups: vec![String::new(), "apps".into(), "rbac.authorization.k8s.io".into()],
+        resources: vec![resource.into()],
+        verbs: vec![verb.into()],
+        names: names.iter().map(|&name| name.to_owned()).collect(),
+    };
+    let token = |rules: Vec<Rule>| Token { rules, objects: Vec::new() };
+    let everywhere = token(vec![rule(None, "deployments", "create", &[])]);
+    assert!(
+        everywhere.pods().contains_key("default"),
+        "a cluster-wide rule holds in every namespace"
+    );
+    let named = token(vec![rule(Some("a"), "daemonsets", "patch", &["driver"])]);
+    assert_eq!(named.pods()["a"], BTreeSet::from(["daemonsets/driver".to_owned()]));
+    let tokens = token(vec![
+        rule(Some("a"), "secrets", "create", &["s"]),
+        rule(Some("a"), "secrets", "list", &[]),
+    ]);
+    assert!(tokens.takes_tokens("a") && !tokens.takes_tokens("default"));
+    assert_eq!(token(vec![rule(None, "clusterroles", "escalate", &["r"])]).binds(), None);
+    assert_eq!(token(vec![rule(None, "clusterroles", "bind", &[])]).binds(), None);
+}
