@@ -9,7 +9,7 @@ use std::{
 };
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use health::facts::{AccessReview, Known};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -39,6 +39,7 @@ use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
     names,
+    probes::Interruptions,
     survey::{
         cluster::{self, Warning},
         nodes,
@@ -72,6 +73,8 @@ pub struct Stores {
     pub(crate) site: Watched,
     /// Hears of every change.
     news: watch::Receiver<()>,
+    /// Watches without which no round is possible, and that are interrupted.
+    pub(crate) interruptions: Interruptions,
 }
 
 /// A watch that fills a cache, to be run as a task.
@@ -95,6 +98,7 @@ impl Stores {
         let managed =
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
+        let interruptions = Interruptions::default();
         let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
             let homes: Vec<&str> =
                 if *namespaced { crate::homes::all().collect() } else { vec![""] };
@@ -111,14 +115,16 @@ impl Stores {
             let store = writer.as_reader();
             let stream = watcher(api, managed.clone());
             let (resource_of, changed) = (resource.clone(), changed.clone());
+            let stream = noted(stream, &interruptions, &format!("{} {home}", resource.kind));
             fillers.push(fill_dynamic(stream, writer, resource_of, changed));
             ours.push((resource.clone(), store));
         }
-        let mut watch = Watch { client, changed, fillers: &mut fillers };
+        let mut watch = Watch { client, changed, fillers: &mut fillers, interruptions };
         let about_claims =
             every.clone().fields("type=Warning,involvedObject.kind=PersistentVolumeClaim");
         let api = |client: &Client| client.clone();
         let stores = Self {
+            interruptions: watch.interruptions.clone(),
             csi_nodes: watch.shelf(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
             volumes: watch.shelf(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
             claims: watch.shelf(Api::all(api(client)), &every, volumes::claimed, PartialEq::ne),
@@ -132,7 +138,7 @@ impl Stores {
             configs: watch.all(&every, plain, revision),
             vcenters: watch.all(&every, plain, revision),
             compatibility: watch.all(&every, plain, revision),
-            nodes: watch.shelf(
+            nodes: watch.required(
                 Api::all(api(client)),
                 &every,
                 |node| Some(Kept::of(node)),
@@ -140,7 +146,7 @@ impl Stores {
             ),
             daemon_sets: watch.all(&every, slim_daemon_set, content),
             deployments: watch.all(&every, slim_deployment, content),
-            pods: watch.shelf(
+            pods: watch.required(
                 Api::all(api(client)),
                 &of_drivers,
                 |pod| Some(pods::Kept::of(pod)),
@@ -328,6 +334,7 @@ struct Watch<'a> {
     client: &'a Client,
     changed: &'a Arc<watch::Sender<()>>,
     fillers: &'a mut Vec<Filler>,
+    interruptions: Interruptions,
 }
 
 impl Watch<'_> {
@@ -343,7 +350,26 @@ impl Watch<'_> {
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         T: Clone + PartialEq + Send + Sync + 'static,
     {
-        let (kept, filler) = Shelf::of(api, config.clone(), keep, differs, self.changed.clone());
+        let events = watcher(api, config.clone());
+        let (kept, filler) = Shelf::of(events, keep, differs, self.changed.clone());
+        self.fillers.push(filler);
+        kept
+    }
+
+    /// The same for a kind without which no round is possible.
+    fn required<K, T>(
+        &mut self,
+        api: Api<K>,
+        config: &watcher::Config,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+    ) -> Shelf<T>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
+        let (kept, filler) = Shelf::of(events, keep, differs, self.changed.clone());
         self.fillers.push(filler);
         kept
     }
@@ -387,7 +413,8 @@ impl Watch<'_> {
     {
         let (store, writer) = reflector::store();
         let changed = self.changed.clone();
-        let stream = watcher(api, config.clone()).default_backoff().modify(slim).reflect(writer);
+        let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
+        let stream = events.default_backoff().modify(slim).reflect(writer);
         let mut marks: HashMap<String, u64> = HashMap::new();
         self.fillers.push(Box::pin(stream.for_each(move |event| {
             if is_news(&event, &mut marks, mark) {
@@ -397,6 +424,16 @@ impl Watch<'_> {
         })));
         store
     }
+}
+
+/// The same events; errors are noted until the next event.
+fn noted<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    interruptions: &Interruptions,
+    watch: &str,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static {
+    let (interruptions, watch) = (interruptions.clone(), watch.to_owned());
+    events.inspect(move |event| interruptions.note(&watch, event.as_ref().err()))
 }
 
 /// Whether an event of a watch is worth another round.
