@@ -341,8 +341,8 @@ fn deployment(more_homes: &BTreeSet<String>) -> Value {
                         "livenessProbe": probe("live", 20),
                         "readinessProbe": probe("ready", 10),
                         "resources": {
-                            "requests": {"cpu": "10m", "memory": "32Mi"},
-                            "limits": {"memory": "128Mi"},
+                            "requests": {"cpu": "10m", "memory": "128Mi"},
+                            "limits": {"memory": "512Mi"},
                         },
                         "securityContext": {
                             "allowPrivilegeEscalation": false,

@@ -17,7 +17,6 @@ use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Secret},
-        storage::v1::VolumeAttachment,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -58,7 +57,7 @@ pub struct Stores {
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
     pods: Shelf<pods::Kept>,
-    pub(crate) attachments: Store<VolumeAttachment>,
+    pub(crate) attachments: Shelf<volumes::VolumeOnNode>,
     secrets: Store<PartialObjectMeta<Secret>>,
     /// The ConfigMaps beside the operator: a catalog, certificates, records.
     maps: Store<PartialObjectMeta<ConfigMap>>,
@@ -152,7 +151,12 @@ impl Stores {
                 |pod| Some(pods::Kept::of(pod)),
                 PartialEq::ne,
             ),
-            attachments: watch.all(&every, slim_attachment, content),
+            attachments: watch.required(
+                Api::all(api(client)),
+                &every,
+                volumes::attachment,
+                PartialEq::ne,
+            ),
             secrets: watch.metadata(names::KUBE_SYSTEM, &every),
             maps: watch.metadata(namespace, &every),
             ours,
@@ -172,7 +176,7 @@ impl Stores {
             self.daemon_sets.wait_until_ready(),
             self.deployments.wait_until_ready(),
             self.pods.listed(self.news.clone()),
-            self.attachments.wait_until_ready(),
+            self.attachments.listed(self.news.clone()),
             self.secrets.wait_until_ready(),
             self.maps.wait_until_ready(),
         );
@@ -248,13 +252,6 @@ impl Stores {
     /// The CompatibilityConfigs that can be read.
     pub(super) fn compatibility_configs(&self) -> Vec<CompatibilityConfig> {
         readable(&self.compatibility)
-    }
-
-    /// Changes whenever an attachment does.
-    pub(crate) fn attachments_mark(&self) -> u64 {
-        let all = self.attachments.state();
-        all.iter()
-            .fold(0, |mark, one| mark ^ hash(&format!("{}{}", one.name_any(), content(&**one))))
     }
 
     /// What could not be read for lack of rights.
@@ -546,14 +543,6 @@ fn slim_deployment(deployment: &mut Deployment) {
         (deployment.spec, deployment.status) = (None, None);
         deployment.metadata.annotations = None;
         deployment.metadata.generation = None;
-    }
-}
-
-fn slim_attachment(attachment: &mut VolumeAttachment) {
-    plain(attachment);
-    attachment.metadata.annotations = None;
-    if let Some(status) = &mut attachment.status {
-        status.attachment_metadata = None;
     }
 }
 
