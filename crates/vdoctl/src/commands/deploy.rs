@@ -48,7 +48,7 @@ pub(crate) struct Deploy {
     /// Print the manifest instead of applying it; no cluster is needed.
     #[arg(long, short, value_enum)]
     output: Option<crate::arguments::Form>,
-    /// Do not wait until this version of the operator runs.
+    /// Do not wait until the operator runs.
     #[arg(long)]
     no_wait: bool,
     /// How long to wait, in seconds.
