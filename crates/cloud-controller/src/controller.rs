@@ -16,7 +16,10 @@ use std::{
 };
 
 use futures::StreamExt as _;
-use runtime::backoff::Backoff;
+use runtime::{
+    backoff::Backoff,
+    checks::{Check, Watchdog},
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinSet,
@@ -70,6 +73,16 @@ pub struct Options {
 #[derive(Clone)]
 pub struct Controller {
     shared: Arc<Shared>,
+    probes: Option<Probes>,
+}
+
+/// Reports whether the controller works.
+#[derive(Clone)]
+pub struct Probes {
+    /// Whether all nodes are known.
+    pub nodes: Check,
+    /// Detects a look at a node that hangs.
+    pub progress: Watchdog,
 }
 
 struct Shared {
@@ -156,7 +169,13 @@ impl Controller {
             doubt: Backoff::new(FIRST, LONGEST_IN_DOUBT),
             memory: Mutex::default(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), probes: None }
+    }
+
+    /// Reports to these checks.
+    #[must_use]
+    pub fn probed(self, probes: Probes) -> Self {
+        Self { probes: Some(probes), ..self }
     }
 
     /// Works until `stop` is cancelled; a write under way is abandoned then.
@@ -184,6 +203,9 @@ impl Controller {
                     Change::Complete => {
                         if let Some(complete) = complete.take() {
                             tracing::info!(nodes = self.shared.nodes.len(), "all nodes are known");
+                            if let Some(probes) = &self.probes {
+                                probes.nodes.pass();
+                            }
                             // Nobody waiting means that the controller ends.
                             let _ = complete.send(());
                         }
@@ -237,7 +259,11 @@ impl Controller {
             tokio::select! {
                 (slot, name) = next() => {
                     let shared = shared.clone();
-                    workers.spawn(async move { shared.look(name, slot).await });
+                    let work = self.probes.as_ref().map(|probes| probes.progress.begin());
+                    workers.spawn(async move {
+                        shared.look(name, slot).await;
+                        drop(work);
+                    });
                 }
                 Some(_) = workers.join_next(), if !workers.is_empty() => {}
             }

@@ -30,15 +30,12 @@ async fn main() -> ExitCode {
         let _ = writeln!(std::io::stdout(), "{BUILD}");
         return ExitCode::SUCCESS;
     }
-    let logs = match logs(&settings) {
-        Ok(logs) => logs,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "{error}");
-            return ExitCode::from(2);
-        }
-    };
+    if let Err(error) = start_logs(&settings) {
+        let _ = writeln!(std::io::stderr(), "{error}");
+        return ExitCode::from(2);
+    }
     exit_on_panic();
-    match process::run(settings, BUILD, logs).await {
+    match process::run(settings, BUILD).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{}", story(&error));
@@ -47,7 +44,7 @@ async fn main() -> ExitCode {
     }
 }
 
-fn logs(settings: &Settings) -> Result<Logs, runtime::telemetry::Error> {
+fn start_logs(settings: &Settings) -> Result<(), runtime::telemetry::Error> {
     let format = match (&settings.flags.log_format, &settings.flags.explain_node) {
         (Some(format), _) => format.parse()?,
         (None, Some(_)) => Format::Human,
@@ -57,5 +54,5 @@ fn logs(settings: &Settings) -> Result<Logs, runtime::telemetry::Error> {
         Some(_) if settings.flags.log.is_none() => "error".to_owned(),
         _ => settings.log_filter(),
     };
-    Logs::start(format, &filter)
+    Logs::start(format, &filter).map(drop)
 }

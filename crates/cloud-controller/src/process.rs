@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, io::Write as _, path::PathBuf, t
 
 use cloud_controller::{
     configuration::{Configuration, ConfigurationError},
-    controller::{Controller, Options},
+    controller::{Controller, Options, Probes},
     events::Events,
     explain,
     fleet::{Crew, Fleet},
@@ -24,7 +24,6 @@ use runtime::{
     server::{self, Server, Shown},
     story::story,
     tasks::Tasks,
-    telemetry::Logs,
 };
 use snafu::{OptionExt as _, ResultExt as _, Snafu};
 use tokio::{sync::mpsc, time::sleep};
@@ -35,6 +34,8 @@ use vsphere::Limits;
 const GRACE: Duration = Duration::from_secs(20);
 /// How often the configuration, with the authorities it names, is looked at, and the probes are told.
 const RHYTHM: Duration = Duration::from_secs(1);
+/// How long a look at a node may take: it asks the API server a few times, and vCenters.
+const LOOK: Duration = kubernetes::LONGEST_REQUEST.saturating_mul(4);
 /// How long `--explain-node` waits for the vCenters.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -61,7 +62,7 @@ pub(crate) enum Error {
     NoSuchNode { name: String },
 }
 
-pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Result<(), Error> {
+pub(crate) async fn run(settings: Settings, build: BuildInfo) -> Result<(), Error> {
     if !settings.without_meaning.is_empty() {
         let flags = settings.without_meaning.join(", ");
         tracing::warn!(flags, "flags that have no meaning for this controller are ignored");
@@ -85,19 +86,19 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
     }
     let mut tasks = Tasks::default();
     let (live, ready) = (Checks::default(), Checks::default());
-    live.register("process", "").pass();
+    let progress = live.watchdog("progress", LOOK);
     let vcenters = ready.register("vcenters", "not the leader yet");
     vcenters.pass();
     if let Some(address) = settings.address() {
         let server = Server::bind(address).await.context(ServeSnafu)?;
         let registry = runtime::metrics::Metrics::new("", build);
         registry.register(|registry| metrics.register(registry));
-        let shown = Shown { build, live, ready, metrics: registry, logs: loopback(address, logs) };
+        let shown = Shown { build, live, ready: ready.clone(), metrics: registry };
         tasks.spawn("server", server.serve(shown, CancellationToken::new()));
     }
     tasks.spawn("memory", runtime::memory::give_back());
     tracing::info!(build = %build, "starting");
-    let leadership = match lead(&settings, &client, &stop).await? {
+    let leadership = match lead(&settings, &client, &ready, &stop).await? {
         Lead::Stopped => return Ok(()),
         Lead::Alone => None,
         Lead::Leading(leadership) => Some(leadership),
@@ -105,7 +106,9 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
     let lost =
         leadership.as_ref().map_or_else(CancellationToken::new, |leadership| leadership.token());
     let mandate = leadership.as_ref().map_or_else(Mandate::unlimited, |l| l.mandate());
-    let work = Work { settings, client, metrics, vcenters, source, build, mandate };
+    let nodes = ready.register("nodes", "not all nodes are known yet");
+    let probes = Probes { nodes, progress };
+    let work = Work { settings, client, metrics, vcenters, probes, source, build, mandate };
     let ended = work.run(configuration, &mut tasks, &stop, &lost).await;
     if let Some(leadership) = leadership
         && !lost.is_cancelled()
@@ -113,11 +116,6 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo, logs: Logs) -> Res
         leadership.release().await;
     }
     ended
-}
-
-/// Levels are changed by whoever reaches the port: only where that is this machine.
-fn loopback(address: std::net::SocketAddr, logs: Logs) -> Option<Logs> {
-    address.ip().is_loopback().then_some(logs)
 }
 
 enum Lead {
@@ -129,6 +127,7 @@ enum Lead {
 async fn lead(
     settings: &Settings,
     client: &kube::Client,
+    ready: &Checks,
     stop: &CancellationToken,
 ) -> Result<Lead, Error> {
     let flags = &settings.flags;
@@ -147,7 +146,8 @@ async fn lead(
         &Contender::unique_identity(),
         terms,
     )
-    .context(ElectionSnafu)?;
+    .context(ElectionSnafu)?
+    .reporting_to(ready.register("lease", "the lease has not been read yet"));
     let leading = stop.run_until_cancelled(contender.lead()).await;
     Ok(leading.map_or(Lead::Stopped, |leadership| Lead::Leading(Box::new(leadership))))
 }
@@ -171,6 +171,7 @@ struct Work {
     client: kube::Client,
     metrics: Metrics,
     vcenters: Check,
+    probes: Probes,
     source: Source,
     build: BuildInfo,
     mandate: Mandate,
@@ -194,6 +195,7 @@ impl Work {
         let options = options(&self.settings);
         let controller =
             Controller::new(nodes, fleet.clone(), events, self.metrics.clone(), options);
+        let controller = controller.probed(self.probes.clone());
         // Everything that writes stops with this, before anything else ends.
         let writing = lost.child_token();
         tasks.spawn("events", sending);

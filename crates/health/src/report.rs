@@ -128,6 +128,12 @@ impl<'a> Report<'a> {
         open.map(|group| group.severity).max()
     }
 
+    /// The objects of all findings with a code, in a stable order.
+    pub fn objects(&self, code: &str) -> Vec<&'a Subject> {
+        let groups = self.groups.iter().filter(|g| g.hits[0].definition.code == code);
+        groups.flat_map(|group| group.hits.iter().map(|hit| &hit.subject)).collect()
+    }
+
     /// Some objects of all findings with a code, in a stable order.
     pub fn page(&self, code: &str, skip: usize, limit: usize) -> Page {
         let groups = self.groups.iter().filter(|g| g.hits[0].definition.code == code);

@@ -13,7 +13,7 @@ use kube::{
 use runtime::{
     backoff::Backoff,
     build::BuildInfo,
-    checks::Check,
+    checks::{Check, Watchdog},
     kubernetes::{self, ClusterOptions},
     lease::Mandate,
     story::story,
@@ -31,6 +31,7 @@ use crate::{
     mend::Mending,
     names,
     observe::{self, Patience, Stores, Surroundings},
+    probes::{self, LeaderProbes},
     report::{self, Followed, Olm, OperatorMetrics},
     survey::{Live, Paged},
     unreadable::Unreadable,
@@ -79,6 +80,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the API server refused an object of a driver, for another reason than a lack of
+    /// permissions: the status shows it, and the operator itself works.
+    fn is_refusal_of_a_driver(&self) -> bool {
+        matches!(self, Self::Act { source, .. } if !source.is_for_lack_of_rights())
+    }
+}
+
 /// Everything a round needs.
 pub struct Engine {
     client: Client,
@@ -109,8 +118,10 @@ pub struct Engine {
     changed: Arc<watch::Sender<()>>,
     /// Whether this instance may write.
     mandate: Mandate,
-    /// The watches that fill the stores.
-    _watches: Tasks,
+    /// The watches that fill the stores, and what reports on them.
+    watches: Tasks,
+    /// Detects a round that hangs.
+    progress: Option<Watchdog>,
 }
 
 impl Engine {
@@ -158,7 +169,8 @@ impl Engine {
             anew: None,
             changed,
             mandate: Mandate::unlimited(),
-            _watches: watches,
+            watches,
+            progress: None,
         })
     }
 
@@ -175,27 +187,49 @@ impl Engine {
         Self { anew: Some((options, build)), ..self }
     }
 
+    /// Reports to these checks whether rounds make progress and the watches work.
+    #[must_use]
+    pub fn probed(mut self, probes: &LeaderProbes) -> Self {
+        self.client = kubernetes::watched(&self.client, &probes.progress);
+        self.progress = Some(probes.progress.clone());
+        let interruptions = self.stores.interruptions.clone();
+        self.watches.spawn("watch check", interruptions.report_to(probes.watches.clone()));
+        self
+    }
+
     /// Runs until told to stop, or until the mandate ends: then what is under way goes no step further,
     /// also when the process was frozen meanwhile and wakes up with its next write at hand.
-    pub async fn run(mut self, stop: CancellationToken, working: Check) {
+    pub async fn run(mut self, stop: CancellationToken, rounds: Check) {
+        let limit = self.progress.as_ref().map_or(probes::LIMIT, Watchdog::limit);
+        let finished = |pause: Duration| {
+            let due = pause + limit;
+            rounds.pass_for(due, format!("no round has finished for {} seconds", due.as_secs()));
+        };
         let mut changes = self.changed.subscribe();
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
         loop {
             changes.mark_unchanged();
             let began = Instant::now();
             let mandate = self.mandate.clone();
+            let work = self.progress.as_ref().map(Watchdog::begin);
             let Some(round) = mandate.while_it_holds(Box::pin(self.round())).await else { break };
+            drop(work);
             let pause = match round {
                 Ok(pause) => {
-                    working.pass();
+                    finished(pause);
                     backoff.succeeded(&());
                     pause
                 }
                 Err(error) => {
                     let text = story(&error);
                     tracing::error!(error = text, "a round was not finished");
-                    working.fail(text);
-                    backoff.failed(())
+                    let pause = backoff.failed(());
+                    if error.is_refusal_of_a_driver() {
+                        finished(pause);
+                    } else {
+                        rounds.fail(text);
+                    }
+                    pause
                 }
             };
             self.metrics.round(began.elapsed().as_secs_f64());

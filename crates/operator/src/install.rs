@@ -64,7 +64,7 @@ pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
     let mut namespaces: BTreeSet<&str> = homes::all().collect();
     namespaces.extend(allowed.namespaces.iter().map(String::as_str));
     all.extend(rbac::objects(allowed, &namespaces));
-    all.extend([deployment(&allowed.namespaces), disruption_budget()]);
+    all.push(deployment(&allowed.namespaces));
     all.into_iter().map(Object).collect()
 }
 
@@ -116,23 +116,45 @@ fn namespace(name: &str, level: &str) -> Value {
 
 fn deployment(more_homes: &BTreeSet<String>) -> Value {
     let labels = json!({"app.kubernetes.io/name": NAME});
+    let version = env!("CARGO_PKG_VERSION");
+    let labels_of_pods =
+        json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/version": version});
+    // Preferences, not requirements: one node must be enough. Pods of the same release keep apart first, so
+    // that an upgrade does not end with both on the node that the surge pod chose.
+    let apart = |weight: u8, labels: &Value| {
+        json!({"weight": weight, "podAffinityTerm": {
+            "labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname",
+        }})
+    };
     let mut variables = vec![
         json!({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
         json!({"name": "VDO_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}),
+        // On the tmpfs that every container has: a volume for it would make `kubectl drain` refuse.
+        json!({"name": "VDO_SOCKET", "value": "/dev/shm/vdo.sock"}),
     ];
     if !more_homes.is_empty() {
         let more: Vec<&str> = more_homes.iter().map(String::as_str).collect();
         variables.push(json!({"name": DRIVER_NAMESPACES, "value": more.join(",")}));
     }
-    let probe = |path: &str| json!({"httpGet": {"host": "127.0.0.1", "path": path, "port": 8089}});
+    // No port: pods on the network of one node would take it from each other.
+    let probe = |question: &str, period: u32| {
+        json!({
+            "exec": {"command": ["vdo", "probe", question]},
+            "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": 3,
+        })
+    };
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": labels},
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
+            // A new version that does not become ready replaces no pod that is.
+            "strategy": {
+                "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": labels_of_pods},
                 "spec": {
                     "serviceAccountName": NAME,
                     "hostNetwork": true,
@@ -145,8 +167,8 @@ fn deployment(more_homes: &BTreeSet<String>) -> Value {
                         {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
                         {"key": "node.kubernetes.io/network-unavailable", "operator": "Exists"},
                     ],
-                    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-                        {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"},
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                        apart(100, &labels_of_pods), apart(50, &labels),
                     ]}},
                     "securityContext": {
                         "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
@@ -155,11 +177,13 @@ fn deployment(more_homes: &BTreeSet<String>) -> Value {
                     "containers": [{
                         "name": NAME,
                         "image": IMAGE,
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
                         "env": variables,
-                        "livenessProbe": probe("/livez"),
+                        "livenessProbe": probe("live", 20),
+                        "readinessProbe": probe("ready", 10),
                         "resources": {
-                            "requests": {"cpu": "10m", "memory": "32Mi"},
-                            "limits": {"memory": "128Mi"},
+                            "requests": {"cpu": "10m", "memory": "128Mi"},
+                            "limits": {"memory": "512Mi"},
                         },
                         "securityContext": {
                             "allowPrivilegeEscalation": false,
@@ -169,17 +193,6 @@ fn deployment(more_homes: &BTreeSet<String>) -> Value {
                     }],
                 },
             },
-        },
-    })
-}
-
-fn disruption_budget() -> Value {
-    json!({
-        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "spec": {
-            "minAvailable": 1,
-            "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
         },
     })
 }
@@ -210,9 +223,10 @@ mod tests {
             assert!(tolerated.contains(&taint), "{taint}");
         }
         let own = ["CustomResourceDefinition", "Namespace", "ServiceAccount", "Deployment"];
-        let own = own.into_iter().chain(["PodDisruptionBudget"]);
-        let own: Vec<&str> =
-            own.chain(["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]).collect();
+        let own: Vec<&str> = own
+            .into_iter()
+            .chain(["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"])
+            .collect();
         for object in objects() {
             assert!(own.contains(&object.kind()), "{} needs somebody else", object.kind());
         }

@@ -11,7 +11,8 @@
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
 //! would miss. `rights` comes before it: an account that may do nothing is told so. `homes` are the
 //! namespaces drivers may be in. `mend` makes the repairs that are allowed, `unreadable` speaks where no
-//! plan can be made, and `version` says which one the cluster is while its API servers differ. Beside it,
+//! plan can be made, and `version` says which one the cluster is while its API servers differ. `probes` are
+//! the checks behind `/livez` and `/readyz`. Beside it,
 //! for whoever looks once, as `vdoctl` does:
 //!
 //! ```text
@@ -36,6 +37,7 @@ pub mod names;
 pub mod observe;
 pub mod once;
 pub mod plan;
+pub mod probes;
 pub mod proof;
 pub mod record;
 pub mod report;

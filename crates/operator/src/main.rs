@@ -1,6 +1,10 @@
 //! `vdo`: the operator.
 
-use std::{collections::BTreeSet, net::SocketAddr, process::ExitCode, time::Duration};
+mod command;
+
+use std::{
+    collections::BTreeSet, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration,
+};
 
 use clap::Parser;
 use jiff::SignedDuration;
@@ -8,6 +12,7 @@ use operator::{
     engine::Engine,
     homes,
     observe::{self, Patience},
+    probes::{LIMIT, Probes},
     report::OperatorMetrics,
     rights,
 };
@@ -18,10 +23,13 @@ use runtime::{
     lease::{Contender, Terms},
     metrics::Metrics,
     process,
-    server::{Server, Shown},
+    server::{LocalServer, Server, Shown},
     tasks::Tasks,
     telemetry::{Format, Logs},
 };
+use tokio_util::sync::CancellationToken;
+
+use crate::command::Command;
 
 const BUILD: BuildInfo = BuildInfo::of("vdo");
 
@@ -38,6 +46,13 @@ struct Arguments {
     /// Where /metrics, /livez and /readyz are served.
     #[arg(long, env = "VDO_LISTEN", default_value = "127.0.0.1:8089")]
     listen: SocketAddr,
+    /// A unix socket on which `vdo probe` and `vdo log-level` reach this process. With it, only the leader
+    /// uses `listen`, as soon as the address is free.
+    #[arg(long, env = "VDO_SOCKET", global = true)]
+    socket: Option<PathBuf>,
+    /// After how many seconds without progress a round counts as stalled, and /livez fails.
+    #[arg(long, env = "VDO_STALLED_AFTER", hide = true, default_value_t = LIMIT.as_secs())]
+    stalled_after: u64,
     /// How long a new driver release may take to become healthy, in seconds, before the one before it
     /// is put back.
     #[arg(long, env = "VDO_PATIENCE", default_value_t = 900)]
@@ -66,6 +81,15 @@ struct Arguments {
     log_format: Option<Format>,
     #[command(flatten)]
     predecessor: PredecessorArguments,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+impl Arguments {
+    /// Where metrics are served.
+    fn listen(&self) -> SocketAddr {
+        self.predecessor.metrics_bind_address.unwrap_or(self.listen)
+    }
 }
 
 /// What the Deployment of the Go VDO says to its program: whoever changes only the image is understood.
@@ -105,14 +129,16 @@ fn address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(command) = &arguments.command {
+        return command.run(arguments.socket.as_deref());
+    }
     let format = arguments.log_format.unwrap_or_else(Format::by_terminal);
-    let outcome = match Logs::start(format, &arguments.log) {
-        Ok(logs) => run(&arguments, logs).await,
-        Err(error) => Err(error.into()),
-    };
+    let outcome = Logs::start(format, &arguments.log).map_err(Into::into).and_then(|logs| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(run(&arguments, logs))
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -122,28 +148,51 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Starts to serve metrics and probes. In a pod, where probes are asked on the socket, the port is left to
+/// the leader: two pods may share the network of one node, and the metrics are the leader's.
+async fn serve(
+    arguments: &Arguments,
+    shown: &Shown,
+    logs: Logs,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> Result<(), runtime::server::Error> {
+    let (listen, predecessor) = (arguments.listen(), &arguments.predecessor);
+    if let Some(probed) = predecessor.health_probe_bind_address.filter(|probed| *probed != listen) {
+        let server = Server::bind(probed).await?;
+        tasks.spawn("probes", server.serve(shown.clone(), stop.clone()));
+    }
+    if let Some(socket) = &arguments.socket {
+        let server = LocalServer::bind(socket)?;
+        tracing::info!(build = %BUILD, socket = %socket.display(), "starting");
+        tasks.spawn("socket", server.serve(shown.clone(), logs, stop.clone()));
+    } else {
+        let server = Server::bind(listen).await?;
+        tracing::info!(build = %BUILD, listen = %server.address(), "starting");
+        tasks.spawn("server", server.serve(shown.clone(), stop.clone()));
+    }
+    Ok(())
+}
+
+/// Serves metrics on the port that was left to the leader.
+async fn serve_as_leader(listen: SocketAddr, shown: Shown, stop: CancellationToken) {
+    let server = Server::bind_when_free(listen).await;
+    tracing::info!(listen = %server.address(), "metrics are served");
+    server.serve(shown, stop).await;
+}
+
 async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error::Error>> {
     process::exit_on_panic();
     let stop = process::shutdown_on_signal(Duration::from_secs(20))?;
-    let predecessor = &arguments.predecessor;
-    let listen = predecessor.metrics_bind_address.unwrap_or(arguments.listen);
-    let server = Server::bind(listen).await?;
-    tracing::info!(build = %BUILD, listen = %server.address(), "starting");
-
     let (live, ready) = (Checks::default(), Checks::default());
-    let working = ready.register("rounds", "no round is finished yet");
+    let probes = Probes::register(&live, &ready, Duration::from_secs(arguments.stalled_after));
     let metrics = Metrics::new("vdo", BUILD);
     let operator_metrics = OperatorMetrics::default();
     operator_metrics.register(&metrics);
     let mut tasks = Tasks::default();
-    let shown = Shown { build: BUILD, live, ready, metrics, logs: Some(logs) };
-    if let Some(probed) = predecessor.health_probe_bind_address.filter(|probed| *probed != listen) {
-        // Not only this machine reaches it: nobody changes the log level there.
-        let shown = Shown { logs: None, ..shown.clone() };
-        tasks.spawn("probes", Server::bind(probed).await?.serve(shown, stop.clone()));
-    }
+    let shown = Shown { build: BUILD, live, ready, metrics };
+    serve(arguments, &shown, logs, &stop, &mut tasks).await?;
     tasks.spawn("memory", runtime::memory::give_back());
-    tasks.spawn("server", server.serve(shown, stop.clone()));
 
     let options =
         ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
@@ -157,18 +206,24 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     more_homes.extend(recorded.unwrap_or_default());
     // Before there is a lease: one that may do nothing must not keep out one that may.
     tokio::select! {
-        () = rights::wait(&client, &arguments.namespace, &more_homes, &working) => {}
+        () = rights::wait(&client, &arguments.namespace, &more_homes, &probes.permissions) => {}
         () = stop.cancelled() => return Ok(()),
     }
+    probes.permissions.pass();
     let identity = Contender::unique_identity();
     let lease = Duration::from_secs(arguments.lease.into());
     let terms =
         Terms { lease_duration: lease, renew_deadline: lease * 2 / 3, retry_period: lease / 8 };
     let contender = Contender::new(client.clone(), &arguments.namespace, "vdo", &identity, terms)?;
+    let contender = contender.reporting_to(probes.lease.clone());
     let leadership = tokio::select! {
         leadership = contender.lead() => leadership,
         () = stop.cancelled() => return Ok(()),
     };
+    let probes = probes.of_leader();
+    if arguments.socket.is_some() {
+        tasks.spawn("server", serve_as_leader(arguments.listen(), shown, stop.clone()));
+    }
     // The leader before may have adopted one.
     more_homes.extend(observe::recorded_homes(&client, &arguments.namespace).await?);
     homes::also(more_homes);
@@ -180,7 +235,8 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let namespace = &arguments.namespace;
     let engine = Engine::start(client, namespace, patience, BUILD, operator_metrics).await?;
     let engine = engine.under(leadership.mandate()).asking_anew(options, BUILD);
-    let mut engine = Box::pin(engine.run(writing.clone(), working));
+    let engine = engine.probed(&probes);
+    let mut engine = Box::pin(engine.run(writing.clone(), probes.rounds));
     tokio::select! {
         () = &mut engine => {}
         () = stop.cancelled() => {

@@ -50,7 +50,8 @@ fn instance(stage: &Stage, name: &str, kubeconfig: &Path) -> Process {
     });
     let kubeconfig = kubeconfig.display().to_string();
     let here = [("KUBECONFIG", kubeconfig.as_str()), ("VDO_LEASE", LEASE)];
-    let here = here.into_iter().chain([("VDO_LISTEN", "127.0.0.1:0")]);
+    let socket = stage.workdir.path().join(format!("{name}.sock")).display().to_string();
+    let here = here.into_iter().chain([("VDO_LISTEN", "127.0.0.1:0"), ("VDO_SOCKET", &socket)]);
     let here = here.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let variables: Vec<(String, String)> = given.chain(here).collect();
     let variables: Vec<(&str, &str)> =

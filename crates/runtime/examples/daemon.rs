@@ -1,6 +1,6 @@
 //! The smallest binary on this runtime: what `tests/daemon.rs` starts, asks and ends.
 //!
-//! `daemon [idle|panic|stubborn|cold]`
+//! `daemon [idle|panic|stubborn|cold|hanging] [SOCKET]`
 #![allow(clippy::panic, reason = "it is told to, to show what a panic does")]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use runtime::{
     checks::Checks,
     metrics::Metrics,
     process,
-    server::{Server, Shown},
+    server::{LocalServer, Server, Shown},
     tasks::Tasks,
     telemetry::{Format, Logs},
 };
@@ -37,7 +37,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let metrics = Metrics::new("daemon", build);
     let warm = ready.register("warm", "not warm yet");
     let mut tasks = Tasks::default();
-    let shown = Shown { build, live, ready, metrics, logs: Some(logs) };
+    let progress = live.watchdog("progress", Duration::from_secs(1));
+    let shown = Shown { build, live, ready, metrics };
+    if let Some(socket) = std::env::args().nth(2) {
+        let local = LocalServer::bind(socket.as_ref())?;
+        tasks.spawn("local server", local.serve(shown.clone(), logs, stop.clone()));
+    }
     tasks.spawn("server", server.serve(shown, stop.clone()));
     if mode == "cold" {
         warm.fail("still cold");
@@ -48,6 +53,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     match mode.as_str() {
         "panic" => tasks.spawn("work", async { panic!("out of cheese") }),
+        "hanging" => tasks.spawn("work", async move {
+            let _work = progress.begin();
+            std::future::pending().await
+        }),
         "stubborn" => tasks.spawn("work", std::future::pending()),
         _ => {}
     }

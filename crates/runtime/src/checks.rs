@@ -1,65 +1,164 @@
 //! Named conditions behind `/livez` and `/readyz`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// A set of named checks. Cheap to clone; all clones are one set.
 ///
-/// A check starts as failing with the reason it was registered with: what has not spoken yet is not
-/// fine.
+/// A check fails with the reason it was registered with until it reports for the first time.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    states: Arc<watch::Sender<BTreeMap<&'static str, State>>>,
+    states: States,
 }
 
-type State = Result<(), String>;
+type States = Arc<Mutex<BTreeMap<&'static str, State>>>;
 
-/// The one who reports on a check.
+#[derive(Clone, Debug)]
+enum State {
+    Pass,
+    /// Passes until the instant, then fails with the reason.
+    PassUntil(Instant, String),
+    Fail(String),
+}
+
+/// Reports the state of one check.
 #[derive(Clone, Debug)]
 pub struct Check {
     name: &'static str,
-    states: Arc<watch::Sender<BTreeMap<&'static str, State>>>,
+    states: States,
 }
 
 impl Checks {
     /// Registers a check. Until it reports, it fails with `not_yet`.
     pub fn register(&self, name: &'static str, not_yet: &str) -> Check {
-        self.states.send_modify(|states| {
-            states.insert(name, Err(not_yet.to_owned()));
-        });
-        Check { name, states: self.states.clone() }
+        let check = Check { name, states: self.states.clone() };
+        check.report(State::Fail(not_yet.to_owned()));
+        check
     }
 
-    /// Every check with its state, by name.
-    pub fn states(&self) -> BTreeMap<&'static str, State> {
-        self.states.borrow().clone()
+    /// Registers a check that fails while work hangs: it is under way, and none of its steps has ended for
+    /// `limit`. It passes while there is no work.
+    pub fn watchdog(&self, name: &'static str, limit: Duration) -> Watchdog {
+        let check = Check { name, states: self.states.clone() };
+        check.pass();
+        Watchdog { check, limit, work: Arc::default() }
+    }
+
+    /// Every check with its state at this instant, by name.
+    pub fn states(&self) -> BTreeMap<&'static str, Result<(), String>> {
+        let now = Instant::now();
+        let states = lock(&self.states);
+        let at_present = states.iter().map(|(name, state)| {
+            let state = match state {
+                State::Pass => Ok(()),
+                State::PassUntil(until, _) if now < *until => Ok(()),
+                State::PassUntil(_, reason) | State::Fail(reason) => Err(reason.clone()),
+            };
+            (*name, state)
+        });
+        at_present.collect()
     }
 
     /// Whether all pass.
     pub fn pass(&self) -> bool {
-        self.states.borrow().values().all(Result::is_ok)
+        self.states().values().all(Result::is_ok)
     }
 }
 
 impl Check {
-    /// Reports that all is well.
+    /// Reports that the condition holds until the next report.
     pub fn pass(&self) {
-        self.report(Ok(()));
+        self.report(State::Pass);
     }
 
-    /// Reports what is wrong, in words for the person who reads `/readyz?verbose`.
+    /// Reports that the condition holds, and fails with `reason` unless the next report comes within
+    /// `limit`.
+    pub fn pass_for(&self, limit: Duration, reason: impl Into<String>) {
+        self.report(State::PassUntil(Instant::now() + limit, reason.into()));
+    }
+
+    /// Reports that the condition does not hold, and why. The reason is shown by `/livez` or `/readyz`.
     pub fn fail(&self, reason: impl Into<String>) {
-        self.report(Err(reason.into()));
+        self.report(State::Fail(reason.into()));
     }
 
     fn report(&self, state: State) {
-        self.states.send_if_modified(|states| {
-            let changed = states.get(self.name) != Some(&state);
-            states.insert(self.name, state);
-            changed
-        });
+        lock(&self.states).insert(self.name, state);
     }
+}
+
+/// Detects work that hangs. Cheap to clone; all clones watch the same work.
+#[derive(Clone, Debug)]
+pub struct Watchdog {
+    check: Check,
+    limit: Duration,
+    work: Arc<Mutex<UnderWay>>,
+}
+
+/// Work under way: until when each must have made its next step.
+#[derive(Debug, Default)]
+struct UnderWay {
+    deadlines: BTreeMap<u64, Instant>,
+    begun: u64,
+}
+
+/// Work that a [`Watchdog`] watches until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Work {
+    id: u64,
+    watchdog: Watchdog,
+}
+
+impl Watchdog {
+    /// Work begins. It has to end, or make a step, within the limit.
+    pub fn begin(&self) -> Work {
+        let id = self.change(|work, deadline| {
+            work.begun += 1;
+            work.deadlines.insert(work.begun, deadline);
+            work.begun
+        });
+        Work { id, watchdog: self.clone() }
+    }
+
+    /// A step of the work ended, with or without success.
+    pub fn step(&self) {
+        self.change(|work, deadline| work.deadlines.values_mut().for_each(|of| *of = deadline));
+    }
+
+    /// How long a step may take.
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// Changes what is under way, and reports it. The change gets the deadline of a step that begins now.
+    fn change<R>(&self, change: impl FnOnce(&mut UnderWay, Instant) -> R) -> R {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut work, Instant::now() + self.limit);
+        self.check.report(match work.deadlines.values().min() {
+            Some(first) => {
+                let reason = format!("no step has ended for {} seconds", self.limit.as_secs());
+                State::PassUntil(*first, reason)
+            }
+            None => State::Pass,
+        });
+        result
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.watchdog.change(|work, _| work.deadlines.remove(&self.id));
+    }
+}
+
+fn lock(states: &States) -> MutexGuard<'_, BTreeMap<&'static str, State>> {
+    states.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -67,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_that_has_not_spoken_is_not_fine() {
+    fn a_check_fails_until_its_first_report() {
         let checks = Checks::default();
         assert!(checks.pass(), "nothing registered, nothing wrong");
         let check = checks.register("cache", "the cache is not filled yet");
@@ -75,7 +174,55 @@ mod tests {
         assert_eq!(checks.states()["cache"], Err("the cache is not filled yet".into()));
         check.pass();
         assert!(checks.pass());
-        check.fail("vCenter is away");
-        assert_eq!(checks.states()["cache"], Err("vCenter is away".into()));
+        check.fail("vCenter is unreachable");
+        assert_eq!(checks.states()["cache"], Err("vCenter is unreachable".into()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_with_a_limit_expires() {
+        let checks = Checks::default();
+        let check = checks.register("rounds", "none yet");
+        check.pass_for(Duration::from_secs(10), "no round for 10 seconds");
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(checks.pass());
+        check.pass_for(Duration::from_secs(10), "no round for 10 seconds");
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(checks.pass(), "the second report counts");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(checks.states()["rounds"], Err("no round for 10 seconds".into()));
+        check.pass();
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert!(checks.pass());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watchdog_fails_only_while_work_hangs() {
+        let checks = Checks::default();
+        let watchdog = checks.watchdog("progress", Duration::from_secs(10));
+        tokio::time::advance(Duration::from_hours(1)).await;
+        watchdog.step();
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert!(checks.pass(), "no work, nothing hangs");
+        let work = watchdog.begin();
+        for _ in 0..5 {
+            tokio::time::advance(Duration::from_secs(9)).await;
+            assert!(checks.pass(), "long work makes progress");
+            watchdog.step();
+        }
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(checks.states()["progress"], Err("no step has ended for 10 seconds".into()));
+        watchdog.step();
+        assert!(checks.pass(), "it goes on");
+        drop(work);
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert!(checks.pass());
+        // One hangs; another that comes and goes does not hide it.
+        let hangs = watchdog.begin();
+        tokio::time::advance(Duration::from_secs(6)).await;
+        drop(watchdog.begin());
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert!(!checks.pass());
+        drop(hangs);
+        assert!(checks.pass());
     }
 }

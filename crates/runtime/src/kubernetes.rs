@@ -11,7 +11,7 @@ use kube::{
 use snafu::{ResultExt, Snafu};
 use tower::timeout::TimeoutLayer;
 
-use crate::build::BuildInfo;
+use crate::{build::BuildInfo, checks::Watchdog};
 
 /// Where the cluster is, as flags and environment say it.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +71,24 @@ const WRITE: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(70);
 /// How much longer than a connection may be silent an answer may take to begin.
 const BESIDES: Duration = Duration::from_secs(5);
+
+/// After this long a request of a [`client`] with the usual timeouts has ended: its answer has begun, and its
+/// connection has not been silent.
+pub const LONGEST_REQUEST: Duration = ANSWER.saturating_add(READ);
+
+/// The same client, that reports the end of every request to `watchdog`.
+pub fn watched(client: &Client, watchdog: &Watchdog) -> Client {
+    let (inner, watchdog) = (client.clone(), watchdog.clone());
+    let service = tower::service_fn(move |request| {
+        let (inner, watchdog) = (inner.clone(), watchdog.clone());
+        async move {
+            let answer = inner.send(request).await;
+            watchdog.step();
+            answer
+        }
+    });
+    Client::new(service, client.default_namespace())
+}
 
 /// Chooses the one implementation of TLS, for whoever makes connections without a cluster.
 pub fn install_tls_provider() {

@@ -36,6 +36,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::checks::Check;
+
 pub use self::contest::{Observed, Step, decide};
 
 /// The times of an election.
@@ -79,6 +81,8 @@ pub struct Contender {
     name: String,
     identity: String,
     terms: Terms,
+    /// Whether the election works: the API server answers, and grants what it takes.
+    check: Option<Check>,
 }
 
 /// The right to act, until [`Leadership::lost`]. Renewed in the background while this value lives.
@@ -165,7 +169,31 @@ impl Contender {
             name: name.into(),
             identity: identity.into(),
             terms,
+            check: None,
         })
+    }
+
+    /// Reports to `check` whether the election works. It passes for a contender that waits while another
+    /// instance leads, and fails when the API server does not answer or refuses.
+    #[must_use]
+    pub fn reporting_to(self, check: Check) -> Self {
+        Self { check: Some(check), ..self }
+    }
+
+    /// The API server answered. The next answer is due when the lease expires, at the latest.
+    fn works(&self) {
+        if let Some(check) = &self.check {
+            let limit = self.terms.lease_duration * 2;
+            let reason = format!("no news of the lease for {} seconds", limit.as_secs());
+            check.pass_for(limit, reason);
+        }
+    }
+
+    /// The API server did not answer, or refused.
+    fn fails(&self, reason: impl Into<String>) {
+        if let Some(check) = &self.check {
+            check.fail(reason);
+        }
     }
 
     /// An identity nobody else has: the host name and a random part.

@@ -6,7 +6,8 @@
 //!    ├── build       name, version and commit
 //!    ├── process     signals → one shutdown token with a deadline; a panic ends the process
 //!    ├── tasks       named tasks whose end is never overlooked
-//!    ├── server      /metrics /livez /readyz /version /log-level
+//!    ├── server      /metrics /livez /readyz /version; on a unix socket /log-level too
+//!    │     ├── probe     the client of that socket, for exec probes
 //!    │     ├── checks    named conditions behind the probes
 //!    │     └── metrics   the registry
 //!    ├── kubernetes  the one way to make a Kubernetes client
@@ -25,6 +26,7 @@ pub mod kubernetes;
 pub mod lease;
 pub mod memory;
 pub mod metrics;
+pub mod probe;
 pub mod process;
 pub mod server;
 pub mod story;

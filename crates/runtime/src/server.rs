@@ -1,7 +1,14 @@
-//! The HTTP side every binary has: `/metrics`, `/livez` (also as `/healthz`), `/readyz`, `/version`,
-//! `/log-level`.
+//! The HTTP server every binary has: `/metrics`, `/livez` (also as `/healthz`), `/readyz`, `/version`.
+//!
+//! On a unix socket the same, and `PUT /log-level`: only processes that share the file system of the
+//! container reach it. See [`crate::probe`] for the client.
 
-use std::{fmt::Write as _, net::SocketAddr};
+use std::{
+    fmt::Write as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use axum::{
     Json, Router,
@@ -11,7 +18,7 @@ use axum::{
     routing::{get, put},
 };
 use snafu::{ResultExt, Snafu};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 use crate::{build::BuildInfo, checks::Checks, metrics::Metrics, telemetry::Logs};
@@ -27,10 +34,10 @@ pub struct Shown {
     pub ready: Checks,
     /// At `/metrics`.
     pub metrics: Metrics,
-    /// Changed with `PUT /log-level`. Reachable by whoever reaches the port: bind to loopback, or
-    /// leave it out.
-    pub logs: Option<Logs>,
 }
+
+/// How long to wait before the next attempt to listen on an address that is in use.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// Why there is no server.
 #[derive(Debug, Snafu)]
@@ -40,6 +47,9 @@ pub enum Error {
         "cannot listen on {address}: if another program holds the port, choose another one"
     ))]
     Listen { address: SocketAddr, source: std::io::Error },
+
+    #[snafu(display("cannot listen on the socket {}", path.display()))]
+    Socket { path: PathBuf, source: std::io::Error },
 }
 
 /// A server that listens but does not answer yet.
@@ -50,7 +60,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the port, so that a port in use is told before anything else starts.
+    /// Listens, so that an address in use is reported before anything else starts.
     pub async fn bind(address: SocketAddr) -> Result<Self, Error> {
         let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
         let address = listener.local_addr().context(ListenSnafu { address })?;
@@ -62,9 +72,27 @@ impl Server {
         self.address
     }
 
-    /// Answers until told to stop; requests under way are finished.
+    /// Listens as soon as no other process uses the address: during a rollout two instances are on one
+    /// node, and its network is the same for both.
+    pub async fn bind_when_free(address: SocketAddr) -> Self {
+        let mut reported = false;
+        loop {
+            match Self::bind(address).await {
+                Ok(server) => return server,
+                Err(error) if !reported => {
+                    let error = crate::story::story(&error);
+                    tracing::warn!(%address, error, "metrics are not served until the address is free");
+                    reported = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Answers until `stop` is cancelled; requests under way are finished.
     pub async fn serve(self, shown: Shown, stop: CancellationToken) {
-        let app = routes(shown);
+        let app = routes().with_state(shown);
         let served =
             axum::serve(self.listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
@@ -73,7 +101,38 @@ impl Server {
     }
 }
 
-fn routes(shown: Shown) -> Router {
+/// A server on a unix socket, which listens but does not answer yet.
+#[derive(Debug)]
+pub struct LocalServer {
+    listener: UnixListener,
+}
+
+impl LocalServer {
+    /// Listens. A socket that an earlier run of this container left behind is replaced.
+    pub fn bind(path: &Path) -> Result<Self, Error> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).context(SocketSnafu { path });
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).context(SocketSnafu { path })?;
+        Ok(Self { listener })
+    }
+
+    /// Answers until `stop` is cancelled; requests under way are finished.
+    pub async fn serve(self, shown: Shown, logs: Logs, stop: CancellationToken) {
+        let change = async move |filter: String| set_log_level(&logs, &filter);
+        let app = routes().route("/log-level", put(change)).with_state(shown);
+        let served =
+            axum::serve(self.listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "the probe server on the socket ended");
+        }
+    }
+}
+
+fn routes() -> Router<Shown> {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(async |State(shown): State<Shown>| probe(&shown.live)))
@@ -81,8 +140,6 @@ fn routes(shown: Shown) -> Router {
         .route("/healthz", get(async |State(shown): State<Shown>| probe(&shown.live)))
         .route("/readyz", get(async |State(shown): State<Shown>| probe(&shown.ready)))
         .route("/version", get(async |State(shown): State<Shown>| Json(shown.build)))
-        .route("/log-level", put(set_log_level))
-        .with_state(shown)
 }
 
 async fn metrics(State(shown): State<Shown>) -> impl IntoResponse {
@@ -106,10 +163,7 @@ fn probe(checks: &Checks) -> (StatusCode, String) {
     }
 }
 
-async fn set_log_level(State(shown): State<Shown>, filter: String) -> (StatusCode, String) {
-    let Some(logs) = &shown.logs else {
-        return (StatusCode::NOT_FOUND, "the log level cannot be changed here\n".into());
-    };
+fn set_log_level(logs: &Logs, filter: &str) -> (StatusCode, String) {
     match logs.set(filter.trim()) {
         Ok(()) => (StatusCode::OK, format!("logging {}\n", filter.trim())),
         Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")),

@@ -1,8 +1,9 @@
 //! A binary on this runtime, seen from outside: probes, metrics, log level, and each way to end.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use runtime::probe::{self, Answer};
 use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Process, Workdir, eventually};
@@ -10,6 +11,7 @@ use testkit::{Process, Workdir, eventually};
 struct Daemon {
     process: Process,
     url: String,
+    socket: PathBuf,
     _workdir: Workdir,
 }
 
@@ -28,7 +30,11 @@ fn lines(log: &str) -> Vec<Value> {
 async fn start(mode: &str) -> Daemon {
     testkit::install_tls_provider();
     let workdir = Workdir::new("daemon").unwrap();
-    let process = Process::spawn(&program(), "daemon", [mode], &[], &workdir).unwrap();
+    let socket = workdir.path().join("vdo.sock");
+    // As a container that crashed leaves it behind.
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let arguments = [mode.to_owned(), socket.display().to_string()];
+    let process = Process::spawn(&program(), "daemon", arguments, &[], &workdir).unwrap();
     let url = eventually("it listens", 20, async || {
         let log = process.log();
         let line = log.lines().next().ok_or("no line yet")?;
@@ -36,7 +42,7 @@ async fn start(mode: &str) -> Daemon {
         line["address"].as_str().map(|a| format!("http://{a}")).ok_or("no address")
     })
     .await;
-    Daemon { process, url, _workdir: workdir }
+    Daemon { process, url, socket, _workdir: workdir }
 }
 
 impl Daemon {
@@ -70,29 +76,71 @@ async fn probes_metrics_and_version_are_served() {
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
 }
 
+/// The pages of a process on its socket, once it answers there.
+async fn answered(socket: &Path, page: &str) -> Answer {
+    eventually("it answers on its socket", 20, async || probe::get(socket, page)).await
+}
+
 #[tokio::test]
-async fn the_log_level_changes_while_it_runs_and_nonsense_changes_nothing() {
+async fn the_log_level_changes_on_the_socket_and_an_invalid_filter_changes_nothing() {
     let daemon = start("idle").await;
-    let put = async |filter: &str| {
-        let request = reqwest::Client::new().put(format!("{}/log-level", daemon.url));
-        let answer = request.body(filter.to_owned()).send().await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
-    };
+    answered(&daemon.socket, "/livez").await;
     let ticks = || daemon.process.log().matches("\"tick\"").count();
     assert_eq!(ticks(), 0, "not at level info");
-    assert_eq!(put("debug").await.0, 200);
+    assert!(probe::set_log_level(&daemon.socket, "debug").unwrap().ok);
     eventually("debug lines appear", 10, async || if ticks() > 0 { Ok(()) } else { Err("none") })
         .await;
-    let (code, text) = put("a=b=c").await;
-    assert_eq!(code, 400);
-    assert!(text.contains("is no log level: write `info`"), "{text}");
+    let refused = probe::set_log_level(&daemon.socket, "a=b=c").unwrap();
+    assert!(!refused.ok);
+    assert!(refused.text.contains("is no log level: write `info`"), "{refused:?}");
     eventually("the change is in the log", 10, async || {
         let log = daemon.process.log();
         let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let told = lines(whole).iter().any(|line| line["message"] == "log level changed");
-        if told { Ok(()) } else { Err(log) }
+        let logged = lines(whole).iter().any(|line| line["message"] == "log level changed");
+        if logged { Ok(()) } else { Err(log) }
     })
     .await;
+}
+
+#[tokio::test]
+async fn nobody_changes_the_log_level_over_the_network() {
+    let daemon = start("idle").await;
+    let request = reqwest::Client::new().put(format!("{}/log-level", daemon.url)).body("debug");
+    assert_eq!(request.send().await.unwrap().status().as_u16(), 404);
+    assert!(!daemon.process.log().contains("log level changed"));
+}
+
+#[tokio::test]
+async fn probes_are_answered_on_the_socket_too() {
+    let daemon = start("cold").await;
+    let live = answered(&daemon.socket, "/livez").await;
+    assert_eq!(live, Answer { ok: true, text: "[+] progress ok\nok\n".into() });
+    let ready = eventually("the check has reported", 10, async || {
+        let ready = probe::get(&daemon.socket, "/readyz").map_err(|error| error.to_string())?;
+        if ready.text.contains("still cold") { Ok(ready) } else { Err(ready.text) }
+    })
+    .await;
+    assert!(!ready.ok);
+    daemon.process.signal(Signal::STOP);
+    let frozen = probe::get(&daemon.socket, "/livez").unwrap_err();
+    assert!(matches!(frozen, probe::Error::Answer { .. }), "{frozen:?}");
+    daemon.process.signal(Signal::CONT);
+    assert!(answered(&daemon.socket, "/livez").await.ok, "it recovers");
+    daemon.process.signal(Signal::TERM);
+    assert_eq!(daemon.exit_code().await, Some(0));
+    assert!(matches!(probe::get(&daemon.socket, "/livez"), Err(probe::Error::Connect { .. })));
+}
+
+#[tokio::test]
+async fn work_that_hangs_makes_it_unlive() {
+    let daemon = start("hanging").await;
+    let page = eventually("the watchdog fails", 20, async || match daemon.get("/livez").await {
+        (503, page) => Ok(page),
+        (code, page) => Err(format!("{code} {page}")),
+    })
+    .await;
+    assert_eq!(page, "[-] progress: no step has ended for 1 seconds\nnot ok\n");
+    assert_eq!(daemon.get("/readyz").await.0, 200, "that is another question");
 }
 
 #[tokio::test]

@@ -86,6 +86,8 @@ fn start_operator(stage: &Stage, deployment: &Deployment) -> Result<Process, Fai
     let given = given.filter(|flag| !own.iter().any(|name| flag.starts_with(name))).cloned();
     let here = [format!("--kubeconfig={}", kubeconfig.display()), "--listen=127.0.0.1:0".into()];
     let variables = container.iter().flat_map(|container| container.env.iter().flatten());
+    // Its socket would be in the folder of this machine that every sandbox shares.
+    let variables = variables.filter(|variable| variable.name != "VDO_SOCKET");
     let variables: Vec<(&str, &str)> =
         variables.filter_map(|v| Some((v.name.as_str(), v.value.as_deref()?))).collect();
     let arguments: Vec<String> = given.chain(here).collect();

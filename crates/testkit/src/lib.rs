@@ -48,6 +48,7 @@ mod ports;
 mod process;
 mod vcenter;
 mod workdir;
+mod working_set;
 
 pub use authority::{Authority, Identity};
 pub use breakage::{Breakage, Site};
@@ -65,6 +66,7 @@ pub use vcenter::{
     SessionCalls, Tag, Vcenter, VcenterBuilder, VcenterUser, Vm,
 };
 pub use workdir::Workdir;
+pub use working_set::MemoryGroup;
 
 /// Makes the process's TLS provider known to rustls; harmless when called again.
 pub fn install_tls_provider() {

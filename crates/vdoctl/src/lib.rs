@@ -30,6 +30,7 @@ mod findings;
 mod progress;
 mod reference;
 mod report;
+mod rollout;
 mod screen;
 mod text;
 mod veil;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use catalog::{Driver, Implementation};
+use health::facts::Known;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
@@ -289,21 +290,22 @@ fn trouble_of(pod: &Pod) -> Option<String> {
     waiting.or_else(unscheduled)
 }
 
-/// Volumes the CSI driver has attached.
+/// Volumes the CSI driver has attached. Where they cannot be listed, that stands in their place: an empty
+/// list would allow the driver's removal.
 pub(super) fn attached(stores: &Stores) -> Vec<(String, String)> {
-    let mut attached: Vec<(String, String)> = stores
-        .attachments
-        .state()
-        .iter()
-        .filter(|attachment| attachment.spec.attacher == names::CSI_DRIVER)
-        .map(|attachment| {
-            let volume = attachment.spec.source.persistent_volume_name.clone();
-            let volume = volume.unwrap_or_else(|| "(an inline volume)".into());
-            (volume, attachment.spec.node_name.clone())
-        })
-        .collect();
-    attached.sort();
-    attached
+    let attached = stores.attachments.read(|all| {
+        let all = all.values().map(|attachment| {
+            let volume = attachment.volume.as_deref().unwrap_or("(an inline volume)");
+            (volume.to_owned(), attachment.node.to_string())
+        });
+        let mut all: Vec<(String, String)> = all.collect();
+        all.sort();
+        all
+    });
+    match attached {
+        Known::Known(attached) => attached,
+        Known::Unknown { reason } => vec![("(volumes cannot be listed)".into(), reason)],
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use api::{CompatibilityConfig, VDOConfig, VsphereCloudConfig};
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use health::facts::{AccessReview, Known};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -17,7 +17,6 @@ use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Secret},
-        storage::v1::VolumeAttachment,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -39,6 +38,7 @@ use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
     names,
+    probes::Interruptions,
     survey::{
         cluster::{self, Warning},
         nodes,
@@ -57,7 +57,7 @@ pub struct Stores {
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
     pods: Shelf<pods::Kept>,
-    pub(crate) attachments: Store<VolumeAttachment>,
+    pub(crate) attachments: Shelf<volumes::VolumeOnNode>,
     secrets: Store<PartialObjectMeta<Secret>>,
     /// The ConfigMaps beside the operator: a catalog, certificates, records.
     maps: Store<PartialObjectMeta<ConfigMap>>,
@@ -72,6 +72,8 @@ pub struct Stores {
     pub(crate) site: Watched,
     /// Hears of every change.
     news: watch::Receiver<()>,
+    /// Watches without which no round is possible, and that are interrupted.
+    pub(crate) interruptions: Interruptions,
 }
 
 /// A watch that fills a cache, to be run as a task.
@@ -95,6 +97,7 @@ impl Stores {
         let managed =
             every.clone().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY));
         let mut ours = Vec::new();
+        let interruptions = Interruptions::default();
         let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
             let homes: Vec<&str> =
                 if *namespaced { crate::homes::all().collect() } else { vec![""] };
@@ -111,14 +114,16 @@ impl Stores {
             let store = writer.as_reader();
             let stream = watcher(api, managed.clone());
             let (resource_of, changed) = (resource.clone(), changed.clone());
+            let stream = noted(stream, &interruptions, &format!("{} {home}", resource.kind));
             fillers.push(fill_dynamic(stream, writer, resource_of, changed));
             ours.push((resource.clone(), store));
         }
-        let mut watch = Watch { client, changed, fillers: &mut fillers };
+        let mut watch = Watch { client, changed, fillers: &mut fillers, interruptions };
         let about_claims =
             every.clone().fields("type=Warning,involvedObject.kind=PersistentVolumeClaim");
         let api = |client: &Client| client.clone();
         let stores = Self {
+            interruptions: watch.interruptions.clone(),
             csi_nodes: watch.shelf(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
             volumes: watch.shelf(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
             claims: watch.shelf(Api::all(api(client)), &every, volumes::claimed, PartialEq::ne),
@@ -132,7 +137,7 @@ impl Stores {
             configs: watch.all(&every, plain, revision),
             vcenters: watch.all(&every, plain, revision),
             compatibility: watch.all(&every, plain, revision),
-            nodes: watch.shelf(
+            nodes: watch.required(
                 Api::all(api(client)),
                 &every,
                 |node| Some(Kept::of(node)),
@@ -140,13 +145,18 @@ impl Stores {
             ),
             daemon_sets: watch.all(&every, slim_daemon_set, content),
             deployments: watch.all(&every, slim_deployment, content),
-            pods: watch.shelf(
+            pods: watch.required(
                 Api::all(api(client)),
                 &of_drivers,
                 |pod| Some(pods::Kept::of(pod)),
                 PartialEq::ne,
             ),
-            attachments: watch.all(&every, slim_attachment, content),
+            attachments: watch.required(
+                Api::all(api(client)),
+                &every,
+                volumes::attachment,
+                PartialEq::ne,
+            ),
             secrets: watch.metadata(names::KUBE_SYSTEM, &every),
             maps: watch.metadata(namespace, &every),
             ours,
@@ -166,7 +176,7 @@ impl Stores {
             self.daemon_sets.wait_until_ready(),
             self.deployments.wait_until_ready(),
             self.pods.listed(self.news.clone()),
-            self.attachments.wait_until_ready(),
+            self.attachments.listed(self.news.clone()),
             self.secrets.wait_until_ready(),
             self.maps.wait_until_ready(),
         );
@@ -242,13 +252,6 @@ impl Stores {
     /// The CompatibilityConfigs that can be read.
     pub(super) fn compatibility_configs(&self) -> Vec<CompatibilityConfig> {
         readable(&self.compatibility)
-    }
-
-    /// Changes whenever an attachment does.
-    pub(crate) fn attachments_mark(&self) -> u64 {
-        let all = self.attachments.state();
-        all.iter()
-            .fold(0, |mark, one| mark ^ hash(&format!("{}{}", one.name_any(), content(&**one))))
     }
 
     /// What could not be read for lack of rights.
@@ -328,6 +331,7 @@ struct Watch<'a> {
     client: &'a Client,
     changed: &'a Arc<watch::Sender<()>>,
     fillers: &'a mut Vec<Filler>,
+    interruptions: Interruptions,
 }
 
 impl Watch<'_> {
@@ -343,7 +347,26 @@ impl Watch<'_> {
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         T: Clone + PartialEq + Send + Sync + 'static,
     {
-        let (kept, filler) = Shelf::of(api, config.clone(), keep, differs, self.changed.clone());
+        let events = watcher(api, config.clone());
+        let (kept, filler) = Shelf::of(events, keep, differs, self.changed.clone());
+        self.fillers.push(filler);
+        kept
+    }
+
+    /// The same for a kind without which no round is possible.
+    fn required<K, T>(
+        &mut self,
+        api: Api<K>,
+        config: &watcher::Config,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+    ) -> Shelf<T>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        T: Clone + PartialEq + Send + Sync + 'static,
+    {
+        let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
+        let (kept, filler) = Shelf::of(events, keep, differs, self.changed.clone());
         self.fillers.push(filler);
         kept
     }
@@ -387,7 +410,8 @@ impl Watch<'_> {
     {
         let (store, writer) = reflector::store();
         let changed = self.changed.clone();
-        let stream = watcher(api, config.clone()).default_backoff().modify(slim).reflect(writer);
+        let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
+        let stream = events.default_backoff().modify(slim).reflect(writer);
         let mut marks: HashMap<String, u64> = HashMap::new();
         self.fillers.push(Box::pin(stream.for_each(move |event| {
             if is_news(&event, &mut marks, mark) {
@@ -397,6 +421,16 @@ impl Watch<'_> {
         })));
         store
     }
+}
+
+/// The same events; errors are noted until the next event.
+fn noted<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+    interruptions: &Interruptions,
+    watch: &str,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static {
+    let (interruptions, watch) = (interruptions.clone(), watch.to_owned());
+    events.inspect(move |event| interruptions.note(&watch, event.as_ref().err()))
 }
 
 /// Whether an event of a watch is worth another round.
@@ -509,14 +543,6 @@ fn slim_deployment(deployment: &mut Deployment) {
         (deployment.spec, deployment.status) = (None, None);
         deployment.metadata.annotations = None;
         deployment.metadata.generation = None;
-    }
-}
-
-fn slim_attachment(attachment: &mut VolumeAttachment) {
-    plain(attachment);
-    attachment.metadata.annotations = None;
-    if let Some(status) = &mut attachment.status {
-        status.attachment_metadata = None;
     }
 }
 

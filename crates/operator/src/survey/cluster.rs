@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, ResourceExt, api::PostParams};
 
-use super::words;
+use super::{volumes::bounded, words};
 use crate::facts;
 
 /// The leases the drivers hold, and whose they are.
@@ -52,7 +52,7 @@ pub(crate) fn warning(event: &SeenEvent) -> Option<Warning> {
         ),
         event: Event {
             reason: event.reason.clone().unwrap_or_default(),
-            message: event.message.clone().unwrap_or_default(),
+            message: bounded(event.message.as_deref().unwrap_or_default()),
         },
     })
 }

@@ -12,7 +12,7 @@ use std::{
 
 use api::{
     Finding, Severity,
-    finding::{NAMED_OBJECTS, codes},
+    finding::{NAMED_OBJECTS, Subject, codes},
     vdo_config::Remediation,
 };
 use health::{
@@ -56,6 +56,8 @@ const NETWORK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 const FIRST_ANSWERS: SignedDuration = SignedDuration::from_secs(60);
 /// Bytes of the list of all objects of all findings.
 const MOST_BYTES: usize = 700 * 1024;
+/// Of more objects of one finding only the names are listed.
+const MOST_TEXTS: usize = 2000;
 
 /// What the checks say, as far as plan and report need it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -213,7 +215,7 @@ impl Live {
         self.nodes_mark = mark;
         let mark = [
             stores.volumes.revision(),
-            stores.attachments_mark(),
+            stores.attachments.revision(),
             stores.claims.revision(),
             stores.site.contents.revision(),
         ];
@@ -520,39 +522,38 @@ fn paged(report: &Report<'_>, shown: &[Finding]) -> Option<Paged> {
     if codes.is_empty() {
         return None;
     }
-    let all = codes.into_iter().map(|code| (code, report.page(code, 0, usize::MAX)));
-    let mut all: Vec<(&str, Page)> = all.collect();
+    let all = codes.into_iter().map(|code| (code, report.objects(code)));
+    let mut all: Vec<(&str, Vec<&Subject>)> = all.collect();
     // What was seen of each is left out first where there is no room for it, their names last; so the
     // longest pages are written last.
-    all.sort_by_key(|(_, page)| page.total);
-    let mut left: usize = all.iter().map(|(_, page)| listed(page, false).len()).sum();
+    all.sort_by_key(|(_, objects)| objects.len());
+    let names = |objects: &[&Subject]| -> String {
+        objects.iter().map(|subject| format!("{} {}\n", subject.kind, subject.name)).collect()
+    };
+    let mut left: usize = all.iter().map(|(_, objects)| names(objects).len()).sum();
     let mut room = MOST_BYTES;
     let mut paged = Paged::default();
-    for (code, page) in all {
-        let names = listed(&page, false);
+    for (code, objects) in all {
+        let names = names(&objects);
         left -= names.len();
-        let whole = listed(&page, true);
-        let text = if whole.len() + left < room { whole } else { cut(names, room) };
+        // More than that have no room; tens of thousands of texts would take memory in vain.
+        let whole =
+            (objects.len() <= MOST_TEXTS).then(|| listed(&report.page(code, 0, usize::MAX)));
+        let whole = whole.filter(|whole| whole.len() + left < room);
+        let text = whole.unwrap_or_else(|| cut(names, room));
         room = room.saturating_sub(text.len() + code.len());
         paged.pages.insert(code.to_owned(), text);
     }
     Some(paged)
 }
 
-/// One line for each object.
-fn listed(page: &Page, seen: bool) -> String {
-    let mut text = String::new();
-    for Entry { subject, seen: what } in &page.entries {
-        text.push_str(&subject.kind);
-        text.push(' ');
-        text.push_str(&subject.name);
-        if seen {
-            text.push_str(": ");
-            text.push_str(what);
-        }
-        text.push('\n');
-    }
-    text
+/// One line for each object, with what was seen of it.
+fn listed(page: &Page) -> String {
+    let lines = page
+        .entries
+        .iter()
+        .map(|Entry { subject, seen }| format!("{} {}: {seen}\n", subject.kind, subject.name));
+    lines.collect()
 }
 
 /// As many lines as there is room for, and how many were left out.

@@ -396,7 +396,7 @@ async fn look_at_storage(client: &Client) -> Storage {
     let (volumes, attachments) = match (by_name.clone(), attachments) {
         (Known::Known(volumes), Known::Known(attachments)) => {
             let (volumes, unfinished) =
-                volumes::joined(&volumes, Attachments::of(attachments.iter()));
+                volumes::joined(&volumes, Attachments::of(&volumes::on_nodes(&attachments)));
             (Known::Known(volumes), Known::Known(unfinished))
         }
         (Known::Known(volumes), Known::Unknown { reason }) => {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use futures::{StreamExt, stream::BoxStream};
+use futures::{Stream, StreamExt, stream::BoxStream};
 use health::facts::Known;
 use kube::{
     Api, Resource, ResourceExt,
@@ -176,11 +176,10 @@ impl<T> Shelf<T> {
 }
 
 impl<T: Clone + PartialEq + Send + Sync + 'static> Shelf<T> {
-    /// A shelf for what `keep` makes of each object of `api`, and the watch that fills it. `changed` is
+    /// A shelf for what `keep` makes of each object of a watch, and the task that fills it. `changed` is
     /// told when an item comes, goes or `differs` from what it was.
     pub(crate) fn of<K>(
-        api: Api<K>,
-        config: watcher::Config,
+        events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
         keep: fn(&K) -> Option<T>,
         differs: fn(&T, &T) -> bool,
         changed: Arc<watch::Sender<()>>,
@@ -190,8 +189,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Shelf<T> {
     {
         let shelf = Self::blank();
         let target = shelf.clone();
-        let stream = watcher(api, config).default_backoff();
-        let filler = stream.for_each(move |event| {
+        let filler = events.default_backoff().for_each(move |event| {
             if target.take(event, keep, differs) {
                 changed.send_replace(());
             }

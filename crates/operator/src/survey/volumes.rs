@@ -117,6 +117,56 @@ pub(crate) fn class(class: &SeenClass) -> Option<StorageClass> {
     })
 }
 
+/// A VolumeAttachment of the vSphere driver. There may be tens of thousands: only what facts are made from
+/// is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct VolumeOnNode {
+    /// The PersistentVolume; none for an inline volume.
+    pub(crate) volume: Option<Box<str>>,
+    pub(crate) node: Box<str>,
+    attached: bool,
+    created: Timestamp,
+    /// Since when it shall be detached.
+    detaching: Option<Timestamp>,
+    /// Why it is not attached, or not detached.
+    error: Box<str>,
+}
+
+/// What is kept of a VolumeAttachment.
+pub(crate) fn attachment(attachment: &VolumeAttachment) -> Option<VolumeOnNode> {
+    let spec = &attachment.spec;
+    let status = attachment.status.as_ref();
+    let detaching = attachment.metadata.deletion_timestamp.as_ref();
+    let error = status.and_then(|status| {
+        let error = if detaching.is_some() { &status.detach_error } else { &status.attach_error };
+        error.as_ref()?.message.as_deref()
+    });
+    (spec.attacher == names::CSI_DRIVER).then(|| VolumeOnNode {
+        volume: spec.source.persistent_volume_name.as_deref().map(Into::into),
+        node: spec.node_name.as_str().into(),
+        attached: status.is_some_and(|status| status.attached),
+        created: moment(attachment.metadata.creation_timestamp.as_ref()),
+        detaching: detaching.map(|time| time.0),
+        error: bounded(error.unwrap_or_default()).into(),
+    })
+}
+
+/// What is kept of these VolumeAttachments, by name.
+pub(super) fn on_nodes(all: &[VolumeAttachment]) -> BTreeMap<String, VolumeOnNode> {
+    all.iter().filter_map(|one| Some((one.name_any(), attachment(one)?))).collect()
+}
+
+/// Longer messages are cut: one is kept for every faulty volume.
+const MESSAGE: usize = 500;
+
+/// The beginning of a message of a driver.
+pub(crate) fn bounded(message: &str) -> String {
+    if message.len() <= MESSAGE {
+        return message.to_owned();
+    }
+    format!("{} ...", &message[..message.floor_char_boundary(MESSAGE)])
+}
+
 /// What hangs where, and what is still under way.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
@@ -127,35 +177,24 @@ pub(super) struct Attachments {
 }
 
 impl Attachments {
-    pub(super) fn of<'a>(all: impl Iterator<Item = &'a VolumeAttachment>) -> Self {
+    pub(super) fn of(all: &BTreeMap<String, VolumeOnNode>) -> Self {
         let mut found = Self::default();
-        for attachment in all.filter(|a| a.spec.attacher == names::CSI_DRIVER) {
-            let Some(volume) = attachment.spec.source.persistent_volume_name.clone() else {
-                continue;
-            };
-            let node = attachment.spec.node_name.clone();
-            let status = attachment.status.as_ref();
-            let attached = status.is_some_and(|status| status.attached);
-            let leaving = attachment.metadata.deletion_timestamp.as_ref();
-            if attached && leaving.is_none() {
-                found.nodes.insert(volume, node);
-                continue;
-            }
-            if attached {
+        for (name, attachment) in all {
+            let Some(volume) = attachment.volume.as_deref().map(str::to_owned) else { continue };
+            let node = attachment.node.to_string();
+            if attachment.attached {
                 found.nodes.insert(volume.clone(), node.clone());
             }
-            let error = status.and_then(|status| {
-                let error =
-                    if leaving.is_some() { &status.detach_error } else { &status.attach_error };
-                error.as_ref()?.message.clone()
-            });
+            if attachment.attached && attachment.detaching.is_none() {
+                continue;
+            }
             found.unfinished.push(Attachment {
-                name: attachment.name_any(),
+                name: name.clone(),
                 volume,
                 node,
-                detaching: leaving.is_some(),
-                message: error.unwrap_or_default(),
-                since: moment(leaving.or(attachment.metadata.creation_timestamp.as_ref())),
+                detaching: attachment.detaching.is_some(),
+                message: attachment.error.to_string(),
+                since: attachment.detaching.unwrap_or(attachment.created),
             });
         }
         found.unfinished.sort_by(|a, b| a.name.cmp(&b.name));
@@ -194,6 +233,30 @@ mod tests {
             "status": {"phase": "Bound", "capacity": {"storage": has}},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn of_an_attachment_only_a_bounded_part_is_kept() {
+        let seen = |attacher: &str, message: &str| -> VolumeAttachment {
+            serde_json::from_value(json!({
+                "metadata": {"name": "csi-1", "annotations": {"large": "x".repeat(10_000)}},
+                "spec": {
+                    "attacher": attacher, "nodeName": "node-1",
+                    "source": {"persistentVolumeName": "pv-1"},
+                },
+                "status": {"attached": false, "attachError": {"message": message}},
+            }))
+            .unwrap()
+        };
+        assert_eq!(attachment(&seen("ebs.csi.aws.com", "")), None, "it is another driver's");
+        let kept = attachment(&seen(names::CSI_DRIVER, &"ü".repeat(10_000))).unwrap();
+        assert!(kept.error.len() <= MESSAGE + 4, "{}", kept.error.len());
+        assert!(kept.error.ends_with("ü ..."), "{}", kept.error);
+        let found = Attachments::of(&BTreeMap::from([("csi-1".into(), kept)]));
+        assert_eq!((found.nodes.len(), found.unfinished.len()), (0, 1));
+        let kept = attachment(&seen(names::CSI_DRIVER, "the disk is locked")).unwrap();
+        let found = Attachments::of(&BTreeMap::from([("csi-1".into(), kept)]));
+        assert_eq!(found.unfinished[0].message, "the disk is locked");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Contender, record};
+use crate::story::story;
 
 /// A Lease as a contender last saw it, and when: on the contender's own monotonic clock, never by
 /// the times written in the Lease, which are another machine's.
@@ -77,18 +78,24 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
                 }
                 Step::WaitUntil(until) => match timeout_at(until, changes.try_next()).await {
                     Ok(Ok(Some(lease))) => {
+                        contender.works();
                         known = true;
                         observed = observe(observed, lease);
                     }
                     Ok(Err(error)) => {
                         tracing::warn!(lease = contender.name, %error, "cannot watch the lease");
+                        contender.fails(format!("cannot watch the lease: {}", story(&error)));
                         pause(contender).await;
                         if !known {
                             break;
                         }
                     }
                     Err(_) if known => {}
-                    Ok(Ok(None)) | Err(_) => break,
+                    Ok(Ok(None)) => break,
+                    Err(_) => {
+                        contender.fails("the API server does not answer");
+                        break;
+                    }
                 },
             }
         }
@@ -128,14 +135,22 @@ async fn write(contender: &Contender, before: Option<&Lease>) -> Option<(Lease, 
         }
     };
     match timeout_at(until, request).await {
-        Ok(Ok(lease)) => Some((lease, until)),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => None,
+        Ok(Ok(lease)) => {
+            contender.works();
+            Some((lease, until))
+        }
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+            contender.works();
+            None
+        }
         Ok(Err(error)) => {
             tracing::warn!(lease = name, %error, "cannot write the lease");
+            contender.fails(format!("cannot write the lease: {}", story(&error)));
             None
         }
         Err(_) => {
             tracing::warn!(lease = name, "no answer to a write of the lease");
+            contender.fails("the API server does not answer");
             None
         }
     }

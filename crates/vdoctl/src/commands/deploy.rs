@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use catalog::manifest::Object;
 use clap::Args;
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Namespace},
+    api::core::v1::Namespace,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::Api;
@@ -22,6 +22,7 @@ use crate::{
     document::File,
     failure::{self, Doing as _, Failure, Outcome, refuse, request},
     progress::{PACE, Step},
+    rollout::Rollout,
     screen::Screen,
     text::{CARE, DIM, GOOD, Table, count, paint},
 };
@@ -172,35 +173,34 @@ impl Deploy {
         }
     }
 
-    /// Waits until the operator's pods run.
+    /// Waits until pods of this version have replaced all others.
     async fn wait(&self, cluster: &Cluster, objects: &[Object], screen: &Screen) -> Outcome {
         let Some(operator) = objects.iter().find(|object| object.kind() == "Deployment") else {
             return Ok(());
         };
-        let deployments =
-            Api::<Deployment>::namespaced(cluster.client.clone(), operator.namespace());
+        let mut rollout = Rollout::of(&cluster.client, operator.namespace(), operator.name());
         let mut step = Step::begin(screen, "Start the operator");
         let end = Instant::now() + Duration::from_secs(self.timeout);
         loop {
-            let found = deployments.get(operator.name()).await.doing("reading the operator")?;
-            let generation = found.metadata.generation;
-            let status = found.status.unwrap_or_default();
-            let (wanted, updated, available) = (
-                found.spec.and_then(|spec| spec.replicas).unwrap_or(1),
-                status.updated_replicas.unwrap_or(0),
-                status.available_replicas.unwrap_or(0),
-            );
-            let current = status.observed_generation >= generation;
-            // One of them does the work; on a single node the other waits for a place for ever.
-            if current && updated >= 1 && available >= 1 {
-                step.done(&format!("{available} of {wanted} pods"));
+            let progress = rollout.progress().await?;
+            let pods = format!("{} of {} pods", progress.ready, progress.wanted);
+            if progress.complete {
+                step.done(&pods);
                 return Ok(());
             }
-            if Instant::now() > end {
-                step.failed("no pod of it runs");
-                return Err(self.late("the operator did not start".into()));
+            let late = Instant::now() > end;
+            match progress.trouble {
+                Some(trouble) if late || rollout.is_stuck() => {
+                    step.failed(&pods);
+                    return Err(stuck(&trouble.text, progress.old_runs));
+                }
+                Some(trouble) => step.waits(&format!("{pods}; {}", trouble.text)),
+                None if late => {
+                    step.failed(&pods);
+                    return Err(self.late("the operator did not start".into()));
+                }
+                None => step.waits(&pods),
             }
-            step.waits(&format!("{available} of {wanted} pods"));
             sleep(PACE).await;
         }
     }
@@ -214,6 +214,19 @@ impl Deploy {
                 api::NAMESPACE
             ),
         }
+    }
+}
+
+/// The new version does not start.
+fn stuck(why: &str, old_runs: bool) -> Failure {
+    let meanwhile = if old_runs { "; the version before it keeps running" } else { "" };
+    Failure::Refused {
+        text: format!("the operator does not start: {why}{meanwhile}"),
+        help: format!(
+            "correct the cause and run vdoctl deploy again; kubectl --namespace {} describe pods \
+             shows more",
+            api::NAMESPACE
+        ),
     }
 }
 

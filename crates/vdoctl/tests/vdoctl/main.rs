@@ -10,6 +10,7 @@ mod gate;
 mod halfway;
 mod releases;
 mod removal;
+mod rollout;
 mod screens;
 mod stage;
 #[allow(dead_code, reason = "the tests of the sandbox use it too")]

@@ -79,10 +79,10 @@ fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
             "greater than or equal to 0",
         ),
         (
-            "kind: PodDisruptionBudget",
-            "kind: PodDisruptionBugdet",
+            "kind: ClusterRoleBinding",
+            "kind: ClusterRoleBidning",
             "not installed here",
-            "PodDisruptionBudget?",
+            "ClusterRoleBinding?",
         ),
         ("kind: ServiceAccount\n", "knid: ServiceAccount\n", "does not say its kind", "add kind"),
         ("kind: ServiceAccount\n", "kind: [ServiceAccount\n", "this is not YAML", "look at blanks"),

@@ -258,23 +258,25 @@ pub(super) fn pending_claims(stores: &Stores) -> Known<Vec<Claim>> {
         });
         waiting.filter(|claim| ours.contains(&claim.class)).cloned().collect::<Vec<_>>()
     });
-    for claim in claims.get_mut().into_iter().flatten() {
-        claim.message = stores
-            .claim_warnings
-            .read(|warnings| {
-                let mut own = warnings.values().filter(|warning| warning.object == claim.name);
-                own.next_back().map(|warning| warning.event.message.clone()).unwrap_or_default()
-            })
-            .get()
-            .cloned()
-            .unwrap_or_default();
-    }
+    let waiting = claims.get_mut().map(Vec::as_mut_slice).unwrap_or_default();
+    let mut by_name: BTreeMap<String, &mut Claim> =
+        waiting.iter_mut().map(|claim| (claim.name.clone(), claim)).collect();
+    let _ = stores.claim_warnings.read(|warnings| {
+        // The last one wins. One pass: both may be tens of thousands.
+        for warning in warnings.values() {
+            if let Some(claim) = by_name.get_mut(&warning.object) {
+                claim.message.clone_from(&warning.event.message);
+            }
+        }
+    });
     claims
 }
 
 pub(super) fn volumes_now(stores: &Stores) -> VolumesNow {
-    let attachments = stores.attachments.state();
-    let attachments = Attachments::of(attachments.iter().map(AsRef::as_ref));
+    let attachments = match stores.attachments.read(Attachments::of) {
+        Known::Known(attachments) => attachments,
+        Known::Unknown { .. } => Attachments::default(),
+    };
     let growing = stores.claims.read(|claims| volumes::growing(claims.values()));
     let growing = match growing {
         Known::Known(names) => stores.volumes.read(|all| volumes::handles_of(&names, all)),

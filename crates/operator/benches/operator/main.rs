@@ -1,12 +1,14 @@
 //! How fast and how small the operator is.
 //!
 //! `make bench ARGS=operator`, or `cargo bench -p operator --bench operator -- 5 1000` for clusters of those
-//! sizes; `-- ./vdo` takes a program that is built already.
+//! sizes, and `-- 5000:20000 5000:20000:faulty` for clusters with so many volumes, healthy or all faulty. Those
+//! run in a cgroup with the memory limit of the Deployment, so they need root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../../tests/common/mod.rs"]
 mod common;
+mod volumes;
 
 use std::time::Duration;
 
@@ -29,14 +31,21 @@ const QUIET: Duration = Duration::from_mins(5);
 #[tokio::main]
 async fn main() {
     println!("| what | figure |\n|---|---|");
-    let mut sizes: Vec<usize> = std::env::args().filter_map(|text| text.parse().ok()).collect();
+    let is_size = |text: &String| text.starts_with(|first: char| first.is_ascii_digit());
+    let mut sizes: Vec<String> = std::env::args().skip(1).filter(is_size).collect();
     if sizes.is_empty() {
-        sizes = vec![5, 5000];
+        sizes = ["5", "5000", "5000:20000", "5000:20000:faulty"].map(str::to_owned).to_vec();
     }
     for size in sizes {
-        match size {
-            5 => small().await,
-            size => large(size).await,
+        let mut parts = size.split(':');
+        let mut number = || parts.next().and_then(|text| text.parse::<usize>().ok());
+        match (number(), number()) {
+            (Some(5), None) => small().await,
+            (Some(nodes), None) => large(nodes).await,
+            (Some(nodes), Some(count)) => {
+                volumes::measure(nodes, count, size.ends_with(":faulty")).await;
+            }
+            _ => println!("| {size} | not a size |"),
         }
     }
 }

@@ -1,0 +1,198 @@
+//! What the operator takes in a cluster with many volumes: PersistentVolumes, claims and attachments.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::{
+    core::v1::{Event, Namespace, PersistentVolume, PersistentVolumeClaim},
+    storage::v1::{StorageClass, VolumeAttachment},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::{MemoryGroup, Vm, eventually};
+use tokio::time::Instant;
+
+use super::{common::Stage, mebibytes, run_storage};
+
+const CLASS: &str = "vsphere";
+const DRIVER: &str = "csi.vsphere.vmware.com";
+/// How long the operator runs on after it has seen everything.
+const REST: Duration = Duration::from_mins(1);
+/// The finding about attachments that fail.
+const ATTACH_FAILS: &str = "VDO-1520";
+
+/// The memory limit of the operator's Deployment, in bytes.
+fn limit() -> u64 {
+    let objects = operator::install::objects();
+    let deployment = objects.iter().find(|object| object.kind() == "Deployment").unwrap();
+    let limit = "/spec/template/spec/containers/0/resources/limits/memory";
+    let limit = deployment.0.pointer(limit).and_then(Value::as_str).unwrap();
+    limit.strip_suffix("Mi").unwrap().parse::<u64>().unwrap() * 1_048_576
+}
+
+/// A claim, its volume and its attachment; where they are faulty: a claim that waits with a warning, a volume
+/// that CNS does not have and an attachment that fails.
+async fn add(client: &Client, number: usize, node: &str, faulty: bool) {
+    let (name, namespace) = (format!("pvc-8d8a8e2c-6b0f-4b6e-9d07-{number:012}"), "shop");
+    let claim_name = format!("data-shop-database-{number}");
+    let create = PostParams::default();
+    let volume = json!({
+        "metadata": {
+            "name": name,
+            "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER},
+            "finalizers": ["kubernetes.io/pv-protection", "external-attacher/csi-vsphere-vmware-com"],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Gi"},
+            "persistentVolumeReclaimPolicy": "Delete", "storageClassName": CLASS,
+            "claimRef": {"namespace": namespace, "name": claim_name, "kind": "PersistentVolumeClaim"},
+            "csi": {
+                "driver": DRIVER, "fsType": "ext4",
+                "volumeHandle": format!("0f6b1c7e-52a5-4a0d-8d3b-{number:012}"),
+                "volumeAttributes": {"type": "vSphere CNS Block Volume"},
+            },
+        },
+    });
+    let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
+    Api::all(client.clone()).create(&create, &volume).await.unwrap();
+    let claim = json!({
+        "metadata": {"name": claim_name, "namespace": namespace},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
+            "resources": {"requests": {"storage": "10Gi"}}, "volumeName": name,
+        },
+    });
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
+    claims.create(&create, &claim).await.unwrap();
+    if !faulty {
+        let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "10Gi"}}});
+        let patch = Patch::Merge(bound);
+        claims.patch_status(&claim_name, &PatchParams::default(), &patch).await.unwrap();
+    } else {
+        let warning = json!({
+            "metadata": {"name": format!("{claim_name}.17f3"), "namespace": namespace},
+            "type": "Warning", "reason": "ProvisioningFailed", "count": 7,
+            "involvedObject": {
+                "kind": "PersistentVolumeClaim", "namespace": namespace, "name": claim_name,
+            },
+            "message": message("provision", &name),
+        });
+        let warning: Event = serde_json::from_value(warning).unwrap();
+        Api::namespaced(client.clone(), namespace).create(&create, &warning).await.unwrap();
+    }
+    let attachment = json!({
+        "metadata": {"name": format!("csi-3c1f2d6a5b7e4f8091a2b3c4d5e6f708192a3b4c5d6e7f80{number:012}")},
+        "spec": {
+            "attacher": DRIVER, "nodeName": node, "source": {"persistentVolumeName": name},
+        },
+    });
+    let attachment: VolumeAttachment = serde_json::from_value(attachment).unwrap();
+    let attachments = Api::<VolumeAttachment>::all(client.clone());
+    attachments.create(&create, &attachment).await.unwrap();
+    let status = if faulty {
+        let error = json!({"time": "2026-01-01T00:00:00Z", "message": message("attach", &name)});
+        json!({"status": {"attached": false, "attachError": error}})
+    } else {
+        json!({"status": {"attached": true}})
+    };
+    let patch = Patch::Merge(status);
+    let attachment = attachment.metadata.name.unwrap();
+    attachments.patch_status(&attachment, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// As long as those of the driver, and different for each volume.
+fn message(what: &str, volume: &str) -> String {
+    format!(
+        "rpc error: code = Internal desc = failed to {what} volume {volume}: fault: \
+         (*types.LocalizedMethodFault)(0xc000a1b2c0)({{ DynamicData: {{}}, Fault: (types.CnsFault) \
+         {{ BaseMethodFault: nil, Reason: (string) (len=16) \"VSLM task failed\" }}, LocalizedMessage: \
+         \"CnsFault error: The object or item referred to could not be found. {volume}\" }}). \
+         opId: \"{volume}\""
+    )
+}
+
+async fn fill(client: &Client, machines: &[Vm], count: usize, faulty: bool) {
+    let create = PostParams::default();
+    let class = json!({"metadata": {"name": CLASS}, "provisioner": DRIVER});
+    let class: StorageClass = serde_json::from_value(class).unwrap();
+    Api::all(client.clone()).create(&create, &class).await.unwrap();
+    let namespace: Namespace =
+        serde_json::from_value(json!({"metadata": {"name": "shop"}})).unwrap();
+    Api::all(client.clone()).create(&create, &namespace).await.unwrap();
+    let adding = (0..count).map(|number| {
+        let node = &machines[number % machines.len()].name;
+        add(client, number, node, faulty)
+    });
+    stream::iter(adding).buffer_unordered(48).collect::<Vec<()>>().await;
+}
+
+/// Measures the working set, under the limit the operator is shipped with.
+pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
+    let what =
+        format!("{nodes} nodes, {count} {}", if faulty { "faulty volumes" } else { "volumes" });
+    let machines: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
+    let mut stage = Stage::bare_of(machines.clone()).await;
+    let limit = limit();
+    let group = match MemoryGroup::new(&testkit::shipped("operator", "vdo"), limit) {
+        Ok(group) => group,
+        Err(error) => {
+            return println!("| {what}: not measured, needs root | {} |", error.full_text());
+        }
+    };
+    stage.program = group.program();
+    stage.variables = vec![("VDO_GRACE", "1")];
+    let client = stage.client();
+    testkit::add_bare_nodes(&client, &machines).await;
+    run_storage(&client, &machines).await;
+    fill(&client, &machines, count, faulty).await;
+    let mut spec = json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}});
+    if faulty {
+        // Only then are volumes compared with CNS, which has none of them.
+        spec["storageProvider"] = json!({"vsphereCloudConfig": "vc"});
+    }
+    stage.configure(spec).await;
+
+    let begin = Instant::now();
+    let operator = stage.operator();
+    eventually("all nodes and volumes are seen", 600, async || {
+        if let Some(ended) = operator.ended() {
+            println!(
+                "| {what}: the operator ended | {ended}, out of memory: {} |",
+                group.exhausted()
+            );
+            std::process::exit(1);
+        }
+        let status = stage.config().await.status.unwrap_or_default();
+        let seen = status.cpi.and_then(|cpi| cpi.nodes_ready) == i32::try_from(nodes).ok();
+        let failing = status.findings.iter().filter(|finding| finding.code == ATTACH_FAILS);
+        let failing: i32 = failing.map(|finding| finding.count).sum();
+        let expected = if faulty { i32::try_from(count).unwrap() } else { 0 };
+        if seen && failing == expected {
+            return Ok(());
+        }
+        let codes: Vec<_> =
+            status.findings.iter().map(|f| format!("{} {}", f.code, f.count)).collect();
+        Err(format!("{seen} {failing} {codes:?}"))
+    })
+    .await;
+    println!("| {what}: all seen after the start | {:.1} s |", begin.elapsed().as_secs_f64());
+    tokio::time::sleep(REST).await;
+    let (now, peak) = (mebibytes(group.working_set()), mebibytes(group.peak()));
+    println!("| {what}: working set, now and at most | {now}, {peak} |");
+    let (resident, most) = operator.memory();
+    println!(
+        "| {what}: resident, now and at most | {}, {} |",
+        mebibytes(resident),
+        mebibytes(most)
+    );
+    println!(
+        "| {what}: limit, times out of memory | {}, {} |",
+        mebibytes(limit),
+        group.exhausted()
+    );
+    assert!(operator.ended().is_none(), "{}", operator.tail());
+}

@@ -1,0 +1,60 @@
+//! Commands to an operator that runs in the same container.
+
+use std::{io::Write as _, path::Path, process::ExitCode};
+
+use clap::{Subcommand, ValueEnum};
+use runtime::{
+    probe::{self, Answer},
+    story::story,
+};
+
+/// What to do instead of running the operator.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Ask the operator in this container whether it is live or ready: the probes of its pod.
+    Probe {
+        /// What to ask.
+        what: Question,
+    },
+    /// Change what the operator in this container logs, until it restarts.
+    LogLevel {
+        /// A level, or levels by module as in `info,vsphere=debug`.
+        filter: String,
+    },
+}
+
+/// What a probe asks.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Question {
+    /// Whether the process must be restarted.
+    Live,
+    /// Whether it can do its work.
+    Ready,
+}
+
+impl Command {
+    /// Prints the answer. The exit code is that of a probe.
+    pub(crate) fn run(&self, socket: Option<&Path>) -> ExitCode {
+        let Some(socket) = socket else {
+            let _ =
+                writeln!(std::io::stderr(), "name the operator's socket: --socket or VDO_SOCKET");
+            return ExitCode::from(2);
+        };
+        let answer = match self {
+            Self::Probe { what: Question::Live } => probe::get(socket, "/livez"),
+            Self::Probe { what: Question::Ready } => probe::get(socket, "/readyz"),
+            Self::LogLevel { filter } => probe::set_log_level(socket, filter),
+        };
+        // A closed pipe is the reader's choice.
+        match answer {
+            Ok(Answer { ok, text }) => {
+                let _ = write!(std::io::stdout(), "{text}");
+                if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            }
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "{}", story(&error));
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The checks behind `/livez` and `/readyz`.
+//!
+//! | check | fails when |
+//! |---|---|
+//! | live: `progress` | a round is under way and none of its requests has ended for [`LIMIT`] |
+//! | ready: `permissions` | the account lacks permissions the operator cannot do without |
+//! | ready: `lease` | the API server does not answer, or refuses the lease |
+//! | ready: `watches` (leader) | a watch has not synced yet, or has been interrupted for [`INTERRUPTED`] |
+//! | ready: `rounds` (leader) | no round has finished recently, or the last one failed |
+//!
+//! Neither fails while a vCenter is unreachable or a driver is unhealthy: the status shows that, and another
+//! pod would not change it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::runtime::watcher;
+use runtime::{
+    checks::{Check, Checks, Watchdog},
+    kubernetes::LONGEST_REQUEST,
+    story::story,
+};
+use tokio::time::Instant;
+
+/// How long a step of a round may take: a request to the API server that is slow in every way, and the
+/// longest question to a vCenter within a round.
+pub const LIMIT: Duration = LONGEST_REQUEST.saturating_add(Duration::from_mins(3));
+/// How long a watch may be interrupted: longer than an API server takes to restart.
+const INTERRUPTED: Duration = Duration::from_mins(2);
+/// How often interruptions are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The checks of an instance, whether or not it leads.
+#[derive(Clone, Debug)]
+pub struct Probes {
+    ready: Checks,
+    progress: Watchdog,
+    /// Whether the account has the permissions it needs.
+    pub permissions: Check,
+    /// Whether the election works.
+    pub lease: Check,
+}
+
+/// The checks of the leader.
+#[derive(Clone, Debug)]
+pub struct LeaderProbes {
+    pub(crate) progress: Watchdog,
+    pub(crate) watches: Check,
+    /// Whether rounds finish.
+    pub rounds: Check,
+}
+
+impl Probes {
+    /// Registers the checks. `limit`: how long a step of a round may take.
+    pub fn register(live: &Checks, ready: &Checks, limit: Duration) -> Self {
+        Self {
+            progress: live.watchdog("progress", limit),
+            permissions: ready.register("permissions", "the permissions are not known yet"),
+            lease: ready.register("lease", "the lease has not been read yet"),
+            ready: ready.clone(),
+        }
+    }
+
+    /// Registers the checks of an instance that leads from now on.
+    pub fn of_leader(&self) -> LeaderProbes {
+        LeaderProbes {
+            progress: self.progress.clone(),
+            watches: self.ready.register("watches", "the watches have not synced yet"),
+            rounds: self.ready.register("rounds", "no round has finished yet"),
+        }
+    }
+}
+
+/// The watches that are interrupted at present. Cheap to clone; all clones are one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interruptions(Arc<Mutex<BTreeMap<String, (Instant, String)>>>);
+
+impl Interruptions {
+    /// Notes what became of a watch: an error, or an event.
+    pub(crate) fn note(&self, watch: &str, error: Option<&watcher::Error>) {
+        let mut interrupted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            Some(error) => {
+                let since = interrupted.get(watch).map_or_else(Instant::now, |(since, _)| *since);
+                interrupted.insert(watch.to_owned(), (since, story(error)));
+            }
+            None => drop(interrupted.remove(watch)),
+        }
+    }
+
+    /// The watches that have been interrupted for too long, and why.
+    fn too_long(&self) -> Vec<String> {
+        let interrupted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = interrupted.iter().filter(|(_, (since, _))| since.elapsed() >= INTERRUPTED);
+        late.map(|(watch, (_, reason))| format!("{watch}: {reason}")).collect()
+    }
+
+    /// Keeps a check up to date. Never ends.
+    pub(crate) async fn report_to(self, check: Check) {
+        loop {
+            match self.too_long() {
+                late if late.is_empty() => check.pass(),
+                late => check.fail(late.join("; ")),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused() -> watcher::Error {
+        let status = kube::core::Status::failure("nodes is forbidden", "Forbidden");
+        watcher::Error::WatchError(Box::new(status))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_counts_as_interrupted_after_a_while_and_not_once_it_is_back() {
+        let (interruptions, ready) = (Interruptions::default(), Checks::default());
+        let watches = ready.register("watches", "not yet");
+        let reporting = interruptions.clone().report_to(watches);
+        let story = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(ready.pass());
+            interruptions.note("Node", Some(&refused()));
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            assert!(ready.pass(), "as when an API server restarts");
+            interruptions.note("Node", Some(&refused()));
+            tokio::time::sleep(Duration::from_secs(70)).await;
+            let states = ready.states();
+            let reason = states["watches"].as_ref().unwrap_err();
+            assert!(reason.starts_with("Node: ") && reason.contains("forbidden"), "{reason}");
+            interruptions.note("Node", None);
+            tokio::time::sleep(LOOK * 2).await;
+            assert!(ready.pass());
+        };
+        tokio::select! { () = reporting => {}, () = story => {} }
+    }
+
+    #[test]
+    fn a_standby_is_ready_without_rounds_and_a_leader_is_not() {
+        let (live, ready) = (Checks::default(), Checks::default());
+        let probes = Probes::register(&live, &ready, LIMIT);
+        assert!(live.pass() && !ready.pass());
+        probes.permissions.pass();
+        probes.lease.pass();
+        assert!(ready.pass());
+        let leader = probes.of_leader();
+        assert!(!ready.pass(), "it has done nothing yet");
+        leader.watches.pass();
+        leader.rounds.pass();
+        assert!(ready.pass());
+    }
+}

@@ -1,0 +1,113 @@
+//! `vdoctl deploy` waits for the new version, and names what keeps it from starting. Scheduler, quota and
+//! Deployment controller are real; what a kubelet reports of images and crashes is written by KWOK.
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Node, Pod, ResourceQuota},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use testkit::{Fate, eventually};
+
+use crate::stage::{NAMESPACE, Said, Stage};
+
+/// Deploys an image that does not start, and gives up after so many seconds at the latest.
+async fn refused(stage: &Stage, image: &str, timeout: &str) -> Said {
+    let image = format!("registry.example.com/vdo:{image}");
+    let said = stage.vdoctl_beside(&["deploy", "--image", &image, "--timeout", timeout]).await;
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.err.contains("✖ Start the operator"), "{}", said.all());
+    assert_eq!(ready(stage).await, 2, "the version before it runs: {}", said.all());
+    said
+}
+
+/// Asserts what an admin reads, wherever the lines are broken.
+fn says(said: &Said, words: &str) {
+    let flat = said.err.replace(['│', '×'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(words), "{words}: {}", said.all());
+}
+
+async fn ready(stage: &Stage) -> usize {
+    let pods = Api::<Pod>::namespaced(stage.plane.client(), NAMESPACE);
+    let pods = pods.list(&ListParams::default()).await.unwrap();
+    let ready = pods.into_iter().filter(|pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+    });
+    ready.count()
+}
+
+async fn cordon(stage: &Stage, closed: bool) {
+    let nodes = Api::<Node>::all(stage.plane.client());
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": closed}}));
+    for node in nodes.list(&ListParams::default()).await.unwrap() {
+        nodes.patch(&node.name_any(), &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+/// Waits until the pods of an image are the only ones.
+async fn settled(stage: &Stage, image: &str) {
+    let pods = Api::<Pod>::namespaced(stage.plane.client(), NAMESPACE);
+    eventually("only the new version is left", 60, async || {
+        let all = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let images = all.items.iter().flat_map(|pod| &pod.spec.as_ref().unwrap().containers);
+        let images: Vec<_> = images.filter_map(|container| container.image.clone()).collect();
+        let new = images.len() == 2 && images.iter().all(|one| one.ends_with(image));
+        if new { Ok(()) } else { Err(format!("{images:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
+    let stage = Stage::set().await;
+    stage.nodes.pods("vdo:no-image", Fate::ImagePullFails);
+    stage.nodes.pods("vdo:crashes", Fate::CrashesSaying("panic: index out of range"));
+    stage.nodes.pods("vdo:pending", Fate::Pending);
+    let said = stage.vdoctl_beside(&["deploy", "--image", "registry.example.com/vdo:works"]).await;
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(said.err.contains("✔ Start the operator  2 of 2 pods"), "{}", said.all());
+
+    // By itself, long before its timeout.
+    let begin = std::time::Instant::now();
+    let said = refused(&stage, "no-image", "300").await;
+    assert!(begin.elapsed().as_secs() < 60 + 30, "{:?}: {}", begin.elapsed(), said.all());
+    says(&said, "does not start: ImagePullBackOff: Back-off pulling image");
+    says(&said, "the version before it keeps running");
+    says(&refused(&stage, "crashes", "15").await, "Error, exit code 1: panic: index out of range");
+
+    cordon(&stage, true).await;
+    says(&refused(&stage, "no-place", "15").await, "fits on no node: 0/3 nodes are available");
+    cordon(&stage, false).await;
+    settled(&stage, "no-place").await;
+
+    let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}});
+    let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+    let quotas = Api::<ResourceQuota>::namespaced(stage.plane.client(), NAMESPACE);
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    eventually("the quota is enforced", 60, async || {
+        let quota = quotas.get("few").await.map_err(|error| error.to_string())?;
+        let used = quota.status.and_then(|status| status.used);
+        used.filter(|used| used.get("pods").is_some_and(|pods| pods.0 == "2"))
+            .ok_or("not yet".to_owned())
+    })
+    .await;
+    says(&refused(&stage, "over-quota", "15").await, "exceeded quota: few");
+    quotas.delete("few", &DeleteParams::default()).await.unwrap();
+
+    // Nothing is known to be wrong; it takes too long.
+    let image = "registry.example.com/vdo:pending";
+    let said = stage.vdoctl_beside(&["deploy", "--image", image, "--timeout", "5"]).await;
+    assert_eq!(said.code, 4, "{}", said.all());
+    says(&said, "the operator did not start within 5 seconds");
+
+    // Once the cause is corrected, the same command completes.
+    let said = stage.vdoctl_beside(&["deploy", "--image", "registry.example.com/vdo:works"]).await;
+    assert_eq!(said.code, 0, "{}", said.all());
+    let deployments = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
+    let status = deployments.get("vdo").await.unwrap().status.unwrap();
+    assert_eq!((status.updated_replicas, status.replicas), (Some(2), Some(2)));
+}
