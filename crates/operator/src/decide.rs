@@ -70,6 +70,7 @@ pub fn decide(facts: &Facts) -> Plan {
     several_configs(facts, &mut notes);
     catalog_trouble(facts, &mut notes);
     predecessor(facts, &mut notes);
+    lookalikes(facts, &mut notes);
     doubtful_cluster_id(facts, &mut notes);
     refusals(facts, &mut notes);
     fights::report(facts, &mut notes);
@@ -229,6 +230,24 @@ fn predecessor(facts: &Facts, notes: &mut Notes) {
             .with("name", &id.name)
             .with("namespace", &id.namespace)
             .about(Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name))
+            .build(),
+    );
+}
+
+/// Workloads that claim to be a driver and have no effect.
+fn lookalikes(facts: &Facts, notes: &mut Notes) {
+    let Some(first) = facts.lookalikes.first() else { return };
+    let subjects = facts
+        .lookalikes
+        .iter()
+        .map(|id| Subject::kubernetes(&id.kind, Some(&id.namespace), &id.name));
+    notes.findings.push(
+        codes::LOOKALIKES
+            .found()
+            .with("first", first.to_string())
+            .with("count", facts.lookalikes.len().to_string())
+            .with("namespace", &first.namespace)
+            .about_all(subjects)
             .build(),
     );
 }

@@ -39,6 +39,8 @@ pub struct Facts {
     pub objects: BTreeMap<ObjectId, Seen>,
     /// The drivers' workloads, by whoever installed them.
     pub workloads: BTreeMap<ObjectId, Workload>,
+    /// Workloads that look like a driver's or like the Go VDO and are neither.
+    pub lookalikes: Vec<ObjectId>,
     /// The identity of this cluster in CNS that a driver uses and that is not on record yet; an
     /// error says why it cannot be told.
     pub cluster_id: Result<Option<ClusterId>, String>,

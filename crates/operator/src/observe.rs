@@ -6,6 +6,7 @@ mod inherited;
 pub(crate) mod make;
 pub(crate) mod nodes;
 mod pods;
+pub(crate) mod provenance;
 mod stores;
 mod strangers;
 mod vcenters;
@@ -21,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::DeserializeGuard};
 
-pub(crate) use self::drivers::{belongs_to, is_labelled, part, version};
+pub(crate) use self::drivers::{belongs_to, is_labelled, is_ours_by_label, part, version};
 pub(crate) use self::identity::usual as cluster_ids;
 pub use self::stores::Stores;
 pub(crate) use self::{inherited::Inherited, strangers::Asked, vcenters::certificates};
@@ -148,7 +149,10 @@ pub async fn observe(
         uid: around.uid.clone(),
         nodes: nodes::of(stores, vcenters),
     };
-    let workloads = drivers::workloads(stores);
+    let drivers::Found { workloads, mut lookalikes } = drivers::find(stores);
+    let (go_vdo, disguised) = stores.go_vdo(&around.namespace, around.pod.as_deref());
+    lookalikes.extend(disguised);
+    lookalikes.sort();
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
     let namespace = config.namespace().unwrap_or_default();
@@ -168,7 +172,7 @@ pub async fn observe(
         ambiguous: identified.ambiguous,
         in_use,
         predecessor: Predecessor {
-            runs: stores.predecessor(around.pod.as_deref()),
+            runs: go_vdo,
             cloud_secret: stores.secret_version(names::CPI_SECRET).is_some(),
         },
         catalog: if embedded { catalogs.embedded() } else { catalogs.current() },
@@ -178,6 +182,7 @@ pub async fn observe(
         cluster,
         objects: stores.objects(applied),
         workloads,
+        lookalikes,
         attached: drivers::attached(stores),
         records,
         unreadable,
@@ -307,11 +312,9 @@ pub struct Observed {
     pub compatibility: Option<CompatibilityConfig>,
 }
 
-/// The drivers' workloads, by whoever installed them.
-pub(crate) fn workloads(
-    stores: &Stores,
-) -> BTreeMap<crate::facts::ObjectId, crate::facts::Workload> {
-    drivers::workloads(stores)
+/// The drivers' workloads, whether VDO installed them or not.
+pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
+    drivers::find(stores).workloads
 }
 
 /// Of several VDOConfigs the one that is followed: the oldest; of two of the same second, the first by

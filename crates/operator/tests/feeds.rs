@@ -309,7 +309,7 @@ fn openshift() -> Vec<Value> {
 fn second_driver() -> Value {
     let labels = json!({"app": "storage"});
     with(
-        object("apps/v1", "Deployment", Some("default"), "storage"),
+        object("apps/v1", "Deployment", Some("kube-system"), "storage"),
         json!({"spec": {
             "replicas": 0, "selector": {"matchLabels": labels},
             "template": {

@@ -10,6 +10,7 @@ use health::{
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::{ContainerStatus, Namespace, Pod},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
     Api, Client,
@@ -57,8 +58,25 @@ async fn let_list(client: &Client, user: &str, resources: &[&str]) {
     }
 }
 
+/// The permissions of a storage driver for the default account of the namespace `storage`.
+async fn let_attach(client: &Client) {
+    let role = json!({"metadata": {"name": "storage"}, "rules": [
+        {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"], "verbs": ["patch"]},
+    ]});
+    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &role).await.unwrap();
+    let binding = json!({
+        "metadata": {"name": "storage"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "storage"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "storage", "name": "default"}],
+    });
+    let binding: ClusterRoleBinding = serde_json::from_value(binding).unwrap();
+    Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
+}
+
 /// A storage driver by other hands, whose pod crashes.
 async fn add_foreign_driver(client: &Client) {
+    let_attach(client).await;
     let labels = json!({"app": "storage"});
     let containers =
         json!([{"name": "driver", "image": "registry.k8s.io/csi-vsphere/driver:v3.7.0"}]);

@@ -1,4 +1,5 @@
-//! The rules that are never broken: each has tests, and the table that names them is true.
+//! The rules that are never broken and the threats that are held: each has tests, and the tables that name
+//! them are true.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 /// The text of every Rust source of the project.
@@ -62,4 +63,38 @@ fn every_rule_has_tests_and_they_exist() {
         }
     }
     assert_eq!(rows.len(), 12, "design.md has twelve rules");
+}
+
+/// The threat model names each test by the file or folder it is in. A row may wait for its test with the
+/// file alone.
+#[test]
+fn every_test_of_the_threat_model_exists_where_it_says() {
+    let root = testkit::repository();
+    let page = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let mut tests = 0;
+    let (_, threats) = page.split_once("## Threats").unwrap();
+    let rows =
+        threats.lines().filter(|line| line.starts_with("| ") && line.matches('|').count() == 5);
+    for row in rows.filter(|row| !row.starts_with("| |")) {
+        let column = row.rsplit('|').nth(1).unwrap();
+        let named: Vec<&str> = column.split('`').skip(1).step_by(2).collect();
+        assert!(named.first().is_some_and(|first| first.starts_with("crates/")), "{row}");
+        let mut place = String::new();
+        for name in named {
+            if name.starts_with("crates/") {
+                place = name.to_owned();
+                assert!(root.join(name).exists(), "there is no {name}");
+                continue;
+            }
+            let (path, mut text) = (root.join(&place), String::new());
+            if path.is_dir() {
+                sources(&path, &mut text);
+            } else {
+                text = std::fs::read_to_string(path).unwrap();
+            }
+            assert!(runs(&text, name), "there is no test {name} in {place}");
+            tests += 1;
+        }
+    }
+    assert!(tests > 30, "only {tests} tests were found in docs/security.md");
 }

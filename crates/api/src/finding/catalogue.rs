@@ -382,6 +382,16 @@ catalogue! {
             "VDO takes it from there and completes the Secret. Volumes under the other id are then reported one by one",
         ],
     }
+    LOOKALIKES = "VDO-1914" {
+        title: "A workload looks like a vSphere driver and is none",
+        severity: Info,
+        seen: "{count} found, the first is {first}: it looks like a driver or the Go VDO, and its account has no permissions of one",
+        why: "Anybody who may create workloads in a namespace can give them a driver's name, image and labels. Outside the allowed namespaces VDO counts a workload as a driver only if a ClusterRoleBinding gives its service account the permissions of a driver. This one changes nothing.",
+        remedy: [
+            "If it is a test or a copy, nothing has to be done; ask the owner of namespace {namespace} why it is there",
+            "If it is a driver that you run: vdoctl deploy --driver-namespace {namespace}   makes its namespace an allowed one, and VDO can adopt it",
+        ],
+    }
     REMEDIATION_RIGHT_MISSING = "VDO-1917" {
         title: "A remediation is on, and the operator lacks the right to make it",
         severity: Warning,

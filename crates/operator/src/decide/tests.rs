@@ -64,6 +64,7 @@ impl World {
             vcenters: BTreeMap::from([("vc".to_owned(), vcenter("vc.example.com", "first"))]),
             objects: BTreeMap::new(),
             workloads: BTreeMap::new(),
+            lookalikes: Vec::new(),
             cluster_id: Ok(None),
             strangers: Ok(Vec::new()),
             ambiguous: Vec::new(),

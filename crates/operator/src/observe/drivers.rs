@@ -17,16 +17,28 @@ use kube::ResourceExt;
 use super::{
     Stores,
     pods::{Pods, made_by},
+    provenance::Provenance,
 };
 use crate::{
     facts::{ObjectId, Task, Workload},
-    names,
+    homes, names,
 };
 
-/// The workloads of both drivers, whoever installed them.
-pub(super) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
+/// The workloads that look like a driver's.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Those that are a driver's: see [`super::provenance`].
+    pub(super) workloads: BTreeMap<ObjectId, Workload>,
+    /// Those that are not.
+    pub(super) lookalikes: Vec<ObjectId>,
+}
+
+/// Finds the workloads of both drivers.
+pub(super) fn find(stores: &Stores) -> Found {
     let sets = stores.daemon_sets.state();
     let deployments = stores.deployments.state();
+    let all = (sets.iter().map(AsRef::as_ref), deployments.iter().map(AsRef::as_ref));
+    let provenance = Provenance::of(&stores.accounts(), all.0, all.1);
     let down: Down = stores.nodes(|nodes| {
         let down = nodes.iter().filter(|(_, node)| !node.ready);
         down.map(|(name, node)| (name.clone(), node.since)).collect()
@@ -38,7 +50,15 @@ pub(super) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
         let deployments = deployments
             .iter()
             .filter_map(|one| Some((id("Deployment", &**one), of_deployment(pods, one)?)));
-        sets.chain(deployments).collect()
+        let mut found = Found::default();
+        for (id, workload) in sets.chain(deployments) {
+            if provenance.counts(workload.driver, &id.namespace) {
+                found.workloads.insert(id, workload);
+            } else {
+                found.lookalikes.push(id);
+            }
+        }
+        found
     })
 }
 
@@ -112,6 +132,11 @@ fn path(image: &str) -> &str {
     }
 }
 
+/// Whether a workload carries our label where only admins may write it.
+pub(crate) fn is_ours_by_label(object: &impl ResourceExt) -> bool {
+    homes::has(&object.namespace().unwrap_or_default()) && is_labelled(object.labels())
+}
+
 pub(crate) fn is_labelled(labels: &BTreeMap<String, String>) -> bool {
     labels.get(names::MANAGED_BY_LABEL).is_some_and(|value| value == names::MANAGED_BY)
 }
@@ -169,7 +194,7 @@ fn of_daemon_set(pods: &Pods, down: &Down, set: &DaemonSet) -> Option<Workload> 
     Some(Workload {
         driver,
         task,
-        labelled: is_labelled(set.labels()),
+        labelled: is_ours_by_label(set),
         selector: selector(set.spec.as_ref().map(|spec| &spec.selector)),
         version: version(set.labels(), template),
         implementation: implementation(template),
@@ -195,7 +220,7 @@ fn of_deployment(pods: &Pods, deployment: &Deployment) -> Option<Workload> {
     Some(Workload {
         driver,
         task,
-        labelled: is_labelled(deployment.labels()),
+        labelled: is_ours_by_label(deployment),
         selector: selector(deployment.spec.as_ref().map(|spec| &spec.selector)),
         version: version(deployment.labels(), template),
         implementation: implementation(template),
@@ -351,6 +376,17 @@ mod tests {
         );
         let node = Some((Driver::Csi, Task::Node));
         assert_eq!(part_of("vsphere-csi-node-windows", "DaemonSet", openshift), node);
+    }
+
+    #[test]
+    fn our_label_counts_only_where_admins_write_it() {
+        let labelled = |namespace: &str| -> Deployment {
+            let labels = json!({names::MANAGED_BY_LABEL: names::MANAGED_BY});
+            let metadata = json!({"name": "x", "namespace": namespace, "labels": labels});
+            serde_json::from_value(json!({"metadata": metadata})).unwrap()
+        };
+        assert!(is_ours_by_label(&labelled("kube-system")));
+        assert!(!is_ours_by_label(&labelled("tenant")));
     }
 
     #[test]

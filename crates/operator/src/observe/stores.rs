@@ -16,7 +16,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{ConfigMap, Secret},
+        core::v1::{ConfigMap, Pod, Secret},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -33,7 +33,11 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 
-use super::{nodes::Kept, pods};
+use super::{
+    nodes::Kept,
+    pods,
+    provenance::{Binding, Permissions},
+};
 use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
@@ -57,6 +61,9 @@ pub struct Stores {
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
     pods: Shelf<pods::Kept>,
+    /// The ClusterRoles that tell a driver, and the bindings of service accounts to any of them.
+    pub(super) roles: Shelf<Permissions>,
+    pub(super) bindings: Shelf<Binding>,
     pub(crate) attachments: Shelf<volumes::VolumeOnNode>,
     secrets: Store<PartialObjectMeta<Secret>>,
     /// The ConfigMaps beside the operator: a catalog, certificates, records.
@@ -148,9 +155,14 @@ impl Stores {
             pods: watch.required(
                 Api::all(api(client)),
                 &of_drivers,
-                |pod| Some(pods::Kept::of(pod)),
+                |pod: &Pod| {
+                    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                    crate::homes::has(namespace).then(|| pods::Kept::of(pod))
+                },
                 PartialEq::ne,
             ),
+            roles: watch.required(Api::all(api(client)), &every, Permissions::of, PartialEq::ne),
+            bindings: watch.required(Api::all(api(client)), &every, Binding::of, PartialEq::ne),
             attachments: watch.required(
                 Api::all(api(client)),
                 &every,
@@ -176,6 +188,8 @@ impl Stores {
             self.daemon_sets.wait_until_ready(),
             self.deployments.wait_until_ready(),
             self.pods.listed(self.news.clone()),
+            self.roles.listed(self.news.clone()),
+            self.bindings.listed(self.news.clone()),
             self.attachments.listed(self.news.clone()),
             self.secrets.wait_until_ready(),
             self.maps.wait_until_ready(),
@@ -227,23 +241,6 @@ impl Stores {
         self.maps.get(&ObjectRef::new(name).within(namespace))?.metadata.resource_version.clone()
     }
 
-    /// The Deployment of the Go VDO, while it wants pods and is not the one this runs in.
-    pub(super) fn predecessor(&self, pod: Option<&str>) -> Option<ObjectId> {
-        let mut all = self.deployments.state().into_iter();
-        let found = all.find(|deployment| {
-            let spec = deployment.spec.as_ref();
-            deployment.name_any() == names::PREDECESSOR
-                && spec.is_some_and(|spec| spec.replicas.unwrap_or(1) > 0)
-        })?;
-        let ourselves = pod.is_some_and(|pod| pod.starts_with(names::PREDECESSOR));
-        (!ourselves).then(|| ObjectId {
-            api_version: "apps/v1".into(),
-            kind: "Deployment".into(),
-            namespace: found.namespace().unwrap_or_default(),
-            name: found.name_any(),
-        })
-    }
-
     /// The VsphereCloudConfigs that can be read.
     pub(super) fn vcenter_configs(&self) -> Vec<VsphereCloudConfig> {
         readable(&self.vcenters)
@@ -275,6 +272,9 @@ impl Stores {
         review("", "events", told, self.claim_warnings.read(|_| ()));
         let leases = crate::survey::site::map(&self.site.leases(), |_| ());
         review("coordination.k8s.io", "leases", "seeing who leads", leases);
+        let (group, told) = ("rbac.authorization.k8s.io", "telling drivers from lookalikes");
+        review(group, "clusterroles", told, self.roles.read(|_| ()));
+        review(group, "clusterrolebindings", told, self.bindings.read(|_| ()));
         reviews.extend(self.site.rights());
         Known::Known(reviews)
     }
@@ -519,12 +519,22 @@ fn plain<K: Resource>(object: &mut K) {
     slim(object.meta_mut());
 }
 
+/// Bytes of a workload outside the allowed namespaces that are kept. One of a driver has 20 KB; what is
+/// far larger is a tenant's attempt to fill the operator's memory.
+const LARGEST: usize = 128 * 1024;
+
+fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
+    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+    !crate::homes::has(namespace)
+        && serde_json::to_vec(object).is_ok_and(|bytes| bytes.len() > LARGEST)
+}
+
 /// Workloads that are no driver's are kept by name alone.
 fn slim_daemon_set(set: &mut DaemonSet) {
     let authors = super::make::authors(&set.metadata);
     plain(set);
     let template = set.spec.as_ref().map(|spec| &spec.template);
-    if super::drivers::is_relevant("DaemonSet", set, template) {
+    if super::drivers::is_relevant("DaemonSet", set, template) && !is_oversized(set) {
         set.metadata.managed_fields = authors;
     } else if !is_plugin(&set.name_any()) {
         (set.spec, set.status) = (None, None);
@@ -537,9 +547,11 @@ fn slim_deployment(deployment: &mut Deployment) {
     let authors = super::make::authors(&deployment.metadata);
     plain(deployment);
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
-    if super::drivers::is_relevant("Deployment", deployment, template) {
+    let looks_like_go_vdo = deployment.name_any() == names::PREDECESSOR;
+    let is_relevant = super::drivers::is_relevant("Deployment", deployment, template);
+    if (is_relevant || looks_like_go_vdo) && !is_oversized(deployment) {
         deployment.metadata.managed_fields = authors;
-    } else if deployment.name_any() != names::PREDECESSOR {
+    } else {
         (deployment.spec, deployment.status) = (None, None);
         deployment.metadata.annotations = None;
         deployment.metadata.generation = None;

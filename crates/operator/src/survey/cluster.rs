@@ -116,12 +116,14 @@ pub(super) fn version(text: &str) -> Known<Version> {
 }
 
 /// What must be readable for the checks, and for what: group, resource, purpose.
-const READ: [(&str, &str, &str); 17] = [
+const READ: [(&str, &str, &str); 19] = [
     ("", "nodes", "finding the machines of nodes"),
     ("", "pods", "seeing whether the drivers run"),
     ("", "events", "telling why something does not work"),
     ("", "persistentvolumes", "comparing volumes with vCenter"),
     ("", "persistentvolumeclaims", "seeing claims that wait"),
+    ("rbac.authorization.k8s.io", "clusterroles", "telling drivers from lookalikes"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", "telling drivers from lookalikes"),
     ("apps", "daemonsets", "seeing whether the drivers run"),
     ("apps", "deployments", "seeing whether the drivers run"),
     ("coordination.k8s.io", "leases", "seeing who leads"),

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     core::v1::{Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
     storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
 use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
@@ -35,9 +36,19 @@ use super::{
     volumes::{self, Attachments, Claimed},
     wanted::{acknowledged, both, wanted},
     words::Said,
-    workloads::{self, Around, Part},
+    workloads::{self, Around},
 };
-use crate::{engine, facts::Platform, names, observe, observe::nodes::Kept, vcenters};
+use crate::{
+    engine,
+    facts::Platform,
+    names,
+    observe::{
+        self,
+        nodes::Kept,
+        provenance::{Accounts, Binding, Permissions},
+    },
+    vcenters,
+};
 
 /// A vCenter to look at, and what came of connecting to it.
 #[derive(Clone, Debug)]
@@ -339,6 +350,23 @@ async fn look_at_nodes(
     })
 }
 
+/// The service accounts with the permissions of a driver.
+async fn accounts(client: &Client) -> Known<Accounts> {
+    let roles = all(Api::<ClusterRole>::all(client.clone())).await;
+    let bindings = all(Api::<ClusterRoleBinding>::all(client.clone())).await;
+    match (roles, bindings) {
+        (Known::Known(roles), Known::Known(bindings)) => {
+            let roles = roles.iter();
+            let roles = roles.filter_map(|role| Some((role.name_any(), Permissions::of(role)?)));
+            let bindings: Vec<Binding> = bindings.iter().filter_map(Binding::of).collect();
+            Accounts::of(&roles.collect(), &bindings).into()
+        }
+        (Known::Unknown { reason }, _) | (_, Known::Unknown { reason }) => {
+            Known::Unknown { reason }
+        }
+    }
+}
+
 async fn look_at_drivers(
     client: &Client,
     sets: Known<Vec<DaemonSet>>,
@@ -357,8 +385,7 @@ async fn look_at_drivers(
             };
         }
     };
-    let mut parts: Vec<Part> = sets.iter().filter_map(Part::of_daemon_set).collect();
-    parts.extend(deployments.iter().filter_map(Part::of_deployment));
+    let parts = workloads::parts(&accounts(client).await, sets.iter(), deployments.iter());
     let homes: BTreeSet<&str> = parts.iter().map(|part| part.id.namespace.as_str()).collect();
     let (mut pods, mut warnings) = (Vec::new(), Vec::new());
     for home in homes {

@@ -25,7 +25,11 @@ use super::{
 };
 use crate::{
     facts::{Make, ObjectId, Task},
-    names, observe,
+    names,
+    observe::{
+        self,
+        provenance::{Accounts, Provenance},
+    },
 };
 
 /// How long a pod may take to become ready before it is missed.
@@ -105,7 +109,7 @@ impl Part {
             task,
             selector: super::site::selector(selector),
             settings,
-            labelled: observe::is_labelled(object.labels()),
+            labelled: observe::is_ours_by_label(object),
             version: version.and_then(|version| version.parse().ok()),
             images: containers
                 .iter()
@@ -118,6 +122,19 @@ impl Part {
             current,
         })
     }
+}
+
+/// The parts of drivers among these workloads, without lookalikes.
+pub(super) fn parts<'w>(
+    accounts: &Known<Accounts>,
+    sets: impl Iterator<Item = &'w DaemonSet> + Clone,
+    deployments: impl Iterator<Item = &'w Deployment> + Clone,
+) -> Vec<Part> {
+    let provenance = Provenance::of(accounts, sets.clone(), deployments.clone());
+    let mut parts: Vec<Part> = sets.filter_map(Part::of_daemon_set).collect();
+    parts.extend(deployments.filter_map(Part::of_deployment));
+    parts.retain(|part| provenance.counts(part.driver, &part.id.namespace));
+    parts
 }
 
 /// Kubelet's directory as pods have it that register a driver there.

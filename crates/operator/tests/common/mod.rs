@@ -8,6 +8,7 @@
     reason = "shared by tests; a failed unwrap fails the test"
 )]
 
+mod adversary;
 mod audit;
 mod published;
 mod usage;
@@ -36,6 +37,8 @@ use testkit::{
     eventually,
 };
 
+use adversary::Adversary;
+pub use adversary::TENANT;
 pub use published::{catalog, upstream_cpi, upstream_csi};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
@@ -63,6 +66,17 @@ pub struct Stage {
     /// For how many seconds an operator that was killed is taken to lead. Short only where operators
     /// are killed: one that gets no processor for two thirds of that gives up.
     pub lease: u32,
+    /// The tenant who tries his tricks in every test.
+    pub adversary: Adversary,
+}
+
+impl Drop for Stage {
+    /// The end of every test that did not fail: what the tenant tried had no effect.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            adversary::assert_held_to_the_end(self);
+        }
+    }
 }
 
 impl Stage {
@@ -95,7 +109,8 @@ impl Stage {
                 &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
             );
         let vms = inventory.datacenters[0].vms.clone();
-        let vcenter = Vcenter::start(inventory).await;
+        let (vcenter, adversary) =
+            tokio::join!(Vcenter::start(inventory), Adversary::settle(&plane));
         let nodes = Nodes::start(&plane).await;
         for (number, vm) in vms.iter().enumerate() {
             let node = Node::named(&vm.name).system_uuid(&vm.uuid);
@@ -117,8 +132,10 @@ impl Stage {
             variables: Vec::new(),
             program: env!("CARGO_BIN_EXE_vdo").into(),
             lease: LEASE,
+            adversary,
         };
         stage.install().await;
+        stage.adversary.attack(&stage.plane).await;
         stage
     }
 
@@ -131,7 +148,9 @@ impl Stage {
     /// The same with these machines.
     pub async fn bare_of(vms: impl IntoIterator<Item = Vm>) -> Self {
         let plane = ControlPlane::builder().with_audit().start().await;
-        let vcenter = Vcenter::start(Inventory::small().vms(vms)).await;
+        let inventory = Inventory::small().vms(vms);
+        let (vcenter, adversary) =
+            tokio::join!(Vcenter::start(inventory), Adversary::settle(&plane));
         let workdir = Workdir::new("operator").unwrap();
         let stage = Self {
             usage: usage::Usage::of(&plane),
@@ -144,8 +163,10 @@ impl Stage {
             variables: Vec::new(),
             program: env!("CARGO_BIN_EXE_vdo").into(),
             lease: LEASE,
+            adversary,
         };
         stage.install().await;
+        stage.adversary.attack(&stage.plane).await;
         stage
     }
 
@@ -271,7 +292,9 @@ impl Stage {
 
     pub async fn config(&self) -> VDOConfig {
         let configs = Api::<VDOConfig>::namespaced(self.plane.client(), NAMESPACE);
-        configs.get("vdo-config").await.unwrap()
+        let config = configs.get("vdo-config").await.unwrap();
+        adversary::assert_ignored(&config);
+        config
     }
 
     /// Starts the real upstream cloud controller with the very arguments, configuration and rights VDO
@@ -522,7 +545,7 @@ impl Stage {
     /// Waits until the VDOConfig is Ready as it is now: Ready by an earlier wish does not count, nor what
     /// an operator says that has just started and keeps what runs until it has met the vCenter.
     pub async fn ready(&self, operator: &Process, within: u64) -> VDOConfig {
-        eventually("the VDOConfig is Ready", within, async || {
+        let ready = eventually("the VDOConfig is Ready", within, async || {
             assert!(operator.ended().is_none(), "{}", operator.tail());
             let config = self.config().await;
             let status = config.status.clone().unwrap_or_default();
@@ -535,7 +558,9 @@ impl Stage {
                 Err(format!("{seen}\n{}", operator.tail()))
             }
         })
-        .await
+        .await;
+        self.adversary.assert_held(&self.client()).await;
+        ready
     }
 
     pub async fn node(&self, name: &str) -> KubeNode {

@@ -195,6 +195,23 @@ fn a_second_driver_beside_ours_is_reported_and_ours_goes_on() {
 }
 
 #[test]
+fn workloads_that_only_look_like_drivers_are_named_and_change_nothing() {
+    let mut world = World::new();
+    let of = |name: &str| ObjectId {
+        api_version: "apps/v1".into(),
+        kind: "Deployment".into(),
+        namespace: "tenant".into(),
+        name: name.into(),
+    };
+    world.facts.lookalikes = ["vdo-controller-manager", "vsphere-csi-controller"].map(of).into();
+    world.settle();
+    assert!(world.record(Driver::Cpi).healthy && world.record(Driver::Csi).healthy);
+    let findings = world.plan().findings;
+    let told: Vec<_> = findings.iter().map(|f| (f.code.as_str(), f.severity, f.count)).collect();
+    assert_eq!(told, [("VDO-1914", api::Severity::Info, 2)]);
+}
+
+#[test]
 fn paused_means_nothing_is_done() {
     let mut worlds = [World::new(), World::installed()];
     for world in &mut worlds {

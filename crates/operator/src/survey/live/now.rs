@@ -194,9 +194,9 @@ fn follow(stores: &Stores, parts: &[Part]) {
 }
 
 pub(super) fn drivers(facts: &facts::Facts, stores: &Stores, site: &Site) -> Drivers {
-    let mut parts: Vec<Part> =
-        stores.daemon_sets.state().iter().filter_map(|set| Part::of_daemon_set(set)).collect();
-    parts.extend(stores.deployments.state().iter().filter_map(|one| Part::of_deployment(one)));
+    let (sets, deployments) = (stores.daemon_sets.state(), stores.deployments.state());
+    let all = (sets.iter().map(AsRef::as_ref), deployments.iter().map(AsRef::as_ref));
+    let mut parts = workloads::parts(&stores.accounts(), all.0, all.1);
     parts.sort_by(|a, b| a.id.cmp(&b.id));
     for part in &mut parts {
         part.labelled = facts.is_ours(&part.id);

@@ -38,6 +38,8 @@ pub(super) const INFRASTRUCTURES: &str = "infrastructures.config.openshift.io";
 pub(super) const DEFINITIONS: [&str; 3] = [TOPOLOGIES, SNAPSHOTS, INFRASTRUCTURES];
 /// Bytes of a text that are kept.
 const LONGEST: usize = 600;
+/// Bytes of feature switches that are kept.
+const LARGEST_SWITCHES: usize = 64 * 1024;
 
 type Metadata<K> = PartialObjectMeta<K>;
 
@@ -72,16 +74,23 @@ pub(super) fn csi_driver(client: &Client) -> Source<Metadata<CSIDriver>, ()> {
     Source::of(Api::all(client.clone()), only(names::CSI_DRIVER), there)
 }
 
-/// In whatever namespace the driver is.
+/// In whatever namespace the driver is. One that is far larger than the driver's is not kept.
 pub(super) fn features(client: &Client) -> Source<ConfigMap, BTreeMap<String, String>> {
-    let keep = |map: &ConfigMap| Some(map.data.clone().unwrap_or_default());
+    let keep = |map: &ConfigMap| {
+        let data = map.data.clone().unwrap_or_default();
+        let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
+        (bytes <= LARGEST_SWITCHES).then_some(data)
+    };
     Source::of(Api::all(client.clone()), only(workloads::FEATURES), keep)
 }
 
-/// The identity the storage driver made itself.
+/// The identity the storage driver made itself. Outside the allowed namespaces anybody could have
+/// written it.
 pub(super) fn cluster_ids(client: &Client) -> Source<ConfigMap, String> {
-    let keep =
-        |map: &ConfigMap| map.data.as_ref()?.get("clusterID").filter(|id| !id.is_empty()).cloned();
+    let keep = |map: &ConfigMap| {
+        let id = map.data.as_ref()?.get("clusterID").filter(|id| !id.is_empty())?;
+        crate::homes::has(&map.namespace().unwrap_or_default()).then(|| id.clone())
+    };
     Source::of(Api::all(client.clone()), only(names::CSI_CLUSTER_ID), keep)
 }
 

@@ -1,0 +1,446 @@
+//! A hostile tenant in the cluster of every test.
+//!
+//! The tenant has what the ClusterRole `admin` allows in his own namespace, and all of `vdo.vmware.com`
+//! there. [`Stage`](super::Stage) lets him try every trick of [`TRICKS`] right after the cluster starts,
+//! before the admin configures anything. Three things hold him in every test program:
+//!
+//! - [`assert_ignored`] looks at every status of the VDOConfig that a test reads: nothing of his is in it,
+//!   except in findings that are Warnings at most.
+//! - [`Adversary::assert_held`] looks at the objects of the drivers whenever a test finds VDO ready: none
+//!   refers to anything of his.
+//! - When the stage ends, nobody has connected to his address, and the operator has neither read nor
+//!   written anything in his namespace but the status of objects of its own kinds.
+
+use std::net::TcpListener;
+
+use api::{VDOConfig, finding::Severity};
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::{ConfigMap, Secret},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use testkit::{ControlPlane, User, eventually};
+
+use super::{NAMESPACE, Stage};
+
+/// The tenant's namespace: in a list by name it comes before all others.
+pub const TENANT: &str = "a-mallory";
+/// The tenant.
+const USER: &str = "mallory";
+/// A registry of the tenant's. Every image of his is from there.
+const REGISTRY: &str = "mallory.example.com";
+/// The version of every driver of his.
+const VERSION: &str = "99.9.9";
+/// The cluster id that he would like the cluster to have.
+const CLUSTER_ID: &str = "mallorys-cluster";
+/// Where the operator writes.
+const WATCHED: [&str; 3] = ["kube-system", "vmware-system-csi", NAMESPACE];
+/// The roles that make up the ClusterRole `admin`. Without a controller-manager nobody adds them up.
+const ADMIN: [&str; 3] =
+    ["system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view"];
+
+/// What the tenant creates: a name for failures, whether the API server has to accept it, and the
+/// objects. `address` is where he listens.
+type Trick = (&'static str, bool, fn(address: &str) -> Vec<Value>);
+
+const TRICKS: &[Trick] = &[
+    ("workloads like the drivers", true, |_| drivers()),
+    ("workloads like the Go VDO and the operator", true, |_| operators()),
+    ("Secrets with our names", true, secrets),
+    ("ConfigMaps with our names", true, |_| config_maps()),
+    ("accounts and rights with our names", true, |_| accounts()),
+    ("VsphereCloudConfigs", true, vcenters),
+    ("CompatibilityConfigs", true, catalogs),
+    ("huge objects", true, |_| huge()),
+    ("malformed objects", false, |_| malformed()),
+    // ENABLE after the operator follows only VDOConfigs of its own namespace: this one is the oldest.
+    // ("VDOConfigs", true, |_| configs()),
+];
+
+/// The tenant, and where he listens.
+pub struct Adversary {
+    listener: TcpListener,
+}
+
+impl Adversary {
+    /// Gives the tenant his namespace and his rights.
+    pub async fn settle(plane: &ControlPlane) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let client = plane.client();
+        let group = "rbac.authorization.k8s.io";
+        let binding = |kind: &str, role: &str| {
+            let name = role.replace(':', "-");
+            object(
+                &format!("{group}/v1"),
+                "RoleBinding",
+                &name,
+                json!({
+                    "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+                    "subjects": [{"apiGroup": group, "kind": "User", "name": USER}],
+                }),
+            )
+        };
+        let ours = json!({"rules": [
+            {"apiGroups": [api::GROUP], "resources": ["*"], "verbs": ["*"]},
+        ]});
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT},
+        });
+        create(&client, namespace).await.unwrap();
+        create(&client, object(&format!("{group}/v1"), "Role", "vdo-all", ours)).await.unwrap();
+        create(&client, binding("Role", "vdo-all")).await.unwrap();
+        for role in ADMIN {
+            create(&client, binding("ClusterRole", role)).await.unwrap();
+        }
+        Self { listener }
+    }
+
+    /// Tries every trick.
+    pub async fn attack(&self, plane: &ControlPlane) {
+        let user = User::named(USER).in_group("system:authenticated");
+        let client = plane.client_as(&user);
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), TENANT);
+        eventually("the tenant has his rights", 30, async || {
+            maps.list(&ListParams::default().limit(1)).await.map(drop)
+        })
+        .await;
+        let address = self.listener.local_addr().unwrap().to_string();
+        let tried = TRICKS.iter().flat_map(|(name, accepted, objects)| {
+            objects(&address).into_iter().map(move |object| (name, accepted, object))
+        });
+        let tried = tried.map(async |(name, accepted, object)| {
+            let what = format!("{name}: {} {}", object["kind"], object["metadata"]["name"]);
+            let made = create(&client, object).await;
+            assert!(made.is_ok() || !accepted, "{what}: {made:?}");
+            let told = matches!(&made, Ok(()) | Err(kube::Error::Api(_)));
+            assert!(told, "the API server did not decide on {what}: {made:?}");
+        });
+        futures::future::join_all(tried).await;
+    }
+
+    /// Checks that no object in the namespaces the operator writes to refers to anything of the tenant's.
+    pub async fn assert_held(&self, client: &Client) {
+        let address = self.listener.local_addr().unwrap().to_string();
+        let marks = [REGISTRY, CLUSTER_ID, TENANT, address.as_str()];
+        let untouched = async |namespace: &str| {
+            let client = client.clone();
+            let mut texts = contents::<Deployment>(&client, namespace).await;
+            texts.extend(contents::<DaemonSet>(&client, namespace).await);
+            texts.extend(contents::<ConfigMap>(&client, namespace).await);
+            texts.extend(contents::<Secret>(&client, namespace).await);
+            for (id, text) in texts {
+                // The list of all findings may name what it ignores.
+                let mark = marks.iter().find(|mark| text.contains(**mark));
+                let findings = id.ends_with(operator::names::FINDINGS);
+                assert!(mark.is_none() || findings, "{id} in {namespace} has {mark:?}: {text}");
+            }
+        };
+        futures::future::join_all(WATCHED.map(untouched)).await;
+        self.assert_unvisited();
+    }
+
+    fn assert_unvisited(&self) {
+        match self.listener.accept() {
+            Ok((_, visitor)) => panic!("{visitor} connected to the tenant"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}"),
+        }
+    }
+}
+
+/// Checks what a stage leaves behind: see the module.
+pub fn assert_held_to_the_end(stage: &Stage) {
+    stage.adversary.assert_unvisited();
+    let there = format!("/namespaces/{TENANT}/");
+    let ours = format!("/apis/{}/", api::GROUP);
+    let touched = stage.plane.audit().into_iter().filter(|event| {
+        let user = event["impersonatedUser"]["username"].as_str().unwrap_or_default();
+        let uri = event["requestURI"].as_str().unwrap_or_default();
+        let path = uri.split('?').next().unwrap_or_default();
+        user.starts_with(&format!("system:serviceaccount:{NAMESPACE}:"))
+            && uri.contains(&there)
+            && !(path.starts_with(&ours) && path.ends_with("/status"))
+            && !path.contains("/events")
+    });
+    let touched: Vec<String> =
+        touched.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect();
+    assert_eq!(
+        touched,
+        Vec::<String>::new(),
+        "the operator did something in the tenant's namespace"
+    );
+}
+
+/// Checks that the status of the admin's VDOConfig shows nothing of the tenant's, except in findings that
+/// are Warnings at most.
+pub fn assert_ignored(config: &VDOConfig) {
+    let Some(mut status) = config.status.clone() else { return };
+    status.findings.retain(|finding| finding.severity > Severity::Warning);
+    let text = serde_json::to_string(&status).unwrap();
+    let marks = [TENANT, REGISTRY, VERSION, CLUSTER_ID];
+    let mark = marks.iter().find(|mark| text.contains(**mark));
+    assert_eq!(mark, None, "{}", serde_json::to_string_pretty(&status).unwrap());
+}
+
+/// Every object of a kind in a namespace: its name, and all of it as text.
+async fn contents<K>(client: &Client, namespace: &str) -> Vec<(String, String)>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + serde::Serialize,
+{
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    // Whether the API server answers is not what is tested here.
+    let all = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    all.into_iter()
+        .map(|mut object| {
+            object.meta_mut().managed_fields = None;
+            let name = object.meta().name.clone().unwrap_or_default();
+            let mut value = serde_json::to_value(&object).unwrap();
+            decode(&mut value["data"], &K::kind(&()));
+            (name, value.to_string())
+        })
+        .collect()
+}
+
+/// Makes the data of a Secret readable.
+fn decode(data: &mut Value, kind: &str) {
+    let Some(data) = data.as_object_mut().filter(|_| kind == "Secret") else { return };
+    for value in data.values_mut() {
+        let bytes: k8s_openapi::ByteString = serde_json::from_value(value.clone()).unwrap();
+        *value = String::from_utf8_lossy(&bytes.0).into_owned().into();
+    }
+}
+
+async fn create(client: &Client, object: Value) -> Result<(), kube::Error> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let (group, short) = version.split_once('/').unwrap_or(("", &version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, short, &kind));
+    let api = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => {
+            Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource)
+        }
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.map(drop)
+}
+
+/// An object in the tenant's namespace.
+fn object(version: &str, kind: &str, name: &str, more: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": TENANT},
+    });
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
+/// A workload with all labels of ours, which runs an image of the tenant's.
+fn workload(kind: &str, name: &str, image: &str, account: &str) -> Value {
+    let own = json!({"app": name});
+    let labels = json!({
+        "app": name, "name": name, "k8s-app": name,
+        operator::names::MANAGED_BY_LABEL: operator::names::MANAGED_BY,
+        operator::names::PART_OF_LABEL: operator::names::PART_OF,
+        operator::names::VERSION_LABEL: VERSION,
+    });
+    let mount = json!([{"name": "config", "mountPath": "/etc/cloud"}]);
+    let mut workload = object(
+        "apps/v1",
+        kind,
+        name,
+        json!({"spec": {
+            "selector": {"matchLabels": own},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": account,
+                    // One pod is enough, however many nodes there are.
+                    "nodeSelector": {"kubernetes.io/hostname": "node-1"},
+                    "containers": [{
+                        "name": name, "image": format!("{REGISTRY}/{image}:v{VERSION}"),
+                        "args": ["--cloud-config=/etc/cloud/vsphere.conf"], "volumeMounts": mount,
+                    }],
+                    "volumes": [{"name": "config", "secret": {"secretName": "vsphere-config-secret"}}],
+                },
+            },
+        }}),
+    );
+    workload["metadata"]["labels"] = labels;
+    workload["metadata"]["annotations"] = json!({operator::names::DIGEST: "mine"});
+    workload
+}
+
+fn drivers() -> Vec<Value> {
+    let cloud = "vsphere-cloud-controller-manager";
+    vec![
+        workload(
+            "Deployment",
+            "vsphere-csi-controller",
+            "csi-vsphere/driver",
+            "vsphere-csi-controller",
+        ),
+        workload("DaemonSet", "vsphere-csi-node", "csi-vsphere/driver", "vsphere-csi-node"),
+        workload(
+            "DaemonSet",
+            cloud,
+            "cloud-pv-vsphere/cloud-provider-vsphere",
+            "cloud-controller-manager",
+        ),
+        workload("Deployment", "storage", "csi-vsphere/driver", "default"),
+        workload("Deployment", "snapshot-controller", "anything", "default"),
+    ]
+}
+
+fn operators() -> Vec<Value> {
+    let mut go_vdo =
+        workload("Deployment", "vdo-controller-manager", "vdo", "vdo-controller-manager");
+    go_vdo["metadata"]["labels"]["control-plane"] = json!("controller-manager");
+    vec![go_vdo, workload("Deployment", "vdo", "vdo", "vdo")]
+}
+
+fn secrets(address: &str) -> Vec<Value> {
+    let login = json!({"stringData": {"username": "mallory@vsphere.local", "password": "mine"}});
+    let storage = format!(
+        "[Global]\ncluster-id = \"{CLUSTER_ID}\"\n[VirtualCenter \"{address}\"]\nuser = \"mallory\"\n\
+         password = \"mine\"\ninsecure-flag = true\n"
+    );
+    let cloud = format!("global:\n  insecureFlag: true\nvcenter:\n  a:\n    server: {address}\n");
+    vec![
+        object("v1", "Secret", "vc-credentials", login.clone()),
+        object("v1", "Secret", "cpi-global-secret", login),
+        object(
+            "v1",
+            "Secret",
+            "vsphere-config-secret",
+            json!({"stringData": {
+                "csi-vsphere.conf": storage, "vsphere.conf": cloud,
+            }}),
+        ),
+        object("v1", "Secret", "vsphere-webhook-certs", json!({"stringData": {"tls.crt": "none"}})),
+    ]
+}
+
+fn config_maps() -> Vec<Value> {
+    let record = json!({"version": VERSION, "healthy": true, "clusterId": CLUSTER_ID}).to_string();
+    let id = json!({"clusterID": CLUSTER_ID});
+    [
+        ("vdo-record-cpi", json!({"record.json": record})),
+        ("vdo-record-csi", json!({"record.json": record})),
+        ("vdo-catalog", json!({"catalog.yaml": "releases: []"})),
+        ("compat-matrix-config", json!({"versionConfigURL": "https://mallory.example.com/matrix"})),
+        (operator::names::FINDINGS, json!({"findings.json": "[]"})),
+        (operator::names::REPAIRS, json!({"repairs.json": "[]"})),
+        (operator::names::CSI_CLUSTER_ID, id),
+        (operator::names::CSI_FEATURES, json!({"csi-migration": "mine"})),
+        ("cloud-config", json!({"vsphere.conf": "global: {}"})),
+    ]
+    .map(|(name, data)| object("v1", "ConfigMap", name, json!({"data": data})))
+    .to_vec()
+}
+
+fn accounts() -> Vec<Value> {
+    let rbac = "rbac.authorization.k8s.io";
+    let names = [
+        "vdo",
+        "vdo-controller-manager",
+        "vsphere-csi-controller",
+        "vsphere-csi-node",
+        "cloud-controller-manager",
+    ];
+    let accounts = names.map(|name| object("v1", "ServiceAccount", name, json!({})));
+    let own = object(
+        &format!("{rbac}/v1"),
+        "Role",
+        "vsphere-csi-controller",
+        json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}]}),
+    );
+    let account = json!({
+        "kind": "ServiceAccount", "name": "vsphere-csi-controller", "namespace": TENANT,
+    });
+    let bound = object(
+        &format!("{rbac}/v1"),
+        "RoleBinding",
+        "vsphere-csi-controller",
+        json!({
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "vdo-all"}, "subjects": [account],
+        }),
+    );
+    accounts.into_iter().chain([own, bound]).collect()
+}
+
+/// vCenters of his own at his address, with the names of Secrets that the admin has.
+fn vcenters(address: &str) -> Vec<Value> {
+    let vcenter = |name: &str, more: Value| {
+        let mut spec = json!({
+            "vcIp": address, "credentials": "vc-credentials", "datacenters": ["DC0"], "insecure": true,
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object("vdo.vmware.com/v1alpha1", "VsphereCloudConfig", name, json!({"spec": spec}))
+    };
+    vec![
+        vcenter("vc", json!({})),
+        vcenter("bundle", json!({"insecure": false, "caBundle": {"configMap": {"name": "ca"}}})),
+    ]
+}
+
+fn catalogs(address: &str) -> Vec<Value> {
+    let spec = json!({"matrixURL": format!("http://{address}/catalog.yaml")});
+    vec![object("vdo.vmware.com/v1alpha1", "CompatibilityConfig", "catalog", json!({"spec": spec}))]
+}
+
+/// VDOConfigs that ask for drivers at his vCenter, from his registry, and for the removal of what runs.
+fn configs() -> Vec<Value> {
+    let config = |name: &str, spec: Value| {
+        object("vdo.vmware.com/v1alpha1", "VDOConfig", name, json!({"spec": spec}))
+    };
+    let (cloud, storage) =
+        (json!({"vsphereCloudConfigs": ["vc"]}), json!({"vsphereCloudConfig": "vc"}));
+    vec![
+        config(
+            "vdo-config",
+            json!({
+                "cloudProvider": cloud, "storageProvider": storage,
+                "images": {"registry": REGISTRY}, "adoption": "Automatic",
+            }),
+        ),
+        config(
+            "removal",
+            json!({
+                "storageProvider": {"vsphereCloudConfig": "vc", "mode": "Removed"},
+                "deletionPolicy": "Remove",
+            }),
+        ),
+    ]
+}
+
+fn huge() -> Vec<Value> {
+    let filler = "x".repeat(900_000);
+    let mut set = workload("DaemonSet", "vsphere-csi-node-huge", "csi-vsphere/driver", "default");
+    set["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "FILLER", "value": filler}]);
+    set["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "no-node"});
+    let data = json!({"data": {"filler": filler}});
+    vec![set, object("v1", "ConfigMap", "vsphere-cloud-config", data)]
+}
+
+/// Objects that the API server should refuse; if it accepts one, the operator must bear it.
+fn malformed() -> Vec<Value> {
+    let ours = "vdo.vmware.com/v1alpha1";
+    let vcenter = json!({"spec": {"vcIp": {"a": 1}, "credentials": 7}});
+    let long = "x".repeat(300);
+    vec![
+        object(ours, "VsphereCloudConfig", "no-spec", json!({})),
+        object(ours, "VsphereCloudConfig", "wrong-types", vcenter),
+        object(ours, "CompatibilityConfig", "wrong-types", json!({"spec": "text"})),
+        object("v1", "Secret", &long, json!({})),
+        object("apps/v1", "DaemonSet", "vsphere-csi-node", json!({"spec": {"selector": "all"}})),
+    ]
+}
