@@ -58,9 +58,10 @@ pub fn addresses(
         };
         (applied.map(grouped), selected)
     };
-    let preference = match node.is_uninitialized() {
-        true => Preference::First,
-        false => Preference::Present(&node.addresses),
+    let preference = if node.is_uninitialized() {
+        Preference::First
+    } else {
+        Preference::Present(&node.addresses)
     };
     match choose(preference) {
         // Where the Go controller lets a node wait, or, once it is initialised, leaves it what it has.
