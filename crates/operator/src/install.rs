@@ -45,7 +45,11 @@ pub fn objects_with(more_homes: &BTreeSet<String>) -> Vec<Object> {
     let mut all_homes: BTreeSet<&str> = homes::all().collect();
     all_homes.extend(more_homes.iter().map(String::as_str));
     for home in all_homes {
-        all.extend(role(home, &home_rules()));
+        let mut rules = home_rules();
+        if home == names::KUBE_SYSTEM {
+            rules.extend(cluster_lease_rules());
+        }
+        all.extend(role(home, &rules));
     }
     all.extend(role(NAMESPACE, &own_rules()));
     all.extend([deployment(more_homes), disruption_budget()]);
@@ -142,8 +146,6 @@ fn cluster_role() -> [Value; 2] {
             &["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"],
             &READ,
         ),
-        // The finalizer, where the drivers are to go with the VDOConfig.
-        rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
         rule(
             &["vdo.vmware.com"],
             &["vdoconfigs/status", "vspherecloudconfigs/status", "compatibilityconfigs/status"],
@@ -245,9 +247,20 @@ fn home_rules() -> Vec<Value> {
     ]
 }
 
-/// In the operator's own namespace: its lease and its records.
+/// In `kube-system`: the Lease that all installations share. A right to create cannot be limited by name.
+fn cluster_lease_rules() -> [Value; 2] {
+    let (group, lease) = (&["coordination.k8s.io"], own(&[names::CLUSTER_LEASE]));
+    [
+        rule(group, &["leases"], &["create"]),
+        named(group, &["leases"], &["get", "list", "watch", "update"], &lease),
+    ]
+}
+
+/// In the operator's own namespace: its lease, its records, and the objects it follows.
 fn own_rules() -> Vec<Value> {
     vec![
+        // The finalizer, where the drivers are to go with the VDOConfig.
+        rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
         rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
         rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch"]),
         // Certificate authorities of vCenters.
