@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Everything asked for is there and healthy.
 pub const READY: &str = "Ready";
+/// VDO follows this VDOConfig.
+pub const FOLLOWED: &str = "Followed";
 /// Something is being changed.
 pub const PROGRESSING: &str = "Progressing";
 /// Something is wrong; it may still work.

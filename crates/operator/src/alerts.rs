@@ -1,7 +1,7 @@
 //! Alerts for Prometheus: `deploy/alerts.yaml`. One for each kind of finding that is more than good to
 //! know, with its words from the catalogue, and a few for the operator itself.
 
-use api::finding::{CATALOGUE, Definition, Severity};
+use api::finding::{CATALOGUE, Definition, Severity, codes};
 use serde_json::{Value, json};
 
 /// The whole manifest as text.
@@ -34,8 +34,13 @@ pub(crate) fn expressions() -> impl Iterator<Item = String> {
 }
 
 fn findings() -> Vec<Value> {
-    let worth = CATALOGUE.iter().filter(|definition| definition.severity > Severity::Info);
-    worth.map(|definition| finding(definition)).collect()
+    CATALOGUE.iter().filter(|definition| is_alerted(definition)).map(|d| finding(d)).collect()
+}
+
+/// Whether a finding can reach the metrics and is more than good to know. Objects in namespaces of others
+/// raise no alert: only their own status shows the finding.
+fn is_alerted(definition: &Definition) -> bool {
+    definition.severity > Severity::Info && definition.code != codes::ELSEWHERE.code
 }
 
 /// Raised for what nobody has accepted and what does not follow from something else that is raised.
@@ -99,7 +104,7 @@ mod tests {
     #[test]
     fn every_kind_of_finding_that_is_more_than_good_to_know_has_one_alert_with_its_page() {
         let rules = findings();
-        for definition in CATALOGUE.iter().filter(|d| d.severity > Severity::Info) {
+        for definition in CATALOGUE.iter().filter(|definition| is_alerted(definition)) {
             let named = rules.iter().filter(|rule| rule["labels"]["code"] == definition.code);
             let named: Vec<&Value> = named.collect();
             assert_eq!(named.len(), 1, "{}", definition.code);
@@ -108,6 +113,7 @@ mod tests {
             assert!(expression.contains(definition.code) && expression.ends_with("> 0"));
         }
         let quiet = CATALOGUE.iter().filter(|d| d.severity == Severity::Info).count();
-        assert_eq!(rules.len(), CATALOGUE.len() - quiet);
+        assert_eq!(rules.len(), CATALOGUE.len() - quiet - 1);
+        assert!(!rules.iter().any(|rule| rule["labels"]["code"] == codes::ELSEWHERE.code));
     }
 }

@@ -182,8 +182,7 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
     if facts.rivals.is_empty() {
         return;
     }
-    let metadata = &facts.config.metadata;
-    let followed = metadata.name.as_deref().unwrap_or_default();
+    let followed = facts.config.metadata.name.as_deref().unwrap_or_default();
     let others: Vec<&str> = facts.rivals.iter().map(|rival| rival.name.as_str()).collect();
     let rivals = facts
         .rivals
@@ -195,7 +194,7 @@ fn several_configs(facts: &Facts, notes: &mut Notes) {
             .with("count", (facts.rivals.len() + 1).to_string())
             .with("names", format!("{followed}, {}", others.join(", ")))
             .with("followed", followed)
-            .with("namespace", facts.rivals[0].namespace.as_str())
+            .with("namespace", &facts.home)
             .with("others", others.join(" "))
             .about_all(rivals)
             .build(),

@@ -6,7 +6,7 @@ use catalog::Driver;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::ListParams,
     runtime::events::{Recorder, Reporter},
 };
@@ -28,6 +28,7 @@ use crate::{
     catalogs::Catalogs,
     decide::decide,
     facts::{Facts, Platform, Refusal},
+    followed,
     mend::Mending,
     names,
     observe::{self, Patience, Stores, Surroundings},
@@ -66,6 +67,11 @@ const LACK_OF_HELD_RIGHTS: &str = "this release gives its driver the rights list
 pub enum Error {
     #[snafu(display("the cluster could not be observed"))]
     Observe {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("the VDOConfig that is followed could not be recorded"))]
+    Record {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
@@ -143,7 +149,8 @@ impl Engine {
             watches.spawn("watch", filler);
         }
         stores.ready().await;
-        let around = around.remembered(&stores, Timestamp::now());
+        let recorded = followed::recorded(&client, namespace).await.context(ObserveSnafu)?;
+        let around = around.remembered(&stores, recorded.as_ref(), Timestamp::now());
         let reporter = Reporter {
             controller: names::FIELD_MANAGER.into(),
             instance: std::env::var("POD_NAME").ok(),
@@ -206,6 +213,9 @@ impl Engine {
             rounds.pass_for(due, format!("no round has finished for {} seconds", due.as_secs()));
         };
         let mut changes = self.changed.subscribe();
+        let mut beside = Tasks::default();
+        let (client, namespace) = (self.client.clone(), self.around.namespace.clone());
+        beside.spawn("elsewhere", report::elsewhere(client, namespace, self.mandate.clone()));
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(1));
         loop {
             changes.mark_unchanged();
@@ -273,7 +283,17 @@ impl Engine {
             observe::observe(client, around, stores, vcenters, catalogs, applied, refused)
                 .await
                 .context(ObserveSnafu)?;
+        // It is on record before anything is done because of it.
+        if let Some(new) = &observed.new {
+            followed::record(client, &around.namespace, new).await.context(RecordSnafu)?;
+        }
         report::vcenters(client, &observed.vcenters).await.context(ReportSnafu)?;
+        let config = observed.facts.as_ref().map(|facts| facts.config.name_any());
+        // Beside one that cannot be read, nobody is asked to confirm another.
+        if observed.unreadable.is_none() {
+            let reported = report::rivals(client, &observed.rivals, config.as_deref()).await;
+            reported.context(ReportSnafu)?;
+        }
         report::catalog(client, catalogs, observed.compatibility.as_ref())
             .await
             .context(ReportSnafu)?;
@@ -285,7 +305,9 @@ impl Engine {
         self.unreadable.tell(client, &self.recorder, observed.unreadable.as_ref()).await;
         let Some(mut facts) = observed.facts else {
             self.metrics.clear();
-            if self.stores.has_no_config() {
+            if observed.unreadable.is_none() {
+                let waiting: Vec<_> = observed.rivals.iter().map(report::unconfirmed).collect();
+                self.metrics.show_only(&waiting);
                 // One that ended between the deletion and the word about it has left that to the next.
                 if !std::mem::replace(&mut self.met, true) && self.followed.is_none() {
                     let records = observe::records(client, &around.namespace).await;

@@ -29,7 +29,7 @@ pub struct Facts {
     pub now: Timestamp,
     /// The VDOConfig that is followed.
     pub config: Arc<VDOConfig>,
-    /// Other VDOConfigs, which are not.
+    /// Other VDOConfigs in the operator's namespace, which are not.
     pub rivals: Vec<Rival>,
     /// The cluster.
     pub cluster: Cluster,

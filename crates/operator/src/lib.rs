@@ -9,7 +9,8 @@
 //! ```
 //!
 //! `engine` runs the circle whenever something changed; nothing is kept in memory that a restart
-//! would miss. `rights` comes before it: an account that may do nothing is told so. `homes` are the
+//! would miss. `leadership` elects the one pod that writes. `followed` chooses the VDOConfig among those in the
+//! operator's namespace. `rights` comes before it: an account that may do nothing is told so. `homes` are the
 //! namespaces drivers may be in. `mend` makes the repairs that are allowed, `unreadable` speaks where no
 //! plan can be made, and `version` says which one the cluster is while its API servers differ. `probes` are
 //! the checks behind `/livez` and `/readyz`. Beside it,
@@ -30,8 +31,10 @@ pub mod catalogs;
 pub mod decide;
 pub mod engine;
 pub mod facts;
+pub mod followed;
 pub mod homes;
 pub mod install;
+pub mod leadership;
 pub mod mend;
 pub mod names;
 pub mod observe;

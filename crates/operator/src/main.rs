@@ -11,6 +11,7 @@ use jiff::SignedDuration;
 use operator::{
     engine::Engine,
     homes,
+    leadership::Leader,
     observe::{self, Patience},
     probes::{LIMIT, Probes},
     report::OperatorMetrics,
@@ -20,7 +21,7 @@ use runtime::{
     build::BuildInfo,
     checks::Checks,
     kubernetes::{self, ClusterOptions},
-    lease::{Contender, Terms},
+    lease::Terms,
     metrics::Metrics,
     process,
     server::{LocalServer, Server, Shown},
@@ -40,7 +41,7 @@ struct Arguments {
     /// A kubeconfig, instead of the pod's service account.
     #[arg(long, env = "KUBECONFIG")]
     kubeconfig: Option<std::path::PathBuf>,
-    /// The namespace the operator runs in; its lease and records are there.
+    /// The namespace the operator runs in: its records are there, and the objects it follows.
     #[arg(long, env = "VDO_NAMESPACE", default_value = api::NAMESPACE)]
     namespace: String,
     /// Where /metrics, /livez and /readyz are served.
@@ -210,14 +211,12 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         () = stop.cancelled() => return Ok(()),
     }
     probes.permissions.pass();
-    let identity = Contender::unique_identity();
     let lease = Duration::from_secs(arguments.lease.into());
     let terms =
         Terms { lease_duration: lease, renew_deadline: lease * 2 / 3, retry_period: lease / 8 };
-    let contender = Contender::new(client.clone(), &arguments.namespace, "vdo", &identity, terms)?;
-    let contender = contender.reporting_to(probes.lease.clone());
-    let leadership = tokio::select! {
-        leadership = contender.lead() => leadership,
+    let namespace = &arguments.namespace;
+    let leader = tokio::select! {
+        leader = Leader::elected(&client, namespace, terms, &probes, &operator_metrics) => leader?,
         () = stop.cancelled() => return Ok(()),
     };
     let probes = probes.of_leader();
@@ -228,24 +227,22 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     more_homes.extend(observe::recorded_homes(&client, &arguments.namespace).await?);
     homes::also(more_homes);
     // Losing the lease or being asked to stop: either way every writer ends first.
-    let writing = leadership.token().child_token();
+    let writing = CancellationToken::new();
     let rollout = SignedDuration::from_secs(arguments.patience.into());
     let settled = SignedDuration::from_secs(arguments.settled.into());
     let patience = Patience { rollout, grace: arguments.grace, settled };
-    let namespace = &arguments.namespace;
     let engine = Engine::start(client, namespace, patience, BUILD, operator_metrics).await?;
-    let engine = engine.under(leadership.mandate()).asking_anew(options, BUILD);
-    let engine = engine.probed(&probes);
+    let engine = engine.under(leader.mandate()).asking_anew(options, BUILD).probed(&probes);
     let mut engine = Box::pin(engine.run(writing.clone(), probes.rounds));
     tokio::select! {
         () = &mut engine => {}
-        () = stop.cancelled() => {
+        () = async { tokio::select! { () = stop.cancelled() => {}, () = leader.lost() => {} } } => {
             writing.cancel();
             engine.await;
         }
     }
     if stop.is_cancelled() {
-        leadership.release().await;
+        leader.release().await;
         Ok(())
     } else {
         Err("leadership was lost: another instance leads".into())

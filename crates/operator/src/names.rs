@@ -20,6 +20,14 @@ pub const ZONES: &str = "vdo.vmware.com/zones";
 pub const PAUSED: &str = "vdo.vmware.com/paused";
 /// On a VDOConfig: each new value makes VDO check everything at once, what is asked slowly included.
 pub const CHECK_NOW: &str = "vdo.vmware.com/check-now";
+/// On a VDOConfig, as `true`: an admin confirms that VDO follows it instead of one that is gone.
+pub const FOLLOW: &str = "vdo.vmware.com/follow";
+/// The ConfigMap in the operator's namespace that records which VDOConfig is followed.
+pub const FOLLOWED: &str = "vdo-followed";
+/// The Lease in the operator's namespace that elects one pod of an installation.
+pub const LEASE: &str = "vdo";
+/// The Lease in `kube-system` that belongs to one installation of VDO.
+pub const CLUSTER_LEASE: &str = "vdo-leader";
 /// On the Secret with a vCenter's credentials: when the password expires, as `2027-01-31` or with a time.
 /// vCenter tells no ordinary account; whoever sets the password knows.
 pub const PASSWORD_EXPIRES: &str = "vdo.vmware.com/password-expires";

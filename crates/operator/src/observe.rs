@@ -37,6 +37,7 @@ use crate::{
         Cluster, ClusterId, Facts, InUse, ObjectId, Platform, Predecessor, PullSecret, Refusal,
         Rival, Vcenter, Workload,
     },
+    followed::{self, Candidate, FollowedConfig},
     names,
     record::{Record, Records},
     survey::Health,
@@ -96,9 +97,14 @@ impl Surroundings {
     }
 
     /// These, as an operator sees them that is not the first here: what was believed is in the status.
-    pub(crate) fn remembered(mut self, stores: &Stores, now: Timestamp) -> Self {
-        let first = oldest_first(stores).into_iter().next();
-        let config = first.as_ref().and_then(|config| config.0.as_ref().ok());
+    pub(crate) fn remembered(
+        mut self,
+        stores: &Stores,
+        recorded: Option<&FollowedConfig>,
+        now: Timestamp,
+    ) -> Self {
+        let (chosen, _) = choose(stores, recorded);
+        let config = chosen.as_ref().and_then(|config| config.0.as_ref().ok());
         let versions = config.and_then(|config| config.status.as_ref()?.versions.as_ref());
         if let Some(before) = versions.and_then(|versions| versions.kubernetes.as_deref()) {
             self.version = self.version.after(before, now);
@@ -130,15 +136,27 @@ pub async fn observe(
     let compatibility = catalogs::followed(stores.compatibility_configs(), &around.namespace);
     let legacy = stores.map_version(catalogs::matrix::NAME, &around.namespace);
     catalogs.follow(client, &around.namespace, compatibility.as_ref(), legacy.as_deref()).await?;
-    let homes = homes(stores, &around.namespace);
-    let problems = vcenters::follow(client, stores, vcenters, &homes).await;
+    let problems = vcenters::follow(client, stores, vcenters).await;
     let all = vcenters::of(stores, vcenters, &problems);
     let unsure = problems.values().any(vcenters::Problem::may_pass);
-    let (config, rivals) = match followed(stores) {
-        Ok(Some(followed)) => followed,
-        nothing => {
-            let unreadable = nothing.err();
-            return Ok(Observed { facts: None, vcenters: all, unsure, unreadable, compatibility });
+    let recorded = followed::recorded(client, &around.namespace).await?;
+    let (chosen, rivals) = choose(stores, recorded.as_ref());
+    let follow = chosen.as_ref().map(|config| FollowedConfig::of(config.meta()));
+    let observed = Observed {
+        facts: None,
+        vcenters: all,
+        unsure,
+        unreadable: None,
+        compatibility,
+        new: follow.filter(|follow| Some(follow) != recorded.as_ref()),
+        rivals: rivals.clone(),
+    };
+    let Some(chosen) = chosen else { return Ok(observed) };
+    let config = match &chosen.0 {
+        Ok(config) => Arc::new(config.clone()),
+        Err(error) => {
+            let unreadable = Some(Spoilt::of(chosen.object_ref(&()), &error.error));
+            return Ok(Observed { unreadable, ..observed });
         }
     };
     let (records, unreadable) = records(client, &around.namespace).await?;
@@ -155,13 +173,12 @@ pub async fn observe(
     lookalikes.sort();
     let pull_secrets = pull_secrets(client, &around.namespace, &config).await?;
     let (in_use, cluster_id) = in_use(client, &config, &records, &workloads).await?;
-    let namespace = config.namespace().unwrap_or_default();
     let told = match cluster_id {
         Ok(None) => Ok(unproven(&config, &records, &around.uid)),
         told => told,
     };
     let identified = identified(stores, vcenters, &config, &records, told).await;
-    let own = all.iter().filter(|((home, _), _)| *home == namespace);
+    let own = observed.vcenters.iter();
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
     let embedded = source == Some(CatalogSource::Embedded);
     let facts = Facts {
@@ -198,7 +215,7 @@ pub async fn observe(
         started: around.started,
         health: Health::default(),
     };
-    Ok(Observed { facts: Some(facts), vcenters: all, unsure, unreadable: None, compatibility })
+    Ok(Observed { facts: Some(facts), ..observed })
 }
 
 /// The identity in CNS that stands in a record of another cluster, or in the status alone: both may have
@@ -297,10 +314,10 @@ async fn in_use(
     Ok((in_use, cluster_id))
 }
 
-/// What was seen: facts for the VDOConfig that is followed, and all vCenters. Those in a namespace that
-/// counts are verified whether a VDOConfig names them or not.
+/// What was seen: facts for the VDOConfig that is followed, and all vCenters in the operator's namespace.
+/// They are verified whether a VDOConfig names them or not.
 pub struct Observed {
-    /// None without a VDOConfig.
+    /// None without a VDOConfig to follow.
     pub facts: Option<Facts>,
     /// By namespace and name of their VsphereCloudConfig.
     pub vcenters: BTreeMap<(String, String), Vcenter>,
@@ -310,6 +327,10 @@ pub struct Observed {
     pub unreadable: Option<Spoilt>,
     /// The CompatibilityConfig that is followed.
     pub compatibility: Option<CompatibilityConfig>,
+    /// The VDOConfig that is followed, if that is not on record yet.
+    pub new: Option<FollowedConfig>,
+    /// The other VDOConfigs in the operator's namespace.
+    pub rivals: Vec<Rival>,
 }
 
 /// The drivers' workloads, whether VDO installed them or not.
@@ -317,46 +338,29 @@ pub(crate) fn workloads(stores: &Stores) -> BTreeMap<ObjectId, Workload> {
     drivers::find(stores).workloads
 }
 
-/// Of several VDOConfigs the one that is followed: the oldest; of two of the same second, the first by
-/// namespace and name.
-pub fn first(mut configs: Vec<VDOConfig>) -> Option<VDOConfig> {
-    configs.sort_by_key(|c| (c.creation_timestamp(), c.namespace(), c.name_any()));
-    configs.into_iter().next()
-}
-
-/// The namespaces whose VsphereCloudConfigs count: the operator's, and that of the VDOConfig that is
-/// followed, whether it can be read or not.
-fn homes(stores: &Stores, own: &str) -> BTreeSet<String> {
-    let followed = oldest_first(stores).into_iter().next();
-    let followed = followed.and_then(|config| config.namespace());
-    followed.into_iter().chain([own.to_owned()]).collect()
-}
-
-fn oldest_first(stores: &Stores) -> Vec<Arc<DeserializeGuard<VDOConfig>>> {
+/// The VDOConfig in the operator's namespace that is followed, and the others. One that cannot be read is
+/// replaced by no other: its spec is not known, and what runs is left alone.
+fn choose(
+    stores: &Stores,
+    recorded: Option<&FollowedConfig>,
+) -> (Option<Arc<DeserializeGuard<VDOConfig>>>, Vec<Rival>) {
     let mut configs = stores.configs.state();
-    configs.sort_by_key(|c| (c.meta().creation_timestamp.clone(), c.namespace(), c.name_any()));
-    configs
-}
-
-/// The VDOConfig that is followed, and the others.
-type Chosen = (Arc<VDOConfig>, Vec<Rival>);
-
-/// The oldest VDOConfig is followed; of two of the same second, the first by name. One that cannot
-/// be read is followed by nothing else: what it asks for is not known, and what runs is left alone.
-fn followed(stores: &Stores) -> Result<Option<Chosen>, Spoilt> {
-    let configs = oldest_first(stores);
-    let Some(first) = configs.first() else { return Ok(None) };
-    let config = match &first.0 {
-        Ok(config) => Arc::new(config.clone()),
-        Err(error) => return Err(Spoilt::of(first.object_ref(&()), &error.error)),
+    configs.sort_by_key(|config| config.name_any());
+    let status = |config: &DeserializeGuard<VDOConfig>| {
+        config.0.as_ref().ok().map(|config| config.status.clone().unwrap_or_default())
     };
-    let rivals = configs.iter().skip(1).map(|rival| Rival {
+    let candidates: Vec<Candidate> = configs
+        .iter()
+        .map(|config| Candidate::of(config.meta(), status(config).as_ref()))
+        .collect();
+    let chosen = followed::choose(&candidates, recorded).map(|place| configs.remove(place));
+    let rivals = configs.iter().map(|rival| Rival {
         namespace: rival.namespace().unwrap_or_default(),
         name: rival.name_any(),
         generation: rival.meta().generation,
-        status: rival.0.as_ref().ok().map(|config| config.status.clone().unwrap_or_default()),
+        status: status(rival),
     });
-    Ok(Some((config, rivals.collect())))
+    (chosen, rivals.collect())
 }
 
 /// The name of the ConfigMap with the record of a driver.

@@ -64,7 +64,7 @@ pub async fn look(
     within: Duration,
 ) -> Result<Seen, Error> {
     let end = Instant::now() + within;
-    may_read(client).await?;
+    may_read(client, namespace).await?;
     let name = build.to_string();
     let around = surroundings(client, namespace, PATIENCE.into(), &name);
     let mut around = around.await.context(ClusterSnafu)?;
@@ -110,7 +110,7 @@ pub async fn look(
 }
 
 /// A watch that is refused is tried again for ever; whoever looks once wants to know at once.
-async fn may_read(client: &Client) -> Result<(), Error> {
+async fn may_read(client: &Client, namespace: &str) -> Result<(), Error> {
     let ours = ["VDOConfig", "VsphereCloudConfig", "CompatibilityConfig"].map(|kind| {
         let gvk = kube::api::GroupVersionKind::gvk(api::GROUP, "v1alpha1", kind);
         ApiResource::from_gvk(&gvk)
@@ -118,11 +118,14 @@ async fn may_read(client: &Client) -> Result<(), Error> {
     let read = KINDS.iter().map(|(resource, _)| resource.clone());
     let read = read.filter(|r| ["Deployment", "DaemonSet", "Secret"].contains(&r.kind.as_str()));
     let asked = ours.into_iter().chain(read).map(async |resource| {
-        let api = match resource.kind.as_str() {
-            "Secret" => {
-                Api::<DynamicObject>::namespaced_with(client.clone(), "kube-system", &resource)
-            }
-            _ => Api::<DynamicObject>::all_with(client.clone(), &resource),
+        let place = match resource.kind.as_str() {
+            "Secret" => Some("kube-system"),
+            _ if resource.group == api::GROUP => Some(namespace),
+            _ => None,
+        };
+        let api = match place {
+            Some(place) => Api::<DynamicObject>::namespaced_with(client.clone(), place, &resource),
+            None => Api::<DynamicObject>::all_with(client.clone(), &resource),
         };
         let first = ListParams::default().limit(1);
         let kind = resource.plural.clone();

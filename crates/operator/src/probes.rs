@@ -5,6 +5,7 @@
 //! | live: `progress` | a round is under way and none of its requests has ended for [`LIMIT`] |
 //! | ready: `permissions` | the account lacks permissions the operator cannot do without |
 //! | ready: `lease` | the API server does not answer, or refuses the lease |
+//! | ready: `installation` | another installation of VDO owns this cluster |
 //! | ready: `watches` (leader) | a watch has not synced yet, or has been interrupted for [`INTERRUPTED`] |
 //! | ready: `rounds` (leader) | no round has finished recently, or the last one failed |
 //!
@@ -42,6 +43,8 @@ pub struct Probes {
     pub permissions: Check,
     /// Whether the election works.
     pub lease: Check,
+    /// Whether the cluster is this installation's.
+    pub installation: Check,
 }
 
 /// The checks of the leader.
@@ -56,7 +59,10 @@ pub struct LeaderProbes {
 impl Probes {
     /// Registers the checks. `limit`: how long a step of a round may take.
     pub fn register(live: &Checks, ready: &Checks, limit: Duration) -> Self {
+        let installation = ready.register("installation", "the cluster's lease has not been read yet");
+        installation.pass();
         Self {
+            installation,
             progress: live.watchdog("progress", limit),
             permissions: ready.register("permissions", "the permissions are not known yet"),
             lease: ready.register("lease", "the lease has not been read yet"),

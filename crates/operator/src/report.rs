@@ -1,6 +1,7 @@
 //! Says what is: status, events and metrics, all from the same plan and findings.
 
 mod compatibility;
+mod elsewhere;
 mod farewell;
 mod list;
 mod metrics;
@@ -19,9 +20,11 @@ use serde_json::json;
 
 pub use self::{
     compatibility::report as catalog,
+    elsewhere::report as elsewhere,
     farewell::{Followed, farewell},
     metrics::OperatorMetrics,
     olm::Olm,
+    rivals::{report as rivals, unconfirmed},
     status::of as status,
     vcenter::report as vcenters,
 };
@@ -37,7 +40,6 @@ pub async fn report(
     listed: &mut Option<Paged>,
 ) -> Result<bool, kube::Error> {
     metrics.show(facts, plan);
-    rivals::report(client, facts).await?;
     list::write(client, facts, listed).await?;
     let before = facts.config.status.clone().unwrap_or_default();
     let after = status::of(facts, plan);

@@ -3,7 +3,7 @@
 //! Somebody who changes only the image of an earlier VDO leaves its account in place. With that one
 //! some watches would never begin, and everybody would wait without being told for what. So before
 //! anything else the API server is asked what this account may do; while something is missing, that is
-//! said on every VDOConfig, as an event and in the log, and nothing is changed.
+//! said on every VDOConfig of the operator's namespace, as an event and in the log, and nothing is changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,13 +48,18 @@ struct Right {
     verb: &'static str,
     /// Empty for the whole cluster.
     namespace: String,
+    /// The one object it is needed for; empty for all.
+    name: &'static str,
 }
 
 impl std::fmt::Display for Right {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { group, resource, verb, namespace } = self;
+        let Self { group, resource, verb, namespace, name } = self;
         let dot = if group.is_empty() { "" } else { "." };
         write!(f, "{verb} {resource}{dot}{group}")?;
+        if !name.is_empty() {
+            write!(f, " {name}")?;
+        }
         if namespace.is_empty() { Ok(()) } else { write!(f, " in namespace {namespace}") }
     }
 }
@@ -68,6 +73,7 @@ fn needed(home: &str, more_homes: &BTreeSet<String>) -> Vec<Right> {
             resource: resource.to_owned(),
             verb,
             namespace: namespace.to_owned(),
+            name: "",
         }));
     };
     for kind in ["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"] {
@@ -89,6 +95,14 @@ fn needed(home: &str, more_homes: &BTreeSet<String>) -> Vec<Right> {
     }
     need("", "configmaps", &["list", "watch", "patch"], home);
     need("coordination.k8s.io", "leases", &["get", "create", "update"], home);
+    need("coordination.k8s.io", "leases", &["create"], names::KUBE_SYSTEM);
+    all.extend(["get", "watch", "update"].map(|verb| Right {
+        group: "coordination.k8s.io".into(),
+        resource: "leases".into(),
+        verb,
+        namespace: names::KUBE_SYSTEM.into(),
+        name: names::CLUSTER_LEASE,
+    }));
     all.sort();
     all.dedup();
     all
@@ -99,8 +113,8 @@ fn allows(rules: &[ResourceRule], right: &Right) -> bool {
         all.is_some_and(|all| all.iter().any(|one| one == wanted || one == "*"))
     };
     rules.iter().any(|rule| {
-        let named = rule.resource_names.as_ref().is_some_and(|names| !names.is_empty());
-        !named
+        let names = rule.resource_names.as_deref().unwrap_or_default();
+        (names.is_empty() || names.iter().any(|name| name == right.name))
             && has(rule.api_groups.as_ref(), &right.group)
             && has(rule.resources.as_ref(), &right.resource)
             && has(Some(&rule.verbs), right.verb)
@@ -157,7 +171,7 @@ pub async fn wait(client: &Client, home: &str, more_homes: &BTreeSet<String>, wo
                     tracing::error!(missing = all.join(", "), "{text}");
                     told = lacking;
                 }
-                if let Err(error) = tell(client, &finding, &text, news).await {
+                if let Err(error) = tell(client, home, &finding, &text, news).await {
                     tracing::warn!(error = story(&error), "the VDOConfig could not be told");
                 }
             }
@@ -197,12 +211,13 @@ fn sentence(finding: &Finding, elsewhere: bool) -> String {
 /// server; the message of each driver is in all of them.
 async fn tell(
     client: &Client,
+    home: &str,
     finding: &Finding,
     text: &str,
     news: bool,
 ) -> Result<(), kube::Error> {
-    let configs = Api::<VDOConfig>::all(client.clone()).list(&ListParams::default()).await?;
-    for config in configs {
+    let own = Api::<VDOConfig>::namespaced(client.clone(), home);
+    for config in own.list(&ListParams::default()).await? {
         let status = config.status.clone().unwrap_or_default();
         let says = |driver: Option<&api::vdo_config::DriverStatus>| {
             driver.and_then(|driver| driver.status_msg.as_deref()) == Some(text)
@@ -210,7 +225,6 @@ async fn tell(
         if says(status.csi.as_ref()) || says(status.cpi.as_ref()) {
             continue;
         }
-        let home = config.namespace().unwrap_or_default();
         let ready = json!({
             "type": "Ready", "status": "False", "reason": "RightsMissing", "message": text,
             "lastTransitionTime": Time(Timestamp::now()),
@@ -225,11 +239,10 @@ async fn tell(
             field_manager: Some(names::FIELD_MANAGER.into()),
             ..PatchParams::default()
         };
-        let own = Api::<VDOConfig>::namespaced(client.clone(), &home);
         let patch = Patch::Merge(json!({"status": body}));
         own.patch_status(&config.name_any(), &by, &patch).await?;
         if news {
-            event(client, &config, &home, text).await;
+            event(client, &config, home, text).await;
         }
     }
     Ok(())
@@ -274,7 +287,7 @@ mod tests {
 
     fn right(group: &str, resource: &str, verb: &'static str) -> Right {
         let (group, resource) = (group.to_owned(), resource.to_owned());
-        Right { group, resource, verb, namespace: String::new() }
+        Right { group, resource, verb, namespace: String::new(), name: "" }
     }
 
     #[test]
@@ -286,7 +299,9 @@ mod tests {
         assert!(!allows(&[rules(&[""], &["nodes"], &["get"])], &nodes));
         let mut some = rules(&[""], &["nodes"], &["watch"]);
         some.resource_names = Some(vec!["node-1".into()]);
-        assert!(!allows(&[some], &nodes));
+        assert!(!allows(&[some.clone()], &nodes));
+        assert!(allows(&[some.clone()], &Right { name: "node-1", ..nodes.clone() }));
+        assert!(!allows(&[some], &Right { name: "node-2", ..nodes }));
     }
 
     #[test]

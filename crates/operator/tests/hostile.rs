@@ -6,12 +6,13 @@ mod common;
 
 use std::time::Duration;
 
-use api::VsphereCloudConfig;
+use api::{VDOConfig, VsphereCloudConfig};
 use common::{NAMESPACE, Stage};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{Namespace, ResourceQuota, Secret, Service},
+    core::v1::{ConfigMap, Namespace, ResourceQuota, Secret, Service},
+    rbac::v1::{Role, RoleBinding},
     storage::v1::StorageClass,
 };
 use kube::{
@@ -21,7 +22,7 @@ use kube::{
     },
 };
 use serde_json::json;
-use testkit::{Process, eventually};
+use testkit::{Process, User, eventually};
 use tokio::task::JoinSet;
 
 const CSI: &str = "vmware-system-csi";
@@ -211,6 +212,182 @@ async fn somebody_wants_the_password(stage: &Stage) {
     .await;
     let came = futures::FutureExt::now_or_never(listener.accept());
     assert!(came.is_none(), "somebody connected: {came:?}");
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+/// A tenant with all rights on VDO's kinds in a namespace of his own, and what he creates there: a vCenter
+/// that is his listener, and a VDOConfig with his images.
+struct Tenant {
+    client: kube::Client,
+    listener: tokio::net::TcpListener,
+}
+
+const TENANT: &str = "team-a";
+
+impl Tenant {
+    async fn moves_in(stage: &Stage) -> Self {
+        let create = PostParams::default();
+        let admin = stage.client();
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": TENANT}})).unwrap();
+        Api::all(admin.clone()).create(&create, &namespace).await.unwrap();
+        let role: Role = serde_json::from_value(json!({
+            "metadata": {"name": "tenant"},
+            "rules": [{"apiGroups": ["vdo.vmware.com"], "resources": ["*"], "verbs": ["*"]}],
+        }))
+        .unwrap();
+        Api::namespaced(admin.clone(), TENANT).create(&create, &role).await.unwrap();
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": "tenant"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}],
+        }))
+        .unwrap();
+        Api::namespaced(admin, TENANT).create(&create, &binding).await.unwrap();
+        let client = stage.plane.client_as(&User::named("tenant"));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tenant = Self { client, listener };
+        let vcenter: VsphereCloudConfig = serde_json::from_value(json!({
+            "metadata": {"name": "vc"},
+            "spec": {
+                "vcIp": tenant.address(), "insecure": true,
+                "credentials": "vc-credentials", "datacenters": ["DC0"],
+            },
+        }))
+        .unwrap();
+        eventually("the tenant may create his objects", 30, async || {
+            let vcenters = Api::<VsphereCloudConfig>::namespaced(tenant.client.clone(), TENANT);
+            vcenters.create(&create, &vcenter).await.map(drop)
+        })
+        .await;
+        // The name of the admin's, too.
+        for name in ["vdo-config", "another"] {
+            let config: VDOConfig = serde_json::from_value(json!({
+                "metadata": {"name": name, "annotations": {"vdo.vmware.com/follow": "true"}},
+                "spec": {
+                    "storageProvider": {"vsphereCloudConfig": "vc"},
+                    "images": {"registry": "evil.example.com"},
+                },
+            }))
+            .unwrap();
+            tenant.configs().create(&create, &config).await.unwrap();
+        }
+        tenant
+    }
+
+    fn address(&self) -> String {
+        self.listener.local_addr().unwrap().to_string()
+    }
+
+    fn configs(&self) -> Api<VDOConfig> {
+        Api::namespaced(self.client.clone(), TENANT)
+    }
+
+    /// Waits until the status of his VDOConfig says that it is not followed; returns the finding.
+    async fn is_not_followed(&self, name: &str) -> api::Finding {
+        eventually("the tenant reads that his VDOConfig is not followed", 60, async || {
+            let status = self.configs().get(name).await.unwrap().status.unwrap_or_default();
+            let ready = api::condition::get(&status.conditions, "Ready");
+            let so = ready.is_some_and(|ready| ready.reason == "NotFollowed");
+            let finding = status.findings.iter().find(|finding| finding.code == "VDO-1009");
+            finding.filter(|_| so).cloned().ok_or_else(|| format!("{status:?}"))
+        })
+        .await
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_gets_neither_the_password_nor_the_nodes_when_the_admin_recreates_his_config() {
+    let (stage, operator) = Stage::with_storage(&[]).await;
+    let tenant = Tenant::moves_in(&stage).await;
+    for name in ["vdo-config", "another"] {
+        let finding = tenant.is_not_followed(name).await;
+        assert_eq!(finding.severity, api::Severity::Warning);
+    }
+    let identity = async || {
+        let (controller, nodes) = (stage.controller().await, stage.node_driver().await);
+        [controller.metadata, nodes.metadata].map(|metadata| (metadata.uid, metadata.generation))
+    };
+    let before = identity().await;
+    // The tenant disagrees, and is not contradicted.
+    for round in 0..5 {
+        let theirs = json!({"status": {"clusterId": format!("theirs-{round}")}});
+        let patch = Patch::Merge(theirs);
+        tenant.configs().patch_status("another", &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    let configs = Api::<VDOConfig>::namespaced(stage.client(), NAMESPACE);
+    let spec = stage.config().await.spec;
+    configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
+    // A round has seen that the admin's is gone and the tenant's are there.
+    stage.event("DriversRetained", "keep running").await;
+    assert_eq!(identity().await, before);
+    let again = json!({"metadata": {"name": "vdo-config"}, "spec": spec});
+    let again: VDOConfig = serde_json::from_value(again).unwrap();
+    configs.create(&PostParams::default(), &again).await.unwrap();
+    let config = stage.ready(&operator, 90).await;
+    let status = config.status.unwrap();
+    assert!(api::condition::is_true(&status.conditions, api::condition::FOLLOWED), "{status:?}");
+
+    let came = futures::FutureExt::now_or_never(tenant.listener.accept());
+    assert!(came.is_none(), "the operator connected to the tenant's host: {came:?}");
+    let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    assert!(!conf.contains(&tenant.address()), "the driver is told of the tenant's host");
+    assert_eq!(identity().await, before, "the driver's workloads have changed");
+    let pod = stage.controller().await.spec.unwrap().template.spec.unwrap();
+    let images: Vec<_> = pod.containers.into_iter().filter_map(|one| one.image).collect();
+    assert!(!images.iter().any(|image| image.contains("evil")), "{images:?}");
+    let theirs = |text: &str| text.contains(TENANT) || text.contains(&tenant.address());
+    assert!(!status.findings.iter().any(|finding| theirs(&format!("{finding:?}"))), "{status:?}");
+    assert!(!theirs(&stage.metrics(&operator).await));
+    let told: Vec<String> = stage.changes_of(NAMESPACE, "vdo");
+    let told: Vec<&String> = told.iter().filter(|change| change.contains(TENANT)).collect();
+    assert!(told.len() <= 3 && told.iter().all(|change| change.contains("/status?")), "{told:#?}");
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_forgotten_second_vdoconfig_takes_effect_only_when_an_admin_confirms_it() {
+    let (stage, operator) = Stage::with_storage(&[]).await;
+    let configs = Api::<VDOConfig>::namespaced(stage.client(), NAMESPACE);
+    let forgotten: VDOConfig = serde_json::from_value(json!({
+        "metadata": {"name": "forgotten"},
+        "spec": {"storageProvider": {"vsphereCloudConfig": "vc", "clusterDistribution": "forgotten"}},
+    }))
+    .unwrap();
+    configs.create(&PostParams::default(), &forgotten).await.unwrap();
+    let finding = stage.finding_about("VDO-1001", 60, &["VDO follows vdo-config"]).await;
+    let deletes = format!("kubectl delete vdoconfig --namespace {NAMESPACE} forgotten   ");
+    assert!(finding.remedy[1].starts_with(&deletes), "{finding:#?}");
+
+    let before = stage.controller().await.metadata;
+    configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
+    let finding = eventually("it waits for a confirmation", 60, async || {
+        assert!(operator.ended().is_none(), "{}", operator.tail());
+        let status = configs.get("forgotten").await.unwrap().status.unwrap_or_default();
+        let finding = status.findings.iter().find(|finding| finding.code == "VDO-1010").cloned();
+        finding.ok_or_else(|| format!("{status:?}"))
+    })
+    .await;
+    eventually("an alert tells the admin", 30, async || {
+        let shown = stage.metrics(&operator).await;
+        if shown.contains("vdo_findings{code=\"VDO-1010\"") { Ok(()) } else { Err(shown) }
+    })
+    .await;
+    let conf = async || stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    assert!(!conf().await.contains("forgotten"));
+    let after = stage.controller().await.metadata;
+    assert_eq!((after.uid, after.generation), (before.uid, before.generation));
+
+    stage.run(&finding.remedy[0]).await;
+    eventually("it takes effect", 90, async || {
+        if conf().await.contains("forgotten") { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    let uid = configs.get("forgotten").await.unwrap().metadata.uid.unwrap();
+    let maps = Api::<ConfigMap>::namespaced(stage.client(), NAMESPACE);
+    let record = maps.get("vdo-followed").await.unwrap().data.unwrap();
+    assert_eq!((record["name"].as_str(), record["uid"].as_str()), ("forgotten", uid.as_str()));
     assert_eq!(stage.refusals(), Vec::<String>::new());
 }
 

@@ -6,6 +6,7 @@ mod common;
 
 use std::{path::Path, time::Duration};
 
+use api::VDOConfig;
 use catalog::Driver;
 use common::{NAMESPACE, Stage};
 use jiff::Timestamp;
@@ -14,8 +15,12 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{ConfigMap, Container},
 };
-use kube::{Api, api::ListParams};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
 use operator::record::Record;
+use runtime::lease::{Contender, Terms};
 use rustix::process::Signal;
 use serde_json::json;
 use testkit::{FaultProxy, Process, User, eventually};
@@ -37,10 +42,15 @@ fn shipped() -> Container {
 /// Starts an instance with the arguments and the environment of its manifest. Two on one machine cannot
 /// listen in one place, and how long a lease lasts is the test's to say; nothing else differs.
 fn instance(stage: &Stage, name: &str, kubeconfig: &Path) -> Process {
+    instance_in(stage, NAMESPACE, name, kubeconfig)
+}
+
+/// The same of an installation in this namespace.
+fn instance_in(stage: &Stage, namespace: &str, name: &str, kubeconfig: &Path) -> Process {
     let container = shipped();
     let value = |field: &str| match field {
         "metadata.name" => name.to_owned(),
-        "metadata.namespace" => NAMESPACE.to_owned(),
+        "metadata.namespace" => namespace.to_owned(),
         other => unreachable!("{other} is not known here"),
     };
     let given = container.env.into_iter().flatten().map(|variable| {
@@ -134,6 +144,104 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     assert_eq!(of_first(second_leads), Vec::<String>::new());
     assert_eq!(stage.refusals(), Vec::<String>::new());
     an_old_record_does_not_overwrite_a_newer_one(&stage).await;
+}
+
+/// Gives the account `vdo` of another namespace all that the manifest gives the operator's.
+async fn install_in(stage: &Stage, namespace: &str) {
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let mut objects = vec![own];
+    for object in operator::install::objects() {
+        let mut copy = object.0.clone();
+        let here = copy["metadata"]["namespace"] == NAMESPACE;
+        match object.kind() {
+            "Role" if here => {}
+            "RoleBinding" | "ClusterRoleBinding" => {
+                copy["subjects"][0]["namespace"] = namespace.into();
+                if !here {
+                    copy["metadata"]["name"] = "vdo-of-another-installation".into();
+                }
+            }
+            _ => continue,
+        }
+        if here {
+            copy["metadata"]["namespace"] = namespace.into();
+        }
+        objects.push(copy);
+    }
+    stage.create("test", objects).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_installations_one_writes_until_an_admin_hands_over() {
+    const OTHER: &str = "another-vdo";
+    let stage = Stage::of(1, false).await;
+    let account = User::service_account(NAMESPACE, "vdo");
+    let first = instance(&stage, "first", &stage.plane.kubeconfig_as(&account));
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    stage.ready(&first, 120).await;
+
+    install_in(&stage, OTHER).await;
+    let paused: VDOConfig = serde_json::from_value(json!({
+        "metadata": {"name": "theirs"},
+        "spec": {"storageProvider": {"vsphereCloudConfig": "vc", "mode": "Observe"}},
+    }))
+    .unwrap();
+    let configs = Api::<VDOConfig>::namespaced(stage.client(), OTHER);
+    configs.create(&PostParams::default(), &paused).await.unwrap();
+    let theirs = stage.plane.kubeconfig_as(&User::service_account(OTHER, "vdo"));
+    let second = instance_in(&stage, OTHER, "second", &theirs);
+    until_logged(&second, "VDO-1011").await;
+    let (code, text) = stage.served(&second, "/readyz?verbose").await;
+    assert_ne!(code, 200, "{text}");
+    assert!(text.contains("VDO-1011") && text.contains(NAMESPACE), "{text}");
+    let shown = stage.metrics(&second).await;
+    assert!(shown.contains("vdo_findings{code=\"VDO-1011\""), "{shown}");
+    // The first goes on, the second changes nothing.
+    stage.two_more_rounds(&first).await;
+    assert_eq!(stage.changes_of(OTHER, "vdo"), Vec::<String>::new());
+
+    let log = second.log();
+    let (_, command) = log.split_once("To hand over to this one: ").unwrap();
+    stage.run(command.split('"').next().unwrap()).await;
+    let ended = first.wait(90).await;
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(1), "{}", first.tail());
+    until_logged(&second, "this VDOConfig is followed").await;
+    let leases = Api::<Lease>::namespaced(stage.client(), "kube-system");
+    let lease = leases.get("vdo-leader").await.unwrap();
+    assert_eq!(runtime::lease::owner(&lease), Some(OTHER));
+    let since = lease.spec.unwrap().acquire_time.unwrap().0;
+    assert_eq!(stage.writes_since(since), Vec::<String>::new(), "the first led no more");
+    assert_eq!(stage.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_waits_for_one_of_an_earlier_release_that_leads() {
+    let stage = Stage::of(1, false).await;
+    // Earlier releases know this Lease alone.
+    let terms = Terms {
+        lease_duration: Duration::from_mins(5),
+        renew_deadline: Duration::from_mins(4),
+        retry_period: Duration::from_secs(1),
+    };
+    let earlier = Contender::new(stage.client(), NAMESPACE, "vdo", "earlier", terms).unwrap();
+    let earlier = earlier.lead().await;
+    let account = User::service_account(NAMESPACE, "vdo");
+    let operator = instance(&stage, "new", &stage.plane.kubeconfig_as(&account));
+    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    eventually("it watches the lease", 90, async || {
+        let watches = |event: &serde_json::Value| {
+            event["verb"] == "watch"
+                && event["requestURI"].as_str().is_some_and(|uri| uri.contains("/leases"))
+                && event["impersonatedUser"]["username"].to_string().contains(":vdo")
+        };
+        let watching = stage.plane.audit().iter().any(watches);
+        if watching { Ok(()) } else { Err(operator.tail()) }
+    })
+    .await;
+    assert_eq!(stage.changes_of(NAMESPACE, "vdo"), Vec::<String>::new());
+    assert!(!operator.log().contains("leading"), "{}", operator.tail());
+    earlier.release().await;
+    stage.ready(&operator, 120).await;
 }
 
 /// Whatever still goes out of one that decided upon an old record is refused.

@@ -12,6 +12,8 @@
 //!   the renewal, a contender from *after* it saw it, and the leader's time
 //!   ([`Terms::renew_deadline`]) is the shorter one.
 //! - **A released Lease is taken at once**: contenders watch, they do not poll.
+//! - **One installation per Lease**, where [`Contender::for_installation`] asks for it: the Lease names the
+//!   installation that owns it, and pods of another one wait until somebody changes that name.
 //! - A Lease written by client-go is understood, and the other way round: a rolling swap with a Go
 //!   program never has two leaders.
 //!
@@ -73,6 +75,15 @@ pub enum Error {
     Terms { lease: Duration, renew: Duration, retry: Duration },
 }
 
+/// The annotation of a Lease that names the installation that owns it: a namespace.
+pub const OWNER: &str = "vdo.vmware.com/owner";
+
+/// The installation that owns a Lease, if one is recorded.
+pub fn owner(lease: &Lease) -> Option<&str> {
+    let owner = lease.metadata.annotations.as_ref()?.get(OWNER)?;
+    Some(owner.as_str()).filter(|owner| !owner.is_empty())
+}
+
 /// One who wants to lead.
 #[derive(Clone, Debug)]
 pub struct Contender {
@@ -80,6 +91,8 @@ pub struct Contender {
     namespace: String,
     name: String,
     identity: String,
+    /// The namespace of the installation this contender belongs to, for a Lease that several share.
+    installation: Option<String>,
     terms: Terms,
     /// Whether the election works: the API server answers, and grants what it takes.
     check: Option<Check>,
@@ -101,24 +114,31 @@ pub struct Leadership {
 /// Whether one may write, for whoever is about to: it goes by the clock, not by a task that must run
 /// first. Clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Mandate(Option<(CancellationToken, watch::Receiver<Instant>)>);
+pub struct Mandate(Vec<(CancellationToken, watch::Receiver<Instant>)>);
 
 impl Mandate {
     /// That of one who leads without an election.
     pub fn unlimited() -> Self {
-        Self(None)
+        Self(Vec::new())
     }
 
     /// One that holds no more.
     pub fn ended() -> Self {
         let token = CancellationToken::new();
         token.cancel();
-        Self(Some((token, watch::channel(Instant::now()).1)))
+        Self(vec![(token, watch::channel(Instant::now()).1)])
+    }
+
+    /// One that holds only while both do.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
     }
 
     /// Whether it holds at this instant.
     pub fn holds(&self) -> bool {
-        self.0.as_ref().is_none_or(|(token, valid_until)| {
+        self.0.iter().all(|(token, valid_until)| {
             !token.is_cancelled() && Instant::now() < *valid_until.borrow()
         })
     }
@@ -140,10 +160,11 @@ impl Mandate {
 
     /// Waits until it ends.
     async fn ends(&self) {
-        match &self.0 {
-            Some((token, _)) => token.cancelled().await,
-            None => std::future::pending().await,
+        if self.0.is_empty() {
+            return std::future::pending().await;
         }
+        let tokens = self.0.iter().map(|(token, _)| Box::pin(token.cancelled()));
+        futures::future::select_all(tokens).await;
     }
 }
 
@@ -168,6 +189,7 @@ impl Contender {
             namespace: namespace.into(),
             name: name.into(),
             identity: identity.into(),
+            installation: None,
             terms,
             check: None,
         })
@@ -194,6 +216,21 @@ impl Contender {
         if let Some(check) = &self.check {
             check.fail(reason);
         }
+    }
+
+    /// Contends for a Lease that several installations share, on behalf of the one in this namespace.
+    ///
+    /// The Lease then names its owner. A Lease of another owner is never taken, not even when it has
+    /// expired. A Lease that another pod of the same installation holds is taken at once.
+    ///
+    /// # Assumptions
+    /// Pods of one installation elect their leader among themselves first, on a Lease of their own, and
+    /// write only while they hold both. That is what makes taking it at once safe.
+    #[must_use]
+    pub fn for_installation(mut self, namespace: &str) -> Self {
+        self.identity = format!("{namespace}/{}", self.identity);
+        self.installation = Some(namespace.into());
+        self
     }
 
     /// An identity nobody else has: the host name and a random part.
@@ -240,7 +277,7 @@ impl Leadership {
 
     /// What a writer looks at right before it writes.
     pub fn mandate(&self) -> Mandate {
-        Mandate(Some((self.token.clone(), self.valid_until.clone())))
+        Mandate(vec![(self.token.clone(), self.valid_until.clone())])
     }
 
     /// Whether this instance leads at this instant.
@@ -288,7 +325,7 @@ mod tests {
     async fn what_waits_goes_on_only_while_the_mandate_holds() {
         let until = Instant::now() + Duration::from_secs(10);
         let (_renewed, valid_until) = watch::channel(until);
-        let mandate = Mandate(Some((CancellationToken::new(), valid_until)));
+        let mandate = Mandate(vec![(CancellationToken::new(), valid_until)]);
         let after = |seconds| async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             seconds
@@ -305,10 +342,23 @@ mod tests {
         // It waits for nothing that will ever come.
         let token = CancellationToken::new();
         let (_renewed, valid_until) = watch::channel(until + Duration::from_hours(1));
-        let ending = Mandate(Some((token.clone(), valid_until)));
+        let ending = Mandate(vec![(token.clone(), valid_until)]);
         let never = std::future::pending::<()>();
         let end = async { token.cancel() };
         assert_eq!(tokio::join!(ending.while_it_holds(never), end).0, None);
         assert_eq!(mandate.while_it_holds(after(0)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mandate_of_two_leases_ends_with_the_first_of_them() {
+        let (_renewed, valid_until) = watch::channel(Instant::now() + Duration::from_hours(1));
+        let of = |token: &CancellationToken| Mandate(vec![(token.clone(), valid_until.clone())]);
+        let (first, second) = (CancellationToken::new(), CancellationToken::new());
+        let both = of(&first).and(of(&second));
+        assert!(both.holds());
+        let never = std::future::pending::<()>();
+        let end = async { second.cancel() };
+        assert_eq!(tokio::join!(both.while_it_holds(never), end).0, None);
+        assert!(!both.holds() && of(&first).holds());
     }
 }

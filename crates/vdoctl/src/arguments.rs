@@ -90,6 +90,7 @@ pub(crate) enum Task {
     Fix(commands::fix::Fix),
     Upgrade(commands::upgrade::Upgrade),
     Adopt(commands::adopt::Adopt),
+    Move(commands::relocate::Move),
     #[command(alias = "delete")]
     Remove(commands::remove::Remove),
     Catalog(commands::catalog::Catalog),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use kube::{Api, Client, api::ListParams, config::Kubeconfig};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, ResourceExt as _, api::ListParams, config::Kubeconfig};
+use operator::followed::{self, FollowedConfig};
 use runtime::kubernetes::{ClusterOptions, client, kubeconfig};
 use snafu::ResultExt as _;
 
@@ -21,6 +23,16 @@ pub(crate) struct Cluster {
     pub(crate) name: Option<String>,
 }
 
+/// The VDOConfig in the namespace that VDO follows.
+pub(crate) struct Found {
+    /// The one that is followed, or else the first.
+    pub(crate) config: Option<api::VDOConfig>,
+    /// Whether it is followed.
+    pub(crate) followed: bool,
+    /// The one the operator has recorded, which may be gone.
+    pub(crate) recorded: Option<FollowedConfig>,
+}
+
 impl Cluster {
     /// The cluster the flags lead to. Nothing is asked of it yet.
     pub(crate) async fn connect(global: &Global) -> Outcome<Self> {
@@ -33,22 +45,56 @@ impl Cluster {
         Ok(Self { client, namespace: global.namespace.clone(), name: name(&options) })
     }
 
-    /// The objects of one kind of ours, in all namespaces; a cluster without VDO is told as such.
-    pub(crate) async fn all<K>(&self, what: &str) -> Outcome<Vec<K>>
+    /// The objects of one kind of ours, in the namespace that VDO follows; a cluster without VDO is told as
+    /// such.
+    pub(crate) async fn own<K>(&self, what: &str) -> Outcome<Vec<K>>
     where
-        K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
     {
-        match Api::<K>::all(self.client.clone()).list(&ListParams::default()).await {
+        let objects = Api::<K>::namespaced(self.client.clone(), &self.namespace);
+        match objects.list(&ListParams::default()).await {
             Ok(list) => Ok(list.items),
             Err(kube::Error::Api(status)) if status.code == 404 => Err(Failure::NotInstalled),
             error => error.map(|list| list.items).doing(&format!("listing {what}")),
         }
     }
 
-    /// The VDOConfig the operator follows: the oldest.
+    /// The VDOConfig the operator follows, or else the first that waits for a confirmation.
     pub(crate) async fn config(&self) -> Outcome<api::VDOConfig> {
-        let configs = self.all::<api::VDOConfig>("VDOConfigs").await?;
-        operator::observe::first(configs).ok_or(Failure::NotConfigured)
+        match self.found().await?.config {
+            Some(config) => Ok(config),
+            None => Err(self.not_configured().await),
+        }
+    }
+
+    /// The same, with what the operator has recorded.
+    pub(crate) async fn found(&self) -> Outcome<Found> {
+        let configs = self.own::<api::VDOConfig>("VDOConfigs").await?;
+        let recorded = followed::recorded_if_readable(&self.client, &self.namespace).await;
+        let recorded = recorded.doing("reading which VDOConfig is followed")?;
+        let chosen = followed::chosen(&configs, recorded.as_ref()).cloned();
+        let followed = chosen.is_some();
+        let config = chosen.or_else(|| configs.into_iter().next());
+        Ok(Found { config, followed, recorded })
+    }
+
+    /// Names a VDOConfig that VDO does not follow because of its namespace, if there is one.
+    async fn not_configured(&self) -> Failure {
+        let configs = Api::<api::VDOConfig>::all(self.client.clone());
+        let others = ListParams::default().limit(1);
+        let others = others.fields(&format!("metadata.namespace!={}", self.namespace));
+        let first =
+            configs.list_metadata(&others).await.ok().and_then(|all| all.items.into_iter().next());
+        match first {
+            Some(other) => Failure::ConfiguredElsewhere {
+                namespace: other.namespace().unwrap_or_default(),
+                name: other.name_any(),
+            },
+            None => Failure::NotConfigured,
+        }
     }
 }
 

@@ -71,6 +71,13 @@ pub(crate) enum Failure {
     #[snafu(display("VDO is installed but not configured"))]
     NotConfigured,
 
+    /// There is no VDOConfig where VDO looks for it.
+    #[snafu(display(
+        "VDO is installed but not configured: it does not follow VDOConfig {namespace}/{name}, which is in \
+         another namespace"
+    ))]
+    ConfiguredElsewhere { namespace: String, name: String },
+
     /// A file of the user's.
     #[snafu(display("{} cannot be {deed}", path.display()))]
     File { path: PathBuf, deed: &'static str, source: io::Error },
@@ -170,7 +177,9 @@ impl Failure {
             | Self::Output { .. } => Exit::Failure,
             Self::Request { .. } => Exit::Usage,
             Self::TooLate { .. } => Exit::Progressing,
-            Self::NotInstalled | Self::NotConfigured => Exit::Absent,
+            Self::NotInstalled | Self::NotConfigured | Self::ConfiguredElsewhere { .. } => {
+                Exit::Absent
+            }
             Self::Interrupted | Self::Stopped => Exit::Interrupted,
             Self::Verdict { exit } => *exit,
         }
@@ -205,6 +214,9 @@ impl Failure {
             ),
             Self::NotInstalled => Some("vdoctl deploy installs it".into()),
             Self::NotConfigured => Some("vdoctl configure sets it up".into()),
+            Self::ConfiguredElsewhere { namespace, name } => Some(format!(
+                "if it is yours: vdoctl move --from {namespace} --name {name}; else vdoctl configure sets VDO up"
+            )),
             Self::Mistake { help, .. }
             | Self::Request { help, .. }
             | Self::Refused { help, .. }
@@ -340,6 +352,7 @@ mod tests {
             Failure::TooLate { what: text(), seconds: 1, help: help() },
             Failure::NotInstalled,
             Failure::NotConfigured,
+            Failure::ConfiguredElsewhere { namespace: text(), name: text() },
             Failure::Interrupted,
             Failure::Stopped,
             Failure::Verdict { exit: Exit::Degraded },
@@ -363,7 +376,7 @@ mod tests {
                 Failure::Verdict { .. } => "something is wrong",
                 Failure::TooLate { .. } => "waited too long",
                 Failure::NotInstalled => "not installed",
-                Failure::NotConfigured => "not configured",
+                Failure::NotConfigured | Failure::ConfiguredElsewhere { .. } => "not configured",
                 Failure::Interrupted | Failure::Stopped => "interrupted",
                 _ => "could not be done",
             };

@@ -129,9 +129,9 @@ catalogue! {
     SEVERAL_CONFIGS = "VDO-1001" {
         title: "There is more than one VDOConfig",
         severity: Blocker,
-        seen: "{count} VDOConfig objects exist: {names}; VDO follows {followed}, the oldest",
-        why: "A cluster has one cloud provider and one storage driver. Two objects that ask for different things would undo each other, so VDO follows the oldest and ignores the others.",
-        remedy: ["Move what you need into {followed}", "kubectl delete vdoconfig --namespace {namespace} {others}"],
+        seen: "Namespace {namespace} has {count} VDOConfigs: {names}; VDO follows {followed}",
+        why: "A cluster has one cloud provider and one storage driver. Two objects with different specs would undo each other, so VDO follows the one it has recorded and ignores the others.",
+        remedy: ["Copy the settings you need into {followed}", "kubectl delete vdoconfig --namespace {namespace} {others}   deletes the VDOConfigs that VDO does not follow", "To follow another one instead: annotate it with vdo.vmware.com/follow=true, then delete {followed}; its drivers stay unless its deletionPolicy is Remove"],
     }
     CONFIG_MISSING = "VDO-1002" {
         title: "A VsphereCloudConfig does not exist",
@@ -181,6 +181,27 @@ catalogue! {
         seen: "{config} says insecure: true",
         why: "Anyone between the cluster and {vcenter} can read the password and answer in its place.",
         remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch '{patch}'   trusts exactly the certificate it shows now"],
+    }
+    ELSEWHERE = "VDO-1009" {
+        title: "VDO does not follow objects in this namespace",
+        severity: Warning,
+        seen: "VDO runs in namespace {home} and follows its objects only there; {kind} {namespace}/{name} changes nothing",
+        why: "The author of these objects decides where vCenter passwords are sent and which images run privileged on every node. Only people with write access to the operator's namespace may decide that. The drivers that run keep running.",
+        remedy: ["vdoctl move --from {namespace} --name {name}   copies the VDOConfig and the VsphereCloudConfigs it names to namespace {home}, shows them first, and deletes nothing", "Or delete the object, if you do not need it"],
+    }
+    UNCONFIRMED_CONFIG = "VDO-1010" {
+        title: "VDO waits for a confirmation before it follows this VDOConfig",
+        severity: Blocker,
+        seen: "VDO followed another VDOConfig before {namespace}/{name}; that one is gone",
+        why: "A VDOConfig that somebody forgot must not take effect because another one was deleted. Until you confirm one, VDO changes nothing: the drivers keep running as they are, but VDO neither repairs them nor gives them new passwords.",
+        remedy: ["kubectl annotate vdoconfig --namespace {namespace} {name} --overwrite vdo.vmware.com/follow=true   if VDO is to follow it", "Else create the VDOConfig that VDO followed before again under its old name: kubectl describe configmap --namespace {namespace} vdo-followed   shows the name"],
+    }
+    OTHER_INSTALLATION = "VDO-1011" {
+        title: "Another installation of VDO manages this cluster",
+        severity: Blocker,
+        seen: "The installation of VDO in namespace {owner} manages this cluster; the one in namespace {namespace} changes nothing",
+        why: "Two operators would overwrite each other's objects, so one installation owns the Lease {lease} in kube-system. An operator of another installation writes nothing and is not ready.",
+        remedy: ["kubectl annotate lease --namespace kube-system {lease} --overwrite vdo.vmware.com/owner={namespace}", "Or remove one of the two installations"],
     }
     CATALOG_UNREACHABLE = "VDO-1101" {
         title: "The catalog cannot be fetched",

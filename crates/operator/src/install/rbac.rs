@@ -39,7 +39,11 @@ pub(super) fn objects(allowed: &Allowed, namespaces: &BTreeSet<&str>) -> Vec<Val
     all.extend(cluster_role(NAME, &cluster_rules(drivers)));
     all.extend(cluster_role(HELD, &drivers.cluster_rules));
     for namespace in namespaces {
-        all.extend(role(NAME, namespace, &driver_namespace_rules(drivers, allowed, namespace)));
+        let mut rules = driver_namespace_rules(drivers, allowed, namespace);
+        if *namespace == names::KUBE_SYSTEM {
+            rules.extend(cluster_lease_rules());
+        }
+        all.extend(role(NAME, namespace, &rules));
         all.extend(role(HELD, namespace, &drivers.namespace_rules));
     }
     all.extend(role(NAME, NAMESPACE, &own_rules()));
@@ -76,8 +80,6 @@ fn cluster_rules(drivers: &Drivers) -> Vec<Value> {
             &["vdoconfigs", "vspherecloudconfigs", "compatibilityconfigs"],
             &READ,
         ),
-        // The finalizer, where the drivers are removed with the VDOConfig.
-        rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
         rule(
             &["vdo.vmware.com"],
             &["vdoconfigs/status", "vspherecloudconfigs/status", "compatibilityconfigs/status"],
@@ -198,9 +200,20 @@ fn written(kind: &str) -> BTreeSet<String> {
 /// the samples and of the documentation.
 const PULL_SECRETS: [&str; 2] = ["registry", "vdo-pull-secret"];
 
-/// In the operator's own namespace: its lease and its records.
+/// In `kube-system`: the Lease that all installations share. A right to create cannot be limited by name.
+fn cluster_lease_rules() -> [Value; 2] {
+    let (group, lease) = (&["coordination.k8s.io"], owned(&[names::CLUSTER_LEASE]));
+    [
+        rule(group, &["leases"], &["create"]),
+        named(group, &["leases"], &["get", "list", "watch", "update"], &lease),
+    ]
+}
+
+/// In the operator's own namespace: its lease, its records, and the objects it follows.
 fn own_rules() -> Vec<Value> {
     vec![
+        // The finalizer, where the drivers are removed with the VDOConfig.
+        rule(&["vdo.vmware.com"], &["vdoconfigs"], &["patch"]),
         rule(&["coordination.k8s.io"], &["leases"], &["get", "list", "watch", "create", "update"]),
         rule(&[""], &["configmaps"], &["get", "list", "watch", "create", "patch"]),
         // Certificate authorities of vCenters, and Secrets to pull images with.

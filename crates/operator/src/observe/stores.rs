@@ -52,7 +52,7 @@ use crate::{
     },
 };
 
-/// The caches.
+/// The caches. VDO's own objects are those in the operator's namespace: others are not followed.
 pub struct Stores {
     pub(super) configs: Store<DeserializeGuard<VDOConfig>>,
     vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
@@ -141,9 +141,14 @@ impl Stores {
                 cluster::warning,
                 PartialEq::ne,
             ),
-            configs: watch.all(&every, plain, revision),
-            vcenters: watch.all(&every, plain, revision),
-            compatibility: watch.all(&every, plain, revision),
+            configs: watch.one(Api::namespaced(api(client), namespace), &every, plain, revision),
+            vcenters: watch.one(Api::namespaced(api(client), namespace), &every, plain, revision),
+            compatibility: watch.one(
+                Api::namespaced(api(client), namespace),
+                &every,
+                plain,
+                revision,
+            ),
             nodes: watch.required(
                 Api::all(api(client)),
                 &every,
@@ -277,11 +282,6 @@ impl Stores {
         review(group, "clusterrolebindings", told, self.bindings.read(|_| ()));
         reviews.extend(self.site.rights());
         Known::Known(reviews)
-    }
-
-    /// Whether there is no VDOConfig, not even one that cannot be read.
-    pub(crate) fn has_no_config(&self) -> bool {
-        self.configs.state().is_empty()
     }
 
     /// Every object that carries our label.

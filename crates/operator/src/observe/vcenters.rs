@@ -1,11 +1,9 @@
 //! The VsphereCloudConfigs: which of them VDO logs in for, with what, and what is wrong with the others.
 //!
-//! The credentials are Secrets in `kube-system`, which few may read. Whoever may write a
-//! VsphereCloudConfig says where they are sent: so only those in the namespaces that belong to VDO count,
-//! the operator's and that of the VDOConfig. One elsewhere is told where it belongs, and nothing else is
-//! done for it.
+//! The credentials are Secrets in `kube-system`, which few may read. The author of a VsphereCloudConfig
+//! decides where they are sent: so only those in the operator's namespace count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use api::{VsphereCloudConfig, vsphere_cloud_config::KeyRef};
 use driver_config::credentials::{Credential, Credentials};
@@ -50,23 +48,18 @@ impl Problem {
     }
 }
 
-/// Connects to what the VsphereCloudConfigs in these namespaces name; returns what is wrong with those
-/// that cannot even be tried. The trouble of one stops no other.
+/// Connects to what the VsphereCloudConfigs name; returns what is wrong with those that cannot even be
+/// tried. The trouble of one stops no other.
 pub(super) async fn follow(
     client: &Client,
     stores: &Stores,
     vcenters: &mut Vcenters,
-    homes: &BTreeSet<String>,
 ) -> BTreeMap<String, Problem> {
     let mut wanted = BTreeMap::new();
     let mut problems = BTreeMap::new();
     for config in stores.vcenter_configs() {
         let name = key(&config);
-        let one = match is_at_home(&config, homes) {
-            Ok(()) => want(client, stores, vcenters, &config).await,
-            Err(problem) => Err(problem),
-        };
-        match one {
+        match want(client, stores, vcenters, &config).await {
             Ok(one) => {
                 wanted.insert(name, one);
             }
@@ -82,19 +75,6 @@ pub(super) async fn follow(
     }
     vcenters.follow(wanted);
     problems
-}
-
-fn is_at_home(config: &VsphereCloudConfig, homes: &BTreeSet<String>) -> Result<(), Problem> {
-    if config.namespace().is_some_and(|home| homes.contains(&home)) {
-        return Ok(());
-    }
-    let homes: Vec<&str> = homes.iter().map(String::as_str).collect();
-    let message = format!(
-        "VDO logs in only for VsphereCloudConfigs in namespace {}: create it there. Nothing was sent to \
-         the address this one names",
-        homes.join(" or ")
-    );
-    Err(Problem::lasting("NotFollowed", message))
 }
 
 fn key(config: &VsphereCloudConfig) -> String {

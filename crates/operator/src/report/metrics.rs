@@ -2,6 +2,7 @@
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
+use api::Finding;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -123,7 +124,23 @@ impl OperatorMetrics {
                 self.steps.get_or_create(&StepLabel { driver, step, state }).set(1);
             }
         }
-        for finding in &plan.findings {
+        self.show_findings(&plan.findings);
+        for (name, vcenter) in &facts.vcenters {
+            let verified = matches!(vcenter.state, VcenterState::Verified { .. });
+            let label = VcenterLabel { vcenter: name.clone() };
+            self.reachable.get_or_create(&label).set(i64::from(verified));
+        }
+        self.nodes.set(i64::try_from(facts.cluster.nodes.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Shows these findings and nothing else: there is no plan.
+    pub fn show_only(&self, findings: &[Finding]) {
+        self.clear();
+        self.show_findings(findings);
+    }
+
+    fn show_findings(&self, findings: &[Finding]) {
+        for finding in findings {
             let severity = format!("{:?}", finding.severity);
             let state = match (&finding.acknowledged, &finding.consequence_of) {
                 (Some(_), _) => "acknowledged",
@@ -134,12 +151,6 @@ impl OperatorMetrics {
                 FindingLabel { code: finding.code.clone(), severity, state: state.to_owned() };
             self.findings.get_or_create(&label).inc_by(finding.count.max(1).into());
         }
-        for (name, vcenter) in &facts.vcenters {
-            let verified = matches!(vcenter.state, VcenterState::Verified { .. });
-            let label = VcenterLabel { vcenter: name.clone() };
-            self.reachable.get_or_create(&label).set(i64::from(verified));
-        }
-        self.nodes.set(i64::try_from(facts.cluster.nodes.len()).unwrap_or(i64::MAX));
     }
 
     /// Forgets what was shown: nothing is followed, or it is shown anew.

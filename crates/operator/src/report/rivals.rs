@@ -1,6 +1,10 @@
-//! VDOConfigs beside the one that is followed: each says so itself.
+//! VDOConfigs in the operator's namespace that are not followed: the status of each says so, and why.
 
-use api::condition::{self, Answer};
+use api::{
+    condition::{self, Answer},
+    finding::{Finding, Subject, codes},
+};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
@@ -8,39 +12,25 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{facts::Facts, names};
+use crate::{
+    facts::Rival,
+    followed::{AWAITS_CONFIRMATION, NOT_FOLLOWED},
+    names,
+};
 
-/// Writes the status of those that do not say it yet. One that cannot be read, or whose status is refused,
-/// is named on the one that is followed, and stops nothing.
-pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::Error> {
-    let followed = &facts.config.metadata;
-    let followed = format!(
-        "{}/{}",
-        followed.namespace.as_deref().unwrap_or_default(),
-        followed.name.as_deref().unwrap_or_default()
-    );
-    for rival in &facts.rivals {
-        let Some(before) = rival.status.clone() else { continue };
-        let mut after = api::VDOConfigStatus {
-            observed_generation: rival.generation,
-            conditions: condition::get(&before.conditions, condition::READY)
-                .cloned()
-                .into_iter()
-                .collect(),
-            ..api::VDOConfigStatus::default()
-        };
-        condition::set(
-            &mut after.conditions,
-            condition::READY,
-            Answer::False,
-            "NotFollowed",
-            format!(
-                "a cluster has one VDOConfig: VDO follows {followed}, the oldest; this one changes nothing"
-            ),
-            rival.generation,
-            &Time(facts.now),
-        );
-        if before == after {
+/// Writes the status of those that do not say it yet. `followed`: the one that is followed instead, if there
+/// is one; else each of the others waits for a confirmation. One that cannot be read, or whose status is
+/// refused, stops nothing.
+pub async fn report(
+    client: &Client,
+    rivals: &[Rival],
+    followed: Option<&str>,
+) -> Result<(), kube::Error> {
+    let now = Timestamp::now();
+    for rival in rivals {
+        let Some(before) = &rival.status else { continue };
+        let after = status(rival, before, followed, now);
+        if *before == after {
             continue;
         }
         let configs = Api::<api::VDOConfig>::namespaced(client.clone(), &rival.namespace);
@@ -51,4 +41,52 @@ pub(super) async fn report(client: &Client, facts: &Facts) -> Result<(), kube::E
         super::unless_refused(written, &rival.namespace, &rival.name)?;
     }
     Ok(())
+}
+
+/// What is reported of a VDOConfig that waits for a confirmation.
+pub fn unconfirmed(rival: &Rival) -> Finding {
+    let Rival { namespace, name, .. } = rival;
+    codes::UNCONFIRMED_CONFIG
+        .found()
+        .with("namespace", namespace)
+        .with("name", name)
+        .about(Subject::kubernetes("VDOConfig", Some(namespace), name))
+        .build()
+}
+
+fn status(
+    rival: &Rival,
+    before: &api::VDOConfigStatus,
+    followed: Option<&str>,
+    now: Timestamp,
+) -> api::VDOConfigStatus {
+    let namespace = &rival.namespace;
+    let kept = [condition::READY, condition::FOLLOWED].into_iter();
+    let kept = kept.filter_map(|kind| condition::get(&before.conditions, kind).cloned());
+    let mut after = api::VDOConfigStatus {
+        observed_generation: rival.generation,
+        conditions: kept.collect(),
+        ..api::VDOConfigStatus::default()
+    };
+    let (reason, message) = match followed {
+        Some(followed) => {
+            let message = format!(
+                "a cluster has one VDOConfig: VDO follows {namespace}/{followed}; this one changes nothing"
+            );
+            (NOT_FOLLOWED, message)
+        }
+        None => {
+            let finding = unconfirmed(rival);
+            let message = format!("{}: {}", finding.code, finding.title);
+            after.findings.push(finding);
+            health::date(&mut after.findings, &before.findings, now);
+            (AWAITS_CONFIRMATION, message)
+        }
+    };
+    let (generation, now) = (rival.generation, Time(now));
+    for kind in [condition::READY, condition::FOLLOWED] {
+        let (conditions, message) = (&mut after.conditions, message.clone());
+        condition::set(conditions, kind, Answer::False, reason, message, generation, &now);
+    }
+    after
 }

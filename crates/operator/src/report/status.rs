@@ -278,6 +278,9 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         (None, None) => ("Progressing", "the drivers are starting".to_owned()),
     };
     set(condition::READY, (done && worst.is_none()).into(), reason, message.clone());
+    let uid = facts.config.metadata.uid.as_deref().unwrap_or_default();
+    let followed = format!("ConfigMap {}/{} records uid {uid}", facts.home, names::FOLLOWED);
+    set(condition::FOLLOWED, Answer::True, "Recorded", followed);
     set(condition::DEGRADED, worst.is_some().into(), reason, message.clone());
     let rests = |d: &DriverPlan| is_done(d) || d.next == Next::Blocked || may_pass(facts, d);
     let progressing = !plan.drivers.iter().all(rests);

@@ -41,7 +41,7 @@ use super::{
 use crate::{
     engine,
     facts::Platform,
-    names,
+    followed, names,
     observe::{
         self,
         nodes::Kept,
@@ -72,15 +72,19 @@ pub struct Target {
 /// Looks at a cluster, at vCenters, or at both, and gathers what the checks need.
 ///
 /// It only reads. It never fails: what could not be read is unknown in the facts, with the reason.
-/// Without a cluster its side is unknown; the checks then speak of the vCenters alone. `wish` says what
+/// `cluster` comes with the operator's namespace. Without a cluster its side is unknown; the checks then speak of the vCenters alone. `wish` says what
 /// the drivers are asked to do; without one, the VDOConfig of the cluster does, else both drivers are
 /// taken to be wanted on all vCenters.
-pub async fn once(cluster: Option<&Client>, vcenters: Vec<Target>, wish: Option<Wanted>) -> Facts {
+pub async fn once(
+    cluster: Option<(&Client, &str)>,
+    vcenters: Vec<Target>,
+    wish: Option<Wanted>,
+) -> Facts {
     let mut facts = Facts { now: Timestamp::now(), ..Facts::default() };
     let names: BTreeSet<String> = vcenters.iter().map(|target| target.name.clone()).collect();
     let mut seen = Seen::default();
-    if let Some(client) = cluster {
-        seen = look_at_cluster(client, &mut facts).await;
+    if let Some((client, namespace)) = cluster {
+        seen = look_at_cluster(client, namespace, &mut facts).await;
     } else {
         leave_out_cluster(&mut facts);
         seen.read = ().into();
@@ -121,20 +125,20 @@ fn compare(storage: &mut Storage, audits: &BTreeMap<String, Audit>, expected: &B
 }
 
 /// The vCenters the VsphereCloudConfigs of a cluster name, each connected to with the credentials its
-/// Secret holds. Only those count that are where the operator is or where the VDOConfig is: nobody else
-/// says where these credentials are sent.
+/// Secret holds. Only those in the operator's namespace count: nobody else decides where these credentials
+/// are sent.
 ///
 /// # Errors
-/// If VsphereCloudConfigs or VDOConfigs cannot be listed. A Secret that cannot be read is a target without a
+/// If VsphereCloudConfigs cannot be listed. A Secret that cannot be read is a target without a
 /// connection.
-pub async fn targets(client: &Client, build: BuildInfo) -> Result<Vec<Target>, kube::Error> {
-    let everything = ListParams::default();
-    let wishes = Api::<VDOConfig>::all(client.clone()).list(&everything).await?.items;
-    let home = observe::first(wishes).and_then(|config| config.namespace());
-    let homes = [home, Some(api::NAMESPACE.to_owned())];
-    let configs = Api::<VsphereCloudConfig>::all(client.clone()).list(&everything).await?;
+pub async fn targets(
+    client: &Client,
+    namespace: &str,
+    build: BuildInfo,
+) -> Result<Vec<Target>, kube::Error> {
+    let configs = Api::<VsphereCloudConfig>::namespaced(client.clone(), namespace);
     let mut targets = Vec::new();
-    for config in configs.into_iter().filter(|config| homes.contains(&config.namespace())) {
+    for config in configs.list(&ListParams::default()).await? {
         targets.push(target(client, &config, build).await);
     }
     Ok(targets)
@@ -245,9 +249,13 @@ fn map<T, R>(known: Known<T>, make: impl FnOnce(T) -> R) -> Known<R> {
     }
 }
 
-async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
-    let (mut configs, read) = configs(client).await;
-    configs.sort_by_key(|c| (c.meta().creation_timestamp.clone(), c.namespace(), c.name_any()));
+async fn look_at_cluster(client: &Client, namespace: &str, facts: &mut Facts) -> Seen {
+    let (config, read) = match followed_config(client, namespace).await {
+        Ok(config) => (config, ().into()),
+        // Where the kind is not defined there is none.
+        Err(kube::Error::Api(status)) if status.code == 404 => (None, ().into()),
+        Err(error) => (None, Known::unknown(&observe_reason(&error))),
+    };
     let version = client.apiserver_version().await;
     let version = version.map(|version| version.git_version);
     let platform = match &version {
@@ -282,20 +290,21 @@ async fn look_at_cluster(client: &Client, facts: &mut Facts) -> Seen {
     let policies = classes.filter_map(|class| class.parameter("storagepolicyname"));
     Seen {
         policies: policies.map(str::to_owned).collect(),
-        config: configs.into_iter().next(),
+        config,
         read,
         platform,
         domains: site.domains(),
     }
 }
 
-/// The VDOConfigs, and whether they could be read. Where the kind is not defined there is none.
-async fn configs(client: &Client) -> (Vec<VDOConfig>, Known<()>) {
-    match Api::<VDOConfig>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(found) => (found.items, ().into()),
-        Err(kube::Error::Api(status)) if status.code == 404 => (Vec::new(), ().into()),
-        Err(error) => (Vec::new(), Known::unknown(&observe_reason(&error))),
-    }
+async fn followed_config(
+    client: &Client,
+    namespace: &str,
+) -> Result<Option<VDOConfig>, kube::Error> {
+    let configs = Api::<VDOConfig>::namespaced(client.clone(), namespace);
+    let configs = configs.list(&ListParams::default()).await?.items;
+    let recorded = followed::recorded_if_readable(client, namespace).await?;
+    Ok(followed::chosen(&configs, recorded.as_ref()).cloned())
 }
 
 async fn look_at_leases(client: &Client) -> Known<Vec<health::facts::Lease>> {

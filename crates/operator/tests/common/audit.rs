@@ -14,6 +14,21 @@ impl Stage {
         events.filter(move |event| event["impersonatedUser"]["username"] == own.as_str())
     }
 
+    /// What an account of any namespace changed but leases: verb and path of every request that was accepted.
+    pub fn changes_of(&self, namespace: &str, account: &str) -> Vec<String> {
+        let own = format!("system:serviceaccount:{namespace}:{account}");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let all = self.plane.audit().into_iter().filter(|event| {
+            let uri = event["requestURI"].as_str().unwrap_or_default();
+            let verb = event["verb"].as_str().unwrap_or_default();
+            event["impersonatedUser"]["username"] == own.as_str()
+                && !matches!(verb, "get" | "list" | "watch")
+                && !["/leases", "selfsubject"].iter().any(|part| uri.contains(part))
+                && event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300)
+        });
+        all.map(|e| format!("{} {}", text(&e["verb"]), text(&e["requestURI"]))).collect()
+    }
+
     /// Requests of the operator that were refused for lack of rights.
     pub fn refusals(&self) -> Vec<String> {
         let by_quota = |event: &Value| {
@@ -34,7 +49,7 @@ impl Stage {
     }
 
     /// What the operator wrote: verb and path of every request that changed something but leases,
-    /// events and status.
+    /// events, status and the record of which VDOConfig it follows.
     pub fn writes(&self) -> Vec<String> {
         self.writes_since(Timestamp::MIN)
     }
@@ -57,7 +72,9 @@ impl Stage {
             let received = event["requestReceivedTimestamp"].as_str().unwrap_or_default();
             received.parse::<Timestamp>().is_ok_and(|received| received >= since)
                 && !matches!(verb, "get" | "list" | "watch")
-                && !["leases", "events", "/status", "selfsubject"].iter().any(|p| uri.contains(p))
+                && !["leases", "events", "/status", "selfsubject", "configmaps/vdo-followed"]
+                    .iter()
+                    .any(|p| uri.contains(p))
         });
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         writes.map(|e| format!("{} {}", text(&e["verb"]), text(&e["requestURI"]))).collect()

@@ -353,12 +353,32 @@ impl Stage {
 
     /// What a scraper gets from an operator.
     pub async fn metrics(&self, operator: &Process) -> String {
+        self.served(operator, "/metrics").await.1
+    }
+
+    /// What an operator answers at a path of its own server.
+    pub async fn served(&self, operator: &Process, path: &str) -> (u16, String) {
         let log = operator.log();
         // Those before it wrote to the same log.
         let address = log.rsplit_once("listen\":\"").and_then(|(_, rest)| rest.split('"').next());
         let address = address.unwrap_or_else(|| panic!("it does not say where it listens: {log}"));
-        let answer = reqwest::get(format!("http://{address}/metrics")).await.unwrap();
-        answer.text().await.unwrap()
+        let answer = reqwest::get(format!("http://{address}{path}")).await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    /// Runs a command that a finding prints, as an admin who pastes it into a shell. What follows three
+    /// blanks explains the command.
+    pub async fn run(&self, step: &str) -> String {
+        let command = step.split("   ").next().unwrap();
+        let folder = testkit::peer("kubectl").parent().unwrap().display().to_string();
+        let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+        let mut shell = tokio::process::Command::new("sh");
+        shell.args(["-c", command]).env("PATH", path).env("KUBECONFIG", self.plane.kubeconfig());
+        let output = shell.output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(output.status.success(), "{command}: {text}");
+        text
     }
 
     /// Waits until the operator has gone round twice more: the status of a round is written before

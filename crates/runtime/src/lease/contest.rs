@@ -36,13 +36,30 @@ pub enum Step {
     WaitUntil(Instant),
 }
 
-/// What a contender does, given what it saw. Pure.
-pub fn decide(observed: Option<&Observed>, identity: &str, now: Instant) -> Step {
+/// A contender whose installation does not own the Lease looks at it again after this time, even if the
+/// Lease does not change.
+const NOT_OWNED: Duration = Duration::from_mins(1);
+
+/// What a contender does, given what it saw. Pure. `installation`: see [`Contender::for_installation`].
+pub fn decide(
+    observed: Option<&Observed>,
+    identity: &str,
+    installation: Option<&str>,
+    now: Instant,
+) -> Step {
     let Some(Observed { lease, since }) = observed else {
         return Step::Create;
     };
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|s| s.holder_identity.as_deref()).unwrap_or("");
+    if let Some(installation) = installation {
+        if is_owned_by_another(lease, installation) {
+            return Step::WaitUntil(now + NOT_OWNED);
+        }
+        if holder.strip_prefix(installation).is_some_and(|pod| pod.starts_with('/')) {
+            return Step::Take;
+        }
+    }
     // A Lease under our own identity is ours: an answer got lost on the way to us.
     if holder.is_empty() || holder == identity {
         return Step::Take;
@@ -50,6 +67,10 @@ pub fn decide(observed: Option<&Observed>, identity: &str, now: Instant) -> Step
     let seconds = spec.and_then(|s| s.lease_duration_seconds).unwrap_or(0);
     let expires = *since + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
     if now >= expires { Step::Take } else { Step::WaitUntil(expires) }
+}
+
+fn is_owned_by_another(lease: &Lease, installation: &str) -> bool {
+    super::owner(lease).is_some_and(|owner| owner != installation)
 }
 
 /// Waits until the contender has won; returns the Lease as written and until when it is ours.
@@ -61,7 +82,8 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
         let mut known = false;
         loop {
             let step = if known {
-                decide(observed.as_ref(), &contender.identity, Instant::now())
+                let installation = contender.installation.as_deref();
+                decide(observed.as_ref(), &contender.identity, installation, Instant::now())
             } else {
                 // Before the first answer nothing is known, not even that there is no Lease.
                 Step::WaitUntil(Instant::now() + contender.terms.lease_duration)
@@ -227,6 +249,10 @@ async fn look(contender: &Contender) -> Look {
     let Ok(Ok(Some(lease))) = timeout(contender.terms.renew_deadline, read).await else {
         return Look::Unknown;
     };
+    let installation = contender.installation.as_deref();
+    if installation.is_some_and(|installation| is_owned_by_another(&lease, installation)) {
+        return Look::Somebodys(super::owner(&lease).unwrap_or_default().to_owned());
+    }
     match lease.spec.as_ref().and_then(|s| s.holder_identity.clone()) {
         Some(holder) if holder == contender.identity => Look::Ours(Box::new(lease)),
         Some(holder) => Look::Somebodys(holder),
@@ -253,9 +279,32 @@ mod tests {
     #[test]
     fn no_lease_is_created_a_released_one_taken() {
         let now = Instant::now();
-        assert_eq!(decide(None, "me", now), Step::Create);
-        assert_eq!(decide(Some(&seen("", 1, now)), "me", now), Step::Take);
-        assert_eq!(decide(Some(&seen("me", 15, now)), "me", now), Step::Take);
+        assert_eq!(decide(None, "me", None, now), Step::Create);
+        assert_eq!(decide(Some(&seen("", 1, now)), "me", None, now), Step::Take);
+        assert_eq!(decide(Some(&seen("me", 15, now)), "me", None, now), Step::Take);
+    }
+
+    #[test]
+    fn a_lease_of_another_installation_is_not_taken_even_when_it_has_expired() {
+        let since = Instant::now();
+        let later = since + Duration::from_hours(1);
+        let step = |holder: &str, owner: Option<&str>, now| {
+            let mut lease = seen(holder, 15, since);
+            let owner = owner.map(|owner| (super::super::OWNER.to_owned(), owner.to_owned()));
+            lease.lease.metadata.annotations = Some(owner.into_iter().collect());
+            decide(Some(&lease), "a/pod-1", Some("a"), now)
+        };
+        for holder in ["", "b/pod-1", "a/pod-2", "a/pod-1"] {
+            assert_eq!(step(holder, Some("b"), later), Step::WaitUntil(later + NOT_OWNED));
+        }
+        // Handed over: the pod that led may still write until its time is up.
+        let until = Step::WaitUntil(since + Duration::from_secs(15));
+        assert_eq!(step("b/pod-1", Some("a"), since), until);
+        assert_eq!(step("b/pod-1", Some("a"), later), Step::Take);
+        // Pods of one installation have elected their leader before; the name alone is no proof.
+        assert_eq!(step("a/pod-2", Some("a"), since), Step::Take);
+        assert_eq!(step("ab/pod-2", Some("a"), since), until);
+        assert_eq!(step("b/pod-1", None, since), until);
     }
 
     #[test]
@@ -280,7 +329,7 @@ mod tests {
             let lease = seen("other", seconds, since);
             let expires = since + Duration::from_secs(u64::try_from(seconds).unwrap());
             let expected = if now >= expires { Step::Take } else { Step::WaitUntil(expires) };
-            prop_assert_eq!(decide(Some(&lease), "me", now), expected);
+            prop_assert_eq!(decide(Some(&lease), "me", None, now), expected);
         }
     }
 }

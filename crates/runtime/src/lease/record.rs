@@ -16,7 +16,7 @@ pub(super) fn held_by(contender: &Contender, before: Option<&Lease>) -> Lease {
     let was_mine = spec.and_then(|s| s.holder_identity.as_deref()) == Some(&contender.identity);
     let transitions = spec.and_then(|s| s.lease_transitions).unwrap_or(0);
     let duration = contender.terms.lease_duration.as_secs();
-    let metadata = before.map_or_else(
+    let mut metadata = before.map_or_else(
         || ObjectMeta {
             name: Some(contender.name.clone()),
             namespace: Some(contender.namespace.clone()),
@@ -24,6 +24,10 @@ pub(super) fn held_by(contender: &Contender, before: Option<&Lease>) -> Lease {
         },
         |lease| lease.metadata.clone(),
     );
+    if let Some(installation) = &contender.installation {
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(super::OWNER.into(), installation.clone());
+    }
     Lease {
         metadata,
         spec: Some(LeaseSpec {

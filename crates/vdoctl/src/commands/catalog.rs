@@ -90,7 +90,7 @@ impl Catalog {
                 "spec": {"bundle": {"configMap": NAME}},
             })),
         ];
-        cluster.all::<api::CompatibilityConfig>("CompatibilityConfigs").await?;
+        cluster.own::<api::CompatibilityConfig>("CompatibilityConfigs").await?;
         let compared = writing::compare(&cluster.client, objects).await;
         let compared = compared.map_err(super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;

@@ -24,7 +24,7 @@ pub(crate) use self::{
 };
 use crate::{
     arguments::{Form, Global},
-    cluster::Cluster,
+    cluster::{Cluster, Found},
     critical, dialogue,
     diff::diff,
     failure::{Outcome, request},
@@ -123,9 +123,8 @@ impl Wish {
         };
         let cluster = Cluster::connect(global).await?;
         // Asking many questions first and failing then would be rude.
-        let existing = cluster.all::<api::VDOConfig>("VDOConfigs").await?;
-        let existing = operator::observe::first(existing);
-        let vcenters = cluster.all::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
+        let Found { config: existing, followed, recorded } = cluster.found().await?;
+        let vcenters = cluster.own::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
         let mut draft = if let Some(draft) = files {
             draft
         } else if let Some(access) = self.door.access(&vcenters)? {
@@ -141,6 +140,9 @@ impl Wish {
                 "give -f FILE, or --vcenter, --user and --password-file",
             );
         };
+        if !followed {
+            draft.confirm(recorded.as_ref());
+        }
         if !draft.proven {
             proving::prove(&mut draft, &cluster, screen).await?;
         }
@@ -179,7 +181,7 @@ impl Wish {
 }
 
 /// What would change, object by object.
-fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
+pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
     let mut text = String::new();
     for one in compared {
         let word = match () {
@@ -195,7 +197,7 @@ fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
             super::formatted(Form::Yaml, &serde_json::json!({"spec": masked(value)["spec"]}))
         };
         match (&one.before, one.id.kind.as_str()) {
-            (_, "Secret") => {}
+            (_, "Secret" | "ConfigMap") => {}
             (None, _) => {
                 for line in yaml(&one.wanted.0)?.lines() {
                     text.extend(["    ", line, "\n"]);

@@ -102,7 +102,7 @@ impl Deploy {
         if !self.no_wait {
             self.wait(&cluster, &objects, screen).await?;
         }
-        if cluster.all::<api::VDOConfig>("VDOConfigs").await?.is_empty() {
+        if cluster.own::<api::VDOConfig>("VDOConfigs").await?.is_empty() {
             screen.note("\nNext: vdoctl configure");
         } else {
             screen.note("\nNext: vdoctl status");

@@ -233,21 +233,22 @@ pub(crate) async fn look(
             let wanted = wanted.map_err(|text| Failure::Refused { text, help: String::new() })?;
             vec![proof::target("vcenter", &wanted, BUILD).await]
         }
-        (None, Some(client)) => targets(client).await?,
+        (None, Some(client)) => targets(client, &global.namespace).await?,
         (None, None) => Vec::new(),
     };
     let open = targets
         .iter()
         .filter_map(|target| Some((target.name.clone(), target.connection.as_ref().ok()?.clone())));
     let vcenters = open.collect();
-    let facts = survey::once(client, targets, None).await;
+    let cluster_of = client.map(|client| (client, global.namespace.as_str()));
+    let facts = survey::once(cluster_of, targets, None).await;
     step.done("");
     Ok(Look { facts, cluster, vcenters })
 }
 
 /// The vCenters of the cluster; none where VDO is not installed.
-async fn targets(client: &Client) -> Outcome<Vec<survey::Target>> {
-    match survey::targets(client, BUILD).await {
+async fn targets(client: &Client, namespace: &str) -> Outcome<Vec<survey::Target>> {
+    match survey::targets(client, namespace, BUILD).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         other => other.doing("reading VsphereCloudConfigs"),
     }

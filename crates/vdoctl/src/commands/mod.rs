@@ -10,6 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod fix;
 pub(crate) mod images;
 pub(crate) mod plan;
+pub(crate) mod relocate;
 pub(crate) mod remove;
 pub(crate) mod status;
 pub(crate) mod support_bundle;
@@ -122,6 +123,7 @@ async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
         Task::Versions(task) => task.run(global, screen).await,
         Task::Upgrade(task) => Box::pin(task.run(global, screen)).await,
         Task::Adopt(task) => Box::pin(task.run(global, screen)).await,
+        Task::Move(task) => Box::pin(task.run(global, screen)).await,
         Task::Remove(task) => Box::pin(task.run(global, screen)).await,
         Task::Images(task) => task.run(global, screen).await,
         Task::SupportBundle(task) => task.run(global, screen).await,

@@ -11,7 +11,7 @@ use api::{
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::{Api, ResourceExt as _};
+use kube::Api;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
@@ -101,7 +101,7 @@ impl Overview {
         let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);
         let (config, vcenters, deployment) = tokio::join!(
             cluster.config(),
-            cluster.all::<VsphereCloudConfig>("VsphereCloudConfigs"),
+            cluster.own::<VsphereCloudConfig>("VsphereCloudConfigs"),
             deployments.get_opt("vdo"),
         );
         let (mut config, mut vcenters) = (config?, vcenters?);
@@ -109,8 +109,6 @@ impl Overview {
         for vcenter in &mut vcenters {
             vcenter.metadata.managed_fields = None;
         }
-        let home = config.namespace();
-        vcenters.retain(|vcenter| vcenter.namespace() == home);
         vcenters.sort_by_key(kube::ResourceExt::name_any);
         let deployment = deployment.doing("reading the operator's Deployment")?;
         let operator = deployment.map_or_else(Operator::default, |deployment| {
@@ -191,9 +189,11 @@ impl Status {
         loop {
             let shown = match Overview::look(cluster).await {
                 Ok(overview) => self.shown(&overview, screen)?,
-                Err(failure @ (Failure::Api { .. } | Failure::NotConfigured)) => {
-                    format!("{failure}; looking again\n")
-                }
+                Err(
+                    failure @ (Failure::Api { .. }
+                    | Failure::NotConfigured
+                    | Failure::ConfiguredElsewhere { .. }),
+                ) => format!("{failure}; looking again\n"),
                 Err(failure) => return Err(failure),
             };
             if shown != before {

@@ -8,6 +8,7 @@ mod dialogue;
 mod environment;
 mod gate;
 mod halfway;
+mod moving;
 mod releases;
 mod removal;
 mod rollout;

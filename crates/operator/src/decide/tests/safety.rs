@@ -238,7 +238,7 @@ fn on_a_platform_that_owns_its_drivers_nothing_is_applied() {
 fn a_second_config_is_named_and_changes_nothing() {
     let mut world = World::installed();
     world.facts.rivals = vec![crate::facts::Rival {
-        namespace: "team-b".into(),
+        namespace: world.facts.home.clone(),
         name: "other".into(),
         generation: Some(1),
         status: None,
@@ -247,7 +247,11 @@ fn a_second_config_is_named_and_changes_nothing() {
     assert_eq!(world.done, Vec::<String>::new());
     let plan = world.plan();
     let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1001").unwrap();
-    assert_eq!(finding.objects[0].name, "team-b/other");
+    assert_eq!(finding.objects[0].name, format!("{}/other", world.facts.home));
+    // The command deletes what is not followed, and names nothing else.
+    let command = &finding.remedy[1];
+    let expected = format!("kubectl delete vdoconfig --namespace {} other   ", world.facts.home);
+    assert!(command.starts_with(&expected), "{command}");
 }
 
 #[test]

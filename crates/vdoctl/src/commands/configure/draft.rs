@@ -6,7 +6,7 @@ use ::catalog::manifest::Object;
 use api::{VDOConfig, VsphereCloudConfig, check};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt as _};
-use operator::writing;
+use operator::{followed::FollowedConfig, names, writing};
 use serde_json::{Value, json};
 
 use crate::{
@@ -147,7 +147,7 @@ impl Draft {
             let mut file = File::open(path)?;
             let mut numbers = Vec::new();
             for document in &file.documents {
-                checked(&file, document)?;
+                checked(&file, document, namespace)?;
             }
             for document in &mut file.documents {
                 settle(&mut document.value, namespace);
@@ -167,6 +167,11 @@ impl Draft {
             _ => 3,
         });
         Ok(draft)
+    }
+
+    /// Objects that were in the cluster before.
+    pub(crate) fn of_objects(objects: Vec<Object>) -> Self {
+        Self { objects, ..Self::default() }
     }
 
     /// Objects for vCenters and drivers.
@@ -192,13 +197,24 @@ impl Draft {
         let names: Vec<&str> = all.iter().map(|access| access.name.as_str()).collect();
         let spec = drivers.spec(&names, existing);
         let name = existing.map_or_else(|| "vdo".to_owned(), kube::ResourceExt::name_any);
-        let home = existing.and_then(kube::ResourceExt::namespace);
         objects.push(json!({
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
-            "metadata": {"name": name, "namespace": home.as_deref().unwrap_or(namespace)},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": spec,
         }));
         Self { objects: objects.into_iter().map(Object).collect(), ..Self::default() }
+    }
+
+    /// Confirms its VDOConfig, where VDO has followed another one before that is gone: to write it here is to
+    /// ask for it.
+    pub(crate) fn confirm(&mut self, recorded: Option<&FollowedConfig>) {
+        let Some(recorded) = recorded else { return };
+        let mut configs = self.objects.iter_mut().filter(|object| object.kind() == "VDOConfig");
+        if let (Some(config), None) = (configs.next(), configs.next())
+            && config.name() != recorded.name
+        {
+            config.0["metadata"]["annotations"][names::FOLLOW] = "true".into();
+        }
     }
 
     /// Gives Secrets that say no type the one they have in the cluster: it cannot be changed, and not to
@@ -304,7 +320,7 @@ impl Access {
 }
 
 /// Whether a document is an object that is written here and makes sense.
-fn checked(file: &File, document: &Document) -> Outcome {
+fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
     let (version, kind) = (&document.value["apiVersion"], &document.value["kind"]);
     let at = |field: &str| [field.to_owned()];
     let Some(kind) = kind.as_str() else {
@@ -346,6 +362,14 @@ fn checked(file: &File, document: &Document) -> Outcome {
             "this object has no name",
             "add metadata.name",
         ));
+    }
+    let named = document.value["metadata"]["namespace"].as_str();
+    let ours = check::kinds().any(|ours| ours == kind);
+    if let Some(other) = named.filter(|named| ours && *named != namespace) {
+        let path = ["metadata".to_owned(), "namespace".to_owned()];
+        let text = format!("VDO does not follow namespace {other}");
+        let help = format!("VDO follows its objects in namespace {namespace}: leave this line out");
+        return Err(file.wrong(document, &path, false, &text, &help));
     }
     match check::check(&document.value).first() {
         Some(mistake) => Err(file.mistake(document, mistake)),

@@ -33,7 +33,7 @@ impl Matrix {
     pub(super) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let objects = self.objects(&global.namespace)?;
         let cluster = Cluster::connect(global).await?;
-        cluster.all::<api::CompatibilityConfig>("CompatibilityConfigs").await?;
+        cluster.own::<api::CompatibilityConfig>("CompatibilityConfigs").await?;
         let compared = writing::compare(&cluster.client, objects).await;
         let compared = compared.map_err(super::super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;

@@ -1,0 +1,169 @@
+//! Who writes: one pod of one installation of VDO.
+//!
+//! ```text
+//!   Lease vdo, in the namespace of the installation      elects one of its pods
+//!   Lease vdo-leader, in kube-system                     belongs to one installation
+//! ```
+//!
+//! A pod writes only while it holds both. Earlier releases know the first Lease alone: a rolling upgrade
+//! or a rollback within one namespace never has two leaders. The second Lease names the installation that
+//! owns it. The owner changes only when an admin changes that name, or when its namespace is gone.
+
+use std::time::Duration;
+
+use api::finding::{Finding, Subject, codes};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
+use kube::{Api, Client, api::PostParams};
+use runtime::{
+    checks::Check,
+    lease::{Contender, Error, Leadership, Mandate, OWNER, Terms, owner},
+    story::story,
+};
+
+use crate::{names, probes::Probes, report::OperatorMetrics};
+
+/// How often a pod looks whether another installation still owns the cluster's Lease.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Both Leases, held.
+#[derive(Debug)]
+pub struct Leader {
+    installation: Leadership,
+    cluster: Leadership,
+}
+
+impl Leader {
+    /// Waits until this pod leads. While another installation owns the cluster, the probes, the metrics and
+    /// the log name it.
+    ///
+    /// # Errors
+    /// If the times of the election do not fit.
+    pub async fn elected(
+        client: &Client,
+        namespace: &str,
+        terms: Terms,
+        probes: &Probes,
+        metrics: &OperatorMetrics,
+    ) -> Result<Self, Error> {
+        let identity = Contender::unique_identity();
+        let contend =
+            |namespace, name| Contender::new(client.clone(), namespace, name, &identity, terms);
+        let own = contend(namespace, names::LEASE)?.reporting_to(probes.lease.clone());
+        let shared = contend(names::KUBE_SYSTEM, names::CLUSTER_LEASE)?.for_installation(namespace);
+        let installation = own.lead().await;
+        let cluster = tokio::select! {
+            cluster = shared.lead() => cluster,
+            never = follow_owner(client, namespace, &probes.installation, metrics) => match never {},
+        };
+        probes.installation.pass();
+        Ok(Self { installation, cluster })
+    }
+
+    /// Holds while this pod leads.
+    pub fn mandate(&self) -> Mandate {
+        self.installation.mandate().and(self.cluster.mandate())
+    }
+
+    /// Waits until this pod leads no more.
+    pub async fn lost(&self) {
+        tokio::select! {
+            () = self.installation.lost() => {}
+            () = self.cluster.lost() => {}
+        }
+    }
+
+    /// Gives both Leases up, so that another pod of the installation leads at once.
+    pub async fn release(self) {
+        self.cluster.release().await;
+        self.installation.release().await;
+    }
+}
+
+/// Reports which other installation owns the cluster's Lease, for as long as one does. Claims the Lease if
+/// the owner's namespace no longer exists.
+async fn follow_owner(
+    client: &Client,
+    namespace: &str,
+    check: &Check,
+    metrics: &OperatorMetrics,
+) -> std::convert::Infallible {
+    let leases = Api::<Lease>::namespaced(client.clone(), names::KUBE_SYSTEM);
+    let mut reported = None;
+    loop {
+        match leases.get_opt(names::CLUSTER_LEASE).await {
+            Ok(Some(lease)) => {
+                let other = owner(&lease).filter(|owner| *owner != namespace).map(str::to_owned);
+                if let Some(other) = &other {
+                    let finding = finding(other, namespace);
+                    let text = sentence(&finding);
+                    check.fail(text.clone());
+                    metrics.show_only(&[finding]);
+                    if reported.as_ref() != Some(other) {
+                        tracing::error!(owner = other, "{text}");
+                    }
+                    claim_if_abandoned(client, &leases, lease, other, namespace).await;
+                } else {
+                    check.pass();
+                }
+                reported = other;
+            }
+            Ok(None) => reported = None,
+            Err(error) => tracing::warn!(error = story(&error), "cannot read the cluster's lease"),
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Names this installation as the owner if the namespace of the recorded owner is gone. Its pod may still
+/// hold the Lease: the election waits until that has expired.
+async fn claim_if_abandoned(
+    client: &Client,
+    leases: &Api<Lease>,
+    mut lease: Lease,
+    owner: &str,
+    namespace: &str,
+) {
+    let namespaces = Api::<Namespace>::all(client.clone());
+    if !matches!(namespaces.get_metadata_opt(owner).await, Ok(None)) {
+        return;
+    }
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(OWNER.into(), namespace.into());
+    match leases.replace(names::CLUSTER_LEASE, &PostParams::default(), &lease).await {
+        Ok(_) => tracing::info!(
+            before = owner,
+            "the namespace of the installation that led is gone: this one takes its place"
+        ),
+        Err(error) => tracing::debug!(error = story(&error), "cannot claim the cluster's lease"),
+    }
+}
+
+fn finding(owner: &str, namespace: &str) -> Finding {
+    codes::OTHER_INSTALLATION
+        .found()
+        .with("owner", owner)
+        .with("namespace", namespace)
+        .with("lease", names::CLUSTER_LEASE)
+        .about(Subject::kubernetes("Lease", Some(names::KUBE_SYSTEM), names::CLUSTER_LEASE))
+        .build()
+}
+
+/// Cause and fix in one line.
+fn sentence(finding: &Finding) -> String {
+    let seen = finding.seen.as_deref().unwrap_or(&finding.title);
+    format!("{}: {seen}. To hand over to this one: {}", finding.code, finding.remedy[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_both_installations_and_the_command_that_hands_over() {
+        let text = sentence(&finding("team-a", "team-b"));
+        assert!(text.starts_with("VDO-1011: ") && text.contains("namespace team-a"), "{text}");
+        let command = "kubectl annotate lease --namespace kube-system vdo-leader --overwrite \
+                       vdo.vmware.com/owner=team-b";
+        assert!(text.ends_with(command), "{text}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Objects of VDO's kinds outside the operator's namespace: VDO does not follow them, and their status says so.
+//!
+//! They may be anybody's, so they cost little. Only their metadata is read. They start no round of the
+//! operator, and reach neither findings nor metrics of the admin's VDOConfig. VDO writes the status of each
+//! once while the operator runs, at most one per kind and [`PACE`]: an author who changes it back is not
+//! contradicted. The text depends on the object alone, so a restart changes nothing.
+
+use std::{collections::HashSet, fmt::Debug, time::Duration};
+
+use api::{
+    CompatibilityConfig, VDOConfig, VsphereCloudConfig,
+    condition::{self, Answer},
+    finding::{Finding, Severity, Subject, codes},
+    vsphere_cloud_config::Verdict,
+};
+use futures::StreamExt;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{PartialObjectMeta, Patch, PatchParams},
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
+};
+use runtime::{lease::Mandate, story::story};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{followed::NOT_FOLLOWED, names};
+
+/// The pause between two writes for objects of one kind.
+const PACE: Duration = Duration::from_secs(1);
+/// Objects in one answer to a list.
+const PAGE: u32 = 100;
+
+/// Reports on all of them until the mandate ends.
+pub async fn report(client: Client, home: String, mandate: Mandate) {
+    let all = async {
+        tokio::join!(
+            follow::<VDOConfig>(&client, &home, config_status),
+            follow::<VsphereCloudConfig>(&client, &home, vcenter_status),
+            follow::<CompatibilityConfig>(&client, &home, catalog_status),
+        )
+    };
+    mandate.while_it_holds(all).await;
+}
+
+/// What VDO has written: the uids of the objects.
+#[derive(Debug, Default)]
+struct Written {
+    uids: HashSet<String>,
+    /// Those that the list under way has shown.
+    listed: HashSet<String>,
+}
+
+impl Written {
+    /// The object of a watch event whose status is to be written.
+    fn next<K>(&mut self, event: Event<PartialObjectMeta<K>>) -> Option<ObjectMeta> {
+        let uid = |metadata: &ObjectMeta| metadata.uid.clone().unwrap_or_default();
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitDone => self.uids.retain(|uid| self.listed.contains(uid)),
+            Event::Delete(object) => drop(self.uids.remove(&uid(&object.metadata))),
+            Event::InitApply(object) => {
+                self.listed.insert(uid(&object.metadata));
+                return self.uids.insert(uid(&object.metadata)).then_some(object.metadata);
+            }
+            Event::Apply(object) => {
+                return self.uids.insert(uid(&object.metadata)).then_some(object.metadata);
+            }
+        }
+        None
+    }
+}
+
+async fn follow<K>(client: &Client, home: &str, status: fn(&str, &ObjectMeta) -> Value)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let others = watcher::Config::default().page_size(PAGE);
+    let others = others.fields(&format!("metadata.namespace!={home}"));
+    let all = Api::<PartialObjectMeta<K>>::all(client.clone());
+    let events = watcher(all, others).default_backoff();
+    let mut events = std::pin::pin!(events);
+    let mut written = Written::default();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                let Some(metadata) = written.next(event) else { continue };
+                write::<K>(client, &metadata, &status(home, &metadata)).await;
+                tokio::time::sleep(PACE).await;
+            }
+            Err(error) => tracing::debug!(kind = %K::kind(&()), %error, "a watch was interrupted"),
+        }
+    }
+}
+
+async fn write<K>(client: &Client, metadata: &ObjectMeta, status: &Value)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug,
+{
+    let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    // Their content is the author's: it may be anything, and nothing of it is needed.
+    let objects = Api::<PartialObjectMeta<K>>::namespaced(client.clone(), namespace);
+    let body = json!({"apiVersion": K::api_version(&()), "kind": kind, "status": status});
+    let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
+    if let Err(error) = objects.patch_status(name, &parameters, &Patch::Apply(body)).await {
+        tracing::debug!(%kind, namespace, name, error = story(&error), "its status was refused");
+    }
+}
+
+fn finding<K: Resource<DynamicType = ()>>(home: &str, metadata: &ObjectMeta) -> Finding {
+    let (kind, name) = (K::kind(&()), metadata.name.as_deref().unwrap_or_default());
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    codes::ELSEWHERE
+        .found()
+        .with("kind", kind.as_ref())
+        .with("namespace", namespace)
+        .with("name", name)
+        .with("home", home)
+        .severity(Severity::Warning)
+        .about(Subject::kubernetes(&kind, Some(namespace), name))
+        .build()
+}
+
+/// What is wrong and what to do, in one text: the status of other kinds has no findings.
+fn sentence(finding: &Finding, fix: &str) -> String {
+    format!("{}: {}. {fix}", finding.code, finding.seen.as_deref().unwrap_or(&finding.title))
+}
+
+/// It has been so since the object exists, so its text never changes.
+fn not_ready(metadata: &ObjectMeta, message: String) -> Vec<Condition> {
+    let mut conditions = Vec::new();
+    let since = metadata.creation_timestamp.clone().unwrap_or(Time(jiff::Timestamp::UNIX_EPOCH));
+    let answer = Answer::False;
+    condition::set(&mut conditions, condition::READY, answer, NOT_FOLLOWED, message, None, &since);
+    conditions
+}
+
+fn config_status(home: &str, metadata: &ObjectMeta) -> Value {
+    let mut finding = finding::<VDOConfig>(home, metadata);
+    finding.since.clone_from(&metadata.creation_timestamp);
+    let conditions = not_ready(metadata, sentence(&finding, &finding.remedy[0]));
+    let findings = vec![finding];
+    json!(api::VDOConfigStatus { conditions, findings, ..api::VDOConfigStatus::default() })
+}
+
+fn vcenter_status(home: &str, metadata: &ObjectMeta) -> Value {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let fix = format!(
+        "VDO sends nothing to the address it names. vdoctl move --from {namespace}   copies a VDOConfig \
+         of this namespace and the VsphereCloudConfigs it names"
+    );
+    let message = sentence(&finding::<VsphereCloudConfig>(home, metadata), &fix);
+    json!(api::VsphereCloudConfigStatus {
+        config: Some(Verdict::Failed),
+        message: Some(message.clone()),
+        conditions: not_ready(metadata, message),
+        ..api::VsphereCloudConfigStatus::default()
+    })
+}
+
+fn catalog_status(home: &str, metadata: &ObjectMeta) -> Value {
+    let fix = format!("Create it in namespace {home}");
+    let message = sentence(&finding::<CompatibilityConfig>(home, metadata), &fix);
+    json!(api::CompatibilityConfigStatus {
+        conditions: not_ready(metadata, message),
+        ..api::CompatibilityConfigStatus::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str, uid: &str) -> PartialObjectMeta<VDOConfig> {
+        let metadata = json!({
+            "name": name, "namespace": "team-a", "uid": uid,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        });
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    #[test]
+    fn each_object_is_written_once_however_often_its_author_changes_it() {
+        let mut written = Written::default();
+        assert_eq!(written.next::<VDOConfig>(Event::Init), None);
+        assert!(written.next(Event::InitApply(object("a", "1"))).is_some());
+        assert_eq!(written.next::<VDOConfig>(Event::InitDone), None);
+        assert_eq!(written.next(Event::Apply(object("a", "1"))), None);
+        assert!(written.next(Event::Apply(object("b", "2"))).is_some());
+        // Created again it is another object; nothing is kept of those that are gone.
+        assert_eq!(written.next(Event::Delete(object("b", "2"))), None);
+        assert!(written.next(Event::Apply(object("b", "3"))).is_some());
+        assert_eq!(written.next::<VDOConfig>(Event::Init), None);
+        assert_eq!(
+            written.next(Event::InitApply(object("a", "1"))),
+            None,
+            "a new list of the same"
+        );
+        assert_eq!(written.next::<VDOConfig>(Event::InitDone), None);
+        assert_eq!(written.uids.len(), 1, "{written:?}");
+    }
+
+    #[test]
+    fn the_status_names_the_command_and_is_the_same_after_a_restart() {
+        let metadata = object("vdo-config", "1").metadata;
+        let status = config_status("vmware-system-vdo", &metadata);
+        assert_eq!(status, config_status("vmware-system-vdo", &metadata));
+        let finding = &status["findings"][0];
+        assert_eq!(
+            (&finding["code"], &finding["severity"]),
+            (&json!("VDO-1009"), &json!("Warning"))
+        );
+        let command = "vdoctl move --from team-a --name vdo-config";
+        let remedy = finding["remedy"][0].as_str().unwrap_or_default();
+        assert!(remedy.starts_with(command), "{remedy}");
+        let ready = &status["conditions"][0];
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("NotFollowed")));
+        assert!(ready["message"].as_str().is_some_and(|message| message.contains(command)));
+        for text in [
+            vcenter_status("vmware-system-vdo", &metadata).to_string(),
+            catalog_status("vmware-system-vdo", &metadata).to_string(),
+        ] {
+            assert!(text.contains("VDO-1009") && text.contains("vmware-system-vdo"), "{text}");
+        }
+    }
+}
