@@ -259,12 +259,12 @@ mod tests {
     const CSI_IMAGE: &str = "registry.k8s.io/csi-vsphere/driver:v3.7.0";
     const CPI_IMAGE: &str = "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.36.0";
 
-    fn role(rules: Value) -> ClusterRole {
+    fn role(rules: &Value) -> ClusterRole {
         serde_json::from_value(json!({"metadata": {"name": "role"}, "rules": rules})).unwrap()
     }
 
     /// A cluster admin bound this role to an account.
-    fn bound(rules: Value, namespace: &str, account: &str) -> Known<Accounts> {
+    fn bound(rules: &Value, namespace: &str, account: &str) -> Known<Accounts> {
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
             "metadata": {"name": "binding"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "role"},
@@ -274,8 +274,8 @@ mod tests {
             ],
         }))
         .unwrap();
-        let roles = Permissions::of(&role(rules)).map(|found| ("role".to_owned(), found));
-        Known::Known(Accounts::of(&roles.into_iter().collect(), &Binding::of(&binding)))
+        let telling = Permissions::of(&role(rules)).map(|found| ("role".to_owned(), found));
+        Known::Known(Accounts::of(&telling.into_iter().collect(), &Binding::of(&binding)))
     }
 
     fn nobody() -> Known<Accounts> {
@@ -323,10 +323,10 @@ mod tests {
         }]);
         for accounts in [
             nobody(),
-            bound(attachments(), "vmware-system-csi", "driver"),
-            bound(attachments(), "tenant", "other"),
-            bound(reads, "tenant", "driver"),
-            bound(named, "tenant", "default"),
+            bound(&attachments(), "vmware-system-csi", "driver"),
+            bound(&attachments(), "tenant", "other"),
+            bound(&reads, "tenant", "driver"),
+            bound(&named, "tenant", "default"),
         ] {
             let provenance = Provenance::of(&accounts, [&set], [&controller, &cloud]);
             for driver in [Driver::Cpi, Driver::Csi] {
@@ -339,7 +339,7 @@ mod tests {
     fn a_driver_in_an_unusual_namespace_is_known_by_the_permissions_of_its_account() {
         let name = "vsphere-csi-controller";
         let controller = workload::<Deployment>("storage", name, Some("driver"), CSI_IMAGE);
-        let accounts = bound(attachments(), "storage", "driver");
+        let accounts = bound(&attachments(), "storage", "driver");
         let provenance = Provenance::of(&accounts, [], [&controller]);
         assert!(provenance.counts(Driver::Csi, "storage"), "the node plugin with its controller");
         assert!(!provenance.counts(Driver::Cpi, "storage"), "the other driver is not proven");
@@ -348,7 +348,7 @@ mod tests {
         let cloud = workload::<DaemonSet>("cloud", "cpi", None, CPI_IMAGE);
         let status =
             json!([{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]);
-        let accounts = bound(status, "cloud", "default");
+        let accounts = bound(&status, "cloud", "default");
         assert!(Provenance::of(&accounts, [&cloud], []).counts(Driver::Cpi, "cloud"));
     }
 
@@ -384,7 +384,7 @@ mod tests {
         let group = "rbac.authorization.k8s.io";
         let all =
             json!([{"apiGroups": [group], "resources": ["clusterrolebindings"], "verbs": ["*"]}]);
-        let accounts = bound(all, "openshift-operators", "default");
+        let accounts = bound(&all, "openshift-operators", "default");
         assert!(is(&accounts, &go_vdo("openshift-operators", None)), "as OLM installs it");
         assert!(!is(&accounts, &go_vdo("tenant", None)));
     }

@@ -238,7 +238,8 @@ fn object(version: &str, kind: &str, name: &str, more: Value) -> Value {
     let mut object = json!({
         "apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": TENANT},
     });
-    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let Value::Object(more) = more else { panic!("{name} has no fields: {more}") };
+    object.as_object_mut().unwrap().extend(more);
     object
 }
 
