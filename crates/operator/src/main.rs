@@ -69,9 +69,8 @@ struct Arguments {
     /// How long an instance that vanished is taken to lead, in seconds.
     #[arg(long, env = "VDO_LEASE", default_value_t = 15, value_parser = clap::value_parser!(u32).range(2..))]
     lease: u32,
-    /// Where drivers may be adopted under any name; in `kube-system` and `vmware-system-csi` they may be
-    /// under names that VDO knows. The account needs the
-    /// rights it has in those.
+    /// Where drivers may be adopted under any name. In `kube-system` and `vmware-system-csi` they are
+    /// adopted under names that VDO knows. `vdoctl deploy --driver-namespace` grants the rights.
     #[arg(long = "driver-namespace", env = operator::install::DRIVER_NAMESPACES, value_delimiter = ',')]
     driver_namespaces: Vec<String>,
     /// What to log: a level, or levels by module as in `info,vsphere=debug`.
