@@ -59,7 +59,8 @@ pub struct LeaderProbes {
 impl Probes {
     /// Registers the checks. `limit`: how long a step of a round may take.
     pub fn register(live: &Checks, ready: &Checks, limit: Duration) -> Self {
-        let installation = ready.register("installation", "the cluster's lease has not been read yet");
+        let installation =
+            ready.register("installation", "the cluster's lease has not been read yet");
         installation.pass();
         Self {
             installation,
