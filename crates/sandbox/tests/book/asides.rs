@@ -26,7 +26,7 @@ const PROGRAMS: [&str; 11] = [
 const RECIPES: [&str; 2] = ["make", "make peers-status"];
 
 /// Commands as pages write them, how they are typed here, and the code they end with.
-const TYPED: [(&str, &str, i32); 46] = [
+const TYPED: [(&str, &str, i32); 49] = [
     // On a terminal it asks: blocks that say so are typed on one.
     ("vdoctl configure", "vdoctl configure", 2),
     ("vdoctl configure -f", "vdoctl configure -f vdo.yaml", 0),
@@ -56,7 +56,15 @@ const TYPED: [(&str, &str, i32); 46] = [
         "kubectl apply --server-side --force-conflicts -f deploy/install.yaml --dry-run=server",
         0,
     ),
+    // Nothing here is in another namespace, and no node is drained under later pages.
+    ("vdoctl move", "vdoctl move --help", 0),
+    ("kubectl drain", "kubectl drain --help", 0),
     // Where something stands for anything.
+    (
+        "vdoctl deploy --driver-namespace NAMESPACE",
+        "vdoctl deploy --driver-namespace default --dry-run",
+        0,
+    ),
     ("vdoctl COMMAND --help", "vdoctl versions --help", 0),
     ("kubectl vdo COMMAND", "kubectl vdo versions", 0),
     ("kubectl edit", "EDITOR=true kubectl edit vdoconfig vdo --namespace vmware-system-vdo", 0),
