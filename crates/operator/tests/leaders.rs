@@ -116,7 +116,10 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     // What it asked for is answered; it wakes up with the answers, and the next writes at hand.
     proxy.heal();
     until_logged(&second, "leading").await;
-    let nodes = Api::<k8s_openapi::api::apps::v1::DaemonSet>::all(stage.client());
+    let nodes = Api::<k8s_openapi::api::apps::v1::DaemonSet>::namespaced(
+        stage.client(),
+        "vmware-system-csi",
+    );
     let nodes = nodes.list(&ListParams::default()).await.unwrap().items;
     assert!(nodes.is_empty(), "it was met in the middle of its work");
     stage.ready(&second, 120).await;

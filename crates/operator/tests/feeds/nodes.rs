@@ -8,7 +8,7 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{Fate, Node, Vm, eventually};
 
-use super::{DRIVER, HOME, Scene, field::Field, object, with};
+use super::{DRIVER, HOME, Scene, common::TENANT, field::Field, object, with};
 
 const CONTROLLER: &str = "vsphere-csi-controller";
 const CLOUD: &str = "vsphere-cloud-controller-manager";
@@ -272,7 +272,8 @@ impl Scene {
         let pods = Api::<Pod>::all(self.client.clone());
         eventually(&format!("all pods of {name} are new"), 60, async || {
             let all = pods.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
-            let own = all.iter().filter(|pod| pod.name_any().starts_with(name));
+            let admins = all.iter().filter(|pod| pod.namespace().as_deref() != Some(TENANT));
+            let own = admins.filter(|pod| pod.name_any().starts_with(name));
             let kept: Vec<bool> = own
                 .flat_map(|pod| &pod.spec.as_ref().unwrap().containers)
                 .map(|c| c.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"))
