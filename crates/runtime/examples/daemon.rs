@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         "panic" => tasks.spawn("work", async { panic!("out of cheese") }),
         "hanging" => tasks.spawn("work", async move {
             let _work = progress.begin();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }),
         "stubborn" => tasks.spawn("work", std::future::pending()),
         _ => {}

@@ -150,8 +150,8 @@ fn trouble_of(pod: &Pod) -> Option<Trouble> {
         return firm(format!("ended: {}", joined(reason, message)));
     }
     let containers = status.init_container_statuses.iter().flatten();
-    let containers = containers.chain(status.container_statuses.iter().flatten());
-    if let Some(text) = containers.filter_map(waiting).next() {
+    let mut containers = containers.chain(status.container_statuses.iter().flatten());
+    if let Some(text) = containers.find_map(waiting) {
         return firm(text);
     }
     let conditions = status.conditions.iter().flatten();
@@ -221,10 +221,12 @@ mod tests {
         .unwrap()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! makes values")]
     fn pod(status: Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "vdo-x"}, "status": status})).unwrap()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! makes values")]
     fn container(state: Value, last: Value) -> Value {
         json!({"phase": "Pending", "containerStatuses": [{
             "name": "vdo", "image": "i", "imageID": "", "ready": false, "restartCount": 4,

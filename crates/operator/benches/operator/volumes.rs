@@ -68,11 +68,7 @@ async fn add(client: &Client, number: usize, node: &str, faulty: bool) {
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
     claims.create(&create, &claim).await.unwrap();
-    if !faulty {
-        let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "10Gi"}}});
-        let patch = Patch::Merge(bound);
-        claims.patch_status(&claim_name, &PatchParams::default(), &patch).await.unwrap();
-    } else {
+    if faulty {
         let warning = json!({
             "metadata": {"name": format!("{claim_name}.17f3"), "namespace": namespace},
             "type": "Warning", "reason": "ProvisioningFailed", "count": 7,
@@ -83,6 +79,10 @@ async fn add(client: &Client, number: usize, node: &str, faulty: bool) {
         });
         let warning: Event = serde_json::from_value(warning).unwrap();
         Api::namespaced(client.clone(), namespace).create(&create, &warning).await.unwrap();
+    } else {
+        let bound = json!({"status": {"phase": "Bound", "capacity": {"storage": "10Gi"}}});
+        let patch = Patch::Merge(bound);
+        claims.patch_status(&claim_name, &PatchParams::default(), &patch).await.unwrap();
     }
     let attachment = json!({
         "metadata": {"name": format!("csi-3c1f2d6a5b7e4f8091a2b3c4d5e6f708192a3b4c5d6e7f80{number:012}")},
