@@ -34,7 +34,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 
-use super::{nodes::Kept, pods};
+use super::{driver_secrets::LastRead, nodes::Kept, pods};
 use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
@@ -70,6 +70,8 @@ pub struct Stores {
     pub(crate) claim_warnings: Shelf<Warning>,
     /// What stands around the drivers.
     pub(crate) site: Watched,
+    /// The drivers' Secrets, as they were last read.
+    pub(super) driver_secrets: LastRead,
     /// Hears of every change.
     news: watch::Receiver<()>,
 }
@@ -151,6 +153,7 @@ impl Stores {
             maps: watch.metadata(namespace, &every),
             ours,
             site,
+            driver_secrets: LastRead::default(),
             news: changed.subscribe(),
         };
         (stores, fillers)

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "shared by tests; a failed unwrap fails the test"
 )]
 
