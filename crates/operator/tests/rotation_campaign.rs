@@ -26,7 +26,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use testkit::{FaultProxy, Inventory, Node, Process, Vcenter, VcenterUser, Vm};
@@ -283,16 +283,20 @@ impl Campaign {
         self.stage.write_catalog(&text).await;
     }
 
-    async fn dead_node(&self, there: bool) {
+    /// A Node whose VM is gone. Each is another one: parts of a Node stay for a while.
+    async fn dead_node(&self, seed: u64, there: bool) {
         let nodes = Api::<KubeNode>::all(self.stage.client());
-        let is = nodes.get_opt("dead").await.unwrap().is_some();
-        if there && !is {
-            let uuid = "42100000-dead-dead-dead-000000000000";
-            let node = Node::named("dead").system_uuid(uuid);
+        let all = nodes.list(&ListParams::default()).await.unwrap().items;
+        let names = all.into_iter().filter_map(|node| node.metadata.name);
+        let dead: Vec<String> = names.filter(|name| name.starts_with("dead-")).collect();
+        if there && dead.is_empty() {
+            let uuid = format!("42100000-dead-dead-dead-{seed:012}");
+            let node = Node::named(&format!("dead-{seed}")).system_uuid(&uuid);
             let node = node.provider_id(&format!("vsphere://{uuid}"));
             self.stage.nodes.as_ref().unwrap().add(node).await;
-        } else if is && !there {
-            nodes.delete("dead", &DeleteParams::default()).await.unwrap();
+        }
+        for name in dead.iter().filter(|_| !there) {
+            nodes.delete(name, &DeleteParams::default()).await.unwrap();
         }
     }
 
@@ -327,7 +331,7 @@ impl Campaign {
         let number = usize::from(rotation.second);
         self.nobody_is_locked(&what).await;
         self.hold_the_upgrade(rotation.window).await;
-        self.dead_node(rotation.dead_node).await;
+        self.dead_node(seed, rotation.dead_node).await;
         if rotation.catalog {
             self.expiring_catalog().await;
         }
