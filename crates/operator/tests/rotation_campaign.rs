@@ -13,7 +13,7 @@ mod common;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use api::VsphereCloudConfig;
@@ -30,6 +30,7 @@ use kube::{
 };
 use serde_json::json;
 use testkit::{FaultProxy, Inventory, Node, Process, Vcenter, VcenterUser, Vm};
+use tokio::time::Instant;
 use vsphere::{Client, Credentials as Login, Trust};
 
 /// From the moment vCenter accepts a password, a driver has so long to use it.
@@ -137,13 +138,16 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
     assert_eq!(campaign.stage.forbidden_deletions(), Vec::<String>::new());
 }
 
+/// User and password by host.
+type Logins = BTreeMap<String, (String, SecretText)>;
+
 /// A driver as this test plays it. The storage driver reads its Secret whenever it logs in. Upstream's cloud
 /// controller keeps what it read when its pods started, which the pod template tells.
 struct Driver {
     namespace: &'static str,
     secret: &'static str,
     /// The logins it started with, by host, and since when, of one that reads them once.
-    started: Option<(Option<String>, BTreeMap<String, (String, SecretText)>)>,
+    started: Option<(Option<String>, Logins)>,
 }
 
 /// One of the two vCenters, as an admin knows it.
@@ -337,9 +341,9 @@ impl Campaign {
         }
         let others = &self.proxies[1 - number];
         if rotation.other_is_cut {
-            others.cut()
+            others.cut();
         } else {
-            others.heal()
+            others.heal();
         }
         self.proxies[number].heal();
 
@@ -445,7 +449,7 @@ impl Campaign {
             .all
             .into_iter()
             .map(|login| (login.server.unwrap_or_default(), (login.username, login.password)));
-        let logins: BTreeMap<String, (String, SecretText)> = logins.collect();
+        let logins: Logins = logins.collect();
         let host = self.known[number].host;
         let Some((since, started)) = &mut self.drivers[driver].started else {
             return logins[host].clone();
