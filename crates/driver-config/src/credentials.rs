@@ -12,12 +12,14 @@
 
 mod cpi_secret;
 mod reader;
+mod replace;
 
 use std::collections::BTreeMap;
 
 use snafu::Snafu;
 
 pub use self::cpi_secret::render as render_cpi_secret;
+pub use self::replace::{ReplaceError, Replaced, SecretTexts, replace_password};
 use crate::keys::ReadError;
 use crate::secret::SecretText;
 

@@ -3,6 +3,7 @@
 
 mod applied;
 pub(crate) mod nodes;
+mod restart;
 mod shared;
 mod takeover;
 pub(crate) mod terminating;
@@ -113,6 +114,8 @@ pub enum Error {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    #[snafu(display("{object} cannot be restarted: VDO has never applied it"))]
+    NeverApplied { object: ObjectId },
     #[snafu(display("{object} is of a kind that is never deleted"))]
     Forbidden { object: ObjectId },
     #[snafu(display("the finalizer of the VDOConfig could not be changed"))]
@@ -247,6 +250,9 @@ async fn step(
                 return InVainSnafu { object, times }.fail();
             }
             stepped.due = in_vain.due;
+        }
+        Next::Restart { workload, changed } => {
+            stepped.something = restart::restart(client, workload, changed, applied).await?;
         }
         Next::Delete(objects) => {
             if driver.driver == Driver::Csi && driver.mode == Mode::Removed {

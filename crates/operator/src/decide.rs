@@ -15,10 +15,12 @@
 //! - A driver installed by other hands is reported, or adopted piece by piece if it is asked for.
 //! - While volumes are attached, storage is not removed.
 //! - The cloud controller is not changed while the machine of a node is not found.
+//! - A new password of the same user waits for nothing but vCenter's word: see [`credentials`].
 
 mod accepted;
 mod adoption;
 mod configuration;
+mod credentials;
 mod differences;
 mod driver;
 mod embedded;
@@ -88,6 +90,9 @@ pub fn decide(facts: &Facts) -> Plan {
         }
     }
     let paused = is_paused(facts);
+    for driver in &mut drivers {
+        new_passwords(facts, driver, &mut notes);
+    }
     if facts.predecessor.runs.is_some() {
         for driver in &mut drivers {
             driver.next = Next::Blocked;
@@ -140,6 +145,24 @@ fn is_paused(facts: &Facts) -> bool {
     let annotated = facts.config.metadata.annotations.as_ref();
     let annotated = annotated.and_then(|all| all.get(names::PAUSED)).is_some_and(|v| v != "false");
     annotated || facts.config.spec.is_paused()
+}
+
+/// A new password goes to a driver before anything else does. Where VDO may change nothing at all, the
+/// finding names what waits.
+fn new_passwords(facts: &Facts, driver: &mut DriverPlan, notes: &mut Notes) {
+    let held = match () {
+        () if is_paused(facts) => Some("VDO is paused and changes nothing"),
+        () if facts.predecessor.runs.is_some() => {
+            Some("the Go VDO runs and writes the same Secrets")
+        }
+        () => None,
+    };
+    match (credentials::due(facts, driver), held) {
+        (Ok(None), _) => {}
+        (Ok(Some(due)), None) => due.first(facts, driver),
+        (Ok(Some(due)), Some(why)) => notes.findings.extend(due.held(driver.driver, why)),
+        (Err(finding), _) => notes.findings.push(*finding),
+    }
 }
 
 /// The object all of this is about.

@@ -381,6 +381,7 @@ fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {
             crate::plan::Next::Apply(objects) => format!("apply {} objects", objects.len()),
             crate::plan::Next::Delete(objects) => format!("delete {} objects", objects.len()),
             crate::plan::Next::Record(_) => "record".into(),
+            crate::plan::Next::Restart { workload, .. } => format!("restart {workload}"),
             other => format!("{other:?}"),
         };
         format!("{name}: {} {next}", driver.driver)

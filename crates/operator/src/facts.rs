@@ -8,7 +8,11 @@ use std::{
 
 use api::{VDOConfig, VsphereCloudConfigSpec};
 use catalog::{Catalog, Driver, Implementation, version::KubernetesVersion};
-use driver_config::{cpi::CpiConfig, credentials::Credential, csi::CsiConfig};
+use driver_config::{
+    cpi::CpiConfig,
+    credentials::{Credential, SecretTexts},
+    csi::CsiConfig,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
@@ -76,6 +80,9 @@ pub struct Facts {
     pub fights: BTreeMap<ObjectId, Fight>,
     /// The Secrets to pull images with that are beside the operator, by name.
     pub pull_secrets: BTreeMap<String, PullSecret>,
+    /// The Secrets from which the drivers on record read their passwords, as they are in the cluster;
+    /// only those that could be read.
+    pub driver_secrets: BTreeMap<Driver, DriverSecret>,
     /// The namespace of the operator.
     pub home: String,
     /// The namespaces in which drivers may be.
@@ -158,6 +165,25 @@ pub struct PullSecret {
 impl std::fmt::Debug for PullSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PullSecret").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// The Secret from which a driver reads its passwords.
+#[derive(Clone, PartialEq)]
+pub struct DriverSecret {
+    /// Its identity.
+    pub id: ObjectId,
+    /// Its type.
+    pub kind: String,
+    /// Its content.
+    pub data: SecretTexts,
+    /// When VDO last changed a login in it; see [`crate::names::CREDENTIALS_CHANGED`].
+    pub changed: Option<String>,
+}
+
+impl std::fmt::Debug for DriverSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DriverSecret").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -337,6 +363,9 @@ pub struct Vcenter {
     pub credentials: Option<Credential>,
     /// Stands for them where they must not be seen.
     pub credentials_version: String,
+    /// Whether vCenter accepted a login with the credentials that are in the Secret now. They are then
+    /// the proven ones, whatever else keeps this vCenter from being verified.
+    pub accepted: bool,
     /// The certificates to trust, if the spec names a bundle.
     pub ca_bundle: Option<String>,
     /// Since when its state is what it is.
@@ -480,6 +509,8 @@ pub struct Make {
     pub hands: BTreeSet<String>,
     /// The Helm release it belongs to.
     pub helm: Option<String>,
+    /// Since when its pods have the logins they have; see [`crate::names::CREDENTIALS_CHANGED`].
+    pub credentials_changed: Option<String>,
 }
 
 /// The configuration that drivers by other hands read, without passwords; an error says why it

@@ -14,6 +14,9 @@ pub const PART_OF: &str = "vsphere-kubernetes-drivers";
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// The digest of an object as it was last applied.
 pub const DIGEST: &str = "vdo.vmware.com/digest";
+/// On the Secret of a driver that reads it only when it starts, and on that driver's pods: when VDO last
+/// changed a login in it. The pods restart when it differs. A point in time tells nothing of a password.
+pub const CREDENTIALS_CHANGED: &str = "vdo.vmware.com/credentials-changed";
 /// On the storage driver's pods: the tag categories of zones they were registered with.
 pub const ZONES: &str = "vdo.vmware.com/zones";
 /// Present on a VDOConfig: VDO observes and reports, and changes nothing.

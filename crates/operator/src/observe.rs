@@ -1,10 +1,12 @@
 //! Gathers facts: from caches that watches keep filled, and from the vCenters.
 
+mod driver_secrets;
 mod drivers;
 mod identity;
 mod inherited;
 pub(crate) mod make;
 pub(crate) mod nodes;
+mod pace;
 mod pods;
 pub(crate) mod provenance;
 mod stores;
@@ -179,6 +181,9 @@ pub async fn observe(
     };
     let identified = identified(stores, vcenters, &config, &records, told).await;
     let own = observed.vcenters.iter();
+    let objects = stores.objects(applied);
+    let driver_secrets =
+        driver_secrets::of(client, &stores.driver_secrets, &objects, &records).await;
     let source = config.spec.upgrades.as_ref().and_then(|upgrades| upgrades.source);
     let embedded = source == Some(CatalogSource::Embedded);
     let facts = Facts {
@@ -197,7 +202,7 @@ pub async fn observe(
         config,
         rivals,
         cluster,
-        objects: stores.objects(applied),
+        objects,
         workloads,
         lookalikes,
         attached: drivers::attached(stores),
@@ -209,6 +214,7 @@ pub async fn observe(
         refused: refused.clone(),
         fights: applied.fights(Timestamp::now()),
         pull_secrets,
+        driver_secrets,
         home: around.namespace.clone(),
         homes: crate::homes::all().map(str::to_owned).collect(),
         open_namespaces: crate::homes::opened(),
@@ -254,7 +260,7 @@ async fn identified(
     let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
     let told = match told {
         Ok(None) if records.csi.cluster_id.is_none() => {
-            match inherited::of(stores, vcenters, &names).await {
+            match inherited::of(stores, vcenters, config, &names).await {
                 Ok(ids) if ids.len() > 1 => {
                     return Identified { ambiguous: ids, ..known(Ok(None), Ok(Vec::new())) };
                 }
@@ -268,7 +274,7 @@ async fn identified(
         told => told,
     };
     let strangers = match &told {
-        Ok(Some(id)) => strangers::of(stores, vcenters, &names, &id.id).await,
+        Ok(Some(id)) => strangers::of(stores, vcenters, config, &names, &id.id).await,
         _ => Ok(Vec::new()),
     };
     known(told, strangers)

@@ -127,6 +127,13 @@ pub enum Next {
     Record(Box<Record>),
     /// Apply these objects.
     Apply(Vec<Object>),
+    /// Let the pods of this workload start again, and change nothing else of it.
+    Restart {
+        /// Which.
+        workload: ObjectId,
+        /// When a login in its Secret changed: the pods carry it from then on.
+        changed: String,
+    },
     /// Delete these objects, which stand in the record and are wanted no more.
     Delete(Vec<ObjectId>),
     /// Wait: the steps say for what.

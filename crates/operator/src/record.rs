@@ -150,9 +150,12 @@ pub struct Rejected {
     pub why: String,
     /// The generation of the VDOConfig that wanted it.
     pub generation: i64,
-    /// What was approved then, and the catalog; none in records of early releases.
+    /// What was approved then; none in records of early releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circumstances: Option<String>,
+    /// The digest of what the catalog said of it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
 }
 
 /// One release of a driver, by whoever makes it: two makers count their releases each in their own way.

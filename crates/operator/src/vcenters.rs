@@ -68,7 +68,7 @@ pub struct Known {
     pub state: VcenterState,
     /// Since when.
     pub since: Timestamp,
-    /// The credential that was proven last, and its version.
+    /// The credential that vCenter accepted last, and its version.
     pub proven: Option<(Credential, String)>,
     /// The inventory, while there is one.
     pub inventory: Option<Inventory>,
@@ -281,16 +281,19 @@ struct Told {
 }
 
 impl Told {
+    /// vCenter accepted the login.
+    fn accepted(&self) {
+        let proven = (self.wanted.credential.clone(), self.wanted.version.clone());
+        self.known.send_modify(|now| now.proven = Some(proven));
+        self.changed.send_replace(());
+    }
+
     /// It is as it should be.
-    fn verified(&self, state: VcenterState, client: &Client, inventory: &Inventory, proven: bool) {
+    fn verified(&self, state: VcenterState, client: &Client, inventory: &Inventory) {
         self.tell(state, |now| {
             now.inventory = Some(inventory.clone());
             now.client = Some(client.clone());
             now.error = None;
-            if proven {
-                let wanted = &self.wanted;
-                now.proven = Some((wanted.credential.clone(), wanted.version.clone()));
-            }
         });
     }
 
@@ -334,7 +337,10 @@ async fn keep(told: Told, build: BuildInfo, calls: Arc<dyn CallObserver>) {
         let bundle = wanted.ca_bundle.as_ref();
         let client = builder(&wanted.spec, bundle, &wanted.credential, build);
         let failed = match client.observer(calls.clone()).connect().await {
-            Ok(client) => stay(&client, &told, &backoff).await,
+            Ok(client) => {
+                told.accepted();
+                stay(&client, &told, &backoff).await
+            }
             Err(error) => Arc::new(error),
         };
         told.failed(&failed, None);
@@ -421,7 +427,7 @@ async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>>
         product: about.full_name.clone(),
     };
     told.touch(|touches| touches.everything = true);
-    told.verified(verified.clone(), client, &inventory, true);
+    told.verified(verified.clone(), client, &inventory);
     let seeing = async {
         while let Some(event) = events.next().await {
             match inventory.status() {
@@ -430,7 +436,7 @@ async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>>
                 Status::Live | Status::Starting => {
                     // What no fact is made from is no news, unless the vCenter was away.
                     if take(&event, &inventory, told) || !told.is_verified() {
-                        told.verified(verified.clone(), client, &inventory, false);
+                        told.verified(verified.clone(), client, &inventory);
                     }
                 }
                 Status::Ended => break,

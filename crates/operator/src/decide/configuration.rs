@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use api::finding::{Finding, codes};
 use catalog::{
-    Driver, Implementation, Release,
+    Driver, Release,
     manifest::{self, Object},
 };
 use serde_json::{Value, json};
 
 use super::{
-    naming, profile, rendering,
+    credentials, naming, profile, rendering,
     settings::{self, Look},
     wish::Wish,
     zones,
@@ -30,7 +30,8 @@ pub(super) struct Configuration {
     pub(super) release: Release,
     /// Each with the digest of itself.
     pub(super) objects: Vec<Object>,
-    /// The digest of all of them, without secrets.
+    /// The digest of all of them, with the users and without their passwords: a new password is no other
+    /// configuration.
     pub(super) digest: String,
     pub(super) cluster_id: Option<ClusterId>,
     pub(super) origin: Origin,
@@ -64,18 +65,17 @@ impl Configuration {
         let make = |look| settings::of(facts, wish, &profile, cluster_id.as_ref(), look);
         let mut real = make(look).map_err(|error| refused(error.to_string()))?;
         let mut masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
-        // Upstream's cloud controller keeps the password it started with, and would lock the account
-        // with it after a rotation: it restarts. The others read a new one by themselves.
-        let restarts = match (wish.driver, implementation) {
-            (Driver::Cpi, Implementation::Upstream) => masked.clone(),
-            _ => make(Look::Hidden).map_err(|error| refused(error.to_string()))?,
-        };
+        let mut named = make(Look::Named).map_err(|error| refused(error.to_string()))?;
+        let reads_once = credentials::reads_once(wish.driver, *implementation);
+        let restarts = if reads_once { Look::Named } else { Look::Hidden };
+        let restarts = make(restarts).map_err(|error| refused(error.to_string()))?;
         let home = match wish.driver {
             Driver::Cpi => profile.cpi.namespace.clone(),
             Driver::Csi => profile.csi.namespace.clone(),
         };
         real.extend(settings::pull_secrets(facts, &home, look));
         masked.extend(settings::pull_secrets(facts, &home, Look::Masked));
+        named.extend(settings::pull_secrets(facts, &home, Look::Named));
         let restarts = digest(&Value::Array(restarts));
         profile.config_digest = Some(restarts.clone());
         let rendered =
@@ -101,8 +101,12 @@ impl Configuration {
             .zip(&masked)
             .map(|(value, masked)| stamped(value, &digest(masked), &set));
         let settings: Vec<Object> = settings.collect();
-        let (mut objects, digest) = settled(rendered, &settings, &set, record);
+        let named: Vec<String> = named.iter().map(digest).collect();
+        let (mut objects, digest) = settled(rendered, &named, &set, record);
         objects.extend(settings.into_iter().filter(|_| look == Look::Real));
+        if reads_once {
+            credentials::mark(facts, wish.driver, &mut objects);
+        }
         let origin = rendering::origin(facts, wish, restarts);
         let users = users(facts, wish);
         let release = release.clone();
@@ -114,7 +118,11 @@ impl Configuration {
     /// one that was rolled out before and is gone is only put back.
     pub(super) fn changes_settings(&self, facts: &Facts, record: &Record) -> bool {
         let foreign = record.configuration.is_none() && record.users != self.users;
+        let present = facts.driver_secrets.get(&self.driver);
         self.objects.iter().filter(|object| object.kind() == "Secret").any(|object| {
+            if present.is_some_and(|present| credentials::is_same(present, object)) {
+                return false;
+            }
             let digest = object.0["metadata"]["annotations"][names::DIGEST].as_str();
             let seen = facts.objects.get(&ObjectId::of(object));
             seen.map_or(foreign, |seen| seen.digest.as_deref() != digest)
@@ -126,13 +134,13 @@ impl Configuration {
     }
 }
 
-/// Rendered objects, each with its digest, and the digest of all of them with the settings.
+/// Rendered objects, each with its digest, and the digest of all of them with those of the settings.
 ///
 /// What runs as an earlier VDO rendered it, and differs only in that its containers do not leave their
 /// last words in the status, is not rolled for the sake of these: they come with the next change.
 fn settled(
     rendered: Vec<Object>,
-    settings: &[Object],
+    settings: &[String],
     set: &str,
     record: &Record,
 ) -> (Vec<Object>, String) {
@@ -144,9 +152,8 @@ fn settled(
         objects.into_iter().map(one).collect()
     };
     let sum = |objects: &[Object]| {
-        let all = objects.iter().chain(settings);
-        let digests = all.map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
-        digest(&Value::Array(digests.collect()))
+        let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
+        digest(&Value::Array(digests.chain(settings.iter().map(|sum| json!(sum))).collect()))
     };
     let earlier = stamp(rendered.iter().map(Object::without_last_words).collect());
     let earlier_sum = sum(&earlier);
@@ -208,7 +215,7 @@ fn cluster_id(facts: &Facts, record: &Record) -> Result<ClusterId, String> {
 }
 
 /// Writes a digest, and that the object is ours and of which set, into its metadata.
-fn stamped(mut value: Value, digest: &str, set: &str) -> Object {
+pub(super) fn stamped(mut value: Value, digest: &str, set: &str) -> Object {
     let metadata = &mut value["metadata"];
     metadata["labels"][names::MANAGED_BY_LABEL] = json!(names::MANAGED_BY);
     metadata["labels"][apply_set::PART_OF] = json!(set);

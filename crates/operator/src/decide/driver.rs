@@ -25,7 +25,7 @@ use super::{
 use crate::{
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
     plan::{DriverPlan, Next, Step, StepState},
-    record::{Build, Record, Rejected},
+    record::{Build, Origin, Record, Rejected},
 };
 
 /// Decides about one driver; none if nobody asked for it and nothing of it is ours, or if the
@@ -134,7 +134,8 @@ fn identity_is_free(
             plan.next = Next::Wait;
         }
     }
-    // Nobody tells when the others are gone, or when CNS answers again.
+    // Nobody tells when the others are gone, when CNS answers again, or when an admin names the
+    // identity. A look around asks CNS only when that is due.
     notes.wake_at(facts.now + SignedDuration::from_secs(20));
     false
 }
@@ -462,12 +463,40 @@ fn machines_are_found(
         return true;
     }
     let title = "Find the virtual machine of every node with the new configuration";
-    plan.steps.push(waiting(title, Some(doubts.message())));
+    let waits = waits_for_machines(record, Some(target), configuration, &doubts);
+    plan.steps.push(waiting(title, Some(waits)));
     plan.next = if first && !doubts.is_certain() { Next::Wait } else { Next::Blocked };
     false
 }
 
-/// The storage driver is not given other settings, as after a change of credentials, before the
+/// What waits for the machines, and for which of them.
+fn waits_for_machines(
+    record: &Record,
+    target: Option<&Build>,
+    configuration: &Configuration,
+    doubts: &Doubts,
+) -> String {
+    if record.version.is_none() {
+        return doubts.message();
+    }
+    let now = &configuration.origin;
+    let differs = |part: fn(&Origin) -> &String| {
+        record.origin.as_ref().is_some_and(|before| part(before) != part(now))
+    };
+    let parts = [
+        (record.users != configuration.users, "another vCenter or user"),
+        (target.is_some() && record.running().as_ref() != target, "another release"),
+        (differs(|origin| &origin.settings), "other settings (datacenters, zones, certificates)"),
+        (differs(|origin| &origin.wish), "a change of the VDOConfig"),
+        (differs(|origin| &origin.build), "a new rendering by this VDO"),
+        (record.origin.is_none(), "the first configuration by VDO"),
+    ];
+    let parts: Vec<&str> = parts.iter().filter(|(is, _)| *is).map(|(_, part)| *part).collect();
+    let what = if parts.is_empty() { "a new configuration".into() } else { parts.join(", ") };
+    format!("{what}: {}; new passwords of the same users do not wait", doubts.message())
+}
+
+/// The storage driver is not given other settings, as after a change of user, before the
 /// machine of every node is seen with them. Another release of the driver may be installed all the
 /// same, and so may anything when the settings stay.
 fn machines_are_seen(
@@ -488,7 +517,8 @@ fn machines_are_seen(
     notes.findings.retain(|finding| finding.code != codes::VM_NOT_FOUND.code);
     notes.findings.extend(doubts.finding(facts));
     let title = "Find the virtual machine of every node with the new settings";
-    plan.steps.push(waiting(title, Some(doubts.message())));
+    let waits = waits_for_machines(record, None, configuration, &doubts);
+    plan.steps.push(waiting(title, Some(waits)));
     plan.next = Next::Blocked;
     false
 }
@@ -516,7 +546,13 @@ fn vcenters_are_verified(
         return false;
     }
     let names = if away.is_empty() { "a vCenter to be named".into() } else { away.join(", ") };
-    plan.steps.push(waiting("Verify the vCenters", Some(format!("waiting for {names}"))));
+    let rest = match record.version {
+        Some(_) => {
+            "; until then the driver gets new passwords of the other vCenters and nothing else"
+        }
+        None => "",
+    };
+    plan.steps.push(waiting("Verify the vCenters", Some(format!("waiting for {names}{rest}"))));
     plan.next = if may_pass { Next::Wait } else { Next::Blocked };
     false
 }
@@ -594,6 +630,9 @@ fn recorded(
                 why: trouble(facts, configuration.driver),
                 generation: facts.generation(),
                 circumstances: Some(release::circumstances(facts, configuration.driver)),
+                entry: record
+                    .running()
+                    .and_then(|build| release::entry(facts, configuration.driver, &build)),
             });
         } else if is_outdated(facts, configuration.driver, record) {
             next.rejected = None;

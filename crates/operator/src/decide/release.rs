@@ -10,9 +10,12 @@ use catalog::{
     why::{Reason, Standstill},
 };
 use semver::Version;
+use serde_json::json;
 
 use super::{
-    Notes, profile, rollout,
+    Notes,
+    configuration::digest,
+    profile, rollout,
     window::{self, Stands},
     wish::Wish,
 };
@@ -131,19 +134,29 @@ fn is_rejected<'a>(
     (same && stands(facts, driver, rejected)).then_some(rejected)
 }
 
-/// Whether nothing has changed since a release was given up: neither the wish, nor what was approved,
-/// nor the catalog.
+/// Whether nothing has changed since a release was rolled back: neither the spec, nor the approval, nor
+/// what the catalog says of this very release. A catalog that does not have it says nothing new.
 pub(super) fn stands(facts: &Facts, driver: Driver, rejected: &Rejected) -> bool {
     let same = |known: &String| circumstances(facts, driver) == *known;
-    rejected.generation == facts.generation() && rejected.circumstances.as_ref().is_none_or(same)
+    let now = rejected.build().and_then(|build| entry(facts, driver, &build));
+    let same_entry = rejected.entry.as_ref().zip(now).is_none_or(|(then, now)| *then == now);
+    rejected.generation == facts.generation()
+        && rejected.circumstances.as_ref().is_none_or(same)
+        && same_entry
 }
 
-/// What a release is wanted under, beside the spec: which one was approved, and by which catalog.
+/// The digest of what the catalog says of one release.
+pub(super) fn entry(facts: &Facts, driver: Driver, build: &Build) -> Option<String> {
+    let release = facts.catalog.find(driver, build.implementation, &build.version)?;
+    Some(digest(&json!(release)))
+}
+
+/// What a release is wanted under, beside the spec: which one was approved.
 pub(super) fn circumstances(facts: &Facts, driver: Driver) -> String {
     let annotations = facts.config.metadata.annotations.as_ref();
     let approved = annotations.and_then(|all| all.get(annotation(driver)));
     let approved = approved.map_or("nothing", String::as_str);
-    format!("approved: {approved}, catalog: {}", facts.catalog.serial)
+    format!("approved: {approved}")
 }
 
 fn rolled_back(facts: &Facts, wish: &Wish<'_>, record: &Record, rejected: &Rejected) -> Finding {

@@ -27,9 +27,11 @@ use crate::{
 pub(super) enum Look {
     /// As the driver reads them.
     Real,
-    /// What stands for them, and changes when they do.
+    /// What stands for them, and changes when they do. Only for digests on the Secrets themselves.
     Masked,
-    /// Nothing of them.
+    /// The users without their passwords.
+    Named,
+    /// Nothing of either.
     Hidden,
 }
 
@@ -65,7 +67,7 @@ pub(super) fn pull_secrets(facts: &Facts, namespace: &str, look: Look) -> Vec<Va
     let copies = facts.pull_secrets.iter().map(|(name, secret)| {
         let data = match look {
             Look::Real => json!(secret.data),
-            Look::Masked | Look::Hidden => json!({"version": secret.version}),
+            _ => json!({"version": secret.version}),
         };
         json!({
             "apiVersion": "v1", "kind": "Secret", "type": secret.kind,
@@ -125,7 +127,7 @@ fn entries<'a>(facts: &'a Facts, wish: &Wish<'_>, look: Look) -> Result<Vec<Entr
             password: match look {
                 Look::Real => credential.password.clone(),
                 Look::Masked => vcenter.credentials_version.clone().into(),
-                Look::Hidden => SecretText::default(),
+                Look::Named | Look::Hidden => SecretText::default(),
             },
         });
     }
@@ -133,8 +135,19 @@ fn entries<'a>(facts: &'a Facts, wish: &Wish<'_>, look: Look) -> Result<Vec<Entr
     Ok(entries)
 }
 
+/// A Secret with this data.
+pub(super) fn secret(kind: &str, name: &str, namespace: &str, data: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "data": data,
+    })
+}
+
 /// Data of a Secret, so that a key that is no longer wanted also goes.
-fn secret_data<'a>(texts: impl IntoIterator<Item = (String, &'a str)>) -> BTreeMap<String, Value> {
+pub(super) fn secret_data<'a>(
+    texts: impl IntoIterator<Item = (String, &'a str)>,
+) -> BTreeMap<String, Value> {
     let encoded = texts.into_iter().map(|(key, text)| {
         (key, serde_json::to_value(ByteString(text.as_bytes().to_vec())).unwrap_or_default())
     });
@@ -187,11 +200,7 @@ fn cpi_settings(
             "metadata": {"name": profile.cpi.config_map, "namespace": profile.cpi.namespace},
             "data": files,
         }),
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": {"name": names::CPI_SECRET, "namespace": names::KUBE_SYSTEM},
-            "data": logins,
-        }),
+        secret("Opaque", names::CPI_SECRET, names::KUBE_SYSTEM, &json!(logins)),
     ])
 }
 
@@ -253,11 +262,8 @@ fn csi_settings(
     }
     files.insert("csi-vsphere.conf".into(), config.render().context(WriteSnafu)?);
     let data = secret_data(files.iter().map(|(key, text)| (key.clone(), text.expose())));
-    Ok(vec![json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": {"name": profile.csi.config_secret, "namespace": profile.csi.namespace},
-        "data": data,
-    })])
+    let (name, namespace) = (&profile.csi.config_secret, &profile.csi.namespace);
+    Ok(vec![secret("Opaque", name, namespace, &json!(data))])
 }
 
 /// What an admin may say about volumes beyond where they are.

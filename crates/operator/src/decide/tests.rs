@@ -2,6 +2,7 @@
 
 mod adopting;
 mod changing;
+mod credentials;
 mod kept_releases;
 mod losing;
 mod mixed;
@@ -26,8 +27,8 @@ use serde_json::{Value, json};
 use super::decide;
 use crate::{
     facts::{
-        Cluster, Facts, InUse, Machine, Make, Node, ObjectId, Platform, Predecessor, Seen, Task,
-        Vcenter, VcenterState, Workload,
+        Cluster, DriverSecret, Facts, InUse, Machine, Make, Node, ObjectId, Platform, Predecessor,
+        Seen, Task, Vcenter, VcenterState, Workload,
     },
     names,
     plan::{DriverPlan, Finalizer, Next, Plan},
@@ -81,6 +82,7 @@ impl World {
             refused: BTreeMap::new(),
             fights: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),
+            driver_secrets: BTreeMap::new(),
             home: api::NAMESPACE.into(),
             homes: crate::homes::all().map(str::to_owned).collect(),
             // Drivers may have any name; one test takes that away.
@@ -164,6 +166,11 @@ impl World {
                         self.apply(driver.driver, &object);
                     }
                 }
+                Next::Restart { workload, changed } => {
+                    self.done.push(format!("restart {} {}", workload.kind, workload.name));
+                    let workload = self.facts.workloads.get_mut(&workload).unwrap();
+                    workload.make.credentials_changed = Some(changed);
+                }
                 Next::Delete(ids) => {
                     for id in ids {
                         self.done.push(format!("delete {} {}", id.kind, id.name));
@@ -183,6 +190,7 @@ impl World {
         let mark = self.done.len().to_string();
         let seen = Seen { digest, settled: true, leaving: false, mark: mark.clone() };
         self.facts.objects.insert(id.clone(), seen);
+        self.keep_secret(driver, object);
         if matches!(id.kind.as_str(), "DaemonSet" | "Deployment") {
             let version = object.0["metadata"]["labels"][names::VERSION_LABEL].as_str();
             let broken = self.broken.iter().any(|broken| version == Some(broken.as_str()));
@@ -207,6 +215,46 @@ impl World {
             };
             self.facts.workloads.insert(id, workload);
         }
+    }
+
+    /// What the driver reads its passwords from.
+    fn keep_secret(&mut self, driver: Driver, object: &catalog::manifest::Object) {
+        let own = match driver {
+            Driver::Cpi => names::CPI_SECRET,
+            Driver::Csi => {
+                let names = self.record(driver).names.as_ref();
+                names.and_then(|names| names.settings.as_deref()).unwrap_or(names::CSI_SECRET)
+            }
+        };
+        if object.kind() != "Secret" || object.name() != own {
+            return;
+        }
+        let secret: k8s_openapi::api::core::v1::Secret =
+            serde_json::from_value(object.0.clone()).unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().into();
+        let data = secret.data.unwrap_or_default().into_iter();
+        let annotations = secret.metadata.annotations.unwrap_or_default();
+        let kept = DriverSecret {
+            id: ObjectId::of(object),
+            kind: secret.type_.unwrap(),
+            data: data.map(|(key, bytes)| (key, text(bytes.0))).collect(),
+            changed: annotations.get(names::CREDENTIALS_CHANGED).cloned(),
+        };
+        self.facts.driver_secrets.insert(driver, kept);
+    }
+
+    /// Whether a driver's Secret has this password now.
+    fn has_password(&self, driver: Driver, password: &str) -> bool {
+        let secret = &self.facts.driver_secrets[&driver];
+        secret.data.values().any(|text| text.expose().contains(password))
+    }
+
+    /// A new password of the same user, which vCenter accepts.
+    fn rotate(&mut self, vcenter: &str, password: &str) {
+        self.pass(SignedDuration::from_secs(1));
+        let vcenter = self.facts.vcenters.get_mut(vcenter).unwrap();
+        vcenter.credentials = Some(credential(password));
+        vcenter.credentials_version = format!("stands for {password}").replace("password", "one");
     }
 
     fn codes(&self) -> Vec<String> {
@@ -306,6 +354,7 @@ fn vcenter(address: &str, password: &str) -> Vcenter {
         state: verified(),
         credentials: Some(credential(password)),
         credentials_version: format!("stands for {}", password.len()),
+        accepted: true,
         ca_bundle: None,
         since: Timestamp::UNIX_EPOCH,
         privileges: None,

@@ -5,15 +5,16 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use api::VDOConfig;
 use health::facts::Known;
-use tokio::time::Instant;
 use vsphere::cns::{QueryFilter, Volume, VolumeId};
 
-use super::Stores;
+use super::{
+    Stores,
+    pace::{self, Pace},
+};
 use crate::vcenters::Vcenters;
 
-/// How long an answer is taken for granted.
-const AGE: Duration = Duration::from_secs(15);
 /// How long one vCenter may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So many volumes are asked about at once.
@@ -22,7 +23,7 @@ const AT_ONCE: usize = 500;
 /// What was answered last.
 #[derive(Debug)]
 pub(crate) struct Inherited {
-    at: Instant,
+    pace: Pace,
     ids: Result<Vec<String>, String>,
 }
 
@@ -31,10 +32,11 @@ pub(crate) struct Inherited {
 pub(super) async fn of(
     stores: &Stores,
     vcenters: &mut Vcenters,
+    config: &VDOConfig,
     names: &[String],
 ) -> Result<Vec<String>, String> {
-    let before = vcenters.inherited.as_ref();
-    if let Some(known) = before.filter(|known| known.at.elapsed() < AGE) {
+    let inputs = pace::inputs(vcenters, config, names, "");
+    if let Some(known) = vcenters.inherited.as_ref().filter(|known| known.pace.holds(inputs)) {
         return known.ids.clone();
     }
     let handles = match stores.volumes.read(|volumes| {
@@ -58,7 +60,8 @@ pub(super) async fn of(
     if let Err(why) = &ids {
         tracing::warn!(why, "CNS could not be asked which cluster-id the volumes were made under");
     }
-    vcenters.inherited = Some(Inherited { at: Instant::now(), ids: ids.clone() });
+    let pace = Pace::after(vcenters.inherited.as_ref().map(|known| &known.pace), inputs);
+    vcenters.inherited = Some(Inherited { pace, ids: ids.clone() });
     ids
 }
 

@@ -49,6 +49,10 @@ pub(crate) fn of(metadata: &ObjectMeta, template: Option<&PodTemplateSpec>) -> M
         }),
         hands,
         helm: annotations.and_then(|all| all.get("meta.helm.sh/release-name")).cloned(),
+        credentials_changed: template
+            .and_then(|template| template.metadata.as_ref()?.annotations.as_ref())
+            .and_then(|all| all.get(names::CREDENTIALS_CHANGED))
+            .cloned(),
     }
 }
 

@@ -34,6 +34,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::watch;
 
 use super::{
+    driver_secrets::LastRead,
     nodes::Kept,
     pods,
     provenance::{Binding, Permissions},
@@ -77,6 +78,8 @@ pub struct Stores {
     pub(crate) claim_warnings: Shelf<Warning>,
     /// What stands around the drivers.
     pub(crate) site: Watched,
+    /// The drivers' Secrets, as they were last read.
+    pub(super) driver_secrets: LastRead,
     /// Hears of every change.
     news: watch::Receiver<()>,
     /// Watches without which no round is possible, and that are interrupted.
@@ -178,6 +181,7 @@ impl Stores {
             maps: watch.metadata(namespace, &every),
             ours,
             site,
+            driver_secrets: LastRead::default(),
             news: changed.subscribe(),
         };
         (stores, fillers)

@@ -6,23 +6,23 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use api::VDOConfig;
 use health::facts::Known;
-use tokio::time::Instant;
 use vsphere::cns::{QueryFilter, Volume};
 
-use super::Stores;
+use super::{
+    Stores,
+    pace::{self, Pace},
+};
 use crate::vcenters::Vcenters;
 
-/// How long an answer is taken for granted.
-const AGE: Duration = Duration::from_secs(15);
 /// How long one vCenter may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What was answered last.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    id: String,
-    at: Instant,
+    pace: Pace,
     claims: Result<Vec<String>, String>,
 }
 
@@ -31,11 +31,12 @@ pub(crate) struct Asked {
 pub(super) async fn of(
     stores: &Stores,
     vcenters: &mut Vcenters,
+    config: &VDOConfig,
     names: &[String],
     id: &str,
 ) -> Result<Vec<String>, String> {
-    let before = vcenters.asked.as_ref();
-    if let Some(asked) = before.filter(|asked| asked.id == id && asked.at.elapsed() < AGE) {
+    let inputs = pace::inputs(vcenters, config, names, id);
+    if let Some(asked) = vcenters.asked.as_ref().filter(|asked| asked.pace.holds(inputs)) {
         return asked.claims.clone();
     }
     // Told at once when that changes, so not remembered.
@@ -47,7 +48,8 @@ pub(super) async fn of(
     if let Err(why) = &claims {
         tracing::warn!(why, "CNS could not be asked who uses this cluster-id");
     }
-    vcenters.asked = Some(Asked { id: id.to_owned(), at: Instant::now(), claims: claims.clone() });
+    let pace = Pace::after(vcenters.asked.as_ref().map(|asked| &asked.pace), inputs);
+    vcenters.asked = Some(Asked { pace, claims: claims.clone() });
     claims
 }
 

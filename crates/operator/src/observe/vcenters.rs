@@ -178,7 +178,8 @@ pub(super) fn of(
     all.map(|vcc| {
         let known = vcenters.known(&key(&vcc));
         let refused = vcenters.refused(&key(&vcc));
-        let ca_bundle = vcenters.wanted(&key(&vcc)).and_then(|wanted| wanted.ca_bundle.clone());
+        let wanted = vcenters.wanted(&key(&vcc));
+        let ca_bundle = wanted.and_then(|wanted| wanted.ca_bundle.clone());
         let proven = known.as_ref().and_then(|known| known.proven.clone());
         let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
         let audit = known.as_ref().and_then(|known| known.audit.as_ref());
@@ -186,11 +187,16 @@ pub(super) fn of(
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));
         let (credentials, credentials_version) = proven.unzip();
+        // One that vCenter accepted once and refuses now was changed there.
+        let accepted = refused.is_none()
+            && credentials_version.is_some()
+            && credentials_version.as_ref() == wanted.map(|wanted| &wanted.version);
         let vcenter = Vcenter {
             spec: vcc.spec.clone(),
             state: state.unwrap_or(VcenterState::Untried),
             credentials,
             credentials_version: credentials_version.unwrap_or_default(),
+            accepted,
             ca_bundle,
             since,
             privileges,

@@ -68,7 +68,9 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
         Next::Blocked if !runs => Phase::Failed,
         Next::Nothing | Next::Blocked if driver.driver == Driver::Cpi => Phase::Configured,
         Next::Nothing | Next::Blocked => Phase::Deployed,
-        Next::Record(_) | Next::Apply(_) | Next::Delete(_) => Phase::Deploying,
+        Next::Record(_) | Next::Apply(_) | Next::Restart { .. } | Next::Delete(_) => {
+            Phase::Deploying
+        }
         Next::Wait => Phase::Configuring,
     };
     let message = driver.at().map(|step| match &step.message {

@@ -34,6 +34,7 @@ const ELSEWHERE: &[(&str, Why)] = &[
     ("VDO-1310", Because("the simulator stays at the release it was started as")),
     ("VDO-1311", Because("the simulator stays at the release it was started as")),
     ("VDO-1314", Because("two simulators share no datastore")),
+    ("VDO-1316", MadeIn("rotation_campaign.rs")),
     ("VDO-1405", Because("the simulator has no file volumes")),
     ("VDO-1406", Because("an account that may not read the root sees no inventory either")),
     ("VDO-1506", Because("policies mean nothing to the simulator")),

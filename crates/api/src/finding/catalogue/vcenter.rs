@@ -141,4 +141,15 @@ catalogue! {
             "Correct spec.datacenters of {config}; left out, all are looked at",
         ],
     }
+    PASSWORD_WAITS = "VDO-1316" {
+        title: "A driver does not get the new password of a vCenter account",
+        severity: Error,
+        seen: "{driver}: vCenter accepted the new password for {vcenters}, and the driver does not get it: {reason}",
+        why: "The driver logs in with the password before. vCenter refuses that and locks the account after a few attempts, for VDO and for everything else that uses it.",
+        remedy: [
+            "If VDO is paused: remove spec.paused and the annotation vdo.vmware.com/paused from the VDOConfig; VDO then hands the password on within seconds",
+            "If the Go VDO runs: delete its Deployment, as its own finding says",
+            "If the Secret is not understood: kubectl edit secret --namespace {namespace} {secret}   corrects it",
+        ],
+    }
 }

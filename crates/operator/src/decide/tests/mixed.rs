@@ -76,13 +76,14 @@ fn what_was_said_of_a_node_is_taken_back_only_by_whoever_said_it() {
 }
 
 #[test]
-fn the_machine_of_a_node_with_an_embedded_provider_id_has_to_be_seen_with_new_credentials() {
+fn the_machine_of_a_node_with_an_embedded_provider_id_has_to_be_seen_by_another_user() {
     for (id, waits) in [(K3S, true), ("rke2://node-2", true), ("aws:///eu-1/i-1", false)] {
         let mut world = World::installed();
         let node = &mut world.facts.cluster.nodes[1];
         (node.provider_id, node.machine) = (id.into(), Machine::Missing);
         let vcenter = world.vcenter();
-        vcenter.credentials = Some(credential("another"));
+        let username = "another@vsphere.local".into();
+        vcenter.credentials = Some(Credential { username, ..credential("another") });
         vcenter.credentials_version = "stands for another".into();
         for driver in [Driver::Cpi, Driver::Csi] {
             assert_eq!(world.driver(driver).next == Next::Blocked, waits, "{driver}: {id}");

@@ -142,6 +142,7 @@ fn unproven_credentials_never_reach_a_rendered_object() {
         vcenter.state = state.clone();
         vcenter.credentials = Some(credential("not-proven"));
         vcenter.credentials_version = "another".into();
+        vcenter.accepted = false;
         world.pass(SignedDuration::from_hours(1));
         world.settle();
         assert_eq!(world.done, Vec::<String>::new(), "{state:?}");
@@ -157,23 +158,18 @@ fn unproven_credentials_never_reach_a_rendered_object() {
 #[test]
 fn proven_credentials_reach_the_drivers_and_only_the_cloud_controller_restarts() {
     let mut world = World::installed();
-    world.vcenter().credentials = Some(credential("rotated"));
-    world.vcenter().credentials_version = "another".into();
-    let mut rendered = String::new();
+    world.rotate("vc", "rotated");
+    let mut rendered = world.rendered();
     while world.step() {
         rendered += &world.rendered();
     }
     assert!(rendered.contains("rotated"));
-    let applied: Vec<&String> = world.done.iter().filter(|d| d.starts_with("apply")).collect();
     let expected = [
         "apply Secret cpi-global-secret",
         "apply Secret vsphere-config-secret",
-        "apply DaemonSet vsphere-cloud-controller-manager",
+        "restart DaemonSet vsphere-cloud-controller-manager",
     ];
-    for one in expected {
-        assert!(applied.iter().any(|done| *done == one), "{one} in {applied:?}");
-    }
-    assert_eq!(applied.len(), expected.len(), "{applied:?}");
+    assert_eq!(world.done, expected);
 }
 
 #[test]
@@ -286,7 +282,7 @@ fn drift_is_repaired() {
 }
 
 #[test]
-fn new_credentials_do_not_reach_storage_before_every_machine_is_seen_with_them() {
+fn another_user_does_not_reach_storage_before_every_machine_is_seen_by_it() {
     let hidden = [
         Machine::Missing,
         Machine::Unknown("vc is not connected".into()),
@@ -299,10 +295,14 @@ fn new_credentials_do_not_reach_storage_before_every_machine_is_seen_with_them()
         world.facts.cluster.nodes[1].machine = hidden;
         assert_eq!(world.driver(Driver::Csi).next, Next::Nothing, "what runs is not touched");
         let vcenter = world.vcenter();
-        vcenter.credentials = Some(credential("second password"));
+        let username = "another@vsphere.local".into();
+        vcenter.credentials = Some(Credential { username, ..credential("second password") });
         vcenter.credentials_version = "stands for the second".into();
         world.settle();
-        assert_eq!(world.driver(Driver::Csi).next, Next::Blocked);
+        let plan = world.driver(Driver::Csi);
+        assert_eq!(plan.next, Next::Blocked);
+        let waits = plan.at().and_then(|step| step.message.as_deref()).unwrap();
+        assert!(waits.starts_with("another vCenter or user: "), "{waits}");
         assert!(!world.done.iter().any(|done| done.contains("Secret")), "{:?}", world.done);
 
         world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/vc");

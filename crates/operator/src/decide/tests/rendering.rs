@@ -64,11 +64,10 @@ fn without_a_window_an_upgrade_of_vdo_leaves_the_driver_untouched_until_somethin
 #[test]
 fn what_somebody_asks_for_does_not_wait_and_credentials_do_not_either() {
     let mut world = taken_over(Some(SHUT));
-    world.vcenter().credentials = Some(credential("rotated"));
-    world.vcenter().credentials_version = "another".into();
+    world.rotate("vc", "rotated");
     world.settle();
     assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()), "{:?}", world.done);
-    let cloud = "apply DaemonSet vsphere-cloud-controller-manager";
+    let cloud = "restart DaemonSet vsphere-cloud-controller-manager";
     assert!(world.done.iter().any(|done| done == cloud), "it has to restart: {:?}", world.done);
     assert!(!touched(&world), "{:?}", world.done);
     world.wish(|config| {

@@ -142,10 +142,10 @@ fn ours_is_not_restarted_for_a_new_password_and_upstreams_is() {
         choose(&mut world, maker);
         world.settle();
         world.done.clear();
-        world.vcenter().credentials_version = "second".into();
+        world.rotate("vc", "second");
         world.settle();
         let rolled =
-            world.done.iter().any(|d| d == "apply DaemonSet vsphere-cloud-controller-manager");
+            world.done.iter().any(|d| d == "restart DaemonSet vsphere-cloud-controller-manager");
         assert_eq!(rolled, restarts, "{maker:?}: {:#?}", world.done);
         assert!(world.done.contains(&"apply Secret cpi-global-secret".to_owned()));
     }

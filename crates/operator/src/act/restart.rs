@@ -1,0 +1,171 @@
+//! Lets the pods of a workload start again and changes nothing else of it.
+//!
+//! A server-side apply says everything its manager says of an object, and what it leaves out goes. A
+//! release that cannot be rendered at the moment, or that would be rendered in another way, must not change
+//! for the sake of a restart: so what VDO applied last is taken from the object itself, and applied again
+//! with one annotation more.
+
+use kube::{
+    Client,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Map, Value, json};
+use snafu::ResultExt;
+
+use super::{Applied, ApplySnafu, Error, NeverAppliedSnafu, api_of};
+use crate::{facts::ObjectId, names};
+use catalog::manifest::Object;
+
+/// Restarts it. Returns whether there was something to do.
+pub(super) async fn restart(
+    client: &Client,
+    id: &ObjectId,
+    changed: &str,
+    applied: &Applied,
+) -> Result<bool, Error> {
+    let api = api_of(client, id)?;
+    let live = api.get(&id.name).await.context(ApplySnafu { object: id.clone() })?;
+    let Some(mut ours) = last_applied(&live) else {
+        return NeverAppliedSnafu { object: id.clone() }.fail();
+    };
+    let template = &mut ours["spec"]["template"]["metadata"]["annotations"];
+    if template[names::CREDENTIALS_CHANGED] == changed {
+        return Ok(false);
+    }
+    template[names::CREDENTIALS_CHANGED] = json!(changed);
+    ours["apiVersion"] = json!(id.api_version);
+    ours["kind"] = json!(id.kind);
+    ours["metadata"]["name"] = json!(id.name);
+    ours["metadata"]["namespace"] = json!(id.namespace);
+    let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
+    let written = api.patch(&id.name, &parameters, &Patch::Apply(&ours)).await;
+    let written = written.context(ApplySnafu { object: id.clone() })?;
+    tracing::info!(object = %id, "restarts with the new password");
+    applied.note(id.clone(), &Object(ours), None, &written.metadata);
+    Ok(true)
+}
+
+/// The fields VDO applied last, with the values they have; none if it applied none.
+fn last_applied(live: &DynamicObject) -> Option<Value> {
+    let entries = live.metadata.managed_fields.as_ref()?;
+    let ours = entries.iter().find(|entry| {
+        entry.manager.as_deref() == Some(names::FIELD_MANAGER)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref().unwrap_or_default().is_empty()
+    })?;
+    let fields = ours.fields_v1.as_ref()?.0.as_object()?;
+    let mut whole = live.data.clone();
+    whole["metadata"] = serde_json::to_value(&live.metadata).ok()?;
+    Some(owned(&whole, fields))
+}
+
+/// The part of a value that a set of fields names: `f:` a field, `k:` an item of a list by its keys, `v:` an
+/// item of a set. A field without fields of its own is owned as a whole.
+fn owned(value: &Value, fields: &Map<String, Value>) -> Value {
+    let named: Vec<(&String, &Value)> = fields.iter().filter(|(name, _)| *name != ".").collect();
+    if named.is_empty() {
+        return value.clone();
+    }
+    let part = |value: &Value, fields: &Value| match fields.as_object() {
+        Some(fields) => owned(value, fields),
+        None => value.clone(),
+    };
+    match value {
+        Value::Object(all) => {
+            let own = named.into_iter().filter_map(|(name, fields)| {
+                let name = name.strip_prefix("f:")?;
+                Some((name.to_owned(), part(all.get(name)?, fields)))
+            });
+            Value::Object(own.collect())
+        }
+        Value::Array(items) => {
+            let own = items.iter().filter_map(|item| {
+                let (_, fields) = named.iter().find(|(name, _)| is_item(item, name))?;
+                Some(part(item, fields))
+            });
+            Value::Array(own.collect())
+        }
+        scalar => scalar.clone(),
+    }
+}
+
+/// Whether a name in a set of fields stands for this item of a list.
+fn is_item(item: &Value, name: &str) -> bool {
+    if let Some(value) = name.strip_prefix("v:") {
+        return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);
+    }
+    let keys = name.strip_prefix("k:").and_then(|keys| serde_json::from_str::<Value>(keys).ok());
+    let keys = keys.as_ref().and_then(Value::as_object);
+    keys.is_some_and(|keys| keys.iter().all(|(key, value)| item[key] == *value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_fields_vdo_applied_are_applied_again() {
+        let live: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {
+                "name": "driver", "uid": "u", "generation": 3,
+                "labels": {"ours": "1", "theirs": "2"},
+                "finalizers": ["a", "b"],
+                "managedFields": [
+                    {"manager": "kubectl-edit", "operation": "Update", "fieldsV1": {"f:spec": {"f:x": {}}}},
+                    {"manager": names::FIELD_MANAGER, "operation": "Update", "fieldsV1": {"f:spec": {}}},
+                    {"manager": names::FIELD_MANAGER, "operation": "Apply", "fieldsV1": {
+                        "f:metadata": {
+                            "f:labels": {"f:ours": {}},
+                            "f:finalizers": {"v:\"a\"": {}},
+                        },
+                        "f:spec": {
+                            "f:selector": {},
+                            "f:gone": {},
+                            "f:template": {"f:spec": {"f:containers": {
+                                "k:{\"name\":\"driver\"}": {
+                                    ".": {}, "f:name": {}, "f:image": {}, "f:args": {},
+                                    "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {
+                                        ".": {}, "f:containerPort": {},
+                                    }},
+                                },
+                            }}},
+                        },
+                    }},
+                ],
+            },
+            "spec": {
+                "x": 1, "selector": {"matchLabels": {"app": "driver"}}, "updateStrategy": {"type": "OnDelete"},
+                "template": {"spec": {
+                    "dnsPolicy": "ClusterFirst",
+                    "containers": [
+                        {"name": "injected", "image": "proxy"},
+                        {
+                            "name": "driver", "image": "one", "args": ["--v=2", "--x"],
+                            "terminationMessagePath": "/dev/log",
+                            "ports": [{"containerPort": 80, "protocol": "TCP", "hostPort": 80}],
+                        },
+                    ],
+                }},
+            },
+            "status": {"numberReady": 1},
+        }))
+        .unwrap();
+        assert_eq!(
+            last_applied(&live).unwrap(),
+            json!({
+                "metadata": {"labels": {"ours": "1"}, "finalizers": ["a"]},
+                "spec": {
+                    "selector": {"matchLabels": {"app": "driver"}},
+                    "template": {"spec": {"containers": [{
+                        "name": "driver", "image": "one", "args": ["--v=2", "--x"],
+                        "ports": [{"containerPort": 80}],
+                    }]}},
+                },
+            })
+        );
+        let mut never = live;
+        never.metadata.managed_fields.as_mut().unwrap().pop();
+        assert_eq!(last_applied(&never), None);
+    }
+}

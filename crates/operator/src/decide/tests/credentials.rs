@@ -1,0 +1,322 @@
+//! A new password of the same user reaches the drivers whatever else waits.
+
+use super::*;
+use crate::facts::PullSecret;
+
+const NEW: &str = "second password";
+const CLOUD: &str = "restart DaemonSet vsphere-cloud-controller-manager";
+const BOTH: [Driver; 2] = [Driver::Cpi, Driver::Csi];
+
+/// Both drivers run with two vCenters.
+fn with_two() -> World {
+    let mut world = World::wishing(&json!({
+        "cloudProvider": {"vsphereCloudConfigs": ["vc", "other"]},
+        "storageProvider": {"vsphereCloudConfigs": ["vc", "other"]},
+    }));
+    world.facts.vcenters.insert("other".into(), vcenter("other.example.com", "of the other"));
+    world.settle();
+    assert!(BOTH.iter().all(|driver| world.record(*driver).healthy), "{:#?}", world.plan());
+    world.done.clear();
+    world
+}
+
+fn assert_told(world: &World, what: &str) {
+    for driver in BOTH {
+        assert!(world.has_password(driver, NEW), "{what}: {driver} in {:#?}", world.driver(driver));
+        assert!(!world.has_password(driver, "first"), "{what}: {driver} has the old one too");
+    }
+}
+
+/// A change that holds up everything else, with its name.
+type Trouble = (&'static str, fn(&mut World));
+
+fn troubles() -> Vec<Trouble> {
+    vec![
+        ("a dead node", |world| world.facts.cluster.nodes[1].machine = Machine::Missing),
+        ("a node of which nothing is known", |world| {
+            world.facts.cluster.nodes[1].machine = Machine::Unknown("no answer".into());
+        }),
+        ("a catalog that lost both releases", |world| {
+            Arc::make_mut(&mut world.facts.catalog).releases.clear();
+        }),
+        ("an expired catalog", |world| {
+            Arc::make_mut(&mut world.facts.catalog).expires = Some(Timestamp::UNIX_EPOCH);
+        }),
+        ("a datacenter that is not there", |world| {
+            world.vcenter().spec.datacenters = serde_json::from_value(json!(["none"])).unwrap();
+            world.vcenter().state = away(false);
+        }),
+        ("a vCenter that goes away right after the login", |world| {
+            world.vcenter().state = away(true);
+        }),
+        ("zones that no node has", |world| {
+            world.facts.health.findings = vec![api::finding::codes::TAG_MISSING.found().build()];
+            world.wish(|config| {
+                let topology = json!({"zone": "z", "region": "r"});
+                config.spec.cloud_provider.as_mut().unwrap().topology =
+                    serde_json::from_value(topology).unwrap();
+            });
+        }),
+        ("a cluster id that is shared", |world| {
+            world.facts.strangers = Ok(vec!["shop/orders".into()]);
+        }),
+        ("CNS that does not answer", |world| world.facts.strangers = Err("no answer".into())),
+        ("a release that crashes", |world| {
+            world.broken.push("3.6.3".into());
+            pin(world, "3.6.3");
+        }),
+        ("a new VDO that renders otherwise, and a window that is shut", |world| {
+            world.wish(|config| {
+                let window = r#"{"window": {"start": "22:00", "duration": "2h"}}"#;
+                config.spec.upgrades = Some(serde_json::from_str(window).unwrap());
+            });
+            world.facts.build = "0.8.0 (second)".into();
+            let catalog = Arc::make_mut(&mut world.facts.catalog);
+            let text = serde_json::to_string(&catalog).unwrap();
+            let text = text.replace("csi-attacher", "another-attacher");
+            *catalog = serde_json::from_str(&text).unwrap();
+        }),
+        ("a change of the spec that waits for a dead node", |world| {
+            world.facts.cluster.nodes[1].machine = Machine::Missing;
+            world.wish(|config| {
+                let storage = config.spec.storage_provider.as_mut().unwrap();
+                storage.cluster_distribution = Some("another".into());
+                let cloud = config.spec.cloud_provider.as_mut().unwrap();
+                cloud.nodes = serde_json::from_value(json!({"ipFamilies": ["IPv6"]})).unwrap();
+            });
+        }),
+    ]
+}
+
+#[test]
+fn a_new_password_reaches_both_drivers_whatever_holds_up_everything_else() {
+    for (what, befalls) in troubles() {
+        for early in [true, false] {
+            let mut world = World::installed();
+            if early {
+                befalls(&mut world);
+                world.settle();
+                world.rotate("vc", NEW);
+            } else {
+                world.rotate("vc", NEW);
+                befalls(&mut world);
+            }
+            world.settle();
+            assert_told(&world, what);
+            assert!(world.done.contains(&CLOUD.into()), "{what}: {:?}", world.done);
+            world.done.clear();
+            world.settle();
+            assert_eq!(world.done, Vec::<String>::new(), "{what}: it comes to rest");
+        }
+    }
+}
+
+#[test]
+fn each_vcenters_password_travels_by_itself() {
+    let troubles: [fn(&mut Vcenter); 3] = [
+        |other| other.state = away(true),
+        |other| {
+            other.state = away(false);
+            other.accepted = false;
+        },
+        // As an operator sees it that has just started.
+        |other| {
+            (other.state, other.credentials) = (away(true), None);
+            (other.credentials_version, other.accepted) = (String::new(), false);
+        },
+    ];
+    for befalls in troubles {
+        let mut world = with_two();
+        befalls(world.facts.vcenters.get_mut("other").unwrap());
+        world.pass(SignedDuration::from_hours(1));
+        world.rotate("vc", NEW);
+        world.settle();
+        assert_told(&world, "the other is away");
+        for driver in BOTH {
+            assert!(world.has_password(driver, "of the other"), "it keeps what it has");
+        }
+        assert!(world.done.contains(&CLOUD.into()), "{:?}", world.done);
+        let message = world.driver(Driver::Csi).steps[0].message.clone().unwrap();
+        assert!(message.contains("waiting for other"), "what waits is named: {message}");
+
+        // It is back with a new password too, and nothing is written twice.
+        let other = world.facts.vcenters.get_mut("other").unwrap();
+        (other.state, other.accepted) = (verified(), true);
+        world.rotate("other", "new of that one");
+        world.settle();
+        for driver in BOTH {
+            assert!(
+                world.has_password(driver, "new of that one") && world.has_password(driver, NEW)
+            );
+        }
+        world.done.clear();
+        world.settle();
+        assert_eq!(world.done, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn what_a_new_password_changes_is_the_password_alone() {
+    let mut world = World::installed();
+    let before: Vec<_> = BOTH.map(|driver| world.record(driver).clone()).into();
+    let text = |world: &World, driver| {
+        let data = world.facts.driver_secrets[&driver].data.iter();
+        data.map(|(key, text)| format!("{key}: {}\n", text.expose())).collect::<String>()
+    };
+    let then = BOTH.map(|driver| text(&world, driver));
+    world.rotate("vc", NEW);
+    world.settle();
+    let expected = ["apply Secret cpi-global-secret", "apply Secret vsphere-config-secret", CLOUD];
+    assert_eq!(world.done, expected);
+    let after: Vec<_> = BOTH.map(|driver| world.record(driver).clone()).into();
+    assert_eq!(before, after, "no digest of a password is on record");
+    let now = BOTH.map(|driver| text(&world, driver));
+    assert_eq!(then.map(|text| text.replace("first", NEW)), now);
+}
+
+#[test]
+fn another_revision_of_the_same_password_waits_for_no_node() {
+    let mut world = World::installed();
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.vcenter().credentials_version = "another revision".into();
+    world.settle();
+    for driver in BOTH {
+        assert_eq!(world.driver(driver).next, Next::Nothing, "{:#?}", world.driver(driver));
+    }
+    assert!(!world.done.contains(&CLOUD.into()), "{:?}", world.done);
+}
+
+#[test]
+fn a_password_that_vcenter_has_not_accepted_goes_nowhere() {
+    let mut world = World::installed();
+    world.rotate("vc", NEW);
+    world.vcenter().accepted = false;
+    world.vcenter().state = away(false);
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+}
+
+#[test]
+fn a_paused_vdo_changes_nothing_and_reports_the_password_that_waits() {
+    let mut world = World::installed();
+    world.annotate(names::PAUSED, "true");
+    world.rotate("vc", NEW);
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+    let findings = world.plan().findings.into_iter();
+    let waits: Vec<_> = findings.filter(|finding| finding.code == "VDO-1316").collect();
+    assert_eq!(waits.len(), 2, "one for each driver");
+    let seen = waits[0].seen.as_deref().unwrap();
+    assert!(seen.contains("vc") && seen.contains("paused") && !seen.contains(NEW), "{seen}");
+    world.annotate(names::PAUSED, "false");
+    world.settle();
+    assert_told(&world, "it goes on");
+    assert!(!world.codes().contains(&"VDO-1316".into()));
+}
+
+#[test]
+fn a_secret_that_is_not_understood_is_reported_and_not_overwritten_with_half_of_it() {
+    let mut world = with_two();
+    let other = world.facts.vcenters.get_mut("other").unwrap();
+    (other.state, other.accepted) = (away(true), false);
+    let secret = world.facts.driver_secrets.get_mut(&Driver::Csi).unwrap();
+    secret.data.insert("csi-vsphere.conf".into(), "[Global\nbroken".into());
+    world.rotate("vc", NEW);
+    world.settle();
+    assert!(!world.done.contains(&"apply Secret vsphere-config-secret".into()));
+    let finding = world.plan().findings.into_iter().find(|f| f.code == "VDO-1316").unwrap();
+    assert_eq!(finding.objects[0].name, "vmware-system-csi/vsphere-config-secret");
+    assert!(world.has_password(Driver::Cpi, NEW), "the other driver gets it");
+}
+
+#[test]
+fn an_adopted_driver_gets_a_new_password_under_the_name_its_secret_has() {
+    let mut world = World::installed();
+    let mut secret = world.facts.driver_secrets[&Driver::Csi].clone();
+    secret.id.name = "rancher-config".into();
+    world.facts.driver_secrets.insert(Driver::Csi, secret.clone());
+    let record = &mut world.facts.records.csi;
+    record.names = Some(crate::record::Names {
+        namespace: names::CSI_NAMESPACE.into(),
+        settings: Some("rancher-config".into()),
+        ..Default::default()
+    });
+    (record.configuration, record.origin) = (None, None);
+    world.facts.objects.retain(|id, _| id.name != names::CSI_SECRET);
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.rotate("vc", NEW);
+    world.settle();
+    let recorded = world.done.iter().position(|done| done == "record CSI").unwrap();
+    let applied = world.done.iter().position(|done| done == "apply Secret rancher-config").unwrap();
+    assert!(recorded < applied, "{:?}", world.done);
+    assert!(world.record(Driver::Csi).objects.contains(&secret.id));
+    assert!(world.has_password(Driver::Csi, NEW));
+}
+
+#[test]
+fn drivers_that_vdo_does_not_manage_get_nothing() {
+    let mut world = World::installed();
+    world.wish(|config| {
+        let observe = Some(api::vdo_config::Mode::Observe);
+        config.spec.cloud_provider.as_mut().unwrap().mode = observe;
+        config.spec.storage_provider.as_mut().unwrap().mode = observe;
+    });
+    world.rotate("vc", NEW);
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new());
+}
+
+#[test]
+fn a_new_pull_secret_is_no_new_password() {
+    let mut world = World::installed();
+    let version = "u/1".into();
+    let secret = PullSecret { kind: "Opaque".into(), data: BTreeMap::new(), version };
+    world.facts.pull_secrets.insert("registry".into(), secret);
+    world.settle();
+    assert!(!world.done.contains(&CLOUD.into()), "{:?}", world.done);
+}
+
+#[test]
+fn a_release_that_was_rolled_back_is_tried_again_only_when_its_own_entry_changes() {
+    let mut world = older("3.6.3");
+    world.broken.push(NEWEST_CSI.into());
+    pin(&mut world, NEWEST_CSI);
+    world.settle();
+    world.facts.now = world.plan().wake.unwrap();
+    world.settle();
+    assert_eq!(running(&world), Some("3.6.3"));
+    world.done.clear();
+
+    let entry = |world: &World, version: &str| {
+        let releases = &world.facts.catalog.releases;
+        let of = |r: &catalog::Release| {
+            r.driver == Driver::Csi
+                && r.implementation == Implementation::Upstream
+                && r.version.to_string() == version
+        };
+        releases.iter().position(of).unwrap()
+    };
+    let catalog = Arc::make_mut(&mut world.facts.catalog);
+    catalog.serial += 1;
+    let other = entry(&world, "3.7.2");
+    Arc::make_mut(&mut world.facts.catalog).releases.remove(other);
+    world.settle();
+    let applied = world.done.iter().any(|done| done.starts_with("apply"));
+    assert!(!applied, "nothing is said of this release: {:?}", world.done);
+    // A catalog without it for a while, as when a fetched one is lost: it is not forgotten.
+    let full = world.facts.catalog.clone();
+    let own = entry(&world, NEWEST_CSI);
+    let gone = Arc::make_mut(&mut world.facts.catalog).releases.remove(own);
+    world.settle();
+    world.facts.catalog = full;
+    world.settle();
+    assert_eq!(running(&world), Some("3.6.3"), "{:?}", world.done);
+
+    let fixed = &mut Arc::make_mut(&mut world.facts.catalog).releases[own];
+    assert_eq!(fixed.version, gone.version);
+    let text = serde_json::to_string(&fixed).unwrap().replace("csi-attacher", "fixed-attacher");
+    *fixed = serde_json::from_str(&text).unwrap();
+    world.broken.clear();
+    world.settle();
+    assert_eq!(running(&world), Some(NEWEST_CSI), "{:?}", world.done);
+}
