@@ -57,8 +57,8 @@ const TRICKS: &[Trick] = &[
     ("CompatibilityConfigs", true, catalogs),
     ("huge objects", true, |_| huge()),
     ("malformed objects", false, |_| malformed()),
-    // ENABLE after the operator follows only VDOConfigs of its own namespace: this one is the oldest.
-    // ("VDOConfigs", true, |_| configs()),
+    // Older than the admin's.
+    ("VDOConfigs", true, |_| configs()),
 ];
 
 /// The tenant, and where he listens.
