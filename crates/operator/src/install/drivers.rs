@@ -154,15 +154,16 @@ mod tests {
         let role = |rules: Value| {
             Object(json!({"kind": "ClusterRole", "metadata": {"name": "x"}, "rules": rules}))
         };
-        let rule = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
+        let granted = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
         let drivers = Drivers::of(&[
-            role(json!([rule(&["nodes", "pods"], &["get"])])),
-            role(json!([rule(&["nodes"], &["get", "list"]), rule(&["events"], &["get"])])),
-            role(json!([rule(&["secrets"], &["get"])])),
+            role(json!([granted(&["nodes", "pods"], &["get"])])),
+            role(json!([granted(&["nodes"], &["get", "list"]), granted(&["events"], &["get"])])),
+            role(json!([granted(&["secrets"], &["get"])])),
         ]);
-        let wanted = [rule(&["events", "pods"], &["get"]), rule(&["nodes"], &["get", "list"])];
+        let wanted =
+            [granted(&["events", "pods"], &["get"]), granted(&["nodes"], &["get", "list"])];
         assert_eq!(drivers.cluster_rules, wanted);
-        assert_eq!(drivers.secrets_everywhere, [rule(&["secrets"], &["get"])]);
+        assert_eq!(drivers.secrets_everywhere, [granted(&["secrets"], &["get"])]);
     }
 
     #[test]

@@ -123,14 +123,17 @@ impl Mending {
     }
 
     fn due(&self, facts: &Facts, wish: &Wish) -> Vec<Proposal> {
+        let denied = |repair: &Repair| {
+            matches!(repair, Repair::RemoveCsiEntry { .. })
+                && self.csi_nodes.is_some_and(|(allowed, _)| !allowed)
+        };
         let due = facts.health.repairs.iter().filter(|proposal| {
             let id = proposal.id();
             proposal.automatic
                 && !is_of_platform(facts, &proposal.repair)
                 && !wish.names(&id)
                 && !self.tried.contains_key(&id)
-                && !(matches!(proposal.repair, Repair::RemoveCsiEntry { .. })
-                    && self.csi_nodes.is_some_and(|(allowed, _)| !allowed))
+                && !denied(&proposal.repair)
         });
         due.take(AT_ONCE).cloned().collect()
     }

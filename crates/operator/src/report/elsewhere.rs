@@ -46,7 +46,7 @@ pub async fn report(client: Client, home: String, mandate: Mandate) {
             follow::<CompatibilityConfig>(&client, &home, catalog_status),
         )
     };
-    mandate.while_it_holds(all).await;
+    mandate.while_it_holds(Box::pin(all)).await;
 }
 
 /// What VDO has written: the uids of the objects.

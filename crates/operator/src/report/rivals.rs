@@ -68,20 +68,17 @@ fn status(
         conditions: kept.collect(),
         ..api::VDOConfigStatus::default()
     };
-    let (reason, message) = match followed {
-        Some(followed) => {
-            let message = format!(
-                "a cluster has one VDOConfig: VDO follows {namespace}/{followed}; this one changes nothing"
-            );
-            (NOT_FOLLOWED, message)
-        }
-        None => {
-            let finding = unconfirmed(rival);
-            let message = format!("{}: {}", finding.code, finding.title);
-            after.findings.push(finding);
-            health::date(&mut after.findings, &before.findings, now);
-            (AWAITS_CONFIRMATION, message)
-        }
+    let (reason, message) = if let Some(followed) = followed {
+        let message = format!(
+            "a cluster has one VDOConfig: VDO follows {namespace}/{followed}; this one changes nothing"
+        );
+        (NOT_FOLLOWED, message)
+    } else {
+        let finding = unconfirmed(rival);
+        let message = format!("{}: {}", finding.code, finding.title);
+        after.findings.push(finding);
+        health::date(&mut after.findings, &before.findings, now);
+        (AWAITS_CONFIRMATION, message)
     };
     let (generation, now) = (rival.generation, Time(now));
     for kind in [condition::READY, condition::FOLLOWED] {
