@@ -53,16 +53,16 @@ fn lines(events: &[Value]) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for event in own.filter(|event| event["objectRef"].is_object()) {
         let object = &event["objectRef"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let part = text(&object["subresource"]);
+        let string = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let part = string(&object["subresource"]);
         let slash = if part.is_empty() { "" } else { "/" };
-        let resource = format!("{}{slash}{part}", text(&object["resource"]));
+        let resource = format!("{}{slash}{part}", string(&object["resource"]));
         let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
-        let message = text(&event["responseStatus"]["message"]);
+        let message = string(&event["responseStatus"]["message"]);
         // Quotas and policies refuse with this code too, and not for lack of rights.
         let denied = code == 403 && message.contains("is forbidden: User \"");
         let outcome = if denied { "denied" } else { "used" };
-        let verb = text(&event["verb"]);
+        let verb = string(&event["verb"]);
         // A server-side apply that creates its object needs both rights.
         let created = verb == "patch" && code == 201;
         for verb in [Some(verb.as_str()), created.then_some("create")].into_iter().flatten() {
@@ -70,10 +70,10 @@ fn lines(events: &[Value]) -> BTreeSet<String> {
                 test,
                 outcome,
                 verb,
-                &text(&object["apiGroup"]),
+                &string(&object["apiGroup"]),
                 &resource,
-                &text(&object["namespace"]),
-                &text(&object["name"]),
+                &string(&object["namespace"]),
+                &string(&object["name"]),
             ];
             lines.insert(of.join("\t"));
         }

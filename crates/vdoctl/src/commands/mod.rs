@@ -118,7 +118,7 @@ async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
         Task::Update(task) => task.run(global, screen).await,
         Task::Status(task) => task.run(global, screen).await,
         Task::Doctor(task) => task.run(global, screen).await,
-        Task::Fix(task) => task.run(global, screen).await,
+        Task::Fix(task) => Box::pin(task.run(global, screen)).await,
         Task::Plan(task) => task.run(global, screen).await,
         Task::Versions(task) => task.run(global, screen).await,
         Task::Upgrade(task) => Box::pin(task.run(global, screen)).await,

@@ -162,7 +162,8 @@ pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
     // A cluster without VDO, or without a VDOConfig, is told at once.
     cluster.config().await?;
     let step = Step::begin(screen, "Look at the cluster and its vCenters");
-    let seen = once::look(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1)).await;
+    let look = once::look(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1));
+    let seen = Box::pin(look).await;
     match seen {
         Ok(seen) => {
             step.done("");

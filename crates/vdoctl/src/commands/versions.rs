@@ -32,7 +32,8 @@ impl Versions {
         let cluster = Cluster::connect(global).await?;
         let step = Step::begin(screen, "Look at the cluster and its vCenters");
         let within = Duration::from_mins(1);
-        let seen = once::look(&cluster.client, &cluster.namespace, BUILD, within).await;
+        let look = once::look(&cluster.client, &cluster.namespace, BUILD, within);
+        let seen = Box::pin(look).await;
         let seen = seen.map_err(super::plan::observed)?;
         step.done("");
         if let Some(form) = self.output {
