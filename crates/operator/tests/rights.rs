@@ -32,11 +32,10 @@ async fn allow(stage: &Stage, allowed: &Allowed) {
 }
 
 fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, kube::Error>) {
-    let code = match &answer {
-        Err(kube::Error::Api(status)) => status.code,
-        _ => 0,
-    };
-    assert_eq!(code, 403, "{what}: {answer:?}");
+    match answer {
+        Err(kube::Error::Api(status)) => assert_eq!(status.code, 403, "{what}: {status:?}"),
+        other => panic!("{what}: {other:?}"),
+    }
 }
 
 /// What somebody with the operator's token tries first.

@@ -67,9 +67,9 @@ pub fn rules_of(objects: &[Object], namespace: &str, account: &str) -> Vec<Rule>
     all
 }
 
-fn read(rule: &Value, role: &str, namespace: Option<String>) -> Rule {
+fn read(granted: &Value, role: &str, namespace: Option<String>) -> Rule {
     let texts = |part: &str| -> Vec<String> {
-        let all = rule[part].as_array().into_iter().flatten();
+        let all = granted[part].as_array().into_iter().flatten();
         all.filter_map(Value::as_str).map(str::to_owned).collect()
     };
     Rule {
