@@ -37,10 +37,12 @@ fn findings() -> Vec<Value> {
     CATALOGUE.iter().filter(|definition| is_alerted(definition)).map(|d| finding(d)).collect()
 }
 
-/// Whether a finding can reach the metrics and is more than good to know. Objects in namespaces of others
-/// raise no alert: only their own status shows the finding.
+/// Whether a finding can reach the metrics and is more than good to know. Only the status of an object in
+/// another namespace shows that it is not followed, and an installation that does not own the cluster serves
+/// no metrics.
 fn is_alerted(definition: &Definition) -> bool {
-    definition.severity > Severity::Info && definition.code != codes::ELSEWHERE.code
+    let elsewhere = [codes::ELSEWHERE.code, codes::OTHER_INSTALLATION.code];
+    definition.severity > Severity::Info && !elsewhere.contains(&definition.code)
 }
 
 /// Raised for what nobody has accepted and what does not follow from something else that is raised.

@@ -23,11 +23,12 @@ const UNSEEN: [(&str, &str, &str); 2] = [
 
 /// Tests in which the operator lacks rights for a while: they take rights away or grant others than the
 /// manifest does, or they restart the API server, which denies everything until it has read the roles.
-const OTHER_RIGHTS: [&str; 4] = [
+const OTHER_RIGHTS: [&str; 5] = [
     "a_driver_in_a_namespace_of_its_own_is_adopted_where_it_is_once_vdo_is_let",
     "an_api_server_that_restarts_is_met_again_and_olm_is_told_when_to_wait",
     "the_operator_writes_and_grants_what_it_is_let_and_reports_what_it_lacks",
     "troubles_around_the_operator_are_said_and_pass_without_a_trace",
+    "two_instances_on_one_node_are_both_ready_and_the_leader_serves_the_metrics",
 ];
 
 /// What the tests of a complete run wrote. A single program of tests uses few rules: it has nothing to

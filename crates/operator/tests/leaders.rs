@@ -45,8 +45,24 @@ fn instance(stage: &Stage, name: &str, kubeconfig: &Path) -> Process {
     instance_in(stage, NAMESPACE, name, kubeconfig)
 }
 
+/// The same of an installation in this namespace, without the socket: its port then answers whether it
+/// leads or not.
+fn listening(stage: &Stage, namespace: &str, name: &str, kubeconfig: &Path) -> Process {
+    started(stage, namespace, name, kubeconfig, false)
+}
+
 /// The same of an installation in this namespace.
 fn instance_in(stage: &Stage, namespace: &str, name: &str, kubeconfig: &Path) -> Process {
+    started(stage, namespace, name, kubeconfig, true)
+}
+
+fn started(
+    stage: &Stage,
+    namespace: &str,
+    name: &str,
+    kubeconfig: &Path,
+    has_socket: bool,
+) -> Process {
     let container = shipped();
     let value = |field: &str| match field {
         "metadata.name" => name.to_owned(),
@@ -58,10 +74,12 @@ fn instance_in(stage: &Stage, namespace: &str, name: &str, kubeconfig: &Path) ->
         let from = from.map(|from| value(&from.field_path));
         (variable.name, variable.value.or(from).unwrap())
     });
+    let given = given.filter(|(name, _)| has_socket || name != "VDO_SOCKET");
     let kubeconfig = kubeconfig.display().to_string();
     let here = [("KUBECONFIG", kubeconfig.as_str()), ("VDO_LEASE", LEASE)];
     let socket = stage.workdir.path().join(format!("{name}.sock")).display().to_string();
-    let here = here.into_iter().chain([("VDO_LISTEN", "127.0.0.1:0"), ("VDO_SOCKET", &socket)]);
+    let socket = has_socket.then_some(("VDO_SOCKET", socket.as_str()));
+    let here = here.into_iter().chain([("VDO_LISTEN", "127.0.0.1:0")]).chain(socket);
     let here = here.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let variables: Vec<(String, String)> = given.chain(here).collect();
     let variables: Vec<(&str, &str)> =
@@ -161,7 +179,8 @@ async fn install_in(stage: &Stage, namespace: &str) {
             "RoleBinding" | "ClusterRoleBinding" => {
                 copy["subjects"][0]["namespace"] = namespace.into();
                 if !here {
-                    copy["metadata"]["name"] = "vdo-of-another-installation".into();
+                    let name = format!("{}-of-another-installation", object.name());
+                    copy["metadata"]["name"] = name.into();
                 }
             }
             _ => continue,
@@ -192,7 +211,7 @@ async fn of_two_installations_one_writes_until_an_admin_hands_over() {
     let configs = Api::<VDOConfig>::namespaced(stage.client(), OTHER);
     configs.create(&PostParams::default(), &paused).await.unwrap();
     let theirs = stage.plane.kubeconfig_as(&User::service_account(OTHER, "vdo"));
-    let second = instance_in(&stage, OTHER, "second", &theirs);
+    let second = listening(&stage, OTHER, "second", &theirs);
     until_logged(&second, "VDO-1011").await;
     let (code, text) = stage.served(&second, "/readyz?verbose").await;
     assert_ne!(code, 200, "{text}");

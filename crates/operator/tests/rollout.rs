@@ -101,7 +101,9 @@ impl Fewest {
     }
 
     fn seen(&self) -> usize {
-        self.seen.load(Ordering::SeqCst)
+        let seen = self.seen.load(Ordering::SeqCst);
+        assert_ne!(seen, usize::MAX, "nobody counted");
+        seen
     }
 }
 

@@ -65,7 +65,7 @@ async fn gets_password(stage: &Stage, operator: &Process, password: &str) {
 async fn a_driver_outlives_the_signed_catalog_it_came_from() {
     let stage = Stage::of(1, false).await;
     let (key, _) = SigningKey::generate().unwrap();
-    let expires = Timestamp::now() + SignedDuration::from_secs(60);
+    let expires = Timestamp::now() + SignedDuration::from_secs(90);
     stage.write_catalog(&signed(&key, expires)).await;
     let config = json!({
         "metadata": {"name": "catalog"},

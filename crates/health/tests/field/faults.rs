@@ -228,6 +228,17 @@ pub(crate) const FAULTS: &[Fault] = &[
         }]
         .into();
     }),
+    ("VDO-1917", |f| {
+        f.cluster.access = vec![AccessReview {
+            group: "storage.k8s.io".into(),
+            resource: "csinodes".into(),
+            namespace: None,
+            verb: "patch".into(),
+            allowed: false,
+            needed_for: "spec.remediation.csiNodes".into(),
+        }]
+        .into();
+    }),
     ("VDO-1805", |f| {
         f.operator.fights = vec![Fight {
             kind: "Deployment".into(),

@@ -37,8 +37,10 @@ fn every_finding_of_health_has_a_fault_that_gives_it() {
     let examples = examples();
     let ours = CATALOGUE.iter().map(|definition| definition.code);
     let ours: BTreeSet<&str> = ours.filter(|code| ("VDO-12".."VDO-19").contains(code)).collect();
-    let lacking: Vec<&&str> =
-        ours.iter().filter(|code| **code != "VDO-1802" && !examples.contains_key(**code)).collect();
+    // The report and the operator's plan give these two.
+    let elsewhere = ["VDO-1802", "VDO-1316"];
+    let ours = ours.iter().filter(|code| !elsewhere.contains(code));
+    let lacking: Vec<&&str> = ours.filter(|code| !examples.contains_key(**code)).collect();
     assert!(lacking.is_empty(), "{lacking:?}");
 }
 

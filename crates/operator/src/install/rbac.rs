@@ -332,7 +332,11 @@ mod tests {
                 let writes = ["create", "patch", "update", "delete", "deletecollection"];
                 let writes = writes.iter().any(|verb| has(rule, "verbs", verb));
                 let evicts = has(rule, "resources", "pods/eviction");
-                assert!(!writes || evicts || rule["resourceNames"].is_array(), "{rule}");
+                // An election creates its Lease with a plain POST, which no name can limit.
+                let elects =
+                    rule["resources"] == json!(["leases"]) && rule["verbs"] == json!(["create"]);
+                let named = rule["resourceNames"].is_array();
+                assert!(!writes || evicts || elects || named, "{rule}");
                 assert!(!evicts || object.namespace() == names::CSI_NAMESPACE, "{rule}");
             }
         }

@@ -77,10 +77,10 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
     assert!(begin.elapsed().as_secs() < 60 + 30, "{:?}: {}", begin.elapsed(), said.all());
     says(&said, "does not start: ImagePullBackOff: Back-off pulling image");
     says(&said, "the version before it keeps running");
-    says(&refused(&stage, "crashes", "15").await, "Error, exit code 1: panic: index out of range");
+    says(&refused(&stage, "crashes", "90").await, "Error, exit code 1: panic: index out of range");
 
     cordon(&stage, true).await;
-    says(&refused(&stage, "no-place", "15").await, "fits on no node: 0/3 nodes are available");
+    says(&refused(&stage, "no-place", "90").await, "fits on no node: 0/3 nodes are available");
     cordon(&stage, false).await;
     settled(&stage, "no-place").await;
 
@@ -95,7 +95,7 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
             .ok_or("not yet".to_owned())
     })
     .await;
-    says(&refused(&stage, "over-quota", "15").await, "exceeded quota: few");
+    says(&refused(&stage, "over-quota", "90").await, "exceeded quota: few");
     quotas.delete("few", &DeleteParams::default()).await.unwrap();
 
     // Nothing is known to be wrong; it takes too long.
