@@ -116,6 +116,13 @@ pub enum Error {
     },
     #[snafu(display("{object} cannot be restarted: VDO has never applied it"))]
     NeverApplied { object: ObjectId },
+    #[snafu(display(
+        "{object} does not restart with the new password: a webhook or an admission policy of this \
+         cluster removes the annotation {} from its pod template, and must not change objects that are \
+         labelled as VDO's",
+        names::CREDENTIALS_CHANGED
+    ))]
+    NotRestarted { object: ObjectId },
     #[snafu(display("{object} is of a kind that is never deleted"))]
     Forbidden { object: ObjectId },
     #[snafu(display("the finalizer of the VDOConfig could not be changed"))]
@@ -144,7 +151,12 @@ impl Error {
     pub fn is_firm(&self) -> bool {
         let source = match self {
             Self::Apply { source, .. } => source,
-            other => return matches!(other, Self::Theirs { .. } | Self::InVain { .. }),
+            other => {
+                return matches!(
+                    other,
+                    Self::Theirs { .. } | Self::InVain { .. } | Self::NotRestarted { .. }
+                );
+            }
         };
         // Of the codes for "not like this", those that pass by themselves are left out.
         matches!(&**source, kube::Error::Api(status)
@@ -226,9 +238,21 @@ async fn step(
     driver: &DriverPlan,
     applied: &Applied,
 ) -> Result<Stepped, Error> {
+    let (next, failed) = match &driver.next {
+        Next::Restart { workload, changed, unreachable, otherwise } => {
+            match restart::restart(client, workload, changed, *unreachable).await {
+                Ok(something) => return Ok(Stepped { something, due: None }),
+                // The rest of the plan may remove the cause, and must not wait for the restart.
+                Err(error) => (&**otherwise, Some(error)),
+            }
+        }
+        next => (next, None),
+    };
     let mut stepped = Stepped { something: true, due: None };
-    match &driver.next {
-        Next::Nothing | Next::Wait | Next::Blocked => stepped.something = false,
+    match next {
+        Next::Nothing | Next::Wait | Next::Blocked | Next::Restart { .. } => {
+            stepped.something = false;
+        }
         Next::Record(record) => {
             let version = facts.records.versions.get(&driver.driver).map(String::as_str);
             let cluster = Some(facts.cluster.uid.clone());
@@ -251,9 +275,6 @@ async fn step(
             }
             stepped.due = in_vain.due;
         }
-        Next::Restart { workload, changed } => {
-            stepped.something = restart::restart(client, workload, changed, applied).await?;
-        }
         Next::Delete(objects) => {
             if driver.driver == Driver::Csi && driver.mode == Mode::Removed {
                 nothing_is_attached(client).await?;
@@ -266,7 +287,11 @@ async fn step(
             }
         }
     }
-    Ok(stepped)
+    // Reported once nothing else is left to do: an error delays the next round.
+    match failed.filter(|_| !stepped.something) {
+        Some(error) => Err(error),
+        None => Ok(stepped),
+    }
 }
 
 /// Sets or takes off the finalizer, on the very version of the VDOConfig that was decided upon.

@@ -50,13 +50,24 @@ impl Leader {
             |namespace, name| Contender::new(client.clone(), namespace, name, &identity, terms);
         let own = contend(namespace, names::LEASE)?.reporting_to(probes.lease.clone());
         let shared = contend(names::KUBE_SYSTEM, names::CLUSTER_LEASE)?.for_installation(namespace);
-        let installation = own.lead().await;
-        let cluster = tokio::select! {
-            cluster = shared.lead() => cluster,
-            never = follow_owner(client, namespace, &probes.installation, metrics) => match never {},
-        };
-        probes.installation.pass();
-        Ok(Self { installation, cluster })
+        loop {
+            let installation = own.lead().await;
+            let cluster = tokio::select! {
+                biased;
+                // Another pod of the installation leads now, and the cluster's Lease is its to take. This
+                // one has written nothing yet: it waits for its turn again.
+                () = installation.lost() => {
+                    tracing::warn!("the lease of the installation was lost: waiting for it again");
+                    probes.installation.pass();
+                    metrics.clear();
+                    continue;
+                }
+                cluster = shared.lead() => cluster,
+                never = follow_owner(client, namespace, &probes.installation, metrics) => match never {},
+            };
+            probes.installation.pass();
+            return Ok(Self { installation, cluster });
+        }
     }
 
     /// Holds while this pod leads.

@@ -133,6 +133,10 @@ pub enum Next {
         workload: ObjectId,
         /// When a login in its Secret changed: the pods carry it from then on.
         changed: String,
+        /// How many of its pods are on nodes that are down: the restart does not wait for them.
+        unreachable: i32,
+        /// The step to do if the pods cannot be restarted: it may remove the cause.
+        otherwise: Box<Next>,
     },
     /// Delete these objects, which stand in the record and are wanted no more.
     Delete(Vec<ObjectId>),

@@ -70,6 +70,9 @@ pub struct Known {
     pub since: Timestamp,
     /// The credential that vCenter accepted last, and its version.
     pub proven: Option<(Credential, String)>,
+    /// Whether vCenter accepted the last login of this very connection: the proven credential is then the
+    /// one it was made from. One that an earlier connection proved may be refused by now, or at this address.
+    pub accepted: bool,
     /// The inventory, while there is one.
     pub inventory: Option<Inventory>,
     /// Why it is not verified, where something was tried.
@@ -142,6 +145,7 @@ impl Vcenters {
                 state: VcenterState::Untried,
                 since: Timestamp::now(),
                 proven,
+                accepted: false,
                 inventory: None,
                 error: None,
                 client: None,
@@ -284,7 +288,10 @@ impl Told {
     /// vCenter accepted the login.
     fn accepted(&self) {
         let proven = (self.wanted.credential.clone(), self.wanted.version.clone());
-        self.known.send_modify(|now| now.proven = Some(proven));
+        self.known.send_modify(|now| {
+            now.proven = Some(proven);
+            now.accepted = true;
+        });
         self.changed.send_replace(());
     }
 
@@ -302,6 +309,7 @@ impl Told {
         self.tell(failure(error), |now| {
             now.inventory = inventory.cloned();
             now.error = Some(error.clone());
+            now.accepted &= !matches!(**error, vsphere::Error::LoginRefused { .. });
         });
     }
 
@@ -579,4 +587,77 @@ fn camel(kind: &str) -> String {
         })
         .map(Option::unwrap_or_default)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "vdo/vc";
+
+    fn wanted(host: &str, revision: &str) -> Wanted {
+        let spec = serde_json::json!({"vcIp": host, "credentials": "s"});
+        let data = [("username", "user"), ("password", "one")];
+        let data: BTreeMap<String, Vec<u8>> =
+            data.iter().map(|(key, text)| ((*key).to_owned(), text.as_bytes().to_vec())).collect();
+        let credentials = driver_config::credentials::Credentials::read(&data).unwrap();
+        Wanted {
+            spec: serde_json::from_value(spec).unwrap(),
+            ca_bundle: None,
+            credential: credentials.for_server(host).unwrap().clone(),
+            version: "uid/1".into(),
+            revision: revision.into(),
+            refused: None,
+        }
+    }
+
+    fn follow_one(vcenters: &mut Vcenters, wanted: Wanted) {
+        vcenters.follow(BTreeMap::from([(NAME.to_owned(), wanted)]));
+    }
+
+    /// What the task of the connection reports with.
+    fn told(vcenters: &Vcenters) -> Told {
+        let connection = &vcenters.connections[NAME];
+        Told {
+            wanted: connection.wanted.clone(),
+            known: connection.known.clone(),
+            touches: connection.touches.clone(),
+            question: connection.question.subscribe(),
+            changed: vcenters.changed.clone(),
+        }
+    }
+
+    /// Nothing is awaited here, so that no connection is opened.
+    #[tokio::test]
+    async fn a_credential_is_accepted_only_after_a_login_of_the_present_connection() {
+        let calls = Arc::new(vsphere::CallCounter::default());
+        let changed = Arc::new(watch::Sender::new(()));
+        let mut vcenters = Vcenters::new(BuildInfo::of("vdo"), changed, calls);
+        let accepted = |vcenters: &Vcenters| {
+            let known = vcenters.known(NAME).unwrap();
+            (known.accepted, known.proven.is_some())
+        };
+        follow_one(&mut vcenters, wanted("a.example.com", "uid/1"));
+        assert_eq!(accepted(&vcenters), (false, false));
+        told(&vcenters).accepted();
+        assert_eq!(accepted(&vcenters), (true, true));
+        // An annotation on the Secret changes nothing.
+        follow_one(&mut vcenters, wanted("a.example.com", "uid/2"));
+        assert_eq!(accepted(&vcenters), (true, true));
+
+        // Changed at vCenter: the refused password is tried again once the Secret is written, and it is
+        // not accepted before vCenter says so.
+        let refused = refusal::error(&wanted("a.example.com", "uid/2"), LoginRefusal::Credentials);
+        told(&vcenters).failed(&Arc::new(refused), None);
+        assert_eq!(accepted(&vcenters), (false, true));
+        follow_one(&mut vcenters, wanted("a.example.com", "uid/3"));
+        assert!(vcenters.refused(NAME).is_none(), "it is tried again");
+        assert_eq!(accepted(&vcenters), (false, true));
+        told(&vcenters).accepted();
+        assert_eq!(accepted(&vcenters), (true, true));
+
+        // Another host was never asked.
+        follow_one(&mut vcenters, wanted("b.example.com", "uid/3"));
+        assert_eq!(accepted(&vcenters), (false, true));
+    }
 }

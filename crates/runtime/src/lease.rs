@@ -14,6 +14,8 @@
 //! - **A released Lease is taken at once**: contenders watch, they do not poll.
 //! - **One installation per Lease**, where [`Contender::for_installation`] asks for it: the Lease names the
 //!   installation that owns it, and pods of another one wait until somebody changes that name.
+//! - **A deleted Lease stays with its holder**, which creates it again when it renews. A contender that saw
+//!   the Lease held, or owned by another installation, waits one lease duration before it creates the Lease.
 //! - A Lease written by client-go is understood, and the other way round: a rolling swap with a Go
 //!   program never has two leaders.
 //!

@@ -12,16 +12,19 @@ use kube::{
 use serde_json::{Map, Value, json};
 use snafu::ResultExt;
 
-use super::{Applied, ApplySnafu, Error, NeverAppliedSnafu, api_of};
+use super::{ApplySnafu, Error, NeverAppliedSnafu, NotRestartedSnafu, api_of};
 use crate::{facts::ObjectId, names};
-use catalog::manifest::Object;
 
-/// Restarts it. Returns whether there was something to do.
+/// Restarts the pods, also where `unreachable` of them are on nodes that are down. Returns whether there
+/// was something to do.
+///
+/// The restart is not noted as an apply: other fields of the workload may have drifted, and the next full
+/// apply has to correct them.
 pub(super) async fn restart(
     client: &Client,
     id: &ObjectId,
     changed: &str,
-    applied: &Applied,
+    unreachable: i32,
 ) -> Result<bool, Error> {
     let api = api_of(client, id)?;
     let live = api.get(&id.name).await.context(ApplySnafu { object: id.clone() })?;
@@ -37,12 +40,37 @@ pub(super) async fn restart(
     ours["kind"] = json!(id.kind);
     ours["metadata"]["name"] = json!(id.name);
     ours["metadata"]["namespace"] = json!(id.namespace);
+    pass_dead_nodes(&mut ours, unreachable.into());
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     let written = api.patch(&id.name, &parameters, &Patch::Apply(&ours)).await;
     let written = written.context(ApplySnafu { object: id.clone() })?;
+    snafu::ensure!(restarts(&written.data, changed), NotRestartedSnafu { object: id.clone() });
     tracing::info!(object = %id, "restarts with the new password");
-    applied.note(id.clone(), &Object(ours), None, &written.metadata);
     Ok(true)
+}
+
+/// Whether the API server kept the annotation that makes the pods start again.
+fn restarts(written: &Value, changed: &str) -> bool {
+    written["spec"]["template"]["metadata"]["annotations"][names::CREDENTIALS_CHANGED] == changed
+}
+
+/// Raises `maxUnavailable` of a DaemonSet by the number of its pods on nodes that are down. The DaemonSet
+/// controller counts these pods as unavailable, and would leave live pods with the old password.
+///
+/// The digest gets the suffix that `decide::rollout` writes for the same reason: the full apply after the
+/// restart lowers the limit again.
+fn pass_dead_nodes(ours: &mut Value, unreachable: i64) {
+    let Some(digest) = ours["metadata"]["annotations"][names::DIGEST].as_str() else { return };
+    let (digest, passed) = digest.split_once('+').unwrap_or((digest, "0"));
+    let (digest, passed) = (digest.to_owned(), passed.parse::<i64>().unwrap_or(0));
+    if unreachable <= passed {
+        return;
+    }
+    let most = ours.pointer_mut("/spec/updateStrategy/rollingUpdate/maxUnavailable");
+    let Some(most) = most else { return };
+    let Some(at_a_time) = most.as_i64() else { return };
+    *most = json!((at_a_time - passed).max(1) + unreachable);
+    ours["metadata"]["annotations"][names::DIGEST] = json!(format!("{digest}+{unreachable}"));
 }
 
 /// The fields VDO applied last, with the values they have; none if it applied none.
@@ -102,6 +130,41 @@ fn is_item(item: &Value, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_restart_passes_the_nodes_that_are_down() {
+        let workload = |digest: &str, most: Value| {
+            json!({
+                "metadata": {"annotations": {names::DIGEST: digest}},
+                "spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": most}}},
+            })
+        };
+        let passing = |digest: &str, most: i64, unreachable: i64| {
+            let mut ours = workload(digest, json!(most));
+            pass_dead_nodes(&mut ours, unreachable);
+            ours
+        };
+        assert_eq!(passing("d", 1, 0), workload("d", json!(1)));
+        assert_eq!(passing("d", 1, 1), workload("d+1", json!(2)));
+        assert_eq!(passing("d+1", 2, 2), workload("d+2", json!(3)), "nothing is counted twice");
+        assert_eq!(passing("d+2", 3, 1), workload("d+2", json!(3)), "the limit is high enough");
+        // Without a limit that VDO applied, there is nothing to raise.
+        let bare = json!({"metadata": {"annotations": {names::DIGEST: "d"}}, "spec": {}});
+        let mut ours = bare.clone();
+        pass_dead_nodes(&mut ours, 1);
+        assert_eq!(ours, bare);
+    }
+
+    #[test]
+    fn a_restart_counts_only_if_the_api_server_kept_the_annotation() {
+        let written = |annotations: Value| {
+            json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})
+        };
+        assert!(restarts(&written(json!({names::CREDENTIALS_CHANGED: "now"})), "now"));
+        assert!(!restarts(&written(json!({names::CREDENTIALS_CHANGED: "before"})), "now"));
+        assert!(!restarts(&written(json!({})), "now"));
+        assert!(!restarts(&json!({"spec": {}}), "now"));
+    }
 
     #[test]
     fn only_the_fields_vdo_applied_are_applied_again() {

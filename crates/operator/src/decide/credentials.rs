@@ -13,12 +13,17 @@ use api::{
     vdo_config::Mode,
 };
 use catalog::{Driver, Implementation, manifest::Object};
-use driver_config::credentials::{Replaced, SecretTexts, replace_password};
-use serde_json::json;
+use driver_config::{
+    SecretText,
+    credentials::{Replaced, SecretTexts, replace_password},
+    csi::CsiConfig,
+};
+use serde_json::{Value, json};
 
 use super::{
     configuration::{digest, stamped},
     driver::waiting,
+    fights,
     settings::{secret, secret_data},
     wish::Wish,
 };
@@ -57,10 +62,17 @@ pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<F
     let refreshed = Refreshed::of(facts, &wish, record, present);
     let refreshed = refreshed
         .map_err(|(vcenter, why)| Box::new(waits(plan.driver, &present.id, &[vcenter], &why)))?;
-    Ok(match refreshed {
-        Some(refreshed) => Some(refreshed.due(facts, record, plan.driver, present)),
-        None => restart(facts, record, plan.driver, present),
-    })
+    let Some(refreshed) = refreshed else { return Ok(restart(facts, record, plan, present)) };
+    // A password that VDO has not written yet does not wait until the pause is over.
+    let there = facts.objects.get(&present.id).and_then(|seen| seen.digest.as_deref());
+    let again = there.is_none_or(|there| there == refreshed.digest(present));
+    let paused = again && fights::is_left(facts, &present.id);
+    if let Some(fight) = facts.fights.get(&present.id).filter(|_| paused) {
+        let manager = &fight.manager;
+        let why = format!("{manager} keeps changing the Secret, so VDO pauses between its writes");
+        return Err(Box::new(waits(plan.driver, &present.id, &refreshed.vcenters, &why)));
+    }
+    Ok(Some(refreshed.due(facts, record, plan.driver, present)))
 }
 
 impl Due {
@@ -85,7 +97,7 @@ impl Due {
 /// The data of a driver's Secret with new passwords.
 struct Refreshed {
     data: SecretTexts,
-    /// The same with what stands for the passwords.
+    /// The same with what stands for the passwords, and without any password.
     masked: SecretTexts,
     vcenters: Vec<String>,
 }
@@ -99,20 +111,16 @@ impl Refreshed {
         record: &Record,
         present: &DriverSecret,
     ) -> Result<Option<Self>, (String, String)> {
-        let mut made =
-            Self { data: present.data.clone(), masked: present.data.clone(), vcenters: Vec::new() };
+        let mut made = Self {
+            data: present.data.clone(),
+            masked: masked(&present.data),
+            vcenters: Vec::new(),
+        };
         for (name, vcenter) in by_host(facts, wish, record) {
             let host = vcenter.spec.vc_ip.host_and_port().0;
             let credential = vcenter.credentials.as_ref().filter(|_| vcenter.accepted);
-            let Some(credential) = credential else {
-                // The driver keeps what it has, which nothing stands for.
-                let user =
-                    record.users.iter().find_map(|user| user.strip_prefix(name)?.strip_prefix(' '));
-                let unknown = "not known".into();
-                let _ =
-                    replace_password(&mut made.masked, host, user.unwrap_or_default(), &unknown);
-                continue;
-            };
+            // Without one the driver keeps the password it has.
+            let Some(credential) = credential else { continue };
             let user = credential.username.as_str();
             let replaced = replace_password(&mut made.data, host, user, &credential.password);
             match replaced.map_err(|error| (name.to_owned(), error.to_string()))? {
@@ -146,21 +154,57 @@ impl Refreshed {
         driver: Driver,
         present: &DriverSecret,
     ) -> Object {
-        let of = |data: &SecretTexts| {
-            let data = secret_data(data.iter().map(|(key, text)| (key.clone(), text.expose())));
-            secret(&present.kind, &present.id.name, &present.id.namespace, &json!(data))
-        };
         let set = apply_set::id(record_name(driver), &facts.home);
-        let mut object = stamped(of(&self.data), &digest(&of(&self.masked)), &set);
+        let mut object = stamped(with_data(present, &self.data), &self.digest(present), &set);
         if reads_once(driver, record.implementation) {
             object.0["metadata"]["annotations"][names::CREDENTIALS_CHANGED] =
                 json!(facts.now.to_string());
         }
         object
     }
+
+    /// The digest the Secret is applied with.
+    fn digest(&self, present: &DriverSecret) -> String {
+        digest(&with_data(present, &self.masked))
+    }
 }
 
-/// The vCenters the driver was last told of, by name: of two at one host the last, as they are rendered.
+/// A driver's Secret with other data.
+fn with_data(present: &DriverSecret, data: &SecretTexts) -> Value {
+    let data = secret_data(data.iter().map(|(key, text)| (key.clone(), text.expose())));
+    secret(&present.kind, &present.id.name, &present.id.namespace, &json!(data))
+}
+
+/// What stands for a password that VDO does not know.
+const UNKNOWN: &str = "not known";
+
+/// The data of a driver's Secret without any password, whichever user and vCenter it is for: its digest is
+/// public, and must not help to guess one.
+fn masked(data: &SecretTexts) -> SecretTexts {
+    let mask = |key: &str, text: &SecretText| match key {
+        "csi-vsphere.conf" => masked_configuration(text).unwrap_or_else(|| UNKNOWN.into()),
+        "cloud.conf" | "vsphere.conf" | "cloud-config" => UNKNOWN.into(),
+        _ if key.ends_with("password") || key.starts_with("password_") => UNKNOWN.into(),
+        _ if key.ends_with("-token") => UNKNOWN.into(),
+        _ => text.clone(),
+    };
+    data.iter().map(|(key, text)| (key.clone(), mask(key, text))).collect()
+}
+
+/// The same for the file that the storage driver reads; none if it is not understood.
+fn masked_configuration(text: &SecretText) -> Option<SecretText> {
+    let mut config = CsiConfig::read(text.expose()).ok()?.config;
+    let own = config.vcenters.values_mut().map(|vcenter| &mut vcenter.password);
+    // An empty one means that the driver uses the password in [Global].
+    for password in own.chain([&mut config.global.password]).filter(|own| !own.is_empty()) {
+        *password = UNKNOWN.into();
+    }
+    config.render().ok()
+}
+
+/// The vCenters of the spec, by name. Of two at one host the one the driver was last told of, else the
+/// last, as they are rendered. A VsphereCloudConfig may have another name by now: whether the driver's
+/// Secret names its host and user is checked there.
 fn by_host<'a>(
     facts: &'a Facts,
     wish: &Wish<'a>,
@@ -170,11 +214,11 @@ fn by_host<'a>(
         record.users.iter().filter_map(|user| user.split(' ').next()).collect();
     let mut all: BTreeMap<&str, (&str, &Vcenter)> = BTreeMap::new();
     for name in &wish.vcenters {
-        // Records of early releases, and those of adopted drivers, may name no user.
-        if let Some(vcenter) = facts.vcenters.get(*name)
-            && (known.is_empty() || known.contains(name))
-        {
-            all.insert(vcenter.spec.vc_ip.host_and_port().0, (name, vcenter));
+        let Some(vcenter) = facts.vcenters.get(*name) else { continue };
+        let host = vcenter.spec.vc_ip.host_and_port().0;
+        let other_is_known = all.get(host).is_some_and(|(other, _)| known.contains(other));
+        if known.contains(name) || !other_is_known {
+            all.insert(host, (name, vcenter));
         }
     }
     all.into_values()
@@ -187,14 +231,30 @@ pub(super) fn reads_once(driver: Driver, implementation: Implementation) -> bool
 }
 
 /// A driver that reads its logins only when it starts, and started before the last change of one.
-fn restart(facts: &Facts, record: &Record, driver: Driver, present: &DriverSecret) -> Option<Due> {
+fn restart(
+    facts: &Facts,
+    record: &Record,
+    plan: &DriverPlan,
+    present: &DriverSecret,
+) -> Option<Due> {
+    let driver = plan.driver;
     let changed = present.changed.as_ref().filter(|_| reads_once(driver, record.implementation))?;
     let workloads = facts.workloads_of(driver, Task::Controller).into_iter();
     let mut ours = workloads.filter(|(id, _)| record.objects.contains(id));
-    let (id, _) =
+    let (id, workload) =
         ours.find(|(_, w)| w.labelled && w.make.credentials_changed.as_ref() != Some(changed))?;
     let step = waiting("Restart the driver with the new password", None);
-    let next = Next::Restart { workload: id.clone(), changed: changed.clone() };
+    // An apply can repair a workload that cannot be restarted. Deletions are judged after this rule.
+    let otherwise = match &plan.next {
+        next @ (Next::Apply(_) | Next::Record(_)) => next.clone(),
+        _ => Next::Wait,
+    };
+    let next = Next::Restart {
+        workload: id.clone(),
+        changed: changed.clone(),
+        unreachable: workload.unreachable,
+        otherwise: Box::new(otherwise),
+    };
     Some(Due { next, step, secret: present.id.clone(), vcenters: Vec::new() })
 }
 

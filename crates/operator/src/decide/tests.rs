@@ -166,7 +166,7 @@ impl World {
                         self.apply(driver.driver, &object);
                     }
                 }
-                Next::Restart { workload, changed } => {
+                Next::Restart { workload, changed, .. } => {
                     self.done.push(format!("restart {} {}", workload.kind, workload.name));
                     let workload = self.facts.workloads.get_mut(&workload).unwrap();
                     workload.make.credentials_changed = Some(changed);

@@ -11,7 +11,7 @@ use vsphere::cns::{QueryFilter, Volume, VolumeId};
 
 use super::{
     Stores,
-    pace::{self, Pace},
+    pace::{self, Inputs, Pace},
 };
 use crate::vcenters::Vcenters;
 
@@ -35,7 +35,10 @@ pub(super) async fn of(
     config: &VDOConfig,
     names: &[String],
 ) -> Result<Vec<String>, String> {
-    let inputs = pace::inputs(vcenters, config, names, "");
+    // A new identity would be made up after an answer for fewer volumes: other volumes are another question.
+    let volumes = stores.volumes.revision();
+    let question = pace::question(vcenters, config, names, volumes);
+    let inputs = Inputs { question, volumes };
     if let Some(known) = vcenters.inherited.as_ref().filter(|known| known.pace.holds(inputs)) {
         return known.ids.clone();
     }
@@ -60,7 +63,8 @@ pub(super) async fn of(
     if let Err(why) = &ids {
         tracing::warn!(why, "CNS could not be asked which cluster-id the volumes were made under");
     }
-    let pace = Pace::after(vcenters.inherited.as_ref().map(|known| &known.pace), inputs);
+    let blocks = !ids.as_ref().is_ok_and(|ids| ids.len() <= 1);
+    let pace = Pace::after(vcenters.inherited.as_ref().map(|known| &known.pace), inputs, blocks);
     vcenters.inherited = Some(Inherited { pace, ids: ids.clone() });
     ids
 }

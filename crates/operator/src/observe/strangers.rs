@@ -12,7 +12,7 @@ use vsphere::cns::{QueryFilter, Volume};
 
 use super::{
     Stores,
-    pace::{self, Pace},
+    pace::{self, Inputs, Pace},
 };
 use crate::vcenters::Vcenters;
 
@@ -35,7 +35,8 @@ pub(super) async fn of(
     names: &[String],
     id: &str,
 ) -> Result<Vec<String>, String> {
-    let inputs = pace::inputs(vcenters, config, names, id);
+    let question = pace::question(vcenters, config, names, id);
+    let inputs = Inputs { question, volumes: stores.volumes.revision() };
     if let Some(asked) = vcenters.asked.as_ref().filter(|asked| asked.pace.holds(inputs)) {
         return asked.claims.clone();
     }
@@ -48,7 +49,8 @@ pub(super) async fn of(
     if let Err(why) = &claims {
         tracing::warn!(why, "CNS could not be asked who uses this cluster-id");
     }
-    let pace = Pace::after(vcenters.asked.as_ref().map(|asked| &asked.pace), inputs);
+    let blocks = !claims.as_ref().is_ok_and(Vec::is_empty);
+    let pace = Pace::after(vcenters.asked.as_ref().map(|asked| &asked.pace), inputs, blocks);
     vcenters.asked = Some(Asked { pace, claims: claims.clone() });
     claims
 }

@@ -184,13 +184,10 @@ pub(super) fn of(
         let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
         let audit = known.as_ref().and_then(|known| known.audit.as_ref());
         let privileges = audit.and_then(|audit| audit.lacking.clone());
+        let accepted = known.as_ref().is_some_and(|known| known.accepted);
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));
         let (credentials, credentials_version) = proven.unzip();
-        // One that vCenter accepted once and refuses now was changed there.
-        let accepted = refused.is_none()
-            && credentials_version.is_some()
-            && credentials_version.as_ref() == wanted.map(|wanted| &wanted.version);
         let vcenter = Vcenter {
             spec: vcc.spec.clone(),
             state: state.unwrap_or(VcenterState::Untried),

@@ -64,26 +64,52 @@ pub fn decide(
     if holder.is_empty() || holder == identity {
         return Step::Take;
     }
-    let seconds = spec.and_then(|s| s.lease_duration_seconds).unwrap_or(0);
-    let expires = *since + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let expires = *since + duration(lease);
     if now >= expires { Step::Take } else { Step::WaitUntil(expires) }
+}
+
+/// How long a Lease belongs to its holder after a renewal.
+fn duration(lease: &Lease) -> Duration {
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or(0);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 fn is_owned_by_another(lease: &Lease, installation: &str) -> bool {
     super::owner(lease).is_some_and(|owner| owner != installation)
 }
 
+/// The earliest time to create a Lease again that was deleted. If the Lease was not free, its holder still
+/// writes until `renew_deadline`, and creates the Lease again when it renews: it gets the time for that.
+fn create_at(
+    before: Option<&Observed>,
+    identity: &str,
+    installation: Option<&str>,
+    lease_duration: Duration,
+    now: Instant,
+) -> Instant {
+    let Some(before) = before else { return now };
+    match decide(Some(before), identity, installation, now) {
+        Step::WaitUntil(_) => now + lease_duration.max(duration(&before.lease)),
+        Step::Create | Step::Take => now,
+    }
+}
+
 /// Waits until the contender has won; returns the Lease as written and until when it is ours.
 pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
+    let (identity, installation) = (&contender.identity, contender.installation.as_deref());
     let mut observed = None;
+    let mut not_before = Instant::now();
     loop {
         let watching = watcher::watch_object(contender.leases.clone(), &contender.name);
         let mut changes = std::pin::pin!(watching.boxed());
         let mut known = false;
         loop {
             let step = if known {
-                let installation = contender.installation.as_deref();
-                decide(observed.as_ref(), &contender.identity, installation, Instant::now())
+                let now = Instant::now();
+                match decide(observed.as_ref(), identity, installation, now) {
+                    Step::Create if now < not_before => Step::WaitUntil(not_before),
+                    step => step,
+                }
             } else {
                 // Before the first answer nothing is known, not even that there is no Lease.
                 Step::WaitUntil(Instant::now() + contender.terms.lease_duration)
@@ -102,6 +128,12 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
                     Ok(Ok(Some(lease))) => {
                         contender.works();
                         known = true;
+                        if lease.is_none() {
+                            let (before, now) = (observed.as_ref(), Instant::now());
+                            let lease_duration = contender.terms.lease_duration;
+                            let at = create_at(before, identity, installation, lease_duration, now);
+                            not_before = not_before.max(at);
+                        }
                         observed = observe(observed, lease);
                     }
                     Ok(Err(error)) => {
@@ -186,9 +218,11 @@ pub(super) async fn renew(
     token: CancellationToken,
 ) {
     let Contender { name, terms, .. } = &contender;
+    let mut deleted = false;
     loop {
         sleep(terms.retry_period).await;
         let before = latest.borrow().clone();
+        let before = (!deleted).then_some(&*before);
         let until = *valid_until.borrow();
         // In this order: an answer that comes when the time is up comes too late.
         tokio::select! {
@@ -198,16 +232,24 @@ pub(super) async fn renew(
                 tracing::warn!(lease = name, "leadership lost: the lease could not be renewed in time");
                 return token.cancel();
             }
-            written = write(&contender, Some(&before)) => match written {
+            written = write(&contender, before) => match written {
                 Some((lease, until)) => {
+                    deleted = false;
                     latest.send_replace(Arc::new(lease));
                     valid_until.send_replace(until);
                 }
                 None => match look(&contender).await {
-                    Look::Ours(lease) => { latest.send_replace(Arc::from(lease)); }
+                    Look::Ours(lease) => {
+                        deleted = false;
+                        latest.send_replace(Arc::from(lease));
+                    }
                     Look::Somebodys(holder) => {
                         tracing::warn!(lease = name, holder, "another instance leads");
                         return token.cancel();
+                    }
+                    Look::Deleted => {
+                        tracing::warn!(lease = name, "the lease was deleted: creating it again");
+                        deleted = true;
                     }
                     Look::Unknown => {}
                 },
@@ -231,7 +273,7 @@ pub(super) async fn release(contender: &Contender, latest: &Lease) -> bool {
         }
         match look(contender).await {
             Look::Ours(now) => lease = *now,
-            Look::Somebodys(_) => return false,
+            Look::Somebodys(_) | Look::Deleted => return false,
             Look::Unknown => pause(contender).await,
         }
     }
@@ -240,14 +282,17 @@ pub(super) async fn release(contender: &Contender, latest: &Lease) -> bool {
 enum Look {
     Ours(Box<Lease>),
     Somebodys(String),
+    Deleted,
     Unknown,
 }
 
 /// After a write that failed: whose is the Lease now? Somebody may merely have labelled it.
 async fn look(contender: &Contender) -> Look {
     let read = contender.leases.get_opt(&contender.name);
-    let Ok(Ok(Some(lease))) = timeout(contender.terms.renew_deadline, read).await else {
-        return Look::Unknown;
+    let lease = match timeout(contender.terms.renew_deadline, read).await {
+        Ok(Ok(Some(lease))) => lease,
+        Ok(Ok(None)) => return Look::Deleted,
+        Ok(Err(_)) | Err(_) => return Look::Unknown,
     };
     let installation = contender.installation.as_deref();
     if installation.is_some_and(|installation| is_owned_by_another(&lease, installation)) {
@@ -305,6 +350,23 @@ mod tests {
         assert_eq!(step("a/pod-2", Some("a"), since), Step::Take);
         assert_eq!(step("ab/pod-2", Some("a"), since), until);
         assert_eq!(step("b/pod-1", None, since), until);
+    }
+
+    #[test]
+    fn a_deleted_lease_is_left_to_its_holder_for_one_lease_duration() {
+        let now = Instant::now();
+        let (own, longer) = (Duration::from_secs(15), Duration::from_mins(1));
+        let at = |before: Option<&Observed>| create_at(before, "a/pod-1", Some("a"), own, now);
+        let mut released = seen("", 1, now);
+        assert_eq!(at(None), now, "no lease was ever seen");
+        assert_eq!(at(Some(&released)), now);
+        assert_eq!(at(Some(&seen("a/pod-2", 15, now))), now);
+        assert_eq!(at(Some(&seen("b/pod-1", 15, now))), now + own);
+        assert_eq!(at(Some(&seen("b/pod-1", 60, now))), now + longer);
+        // The next pod of the owner gets the time to come up.
+        let owner = (super::super::OWNER.to_owned(), "b".to_owned());
+        released.lease.metadata.annotations = Some([owner].into_iter().collect());
+        assert_eq!(at(Some(&released)), now + own);
     }
 
     #[test]

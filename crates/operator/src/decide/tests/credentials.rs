@@ -1,7 +1,7 @@
 //! A new password of the same user reaches the drivers whatever else waits.
 
 use super::*;
-use crate::facts::PullSecret;
+use crate::facts::{Fight, PullSecret};
 
 const NEW: &str = "second password";
 const CLOUD: &str = "restart DaemonSet vsphere-cloud-controller-manager";
@@ -251,6 +251,85 @@ fn an_adopted_driver_gets_a_new_password_under_the_name_its_secret_has() {
     assert!(recorded < applied, "{:?}", world.done);
     assert!(world.record(Driver::Csi).objects.contains(&secret.id));
     assert!(world.has_password(Driver::Csi, NEW));
+}
+
+#[test]
+fn a_second_writer_of_the_secret_does_not_make_the_driver_restart_all_the_time() {
+    let mut world = World::installed();
+    let secret = &world.facts.driver_secrets[&Driver::Cpi];
+    let (id, before) = (secret.id.clone(), secret.data.clone());
+    let fight = Fight { manager: "argocd-controller".into(), times: 6, last: world.facts.now };
+    world.facts.fights.insert(id, fight);
+    world.rotate("vc", NEW);
+    world.settle();
+    assert_told(&world, "a new password does not wait until the pause is over");
+    world.done.clear();
+
+    world.facts.driver_secrets.get_mut(&Driver::Cpi).unwrap().data = before;
+    world.settle();
+    assert_eq!(world.done, Vec::<String>::new(), "VDO pauses");
+    let finding = world.plan().findings.into_iter().find(|f| f.code == "VDO-1316").unwrap();
+    let seen = finding.seen.as_deref().unwrap();
+    assert!(seen.contains("argocd-controller"), "{seen}");
+
+    world.pass(SignedDuration::from_mins(2));
+    world.settle();
+    assert_told(&world, "after the pause");
+    assert!(world.done.contains(&CLOUD.into()), "{:?}", world.done);
+}
+
+#[test]
+fn a_restart_passes_dead_nodes_and_falls_back_to_the_apply_it_precedes() {
+    let mut world = World::installed();
+    let mut workloads = world.facts.workloads.values_mut();
+    let cloud = workloads.find(|workload| workload.driver == Driver::Cpi).unwrap();
+    (cloud.wanted, cloud.available, cloud.unreachable) = (3, 2, 1);
+    for (id, seen) in &mut world.facts.objects {
+        seen.settled = id.kind != "DaemonSet";
+    }
+    world.rotate("vc", NEW);
+    assert!(world.step(), "the Secret comes first");
+    let next = world.driver(Driver::Cpi).next;
+    let Next::Restart { unreachable, otherwise, .. } = &next else { panic!("{next:?}") };
+    assert_eq!(*unreachable, 1);
+    assert!(matches!(**otherwise, Next::Apply(_)), "{otherwise:?}");
+}
+
+#[test]
+fn no_digest_is_made_of_a_password() {
+    let digest = |driver: Driver, password: &str| {
+        let mut world = World::installed();
+        let data = &mut world.facts.driver_secrets.get_mut(&driver).unwrap().data;
+        if driver == Driver::Cpi {
+            data.insert("gone.example.com.username".into(), "k8s@gone".into());
+            data.insert("gone.example.com.password".into(), password.into());
+        } else {
+            let text = data["csi-vsphere.conf"].expose();
+            let gone = "[VirtualCenter \"gone.example.com\"]\nuser = \"k8s@gone\"\npassword =";
+            let text = format!("{text}\n{gone} \"{password}\"\n");
+            data.insert("csi-vsphere.conf".into(), text.into());
+        }
+        world.rotate("vc", NEW);
+        let next = world.driver(driver).next;
+        let Next::Apply(objects) = &next else { panic!("{next:?}") };
+        assert!(text_of(&objects[0]).contains(password), "the driver keeps it");
+        objects[0].0["metadata"]["annotations"][names::DIGEST].clone()
+    };
+    for driver in BOTH {
+        assert_eq!(digest(driver, "this one"), digest(driver, "that one"), "{driver}");
+    }
+}
+
+#[test]
+fn a_vsphere_cloud_config_with_another_name_gets_its_password_through() {
+    let mut world = World::installed();
+    for record in [&mut world.facts.records.cpi, &mut world.facts.records.csi] {
+        record.users = ["former k8s@vsphere.local".to_owned()].into();
+    }
+    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.rotate("vc", NEW);
+    world.settle();
+    assert_told(&world, "under another name");
 }
 
 #[test]
