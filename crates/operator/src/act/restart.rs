@@ -157,9 +157,7 @@ mod tests {
 
     #[test]
     fn a_restart_counts_only_if_the_api_server_kept_the_annotation() {
-        let written = |annotations: Value| {
-            json!({"spec": {"template": {"metadata": {"annotations": annotations}}}})
-        };
+        let written = |annotations: Value| json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
         assert!(restarts(&written(json!({names::CREDENTIALS_CHANGED: "now"})), "now"));
         assert!(!restarts(&written(json!({names::CREDENTIALS_CHANGED: "before"})), "now"));
         assert!(!restarts(&written(json!({})), "now"));
