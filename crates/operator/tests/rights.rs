@@ -32,10 +32,10 @@ async fn allow(stage: &Stage, allowed: &Allowed) {
 }
 
 fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, kube::Error>) {
-    match answer {
-        Err(kube::Error::Api(status)) => assert_eq!(status.code, 403, "{what}: {status:?}"),
-        other => panic!("{what}: {other:?}"),
-    }
+    let Err(kube::Error::Api(status)) = answer else {
+        unreachable!("{what}: {answer:?}");
+    };
+    assert_eq!(status.code, 403, "{what}: {status:?}");
 }
 
 /// What somebody with the operator's token tries first.
