@@ -198,7 +198,7 @@ fn a_removal_under_way_is_finished_whoever_wants_the_end() {
         let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
         assert_eq!(tried, deleted, "{signal:?}");
         let of_storage = deleted.iter().filter(|path| path.contains("/namespaces/storage/"));
-        assert_eq!(of_storage.count(), 2, "the Role there goes too: {deleted:?}");
+        assert_eq!(of_storage.count(), 4, "the Roles there go too: {deleted:?}");
     }
 }
 

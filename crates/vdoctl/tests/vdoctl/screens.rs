@@ -8,8 +8,9 @@ use crate::{
 };
 
 /// Commands that show something to a person and change nothing in the cluster, where all is well.
-const SCREENS: [&str; 29] = [
+const SCREENS: [&str; 30] = [
     "--help",
+    "move --help",
     "configure --help",
     "catalog explain --help",
     "adopt",
