@@ -118,6 +118,7 @@ proptest! {
 
 /// What cannot be together with the other, and why: the cluster is one way or the other.
 const APART: &[(&str, &str, &str)] = &[
+    ("VDO-1803", "VDO-1917", "each is the whole list of what VDO may do"),
     ("6", "VDO-1508", "datastores the account may not use are nobody's concern"),
     ("6", "VDO-1509", "datastores the account may not use are nobody's concern"),
     ("6", "VDO-1510", "datastores the account may not use are nobody's concern"),

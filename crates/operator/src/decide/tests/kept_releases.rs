@@ -39,12 +39,6 @@ fn lose_catalog(world: &mut World, empty: bool) {
     }
 }
 
-fn rotate(world: &mut World) {
-    let vcenter = world.vcenter();
-    vcenter.credentials = Some(credential("rotated"));
-    vcenter.credentials_version = "uid/2".into();
-}
-
 #[test]
 fn a_driver_is_repaired_when_no_catalog_lists_its_release_any_more() {
     for empty in [false, true] {
@@ -72,12 +66,12 @@ fn a_new_password_reaches_drivers_that_no_catalog_lists_any_more() {
     for empty in [false, true] {
         let mut world = fetched();
         lose_catalog(&mut world, empty);
-        rotate(&mut world);
+        world.rotate("vc", "rotated");
         world.settle();
         for applied in [
             "apply Secret vsphere-config-secret",
             "apply Secret cpi-global-secret",
-            "apply DaemonSet vsphere-cloud-controller-manager",
+            "restart DaemonSet vsphere-cloud-controller-manager",
         ] {
             assert!(world.done.iter().any(|done| done == applied), "{applied}: {:?}", world.done);
         }
