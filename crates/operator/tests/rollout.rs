@@ -34,6 +34,10 @@ async fn install(client: &Client, release: &str) {
         if id.kind == "Deployment" {
             let template = &mut object.0["spec"]["template"];
             template["metadata"]["labels"]["app.kubernetes.io/version"] = json!(release);
+            let apart = &mut template["spec"]["affinity"]["podAntiAffinity"];
+            let same = &mut apart["preferredDuringSchedulingIgnoredDuringExecution"][0];
+            let same = &mut same["podAffinityTerm"]["labelSelector"]["matchLabels"];
+            same["app.kubernetes.io/version"] = json!(release);
             let container = &mut template["spec"]["containers"][0];
             container["image"] = json!(format!("registry.example.com/vdo:{release}"));
         }
