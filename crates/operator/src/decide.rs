@@ -15,7 +15,7 @@
 //! - A driver installed by other hands is reported, or adopted piece by piece if it is asked for.
 //! - While volumes are attached, storage is not removed.
 //! - The cloud controller is not changed while the machine of a node is not found.
-//! - A new password of the same user waits for nothing but vCenter's word: see [`credentials`].
+//! - A new password of the same user waits for nothing but vCenter's word: see `credentials`.
 
 mod accepted;
 mod adoption;

@@ -6,7 +6,7 @@
 //! | ready: `permissions` | the account lacks permissions the operator cannot do without |
 //! | ready: `lease` | the API server does not answer, or refuses the lease |
 //! | ready: `installation` | another installation of VDO owns this cluster |
-//! | ready: `watches` (leader) | a watch has not synced yet, or has been interrupted for [`INTERRUPTED`] |
+//! | ready: `watches` (leader) | a watch has not synced yet, or has been interrupted for two minutes |
 //! | ready: `rounds` (leader) | no round has finished recently, or the last one failed |
 //!
 //! Neither fails while a vCenter is unreachable or a driver is unhealthy: the status shows that, and another
