@@ -329,6 +329,17 @@ async fn a_wave_that_crashes_is_the_last(
     for node in &crashed {
         nodes.set_ready(node, true).await;
     }
+    // A rollback passes nodes that are down: then more of the others may lack a driver at once.
+    eventually("they are up again", 60, async || {
+        for node in &crashed {
+            let conditions = stage.node(node).await.status.and_then(|status| status.conditions);
+            let mut conditions = conditions.into_iter().flatten();
+            let up = conditions.any(|c| c.type_ == "Ready" && c.status == "True");
+            up.then_some(()).ok_or(node)?;
+        }
+        Ok::<(), &String>(())
+    })
+    .await;
     // Only one that has no patience takes it back while somebody looks.
     stage.dismiss(operator).await;
     let hasty = stage.operator_with(&["--patience=5"]);
