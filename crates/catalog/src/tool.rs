@@ -17,7 +17,7 @@ use crate::{
     manifest::{Profile, from_manifest, images_to_mirror, render},
     model::{KubernetesRange, Manifest, VsphereRange},
     read,
-    trust::{Bundle, PublicKey, Shelf, SigningKey, Trust},
+    trust::{Bundle, CatalogStore, PublicKey, SigningKey, Trust},
     version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
     write,
 };
@@ -416,12 +416,12 @@ pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Wha
     let catalog = if keys.is_empty() {
         unsigned(file, bytes)?
     } else {
-        let mut shelf = Shelf::embedded();
+        let mut store = CatalogStore::embedded();
         let trust = Trust { keys, unsigned: false };
-        shelf
+        store
             .offer(bytes, trust, Timestamp::now())
             .with_whatever_context(|_| format!("{file} would be refused"))?;
-        Catalog::clone(&shelf.catalog())
+        Catalog::clone(&store.catalog())
     };
     let mut answer = String::new();
     say!(answer, "serial {}, issued {}", catalog.serial, catalog.issued);

@@ -16,7 +16,7 @@
 //!
 //! A catalog the admin puts into the cluster by hand needs no signature: whoever may write it may
 //! write the drivers too. A catalog already in use does not stop working on the day it expires, nor at a
-//! restart after it ([`Shelf::restore`]); that is a warning ([`Shelf::overdue`]). Only a *new* one that is
+//! restart after it ([`CatalogStore::restore`]); that is a warning ([`CatalogStore::overdue`]). Only a *new* one that is
 //! already expired is refused, since that is how somebody who controls the network would hold a cluster
 //! back.
 //!
@@ -410,7 +410,7 @@ impl Intake {
 
 /// The catalog in use, and the rules by which another takes its place.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct CatalogStore {
     catalog: Arc<Catalog>,
     /// SHA-256 of the text it was read from.
     digest: [u8; 32],
@@ -428,7 +428,7 @@ struct Newest {
     digest: Option<[u8; 32]>,
 }
 
-impl Shelf {
+impl CatalogStore {
     /// Starts with the embedded catalog, which is as good as signed with the keys of the build: it came
     /// with the program.
     pub fn embedded() -> Self {
@@ -441,7 +441,7 @@ impl Shelf {
     }
 
     /// Takes no catalog signed with one of these keys that is older than its serial: the highest that was
-    /// in use before a restart, from [`Shelf::floors`]. A catalog of this very serial is taken, since it
+    /// in use before a restart, from [`CatalogStore::floors`]. A catalog of this very serial is taken, since it
     /// is the one to go on with.
     #[must_use]
     pub fn with_floors(mut self, floors: &BTreeMap<KeyId, u64>) -> Self {

@@ -13,7 +13,7 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use catalog::{
     EMBEDDED, embedded,
-    trust::{self, Bundle, Intake, MAX_BUNDLE_BYTES, PublicKey, Shelf, SigningKey, Trust},
+    trust::{self, Bundle, CatalogStore, Intake, MAX_BUNDLE_BYTES, PublicKey, SigningKey, Trust},
 };
 use jiff::Timestamp;
 
@@ -36,10 +36,10 @@ fn bundle(text: &str, key: SigningKey) -> Vec<u8> {
 
 /// Offers bytes to a shelf with the embedded catalog; the sentence of the refusal.
 fn refused(bytes: &[u8], keys: &[PublicKey]) -> String {
-    let mut shelf = Shelf::embedded();
-    let error = shelf.offer(bytes, Trust { keys, unsigned: false }, now()).unwrap_err();
-    assert_eq!(*shelf.catalog(), *embedded(), "the old one stays in use");
-    assert_eq!(shelf.digest(), Shelf::embedded().digest());
+    let mut store = CatalogStore::embedded();
+    let error = store.offer(bytes, Trust { keys, unsigned: false }, now()).unwrap_err();
+    assert_eq!(*store.catalog(), *embedded(), "the old one stays in use");
+    assert_eq!(store.digest(), CatalogStore::embedded().digest());
     snafu::Report::from_error(error).to_string()
 }
 
@@ -49,10 +49,10 @@ fn a_newer_signed_catalog_takes_the_place_of_the_old_one() {
     let public = [key.public()];
     let trust = Trust { keys: &public, unsigned: false };
     let offered = bundle(&text(2), key);
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.offer(&offered, trust, now()).unwrap());
-    assert_eq!(shelf.catalog().serial, 2);
-    assert!(!shelf.offer(&offered, trust, now()).unwrap(), "the same again is no change");
+    let mut store = CatalogStore::embedded();
+    assert!(store.offer(&offered, trust, now()).unwrap());
+    assert_eq!(store.catalog().serial, 2);
+    assert!(!store.offer(&offered, trust, now()).unwrap(), "the same again is no change");
 }
 
 #[test]
@@ -82,20 +82,21 @@ fn a_tampered_catalog_is_refused() {
 
 #[test]
 fn a_catalog_signed_by_a_stranger_is_refused_and_both_keys_are_named() {
-    let stranger = key();
+    let other_key = key();
     let ours = key().public();
-    let theirs = stranger.public().id();
-    let sentence = refused(&bundle(&text(2), stranger), std::slice::from_ref(&ours));
+    let theirs = other_key.public().id();
+    let sentence = refused(&bundle(&text(2), other_key), std::slice::from_ref(&ours));
     assert!(sentence.contains(&format!("signed with {theirs}")), "{sentence}");
     assert!(sentence.contains(&format!("trusted here are {}", ours.id())), "{sentence}");
 }
 
 #[test]
 fn a_stranger_who_borrows_the_name_of_our_key_is_found_out() {
-    let (ours, stranger) = (key().public(), key());
-    let id = stranger.public().id().to_string();
-    let forged =
-        String::from_utf8(bundle(&text(2), stranger)).unwrap().replace(&id, &ours.id().to_string());
+    let (ours, other_key) = (key().public(), key());
+    let id = other_key.public().id().to_string();
+    let forged = String::from_utf8(bundle(&text(2), other_key))
+        .unwrap()
+        .replace(&id, &ours.id().to_string());
     let sentence = refused(forged.as_bytes(), std::slice::from_ref(&ours));
     assert!(sentence.contains("does not match"), "{sentence}");
 }
@@ -114,11 +115,11 @@ fn an_expired_catalog_is_refused() {
 
 #[test]
 fn a_catalog_in_use_outlives_its_expiry_with_a_warning() {
-    let shelf = Shelf::embedded();
-    assert_eq!(shelf.overdue(now()), None);
+    let store = CatalogStore::embedded();
+    assert_eq!(store.overdue(now()), None);
     let later = "2028-01-01T00:00:00Z".parse().unwrap();
-    assert!(shelf.overdue(later).is_some());
-    assert_eq!(*shelf.catalog(), *embedded());
+    assert!(store.overdue(later).is_some());
+    assert_eq!(*store.catalog(), *embedded());
 }
 
 #[test]
@@ -126,11 +127,11 @@ fn a_rolled_back_catalog_is_refused() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
-    let mut shelf = Shelf::embedded();
-    shelf.offer(&bundle(&text(7), key), trust, now()).unwrap();
-    let error = shelf.offer(&bundle(&text(6), again(&pem)), trust, now()).unwrap_err();
+    let mut store = CatalogStore::embedded();
+    store.offer(&bundle(&text(7), key), trust, now()).unwrap();
+    let error = store.offer(&bundle(&text(6), again(&pem)), trust, now()).unwrap_err();
     assert_eq!(error.to_string(), "the catalog has serial 6, older than 7, which was taken before");
-    assert_eq!(shelf.catalog().serial, 7);
+    assert_eq!(store.catalog().serial, 7);
 }
 
 /// A key read again, for tests that sign more than once with it.
@@ -143,17 +144,17 @@ fn a_catalog_written_by_hand_in_between_does_not_open_the_way_back() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: true };
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.offer(&bundle(&text(50), key), trust, now()).unwrap());
-    assert!(shelf.offer(text(2).as_bytes(), trust, now()).unwrap(), "the admin's own is taken");
-    let error = shelf.offer(&bundle(&text(3), again(&pem)), trust, now()).unwrap_err();
+    let mut store = CatalogStore::embedded();
+    assert!(store.offer(&bundle(&text(50), key), trust, now()).unwrap());
+    assert!(store.offer(text(2).as_bytes(), trust, now()).unwrap(), "the admin's own is taken");
+    let error = store.offer(&bundle(&text(3), again(&pem)), trust, now()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the catalog has serial 3, older than 50, which was taken before"
     );
-    assert_eq!(shelf.catalog().serial, 2);
+    assert_eq!(store.catalog().serial, 2);
     assert!(
-        shelf.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap(),
+        store.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap(),
         "the one from before is taken again"
     );
 }
@@ -163,14 +164,14 @@ fn a_restart_does_not_open_the_way_back() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
-    let mut before = Shelf::embedded();
+    let mut before = CatalogStore::embedded();
     before.offer(&bundle(&text(50), key), trust, now()).unwrap();
     assert_eq!(before.floors()[&keys[0].id()], 50);
-    let mut shelf = Shelf::embedded().with_floors(&before.floors());
-    assert!(shelf.offer(&bundle(&text(3), again(&pem)), trust, now()).is_err());
-    assert_eq!(*shelf.catalog(), *embedded());
-    assert!(shelf.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap());
-    assert_eq!(shelf.catalog().serial, 50);
+    let mut store = CatalogStore::embedded().with_floors(&before.floors());
+    assert!(store.offer(&bundle(&text(3), again(&pem)), trust, now()).is_err());
+    assert_eq!(*store.catalog(), *embedded());
+    assert!(store.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap());
+    assert_eq!(store.catalog().serial, 50);
     let lower = [(keys[0].id(), 0)].into();
     assert_eq!(before.clone().with_floors(&lower).floors(), before.floors(), "it never sinks");
 }
@@ -180,13 +181,13 @@ fn two_catalogs_with_one_serial_are_not_both_believed() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
-    let mut shelf = Shelf::embedded();
-    shelf.offer(&bundle(&text(7), key), trust, now()).unwrap();
+    let mut store = CatalogStore::embedded();
+    store.offer(&bundle(&text(7), key), trust, now()).unwrap();
     let other = text(7).replace("newestVsphere: \"9.1\"", "newestVsphere: \"9.2\"");
-    let error = shelf.offer(&bundle(&other, again(&pem)), trust, now()).unwrap_err();
+    let error = store.offer(&bundle(&other, again(&pem)), trust, now()).unwrap_err();
     let sentence = error.to_string();
     assert!(sentence.starts_with("the catalog has serial 7 like one taken before"), "{sentence}");
-    assert_eq!(shelf.catalog().newest_vsphere, embedded().newest_vsphere);
+    assert_eq!(store.catalog().newest_vsphere, embedded().newest_vsphere);
 }
 
 /// A publisher who signs the highest serial there is, whether by mistake or on purpose.
@@ -196,14 +197,14 @@ fn a_publisher_with_a_huge_serial_does_not_lock_out_another() {
     let (hostile_id, other_id) = (hostile.public().id(), other.public().id());
     let keys = [hostile.public(), other.public()];
     let both = Trust { keys: &keys, unsigned: false };
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.offer(&bundle(&text(u64::MAX), hostile), both, now()).unwrap());
-    assert!(shelf.offer(&bundle(&text(2), other), both, now()).unwrap(), "the other's first");
-    assert_eq!(shelf.catalog().serial, 2);
+    let mut store = CatalogStore::embedded();
+    assert!(store.offer(&bundle(&text(u64::MAX), hostile), both, now()).unwrap());
+    assert!(store.offer(&bundle(&text(2), other), both, now()).unwrap(), "the other's first");
+    assert_eq!(store.catalog().serial, 2);
     // Each keeps its own place, and neither goes back behind it.
-    let floors = shelf.floors();
+    let floors = store.floors();
     assert_eq!((floors[&hostile_id], floors[&other_id]), (u64::MAX, 2));
-    let error = shelf.offer(&bundle(&text(9), again(&pem)), both, now()).unwrap_err();
+    let error = store.offer(&bundle(&text(9), again(&pem)), both, now()).unwrap_err();
     assert!(error.to_string().contains("serial 9, older than 18446744073709551615"), "{error}");
 }
 
@@ -217,12 +218,12 @@ fn a_catalog_that_two_keys_signed_goes_back_behind_neither() {
         let keys = [again(&one_pem), again(&two_pem)];
         Bundle::sign(text(serial).as_bytes(), &keys).to_json().into_bytes()
     };
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.offer(&both(3), trust, now()).unwrap());
-    assert!(shelf.offer(&bundle(&text(5), one), trust, now()).unwrap());
-    assert!(shelf.offer(&both(4), trust, now()).is_err(), "the first key signed 5 meanwhile");
-    assert!(shelf.offer(&bundle(&text(2), two), trust, now()).is_err(), "the second signed 3");
-    assert!(shelf.offer(&both(6), trust, now()).unwrap());
+    let mut store = CatalogStore::embedded();
+    assert!(store.offer(&both(3), trust, now()).unwrap());
+    assert!(store.offer(&bundle(&text(5), one), trust, now()).unwrap());
+    assert!(store.offer(&both(4), trust, now()).is_err(), "the first key signed 5 meanwhile");
+    assert!(store.offer(&bundle(&text(2), two), trust, now()).is_err(), "the second signed 3");
+    assert!(store.offer(&both(6), trust, now()).unwrap());
 }
 
 #[test]
@@ -238,14 +239,14 @@ fn a_signed_catalog_has_to_say_when_it_expires() {
     );
     // By hand nobody has to promise anything.
     let trust = Trust { keys: &public, unsigned: true };
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.offer(endless.as_bytes(), trust, now()).unwrap());
+    let mut store = CatalogStore::embedded();
+    assert!(store.offer(endless.as_bytes(), trust, now()).unwrap());
     // One from before VDO asked for it goes on after a restart, and its source is still told.
     let old = bundle(&endless, again(&pem));
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.restore(&old, trust).unwrap());
-    assert!(shelf.offer(&old, trust, now()).is_err());
-    assert_eq!(shelf.catalog().serial, 2);
+    let mut store = CatalogStore::embedded();
+    assert!(store.restore(&old, trust).unwrap());
+    assert!(store.offer(&old, trust, now()).is_err());
+    assert_eq!(store.catalog().serial, 2);
 }
 
 #[test]
@@ -255,18 +256,22 @@ fn a_catalog_that_was_in_use_is_restored_after_it_expired_and_only_it() {
     let trust = Trust { keys: &keys, unsigned: false };
     let old = text(7).replace("expires: 2027-11-15", "expires: 2026-11-20");
     let old = bundle(&old, key);
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.restore(&old, trust).unwrap());
-    assert_eq!(shelf.catalog().serial, 7);
-    assert!(shelf.overdue(now()).is_some(), "that is a warning");
-    assert!(!shelf.offer(&old, trust, now()).unwrap(), "its source still offers it");
+    let mut store = CatalogStore::embedded();
+    assert!(store.restore(&old, trust).unwrap());
+    assert_eq!(store.catalog().serial, 7);
+    assert!(store.overdue(now()).is_some(), "that is a warning");
+    assert!(!store.offer(&old, trust, now()).unwrap(), "its source still offers it");
     // Signature and serial count all the same.
-    let later = Shelf::embedded().with_floors(&[(keys[0].id(), 8)].into());
+    let later = CatalogStore::embedded().with_floors(&[(keys[0].id(), 8)].into());
     assert!(later.clone().restore(&old, trust).is_err());
-    let stranger = [self::key().public()];
-    assert!(Shelf::embedded().restore(&old, Trust { keys: &stranger, unsigned: false }).is_err());
+    let other_key = [self::key().public()];
+    assert!(
+        CatalogStore::embedded()
+            .restore(&old, Trust { keys: &other_key, unsigned: false })
+            .is_err()
+    );
     let forged = String::from_utf8(old).unwrap().replace("\"payload\":\"", "\"payload\":\"AAAA");
-    assert!(Shelf::embedded().restore(forged.as_bytes(), trust).is_err());
+    assert!(CatalogStore::embedded().restore(forged.as_bytes(), trust).is_err());
     assert!(later.clone().restore(&bundle(&text(9), again(&pem)), trust).unwrap());
 }
 
@@ -304,24 +309,24 @@ fn the_signature_covers_what_runs_or_it_is_not_installed() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: true };
-    let mut shelf = Shelf::embedded();
-    let (newest, _) = chosen(&shelf.catalog());
+    let mut store = CatalogStore::embedded();
+    let (newest, _) = chosen(&store.catalog());
     assert_eq!(newest.as_deref(), Some("3.7.3"), "the test removes the digest of the newest");
 
-    assert!(shelf.offer(&bundle(&text(2), key), trust, now()).unwrap());
-    assert_eq!(chosen(&shelf.catalog()).0, newest, "all its images have a digest");
+    assert!(store.offer(&bundle(&text(2), key), trust, now()).unwrap());
+    assert_eq!(chosen(&store.catalog()).0, newest, "all its images have a digest");
 
     let unpinned_and_signed = bundle(&unpinned.replace("serial: 2", "serial: 3"), again(&pem));
-    assert!(shelf.offer(&unpinned_and_signed, trust, now()).unwrap());
-    let (other, reasons) = chosen(&shelf.catalog());
+    assert!(store.offer(&unpinned_and_signed, trust, now()).unwrap());
+    let (other, reasons) = chosen(&store.catalog());
     assert_ne!(other, newest);
     let reason = "3.7.3: The catalog's signature does not cover what would run: \
                   registry.k8s.io/csi-vsphere/driver:v3.7.3 has no digest.";
     assert!(reasons.contains(reason), "{reasons}");
 
     // Where the admin vouches for it by hand there is no signature to go by.
-    assert!(shelf.offer(unpinned.as_bytes(), trust, now()).unwrap());
-    assert_eq!(chosen(&shelf.catalog()).0, newest);
+    assert!(store.offer(unpinned.as_bytes(), trust, now()).unwrap());
+    assert_eq!(chosen(&store.catalog()).0, newest);
 }
 
 #[test]
@@ -402,10 +407,10 @@ fn a_catalog_of_a_gigabyte_is_refused_after_a_few_megabytes() {
         error.to_string().starts_with("the catalog is larger than"),
         "said at once where the length is known"
     );
-    let mut shelf = Shelf::embedded();
+    let mut store = CatalogStore::embedded();
     let trust = Trust { keys: &[], unsigned: true };
-    assert!(shelf.offer(&vec![b' '; MAX_BUNDLE_BYTES + 1], trust, now()).is_err());
-    assert_eq!(*shelf.catalog(), *embedded());
+    assert!(store.offer(&vec![b' '; MAX_BUNDLE_BYTES + 1], trust, now()).is_err());
+    assert_eq!(*store.catalog(), *embedded());
 }
 
 #[test]
@@ -460,13 +465,13 @@ fn a_stream_that_breaks_off_is_told_from_one_that_ends() {
 
 #[test]
 fn what_the_admin_puts_there_by_hand_needs_no_signature_and_no_order() {
-    let mut shelf = Shelf::embedded();
+    let mut store = CatalogStore::embedded();
     let trust = Trust { keys: &[], unsigned: true };
-    assert!(shelf.offer(text(0).as_bytes(), trust, now()).unwrap());
+    assert!(store.offer(text(0).as_bytes(), trust, now()).unwrap());
     let matrix = br#"{"CPI": {"1.36.0": {"vSphere": {"min": "7.0", "max": "9.0"}, "k8s": {"skewVersion": "1.36"},
         "deploymentPath": ["https://example.com/cpi.yaml"]}}}"#;
-    assert!(shelf.offer(matrix, trust, now()).unwrap());
-    assert_eq!(shelf.catalog().releases.len(), 1);
+    assert!(store.offer(matrix, trust, now()).unwrap());
+    assert_eq!(store.catalog().releases.len(), 1);
 }
 
 #[test]
@@ -476,11 +481,11 @@ fn a_signed_matrix_is_taken_and_does_not_open_the_way_back() {
     let trust = Trust { keys: &keys, unsigned: false };
     let matrix = r#"{"CPI": {"1.26.0": {"vSphere": {"min": "6.7.1", "max": "8.0.1"},
         "k8s": {"skewVersion": "1.26"}, "deploymentPath": ["https://example.com/cpi.yaml"]}}}"#;
-    let mut shelf = Shelf::embedded();
-    shelf.offer(&bundle(&text(5), key), trust, now()).unwrap();
-    assert!(shelf.offer(&bundle(matrix, again(&pem)), trust, now()).unwrap());
-    assert!(shelf.catalog().is_matrix());
-    let error = shelf.offer(&bundle(&text(4), again(&pem)), trust, now()).unwrap_err();
+    let mut store = CatalogStore::embedded();
+    store.offer(&bundle(&text(5), key), trust, now()).unwrap();
+    assert!(store.offer(&bundle(matrix, again(&pem)), trust, now()).unwrap());
+    assert!(store.catalog().is_matrix());
+    let error = store.offer(&bundle(&text(4), again(&pem)), trust, now()).unwrap_err();
     assert!(error.to_string().contains("serial 4, older than 5"), "{error}");
 }
 
@@ -513,8 +518,8 @@ fn two_keys_sign_while_one_follows_the_other() {
     let (old, new) = (key(), key());
     let keys = [new.public()];
     let both = Bundle::sign(text(2).as_bytes(), &[old, new]).to_json();
-    let mut shelf = Shelf::embedded();
-    assert!(shelf.offer(both.as_bytes(), Trust { keys: &keys, unsigned: false }, now()).unwrap());
+    let mut store = CatalogStore::embedded();
+    assert!(store.offer(both.as_bytes(), Trust { keys: &keys, unsigned: false }, now()).unwrap());
 }
 
 #[test]

@@ -35,12 +35,12 @@ use vsphere::{
 };
 
 use crate::{
-    fleet::Fleet,
     identity,
     lifecycle::{Proof, Standing},
-    member::Member,
     model::{Node, Place},
+    pooled_vcenter::PooledVcenter,
     record::{ANNOTATION, Record},
+    vcenter_pool::VcenterPool,
 };
 
 /// Where the machines of all nodes stood when they were last seen.
@@ -98,8 +98,8 @@ impl LastSeen {
 }
 
 /// Asks for the machine of a node that is not in view.
-pub async fn ask(fleet: &Fleet, node: &Node, last_seen: &LastSeen) -> Standing {
-    match prove(fleet, node, last_seen).await {
+pub async fn ask(pool: &VcenterPool, node: &Node, last_seen: &LastSeen) -> Standing {
+    match prove(pool, node, last_seen).await {
         Ok(proof) if proof.is_stale() => Standing::Uncertain(
             "its machine seems gone, but the vCenters took more than a minute to say so, in which it may have come \
              back: it is asked for again"
@@ -113,30 +113,30 @@ pub async fn ask(fleet: &Fleet, node: &Node, last_seen: &LastSeen) -> Standing {
 /// Whether the machine on record is gone, as in a proof; else why nobody can say so. Another machine may
 /// have the node's uuid: this is no proof that the node has none, only that it is not this one.
 pub async fn is_gone(
-    fleet: &Fleet,
+    pool: &VcenterPool,
     node: &Node,
     record: &Record,
     last_seen: &LastSeen,
 ) -> Result<(), String> {
-    whole(fleet)?;
-    let stood = recorded(home(fleet, &record.place(), Some(record)), record)?;
+    whole(pool)?;
+    let stood = recorded(home(pool, &record.place(), Some(record)), record)?;
     // It would keep its instance uuid if it were registered anew.
     let known = |tree: &Tree| with_instance_uuid(tree, record.instance_uuid());
-    vanished(fleet, node, &stood, last_seen, &known).await.map(drop)
+    vanished(pool, node, &stood, last_seen, &known).await.map(drop)
 }
 
-async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, String> {
-    whole(fleet)?;
+async fn prove(pool: &VcenterPool, node: &Node, nodes: &LastSeen) -> Result<Proof, String> {
+    whole(pool)?;
     let record = identity::record_of(node);
-    let (place, folder) = last_seen(fleet, node, record.as_ref()).ok_or(
+    let (place, folder) = last_seen(pool, node, record.as_ref()).ok_or(
         "no vCenter knows its uuid, but which machine it was is not on record, so nobody can prove that it is \
          gone: if it is, delete the Node",
     )?;
-    let member = home(fleet, &place, record.as_ref()).ok_or_else(|| {
+    let pooled = home(pool, &place, record.as_ref()).ok_or_else(|| {
         format!("its machine was {place}, and that vCenter is not configured any more")
     })?;
     if let Some(record) = &record {
-        is_the_same(&member, record)?;
+        is_the_same(&pooled, record)?;
     }
     let folder = folder_of(&place, folder)?;
     let instance = record.as_ref().and_then(Record::instance_uuid);
@@ -155,37 +155,37 @@ async fn prove(fleet: &Fleet, node: &Node, nodes: &LastSeen) -> Result<Proof, St
                 .into(),
         );
     }
-    let stood = Stood { member, place, folder };
+    let stood = Stood { pooled, place, folder };
     let known = |tree: &Tree| known(tree, node, instance);
-    let (gone, at) = vanished(fleet, node, &stood, nodes, &known).await?;
-    let Stood { member, place, .. } = stood;
+    let (gone, at) = vanished(pool, node, &stood, nodes, &known).await?;
+    let Stood { pooled, place, .. } = stood;
     let evidence = format!(
         "{} says that {} does not exist, and none of {} vCenter(s) knows its uuid",
-        member.name(),
-        place.machine.id,
-        fleet.members().len()
+        pooled.name(),
+        place.vm.id,
+        pool.pooled_vcenters().len()
     );
     Ok(Proof::new(&gone, evidence, at))
 }
 
 /// Where a machine stood.
 struct Stood {
-    member: Arc<Member>,
+    pooled: Arc<PooledVcenter>,
     place: Place,
     folder: MoRef,
 }
 
 /// Where the machine on record stood, in the vCenter that had it.
-fn recorded(home: Option<Arc<Member>>, record: &Record) -> Result<Stood, String> {
+fn recorded(home: Option<Arc<PooledVcenter>>, record: &Record) -> Result<Stood, String> {
     let place = record.place();
-    let member = home.ok_or_else(|| {
+    let pooled = home.ok_or_else(|| {
         format!(
             "that was {place}, and that vCenter is not configured any more, so nobody can say whether it is \
              gone: if it is, take the annotation {ANNOTATION} off the Node"
         )
     })?;
-    is_the_same(&member, record)?;
-    Ok(Stood { folder: folder_of(&place, record.folder())?, member, place })
+    is_the_same(&pooled, record)?;
+    Ok(Stood { folder: folder_of(&place, record.folder())?, pooled, place })
 }
 
 /// The folder, which those who want to prove something must know.
@@ -201,18 +201,19 @@ fn folder_of(place: &Place, folder: Option<MoRef>) -> Result<MoRef, String> {
 /// A machine is gone from where it stood, and nothing hints at it anywhere else: `known` finds it in a list
 /// of all machines. Returns the word of its vCenter, and when that was given: all the rest was asked later.
 async fn vanished(
-    fleet: &Fleet,
+    pool: &VcenterPool,
     node: &Node,
     stood: &Stood,
     nodes: &LastSeen,
     known: &(dyn Fn(&Tree) -> Option<Arc<Vm>> + Sync),
 ) -> Result<(Gone, Instant), String> {
-    let (word, stands) = gone(&stood.member, &stood.place, &stood.folder).await?;
-    let present: BTreeSet<Arc<str>> = fleet.members().iter().filter_map(|m| m.uuid()).collect();
+    let (word, stands) = gone(&stood.pooled, &stood.place, &stood.folder).await?;
+    let present: BTreeSet<Arc<str>> =
+        pool.pooled_vcenters().iter().filter_map(|m| m.uuid()).collect();
     // A machine registered anew is in no list that is older than its old reference's end.
     let since = Instant::now();
     let mut home_is_asked = false;
-    for asked in fleet.members() {
+    for asked in pool.pooled_vcenters() {
         let name = asked.name();
         let everything = asked.everything(since).await;
         let everything = everything.map_err(|why| format!("{name} cannot be asked: {why}"))?;
@@ -226,7 +227,7 @@ async fn vanished(
                  {other}; make that one accessible again, or take it out of the inventory"
             ));
         }
-        if stood.member.name() == name {
+        if stood.pooled.name() == name {
             home_is_asked = true;
             if let Some(folder) = &stands {
                 nothing_is_hidden(&asked, folder, &everything).await?;
@@ -234,7 +235,7 @@ async fn vanished(
         }
         all_are_seen(&asked, nodes, &present).await?;
     }
-    whole(fleet)?;
+    whole(pool)?;
     if !home_is_asked {
         return Err("its vCenter left the configuration while it was asked".into());
     }
@@ -243,21 +244,21 @@ async fn vanished(
 
 /// The vCenter that had the machine: by its own uuid, whatever it is called in the configuration now; else
 /// by its name.
-fn home(fleet: &Fleet, place: &Place, record: Option<&Record>) -> Option<Arc<Member>> {
-    let named = fleet.member(&place.vcenter);
+fn home(pool: &VcenterPool, place: &Place, record: Option<&Record>) -> Option<Arc<PooledVcenter>> {
+    let named = pool.pooled(&place.vcenter);
     let uuid = record.map(|record| record.vcenter_uuid.as_str()).filter(|uuid| !uuid.is_empty());
-    let is_it = |member: &Arc<Member>| member.uuid().as_deref() == uuid;
+    let is_it = |pooled: &Arc<PooledVcenter>| pooled.uuid().as_deref() == uuid;
     match (uuid, named) {
         (Some(_), Some(named)) if is_it(&named) => Some(named),
-        (Some(_), named) => fleet.members().into_iter().find(is_it).or(named),
+        (Some(_), named) => pool.pooled_vcenters().into_iter().find(is_it).or(named),
         (None, named) => named,
     }
 }
 
 /// The vCenter that answers is the one that had the machine. Another one in its place truthfully says
 /// that it knows nothing of it.
-fn is_the_same(member: &Member, record: &Record) -> Result<(), String> {
-    let now = member.uuid().unwrap_or_default();
+fn is_the_same(pooled: &PooledVcenter, record: &Record) -> Result<(), String> {
+    let now = pooled.uuid().unwrap_or_default();
     if record.vcenter_uuid == *now {
         return Ok(());
     }
@@ -268,16 +269,16 @@ fn is_the_same(member: &Member, record: &Record) -> Result<(), String> {
     Err(format!(
         "its machine was in another vCenter than the one that answers at {} now (it was {was}, now it is {now}), \
          so nobody can prove that it is gone: if it is, delete the Node",
-        member.name()
+        pooled.name()
     ))
 }
 
 /// Every vCenter is followed, as the configuration wants it.
-fn whole(fleet: &Fleet) -> Result<(), String> {
-    if let Some(why) = fleet.unusable() {
+fn whole(pool: &VcenterPool) -> Result<(), String> {
+    if let Some(why) = pool.unusable() {
         return Err(format!("the configuration on disk cannot be used, and may say more: {why}"));
     }
-    match fleet.troubles().first() {
+    match pool.troubles().first() {
         None => Ok(()),
         Some((name, why)) => Err(format!("{name} is not followed at present: {why}")),
     }
@@ -285,7 +286,7 @@ fn whole(fleet: &Fleet) -> Result<(), String> {
 
 /// Where the node's machine was, and in which folder: by the record, else by what left the view.
 fn last_seen(
-    fleet: &Fleet,
+    pool: &VcenterPool,
     node: &Node,
     record: Option<&Record>,
 ) -> Option<(Place, Option<MoRef>)> {
@@ -293,28 +294,28 @@ fn last_seen(
         return Some((record.place(), record.folder()));
     }
     let uuids = identity::uuids(node);
-    fleet.members().iter().find_map(|member| {
-        let departed = member.look(|catalogue| {
+    pool.pooled_vcenters().iter().find_map(|pooled| {
+        let departed = pooled.look(|catalogue| {
             uuids.iter().find_map(|uuid| match catalogue.tree.vm_by_bios_uuid(*uuid) {
                 Lookup::Departed(departure) => Some(departure),
                 Lookup::Found(_) | Lookup::Several(_) | Lookup::Unseen => None,
             })
         })??;
         let place =
-            Place { vcenter: member.name().clone(), machine: departed.object.reference().clone() };
+            Place { vcenter: pooled.name().clone(), vm: departed.object.reference().clone() };
         Some((place, departed.object.parent().cloned()))
     })
 }
 
 /// The vCenter is the one the nodes know, and hides none of their folders.
 async fn all_are_seen(
-    member: &Member,
+    pooled: &PooledVcenter,
     nodes: &LastSeen,
     present: &BTreeSet<Arc<str>>,
 ) -> Result<(), String> {
-    let name = member.name();
-    let client = member.client().ok_or_else(|| format!("{name} was never connected"))?;
-    let now = member.uuid().unwrap_or_default();
+    let name = pooled.name();
+    let client = pooled.client().ok_or_else(|| format!("{name} was never connected"))?;
+    let now = pooled.uuid().unwrap_or_default();
     if let Some(was) = nodes.replaced(name, present) {
         return Err(format!(
             "other nodes' machines were in another vCenter than the one that answers at {name} now (it was \
@@ -331,7 +332,7 @@ async fn all_are_seen(
     let folders: Vec<MoRef> = folders.into_iter().collect();
     for (folder, word) in client.ask_for(&folders).await {
         let folder =
-            format!("the folder {} of other nodes' machines in {}", folder.id, member.name());
+            format!("the folder {} of other nodes' machines in {}", folder.id, pooled.name());
         match word {
             Word::Present | Word::Absent(Absence::Gone(_)) => {}
             Word::Absent(Absence::Invisible { .. }) => {
@@ -350,80 +351,76 @@ async fn all_are_seen(
 
 /// The folder of the machine lists none that is not in the list of all machines.
 async fn nothing_is_hidden(
-    member: &Member,
+    pooled: &PooledVcenter,
     folder: &MoRef,
     everything: &Tree,
 ) -> Result<(), String> {
-    let silent = |why: String| format!("{} cannot be asked: {why}", member.name());
-    let client = member.client().ok_or_else(|| silent("it was never connected".into()))?;
-    let listed = client.listed_in(folder).await.map_err(|error| silent(error.story()))?;
-    let is_machine = |object: &&MoRef| object.kind == Kind::VirtualMachine;
-    let unseen: Vec<MoRef> = listed
-        .iter()
-        .filter(is_machine)
-        .filter(|machine| everything.get(machine).is_none())
-        .cloned()
-        .collect();
+    let silent = |why: String| format!("{} cannot be asked: {why}", pooled.name());
+    let client = pooled.client().ok_or_else(|| silent("it was never connected".into()))?;
+    let listed = client.listed_in(folder).await.map_err(|error| silent(error.error_chain()))?;
+    let is_vm = |object: &&MoRef| object.kind == Kind::VirtualMachine;
+    let unseen: Vec<MoRef> =
+        listed.iter().filter(is_vm).filter(|vm| everything.get(vm).is_none()).cloned().collect();
     // What ended a moment ago may still be listed.
     let answers = client.ask_for(&unseen).await;
     let hidden = answers.iter().find(|(_, word)| !matches!(word, Word::Absent(Absence::Gone(_))));
-    hidden.map_or(Ok(()), |(machine, _)| {
+    hidden.map_or(Ok(()), |(vm, _)| {
         Err(format!(
             "the folder of its machine holds one that the controller's user may not see ({} {}), which may be \
              it: give the user the role ReadOnly on the folder",
-            member.name(),
-            machine.id
+            pooled.name(),
+            vm.id
         ))
     })
 }
 
 /// vCenter's word that the machine does not exist, and the folder it stood in, if that exists.
 async fn gone(
-    member: &Member,
+    pooled: &PooledVcenter,
     place: &Place,
     folder: &MoRef,
 ) -> Result<(Gone, Option<MoRef>), String> {
-    let client = member.client().ok_or_else(|| format!("{} was never connected", member.name()))?;
-    let questions = [place.machine.clone(), folder.clone()];
+    let client = pooled.client().ok_or_else(|| format!("{} was never connected", pooled.name()))?;
+    let questions = [place.vm.clone(), folder.clone()];
     let (mut gone, mut stands) = (None, None);
     for (object, word) in client.ask_for(&questions).await {
-        let is_machine = object == place.machine;
+        let is_vm = object == place.vm;
         match word {
-            Word::Absent(Absence::Gone(word)) if is_machine => gone = Some(word),
-            Word::Present if is_machine => {
+            Word::Absent(Absence::Gone(word)) if is_vm => gone = Some(word),
+            Word::Present if is_vm => {
                 return Err(format!("its machine {place} exists, outside of what is watched"));
             }
             Word::Present => stands = Some(object),
             Word::Absent(Absence::Gone(_)) => {}
             Word::Absent(Absence::Invisible { .. }) => {
-                let what = if is_machine { "its machine" } else { "the folder of its machine" };
+                let what = if is_vm { "its machine" } else { "the folder of its machine" };
                 return Err(format!(
                     "{what} ({place}) may not be seen by the controller's user any more: give it the role \
                      ReadOnly there"
                 ));
             }
             Word::Absent(Absence::Unreachable | Absence::Elsewhere) => {
-                return Err(format!("{} could not say whether {place} exists", member.name()));
+                return Err(format!("{} could not say whether {place} exists", pooled.name()));
             }
         }
     }
     let gone =
-        gone.ok_or_else(|| format!("{} could not say whether {place} exists", member.name()));
+        gone.ok_or_else(|| format!("{} could not say whether {place} exists", pooled.name()));
     Ok((gone?, stands))
 }
 
 /// A machine without a uuid that may be the node's. One that is in view is known by the uuid it had
 /// while vCenter could still read it.
-fn nameless(member: &Member, tree: &Tree, node: &Node) -> Option<String> {
+fn nameless(pooled: &PooledVcenter, tree: &Tree, node: &Node) -> Option<String> {
     let own = identity::uuids(node);
     let is_own = |uuid: BiosUuid| own.iter().any(|o| *o == uuid || o.swapped() == uuid);
     let earlier = |vm: &Vm| {
-        let seen = member.look(|c| c.tree.get(&vm.reference)?.as_vm()?.bios_uuid).flatten();
+        let seen = pooled.look(|c| c.tree.get(&vm.reference)?.as_vm()?.bios_uuid).flatten();
         seen.filter(|uuid| !uuid.is_nil())
     };
-    let mut machines = tree.objects().filter_map(Object::as_vm);
-    let vm = machines
-        .find(|vm| vm.bios_uuid.is_none_or(BiosUuid::is_nil) && earlier(vm).is_none_or(is_own))?;
+    let mut vms = tree.objects().filter_map(Object::as_vm);
+    let vm =
+        vms.find(|vm| vm.bios_uuid.is_none_or(BiosUuid::is_nil) && earlier(vm).is_none_or(is_own))?;
     Some(path(tree, vm))
 }
 

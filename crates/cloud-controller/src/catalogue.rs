@@ -9,7 +9,7 @@ use vsphere::{
 
 use crate::{
     identity::short,
-    model::{Guest, Interface, Machine, Metadata, Place, Power},
+    model::{Guest, Interface, Metadata, Place, Power, VirtualMachine},
     zones::Step,
 };
 
@@ -31,7 +31,7 @@ const ENCODING: &str = "guestinfo.metadata.encoding";
 
 /// What is asked of a vCenter, and kept: no more than is used.
 pub fn selection(datacenters: &[String], with_tree: bool) -> Selection {
-    let machine: &[&'static str] = &[
+    let vm: &[&'static str] = &[
         "config.uuid",
         "config.instanceUuid",
         "config.template",
@@ -46,7 +46,7 @@ pub fn selection(datacenters: &[String], with_tree: bool) -> Selection {
         "runtime.powerState",
         "resourcePool",
     ];
-    let mut selection = Selection::new().vms(&[machine]).keeping_options(&[METADATA, ENCODING]);
+    let mut selection = Selection::new().vms(&[vm]).keeping_options(&[METADATA, ENCODING]);
     if with_tree {
         selection = selection.hosts(&[]).clusters(&[]).resource_pools(&[]);
     }
@@ -67,36 +67,36 @@ pub struct Catalogue<'a> {
 
 impl Catalogue<'_> {
     /// The machine, if it is in view and in scope.
-    pub fn at(&self, reference: &MoRef) -> Option<Machine> {
+    pub fn at(&self, reference: &MoRef) -> Option<VirtualMachine> {
         let vm = self.tree.get(reference)?.as_vm()?;
-        self.in_scope(vm).then(|| self.machine(vm))
+        self.in_scope(vm).then(|| self.vm(vm))
     }
 
     /// Machines with this BIOS uuid, in either byte order.
-    pub fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<Machine> {
-        self.machines(&self.tree.vms_by_bios_uuid(uuid))
+    pub fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine> {
+        self.vms(&self.tree.vms_by_bios_uuid(uuid))
     }
 
     /// Machines with this instance uuid.
-    pub fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<Machine> {
+    pub fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<VirtualMachine> {
         self.lookup(self.tree.vm_by_instance_uuid(uuid))
     }
 
     /// Machines whose guest calls itself so.
-    pub fn with_dns_name(&self, name: &str) -> Vec<Machine> {
+    pub fn with_dns_name(&self, name: &str) -> Vec<VirtualMachine> {
         self.lookup(self.tree.vm_by_dns_name(name))
     }
 
     /// Machines whose guest calls itself so once its domain is cut off.
-    pub fn with_short_name(&self, name: &str) -> Vec<Machine> {
+    pub fn with_short_name(&self, name: &str) -> Vec<VirtualMachine> {
         let vms = self.tree.objects().filter_map(Object::as_vm).filter(|vm| {
             vm.host_name.as_deref().is_some_and(|host| short(host).eq_ignore_ascii_case(name))
         });
-        self.machines(&vms.cloned().collect::<Vec<_>>())
+        self.vms(&vms.cloned().collect::<Vec<_>>())
     }
 
     /// Machines whose guest has this address.
-    pub fn with_address(&self, address: IpAddr) -> Vec<Machine> {
+    pub fn with_address(&self, address: IpAddr) -> Vec<VirtualMachine> {
         self.lookup(self.tree.vm_by_ip(address))
     }
 
@@ -118,17 +118,17 @@ impl Catalogue<'_> {
             .collect()
     }
 
-    fn lookup(&self, found: vsphere::inventory::Lookup) -> Vec<Machine> {
+    fn lookup(&self, found: vsphere::inventory::Lookup) -> Vec<VirtualMachine> {
         use vsphere::inventory::Lookup;
         match found {
-            Lookup::Found(vm) => self.machines(&[vm]),
-            Lookup::Several(vms) => self.machines(&vms),
+            Lookup::Found(vm) => self.vms(&[vm]),
+            Lookup::Several(vms) => self.vms(&vms),
             Lookup::Departed(_) | Lookup::Unseen => Vec::new(),
         }
     }
 
-    fn machines(&self, vms: &[Arc<Vm>]) -> Vec<Machine> {
-        vms.iter().filter(|vm| self.in_scope(vm)).map(|vm| self.machine(vm)).collect()
+    fn vms(&self, vms: &[Arc<Vm>]) -> Vec<VirtualMachine> {
+        vms.iter().filter(|vm| self.in_scope(vm)).map(|vm| self.vm(vm)).collect()
     }
 
     fn in_scope(&self, vm: &Vm) -> bool {
@@ -149,7 +149,7 @@ impl Catalogue<'_> {
         (folders.is_empty() || in_folder()) && (clusters.is_empty() || in_cluster())
     }
 
-    fn machine(&self, vm: &Vm) -> Machine {
+    fn vm(&self, vm: &Vm) -> VirtualMachine {
         let name = || vm.name.as_deref().unwrap_or_default().to_owned();
         let option = |key: &str| {
             let value = vm.extra_config.as_ref().and_then(|config| config.get(key))?;
@@ -160,8 +160,8 @@ impl Catalogue<'_> {
             device: nic.device,
             addresses: nic.addresses.iter().map(|a| a.address).collect(),
         });
-        Machine {
-            place: Place { vcenter: self.vcenter.clone(), machine: vm.reference.clone() },
+        VirtualMachine {
+            place: Place { vcenter: self.vcenter.clone(), vm: vm.reference.clone() },
             path: self.tree.path_of(&vm.reference).unwrap_or_else(name),
             vcenter_uuid: self.uuid.clone(),
             folder: vm.parent.clone(),

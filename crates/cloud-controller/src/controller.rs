@@ -30,15 +30,15 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     absence::LastSeen,
     events::Events,
-    fleet::Fleet,
     identity::{self, Match},
     lifecycle::{Deletions, Policy},
-    member::Signal,
     metrics::Metrics,
     model::Place,
     nodes::{Change, Nodes},
+    pooled_vcenter::Signal,
     queue::Queue,
     record::Record,
+    vcenter_pool::VcenterPool,
 };
 
 /// After trouble a node is looked at again after this long, doubling up to [`LONGEST`].
@@ -87,7 +87,7 @@ pub struct Probes {
 
 struct Shared {
     nodes: Nodes,
-    fleet: Fleet,
+    pool: VcenterPool,
     events: Events,
     metrics: Metrics,
     options: Options,
@@ -150,7 +150,7 @@ impl Controller {
     /// A controller over these parts.
     pub fn new(
         nodes: Nodes,
-        fleet: Fleet,
+        pool: VcenterPool,
         events: Events,
         metrics: Metrics,
         options: Options,
@@ -160,7 +160,7 @@ impl Controller {
             slots: Arc::new(Semaphore::new(at_once)),
             questions: Semaphore::new(at_once),
             nodes,
-            fleet,
+            pool,
             events,
             metrics,
             options,
@@ -222,7 +222,7 @@ impl Controller {
         loop {
             tokio::select! {
                 signal = signals.recv() => match signal {
-                    Some(Signal::Machine(place)) => {
+                    Some(Signal::VirtualMachine(place)) => {
                         let memory = shared.memory();
                         if let Some(node) = memory.node_of.get(&place) {
                             shared.queue.add(node);
@@ -307,9 +307,9 @@ impl Shared {
         if record.as_ref().is_some_and(|record| changed.contains(&record.place())) {
             return true;
         }
-        match identity::identify(&node, &self.fleet).outcome {
-            Match::Found(machine, _) => {
-                !record.is_some_and(|record| copies::is_another(&node, &record, &machine))
+        match identity::identify(&node, &self.pool).outcome {
+            Match::Found(vm, _) => {
+                !record.is_some_and(|record| copies::is_another(&node, &record, &vm))
             }
             Match::Several(..) | Match::NotFound | Match::Foreign => false,
         }
@@ -340,7 +340,7 @@ impl Shared {
     fn count(&self, memory: &Memory) {
         let number = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         self.metrics.zones_missing.set(number(memory.zoneless.len()));
-        self.metrics.machines_gone.set(number(memory.deletions.gone()));
+        self.metrics.vms_gone.set(number(memory.deletions.gone()));
     }
 }
 

@@ -1,40 +1,40 @@
 //! `--explain-node`: what the controller makes of a node, and why, in words.
 
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 use std::fmt::Write as _;
 
 use crate::{
-    fleet::Fleet,
     identity::{self, Match},
     initialise, instance_type,
-    model::{Machine, Node},
+    model::{Node, VirtualMachine},
+    vcenter_pool::VcenterPool,
     zones::{Found, Zones},
 };
 
 /// The page about a node.
-pub fn page(node: &Node, fleet: &Fleet) -> String {
+pub fn page(node: &Node, pool: &VcenterPool) -> String {
     let mut page = format!("Node {}\n\n", node.name);
-    for (vcenter, trouble) in fleet.troubles() {
+    for (vcenter, trouble) in pool.troubles() {
         let _ = writeln!(page, "  ! {vcenter} is not followed: {trouble}\n");
     }
-    let identified = identity::identify(node, fleet);
+    let identified = identity::identify(node, pool);
     page.push_str("Machine\n");
     for (rule, count) in &identified.asked {
         let _ = writeln!(page, "  {rule}: {count} found");
     }
     match &identified.outcome {
-        Match::Found(machine, rule) => {
-            let _ = writeln!(page, "  It is {}, by {rule}.", machine.title());
-            describe(&mut page, node, machine, fleet);
+        Match::Found(vm, rule) => {
+            let _ = writeln!(page, "  It is {}, by {rule}.", vm.title());
+            describe(&mut page, node, vm, pool);
         }
-        Match::Several(machines, rule) => {
+        Match::Several(vms, rule) => {
             let _ = writeln!(
                 page,
                 "  {} machines answer to {rule}; it is not decided which:",
-                machines.len()
+                vms.len()
             );
-            for machine in machines {
-                let _ = writeln!(page, "    {}", machine.title());
+            for vm in vms {
+                let _ = writeln!(page, "    {}", vm.title());
             }
         }
         Match::NotFound => page.push_str("  No machine in view.\n"),
@@ -49,15 +49,14 @@ pub fn page(node: &Node, fleet: &Fleet) -> String {
     page
 }
 
-fn describe(page: &mut String, node: &Node, machine: &Machine, fleet: &Fleet) {
-    let power = machine.power.map_or("of unknown power state".into(), |power| power.to_string());
-    let _ = writeln!(page, "  It is {power}. Instance type {}.", instance_type::of(machine));
-    if let (Some(configuration), Some(member)) =
-        (fleet.configuration(), fleet.member(&machine.place.vcenter))
+fn describe(page: &mut String, node: &Node, vm: &VirtualMachine, pool: &VcenterPool) {
+    let power = vm.power.map_or("of unknown power state".into(), |power| power.to_string());
+    let _ = writeln!(page, "  It is {power}. Instance type {}.", instance_type::of(vm));
+    if let (Some(configuration), Some(pooled)) =
+        (pool.configuration(), pool.pooled(&vm.place.vcenter))
     {
-        let families = &member.settings.families;
-        let (addresses, selected) =
-            initialise::addresses(node, machine, &configuration.rules, families);
+        let families = &pooled.settings.families;
+        let (addresses, selected) = initialise::addresses(node, vm, &configuration.rules, families);
         page.push_str("\nAddresses\n");
         for reason in &selected.reasons {
             let side = reason.side.as_ref().map_or(String::new(), |side| format!(" for {side:?}"));
@@ -68,7 +67,7 @@ fn describe(page: &mut String, node: &Node, machine: &Machine, fleet: &Fleet) {
             );
         }
         if let Some(error) = &selected.metadata {
-            let _ = writeln!(page, "  ! {}", story(error));
+            let _ = writeln!(page, "  ! {}", error_chain(error));
         }
         match addresses {
             Ok(addresses) => {
@@ -76,12 +75,12 @@ fn describe(page: &mut String, node: &Node, machine: &Machine, fleet: &Fleet) {
                 let _ = writeln!(page, "  The node gets {}.", listed.join(", "));
             }
             Err(why) => {
-                let _ = writeln!(page, "  ! {}", story(&why));
+                let _ = writeln!(page, "  ! {}", error_chain(&why));
             }
         }
     }
     page.push_str("\nZone and region\n");
-    match fleet.zones(machine) {
+    match pool.zones(vm) {
         None => page.push_str("  ! the tags could not be read\n"),
         Some(zones) => tags(page, &zones),
     }

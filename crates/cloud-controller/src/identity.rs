@@ -20,7 +20,7 @@ use std::{fmt, net::IpAddr};
 use vsphere::{BiosUuid, InstanceUuid};
 
 use crate::{
-    model::{AddressKind, Machine, Node, Place, SCHEME},
+    model::{AddressKind, Node, Place, SCHEME, VirtualMachine},
     provided_ip,
     record::Record,
 };
@@ -28,17 +28,17 @@ use crate::{
 /// Where machines are looked up. Answers come from memory.
 pub trait Directory {
     /// The machine at this place, if it is in view.
-    fn at(&self, place: &Place) -> Option<Machine>;
+    fn at(&self, place: &Place) -> Option<VirtualMachine>;
     /// Machines with this BIOS uuid, in either byte order.
-    fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<Machine>;
+    fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine>;
     /// Machines with this instance uuid.
-    fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<Machine>;
+    fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<VirtualMachine>;
     /// Machines whose guest calls itself so, ignoring case.
-    fn with_dns_name(&self, name: &str) -> Vec<Machine>;
+    fn with_dns_name(&self, name: &str) -> Vec<VirtualMachine>;
     /// Machines whose guest calls itself so once domains are cut off, ignoring case.
-    fn with_short_name(&self, name: &str) -> Vec<Machine>;
+    fn with_short_name(&self, name: &str) -> Vec<VirtualMachine>;
     /// Machines whose guest has this address.
-    fn with_address(&self, address: IpAddr) -> Vec<Machine>;
+    fn with_address(&self, address: IpAddr) -> Vec<VirtualMachine>;
 }
 
 /// The question that found a machine.
@@ -78,9 +78,9 @@ impl fmt::Display for Rule {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Match {
     /// It is this machine.
-    Found(Box<Machine>, Rule),
+    Found(Box<VirtualMachine>, Rule),
     /// Several machines answer to the same question.
-    Several(Vec<Machine>, Rule),
+    Several(Vec<VirtualMachine>, Rule),
     /// No machine in view.
     NotFound,
     /// The node belongs to another provider; it is none of our business.
@@ -131,8 +131,8 @@ pub fn uuids(node: &Node) -> Vec<BiosUuid> {
 
 /// Whether a node shows the uuid of another computer than this machine. Such a node has the name or the
 /// address of the machine at most: the end of the machine says nothing of it.
-pub fn is_stranger(node: &Node, machine: &Machine) -> bool {
-    shows_another(node, machine.bios_uuid, machine.instance_uuid)
+pub fn is_other_computer(node: &Node, vm: &VirtualMachine) -> bool {
+    shows_another(node, vm.bios_uuid, vm.instance_uuid)
 }
 
 /// Whether a node's `systemUUID` is a uuid, and neither of these in either byte order. Where neither is
@@ -140,7 +140,7 @@ pub fn is_stranger(node: &Node, machine: &Machine) -> bool {
 pub fn shows_another(node: &Node, bios: Option<BiosUuid>, instance: Option<InstanceUuid>) -> bool {
     let Ok(shown) = node.system_uuid.trim().parse::<BiosUuid>() else { return false };
     let bios = bios.filter(|uuid| !uuid.is_nil());
-    if bios.is_none() && shows_machine_uuid(node.system_uuid.trim()) {
+    if bios.is_none() && shows_vm_uuid(node.system_uuid.trim()) {
         return false;
     }
     let instance = instance.and_then(|uuid| uuid.to_string().parse::<BiosUuid>().ok());
@@ -162,8 +162,8 @@ impl Search<'_> {
         if let Some(record) = &self.record {
             let there = directory.at(&record.place()).filter(|m| self.is_recorded(record, m));
             self.asked.push((Rule::Record, usize::from(there.is_some())));
-            if let Some(machine) = there {
-                return Match::Found(Box::new(machine), Rule::Record);
+            if let Some(vm) = there {
+                return Match::Found(Box::new(vm), Rule::Record);
             }
         }
         if let Some(uuid) = provider_uuid(&self.node.provider_id)
@@ -185,7 +185,7 @@ impl Search<'_> {
             return found;
         }
         let waits = self.node.provider_id.is_empty() && self.node.is_uninitialized();
-        if waits && !shows_machine_uuid(system) {
+        if waits && !shows_vm_uuid(system) {
             return self.by_name_or_address(directory);
         }
         Match::NotFound
@@ -208,50 +208,50 @@ impl Search<'_> {
     }
 
     /// The answer, if there is any.
-    fn ask(&mut self, rule: Rule, mut machines: Vec<Machine>) -> Option<Match> {
-        machines.retain(|machine| !machine.template);
-        self.asked.push((rule, machines.len()));
-        if machines.len() > 1 {
-            machines = self.tell_apart(machines);
+    fn ask(&mut self, rule: Rule, mut vms: Vec<VirtualMachine>) -> Option<Match> {
+        vms.retain(|vm| !vm.template);
+        self.asked.push((rule, vms.len()));
+        if vms.len() > 1 {
+            vms = self.tell_apart(vms);
         }
-        match machines.len() {
+        match vms.len() {
             0 => None,
-            1 => machines.pop().map(|machine| Match::Found(Box::new(machine), rule)),
-            _ => Some(Match::Several(machines, rule)),
+            1 => vms.pop().map(|vm| Match::Found(Box::new(vm), rule)),
+            _ => Some(Match::Several(vms, rule)),
         }
     }
 
     /// Of copies, the one that alone has the node's record, name or address; else all.
-    fn tell_apart(&self, machines: Vec<Machine>) -> Vec<Machine> {
+    fn tell_apart(&self, vms: Vec<VirtualMachine>) -> Vec<VirtualMachine> {
         let instance = self.record.as_ref().and_then(Record::instance_uuid);
         let addresses = addresses(self.node);
         let name = short(&self.node.name);
-        let marks: [&dyn Fn(&Machine) -> bool; 3] = [
+        let marks: [&dyn Fn(&VirtualMachine) -> bool; 3] = [
             &|m| instance.is_some() && m.instance_uuid == instance,
             &|m| short(&m.guest.host_name).eq_ignore_ascii_case(name),
             &|m| m.guest.addresses().any(|a| addresses.contains(&a)),
         ];
         for mark in marks {
-            let mut marked = machines.iter().filter(|m| mark(m));
+            let mut marked = vms.iter().filter(|m| mark(m));
             if let (Some(only), None) = (marked.next(), marked.next()) {
                 return vec![only.clone()];
             }
         }
-        machines
+        vms
     }
 
     /// Whether the machine at the recorded place is the recorded machine. References are never used
     /// twice, but a vCenter restored from an old backup may do so.
-    fn is_recorded(&self, record: &Record, machine: &Machine) -> bool {
-        if !record.vcenter_uuid.is_empty() && record.vcenter_uuid != *machine.vcenter_uuid {
+    fn is_recorded(&self, record: &Record, vm: &VirtualMachine) -> bool {
+        if !record.vcenter_uuid.is_empty() && record.vcenter_uuid != *vm.vcenter_uuid {
             return false;
         }
-        if self.node.provider_id.is_empty() && is_stranger(self.node, machine) {
+        if self.node.provider_id.is_empty() && is_other_computer(self.node, vm) {
             return false;
         }
-        match (record.instance_uuid(), machine.instance_uuid) {
+        match (record.instance_uuid(), vm.instance_uuid) {
             (Some(recorded), Some(seen)) if !seen.is_nil() => recorded == seen,
-            _ => match (provider_uuid(&self.node.provider_id), machine.bios_uuid) {
+            _ => match (provider_uuid(&self.node.provider_id), vm.bios_uuid) {
                 (Some(id), Some(seen)) if !seen.is_nil() => id == seen || id.swapped() == seen,
                 _ => true,
             },
@@ -269,7 +269,7 @@ fn addresses(node: &Node) -> Vec<IpAddr> {
 
 /// Whether this is a uuid a virtual machine's firmware shows: vSphere's begin with `42` or `564d`, in
 /// either byte order. A kubelet that cannot read the firmware shows something else.
-fn shows_machine_uuid(text: &str) -> bool {
+fn shows_vm_uuid(text: &str) -> bool {
     let Ok(uuid) = text.parse::<BiosUuid>() else { return false };
     let is_vsphere = |uuid: BiosUuid| {
         let text = uuid.to_string();

@@ -8,7 +8,7 @@ use snafu::Snafu;
 use crate::{
     addresses::{self, Family, NoAddress, Preference, Rules, Selected},
     identity, instance_type,
-    model::{Address, AddressKind, Machine, Node, PAIRS, SCHEME, Taint, UNINITIALIZED},
+    model::{Address, AddressKind, Node, PAIRS, SCHEME, Taint, UNINITIALIZED, VirtualMachine},
     provided_ip::{self, ProvidedIpError},
     record::{ANNOTATION, Record},
     zones::Zones,
@@ -18,12 +18,12 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum NotYet {
-    #[snafu(display("{machine} has no usable address"))]
-    NoAddress { machine: String, source: NoAddress },
-    #[snafu(display("the addresses of {machine} do not fit the kubelet"))]
-    ProvidedIp { machine: String, source: ProvidedIpError },
-    #[snafu(display("vCenter does not know the BIOS uuid of {machine} at present"))]
-    NoUuid { machine: String },
+    #[snafu(display("{vm} has no usable address"))]
+    NoAddress { vm: String, source: NoAddress },
+    #[snafu(display("the addresses of {vm} do not fit the kubelet"))]
+    ProvidedIp { vm: String, source: ProvidedIpError },
+    #[snafu(display("vCenter does not know the BIOS uuid of {vm} at present"))]
+    NoUuid { vm: String },
     #[snafu(display("{why}; --require-zones keeps the node waiting"))]
     NoZones { why: String },
 }
@@ -41,20 +41,23 @@ pub struct Initialisation {
 /// the Go controller chooses; after it the node keeps each address that still fits.
 pub fn addresses(
     node: &Node,
-    machine: &Machine,
+    vm: &VirtualMachine,
     rules: &Rules,
     families: &[Family],
 ) -> (Result<Vec<Address>, NotYet>, Selected) {
-    let wish = node.provided_ip.as_deref();
-    let hint: Vec<IpAddr> = wish.and_then(|text| provided_ip::read(text).ok()).unwrap_or_default();
+    let provided_ip = node.provided_ip.as_deref();
+    let hint: Vec<IpAddr> =
+        provided_ip.and_then(|text| provided_ip::read(text).ok()).unwrap_or_default();
     let choose = |preference: Preference<'_>| {
-        let (selected, failed) = addresses::select(&machine.guest, rules, families, preference);
-        let machine = || machine.title();
-        let applied = match (failed, wish) {
-            (Some(source), _) => Err(NotYet::NoAddress { machine: machine(), source }),
+        let (selected, failed) = addresses::select(&vm.guest, rules, families, preference);
+        let vm = || vm.title();
+        let applied = match (failed, provided_ip) {
+            (Some(source), _) => Err(NotYet::NoAddress { vm: vm(), source }),
             (None, None) => Ok(selected.addresses.clone()),
-            (None, Some(wish)) => provided_ip::apply(wish, selected.addresses.clone())
-                .map_err(|source| NotYet::ProvidedIp { machine: machine(), source }),
+            (None, Some(provided_ip)) => {
+                provided_ip::apply(provided_ip, selected.addresses.clone())
+                    .map_err(|source| NotYet::ProvidedIp { vm: vm(), source })
+            }
         };
         (applied.map(grouped), selected)
     };
@@ -109,40 +112,40 @@ pub fn changed_addresses(node: &Node, mut wanted: Vec<Address>) -> Option<Vec<Ad
 /// the taints without ours. The addresses go first, so that nothing is scheduled to a node that has none.
 pub fn plan(
     node: &Node,
-    machine: &Machine,
+    vm: &VirtualMachine,
     addresses: Vec<Address>,
     zones: &Zones,
     extra_labels: &BTreeMap<String, String>,
 ) -> Result<Initialisation, NotYet> {
     let mut spec = serde_json::Map::new();
     if node.provider_id.is_empty() {
-        let uuid = machine.bios_uuid.filter(|uuid| !uuid.is_nil());
-        let uuid = uuid.ok_or_else(|| NotYet::NoUuid { machine: machine.title() })?;
+        let uuid = vm.bios_uuid.filter(|uuid| !uuid.is_nil());
+        let uuid = uuid.ok_or_else(|| NotYet::NoUuid { vm: vm.title() })?;
         spec.insert("providerID".into(), format!("{SCHEME}{uuid}").into());
     }
     let remaining: Vec<&Taint> = node.taints.iter().filter(|t| &*t.key != UNINITIALIZED).collect();
     spec.insert("taints".into(), json!(remaining));
-    let mut labels = cloud_labels(machine, zones);
+    let mut labels = cloud_labels(vm, zones);
     for (key, value) in extra_labels {
         if !node.labels.contains_key(key.as_str()) {
             labels.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
     let mut patch = json!({ "metadata": { "labels": labels }, "spec": spec });
-    if !identity::is_stranger(node, machine) {
-        patch["metadata"]["annotations"] = json!({ ANNOTATION: Record::of(machine).to_text() });
+    if !identity::is_other_computer(node, vm) {
+        patch["metadata"]["annotations"] = json!({ ANNOTATION: Record::of(vm).to_text() });
     }
     Ok(Initialisation { addresses: changed_addresses(node, addresses), patch })
 }
 
 /// Instance type, zone and region under both names.
-fn cloud_labels(machine: &Machine, zones: &Zones) -> BTreeMap<String, String> {
+fn cloud_labels(vm: &VirtualMachine, zones: &Zones) -> BTreeMap<String, String> {
     let [zone, region, kind] = PAIRS;
     let found = |found: &Option<crate::zones::Found>| found.as_ref().map(|f| f.value.clone());
     let values = [
         (zone, found(&zones.zone)),
         (region, found(&zones.region)),
-        (kind, Some(instance_type::of(machine))),
+        (kind, Some(instance_type::of(vm))),
     ];
     let mut labels = BTreeMap::new();
     for ((beta, stable), value) in values {
@@ -158,7 +161,7 @@ fn cloud_labels(machine: &Machine, zones: &Zones) -> BTreeMap<String, String> {
 /// both follow the machine if `refresh` gives what they should be.
 pub fn label_changes(
     node: &Node,
-    refresh: Option<(&Machine, &Zones)>,
+    refresh: Option<(&VirtualMachine, &Zones)>,
 ) -> Option<BTreeMap<String, String>> {
     let mut changes = BTreeMap::new();
     for (beta, stable) in PAIRS {
@@ -168,8 +171,8 @@ pub fn label_changes(
             changes.insert(stable.to_owned(), older.to_string());
         }
     }
-    if let Some((machine, zones)) = refresh {
-        for (key, value) in cloud_labels(machine, zones) {
+    if let Some((vm, zones)) = refresh {
+        for (key, value) in cloud_labels(vm, zones) {
             if node.labels.get(key.as_str()).map(|v| &**v) == Some(value.as_str()) {
                 changes.remove(&key);
             } else {

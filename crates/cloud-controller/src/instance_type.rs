@@ -1,12 +1,12 @@
 //! The instance type: processors, memory and operating system of a machine in one word.
 
-use crate::model::Machine;
+use crate::model::VirtualMachine;
 
 /// `vsphere-vm.cpu-4.mem-8gb.os-ubuntu`. Memory is in whole GiB, rounded down; an operating system
 /// that has no short name is `unknown`. Autoscalers compare these words: they never change.
-pub fn of(machine: &Machine) -> String {
-    let (cpus, gib) = (machine.cpus, machine.memory_mib / 1024);
-    format!("vsphere-vm.cpu-{cpus}.mem-{gib}gb.os-{}", operating_system(&machine.guest_id))
+pub fn of(vm: &VirtualMachine) -> String {
+    let (cpus, gib) = (vm.cpus, vm.memory_mib / 1024);
+    format!("vsphere-vm.cpu-{cpus}.mem-{gib}gb.os-{}", operating_system(&vm.guest_id))
 }
 
 /// The short name of a guest operating system.
@@ -150,11 +150,11 @@ const NOT_THERE: &[&str] = &["asianux5Guest", "asianux7Guest", "solaris11Guest"]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::vm;
 
     #[test]
     fn the_word_is_made_of_processors_memory_and_system() {
-        let mut vm = machine("node-1");
+        let mut vm = vm("node-1");
         (vm.cpus, vm.memory_mib) = (4, 8191);
         vm.guest_id = "ubuntu64Guest".into();
         assert_eq!(of(&vm), "vsphere-vm.cpu-4.mem-7gb.os-ubuntu");

@@ -7,8 +7,8 @@ use std::{io::Write as _, process::ExitCode};
 use cloud_controller::settings::{Settings, SettingsError};
 use runtime::{
     build::BuildInfo,
+    error_chain::error_chain,
     process::exit_on_panic,
-    story::story,
     telemetry::{Format, Logs},
 };
 
@@ -38,7 +38,7 @@ async fn main() -> ExitCode {
     match process::run(settings, BUILD).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{}", story(&error));
+            tracing::error!("{}", error_chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -46,7 +46,7 @@ pub struct Metrics {
     /// Nodes without a tag they should have.
     pub zones_missing: Gauge,
     /// Nodes whose machine is gone and that still stand.
-    pub machines_gone: Gauge,
+    pub vms_gone: Gauge,
     /// Whether a vCenter is followed.
     pub live: Family<VcenterLabels, Gauge>,
     /// When a vCenter was last heard of, in seconds since 1970.
@@ -74,7 +74,7 @@ impl Default for Metrics {
             retries: Counter::default(),
             writes: Family::default(),
             zones_missing: Gauge::default(),
-            machines_gone: Gauge::default(),
+            vms_gone: Gauge::default(),
             live: Family::default(),
             heard: Family::default(),
             sessions: Family::default(),
@@ -134,7 +134,7 @@ impl Metrics {
         registry.register(
             "machines_gone",
             "Nodes that stand although their machine is gone",
-            self.machines_gone.clone(),
+            self.vms_gone.clone(),
         );
         registry.register(
             "configuration_current",

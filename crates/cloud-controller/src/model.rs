@@ -148,18 +148,18 @@ pub struct Place {
     /// The vCenter's server, as configured.
     pub vcenter: Arc<str>,
     /// The machine there.
-    pub machine: MoRef,
+    pub vm: MoRef,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.machine.id, self.vcenter)
+        write!(f, "{} in {}", self.vm.id, self.vcenter)
     }
 }
 
 /// A virtual machine, as much of it as the controller needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Machine {
+pub struct VirtualMachine {
     /// Where it is.
     pub place: Place,
     /// Its inventory path, or its name where the path cannot be seen.
@@ -186,7 +186,7 @@ pub struct Machine {
     pub guest: Guest,
 }
 
-impl Machine {
+impl VirtualMachine {
     /// What a person calls it: `/DC0/vm/node-1 (vm-12 in vc.example.com)`.
     pub fn title(&self) -> String {
         format!("{} ({})", self.path, self.place)

@@ -32,7 +32,7 @@ use crate::{
 /// The name writes are attributed to.
 pub const FIELD_MANAGER: &str = "vsphere-cloud-controller-manager";
 /// How long the API server may take to answer one read or write.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Nodes per page of the first list.
 const PAGE: u32 = 250;
 /// Sets of labels that are kept before those without a node are looked for.
@@ -354,10 +354,10 @@ impl Nodes {
     }
 }
 
-/// An answer, or an error after [`PATIENCE`]: a connection that died unnoticed holds a worker no longer.
+/// An answer, or an error after [`TIMEOUT`]: a connection that died unnoticed holds a worker no longer.
 async fn answer<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
-    let late = || kube::Error::Service(format!("no answer within {PATIENCE:?}").into());
-    tokio::time::timeout(PATIENCE, call).await.unwrap_or_else(|_| Err(late()))
+    let late = || kube::Error::Service(format!("no answer within {TIMEOUT:?}").into());
+    tokio::time::timeout(TIMEOUT, call).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// The patch with the version it was decided on: the API server refuses it if there is a newer one.

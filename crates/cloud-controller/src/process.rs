@@ -7,22 +7,22 @@ use cloud_controller::{
     controller::{Controller, Options, Probes},
     events::Events,
     explain,
-    fleet::{Crew, Fleet},
     identity::{self, Match},
-    member::{Common, Signal},
     metrics::Metrics,
     nodes::{Kept, Nodes},
+    pooled_vcenter::{Common, Signal},
     settings::Settings,
+    vcenter_pool::{PoolSupervisor, VcenterPool},
     zones::Categories,
 };
 use runtime::{
     build::BuildInfo,
     checks::{Check, Checks},
+    error_chain::error_chain,
     kubernetes::{self, ClusterOptions},
     lease::{self, Contender, Leadership, Mandate, Terms},
     process::shutdown_on_signal,
     server::{self, Server, Shown},
-    story::story,
     tasks::Tasks,
 };
 use snafu::{OptionExt as _, ResultExt as _, Snafu};
@@ -37,7 +37,7 @@ const RHYTHM: Duration = Duration::from_secs(1);
 /// How long a look at a node may take: it asks the API server a few times, and vCenters.
 const LOOK: Duration = kubernetes::LONGEST_REQUEST.saturating_mul(4);
 /// How long `--explain-node` waits for the vCenters.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the process ends.
 #[derive(Debug, Snafu)]
@@ -187,14 +187,14 @@ impl Work {
     ) -> Result<(), Error> {
         let (signals, heard) = mpsc::unbounded_channel();
         let common = common(&self.settings, &self.client, &self.metrics, self.build, signals);
-        let fleet = Fleet::default();
-        let mut crew = Crew::new(fleet.clone());
+        let pool = VcenterPool::default();
+        let mut supervisor = PoolSupervisor::new(pool.clone());
         let (events, sending) = Events::new(self.client.clone(), self.mandate.clone());
         let kept = Kept::with(self.settings.extra_labels.keys());
         let nodes = Nodes::new(self.client.clone(), kept, self.mandate.clone());
         let options = options(&self.settings);
         let controller =
-            Controller::new(nodes, fleet.clone(), events, self.metrics.clone(), options);
+            Controller::new(nodes, pool.clone(), events, self.metrics.clone(), options);
         let controller = controller.probed(self.probes.clone());
         // Everything that writes stops with this, before anything else ends.
         let writing = lost.child_token();
@@ -207,7 +207,7 @@ impl Work {
                 std::future::pending::<()>().await;
             }
         });
-        let following = self.follow_configuration(configuration, &mut crew, &fleet, &common);
+        let following = self.follow_configuration(configuration, &mut supervisor, &pool, &common);
         let ended = tokio::select! {
             () = stop.cancelled() => Ok(()),
             () = lost.cancelled() => LeadershipLostSnafu.fail(),
@@ -215,7 +215,7 @@ impl Work {
             never = following => match never {},
         };
         writing.cancel();
-        crew.stop().await;
+        supervisor.stop().await;
         ended
     }
 
@@ -223,22 +223,22 @@ impl Work {
     async fn follow_configuration(
         &self,
         first: Configuration,
-        crew: &mut Crew,
-        fleet: &Fleet,
+        supervisor: &mut PoolSupervisor,
+        pool: &VcenterPool,
         common: &Common,
     ) -> std::convert::Infallible {
-        let apply = |crew: &mut Crew, configuration: Configuration| {
+        let apply = |supervisor: &mut PoolSupervisor, configuration: Configuration| {
             let categories = configuration.categories.clone();
-            crew.apply(configuration, &Common { categories, ..common.clone() });
+            supervisor.apply(configuration, &Common { categories, ..common.clone() });
             let _ = common.signals.send(Signal::Anything);
         };
         let mut current = first.clone();
         let mut complaint = String::new();
-        apply(crew, first);
+        apply(supervisor, first);
         self.metrics.configuration_current.set(1);
         loop {
             sleep(RHYTHM).await;
-            self.report(fleet);
+            self.report(pool);
             match self.source.load() {
                 Ok(configuration) => {
                     complaint.clear();
@@ -246,15 +246,15 @@ impl Work {
                     if configuration != current {
                         tracing::info!("the configuration changed");
                         current = configuration.clone();
-                        apply(crew, configuration);
+                        apply(supervisor, configuration);
                     }
                     // Only now: what it names more is followed from here on.
-                    fleet.note_configuration(None);
+                    pool.note_configuration(None);
                 }
                 Err(error) => {
                     self.metrics.configuration_current.set(0);
-                    let now = story(&error);
-                    fleet.note_configuration(Some(now.clone()));
+                    let now = error_chain(&error);
+                    pool.note_configuration(Some(now.clone()));
                     if now != complaint {
                         tracing::error!(
                             error = now,
@@ -267,10 +267,10 @@ impl Work {
         }
     }
 
-    fn report(&self, fleet: &Fleet) {
-        let troubles = fleet.troubles();
-        for member in fleet.members() {
-            self.metrics.count_sessions(member.name(), member.sessions());
+    fn report(&self, pool: &VcenterPool) {
+        let troubles = pool.troubles();
+        for pooled in pool.pooled_vcenters() {
+            self.metrics.count_sessions(pooled.name(), pooled.sessions());
         }
         if troubles.is_empty() {
             self.vcenters.pass();
@@ -333,24 +333,24 @@ async fn explain_node(
     let (signals, _heard) = mpsc::unbounded_channel();
     let categories = configuration.categories.clone();
     let common = Common { categories, ..common(settings, &client, &metrics, build, signals) };
-    let fleet = Fleet::default();
-    let mut crew = Crew::new(fleet.clone());
-    crew.apply(configuration, &common);
+    let pool = VcenterPool::default();
+    let mut supervisor = PoolSupervisor::new(pool.clone());
+    supervisor.apply(configuration, &common);
     let nodes = Nodes::new(client, Kept::default(), Mandate::unlimited());
     let node =
         nodes.fetch(name).await.context(NodeSnafu { name })?.context(NoSuchNodeSnafu { name })?;
-    let is_zoned = || match identity::identify(&node, &fleet).outcome {
-        Match::Found(machine, _) => fleet.zones(&machine).is_some(),
-        _ => fleet.members().iter().all(|member| member.tags().is_some()),
+    let is_zoned = || match identity::identify(&node, &pool).outcome {
+        Match::Found(vm, _) => pool.zones(&vm).is_some(),
+        _ => pool.pooled_vcenters().iter().all(|pooled| pooled.tags().is_some()),
     };
     let known = async {
-        while !fleet.troubles().is_empty() || !is_zoned() {
+        while !pool.troubles().is_empty() || !is_zoned() {
             sleep(Duration::from_millis(50)).await;
         }
     };
     // What is not known by then stands on the page.
-    let _ = tokio::time::timeout(PATIENCE, known).await;
-    let _ = write!(std::io::stdout(), "{}", explain::page(&node, &fleet));
-    crew.stop().await;
+    let _ = tokio::time::timeout(TIMEOUT, known).await;
+    let _ = write!(std::io::stdout(), "{}", explain::page(&node, &pool));
+    supervisor.stop().await;
     Ok(())
 }

@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_wish_of_a_kubelet_orders_and_thins_the_addresses() {
-        for (what, wish, given, expected) in [
+        for (what, provided_ip, given, expected) in [
             (
                 "one of one",
                 "10.1.1.1",
@@ -169,13 +169,13 @@ mod tests {
                 &["InternalIP FD01:0:0::1"],
             ),
         ] {
-            assert_eq!(apply(wish, addresses(given)), Ok(addresses(expected)), "{what}");
+            assert_eq!(apply(provided_ip, addresses(given)), Ok(addresses(expected)), "{what}");
         }
     }
 
     #[test]
     fn a_wish_that_cannot_be_met_is_an_error_that_says_why() {
-        for (wish, given, why) in [
+        for (provided_ip, given, why) in [
             ("10.1.1.9", &["InternalIP 10.1.1.1"][..], "10.1.1.9 is none of the addresses"),
             ("10.1.1.1,fd01::9", &["InternalIP 10.1.1.1"], "fd01::9 is none of the addresses"),
             ("10.1.1.1,10.1.1.2", &["InternalIP 10.1.1.1"], "neither one address nor a pair"),
@@ -183,8 +183,8 @@ mod tests {
             ("", &["InternalIP 10.1.1.1"], "neither one address nor a pair"),
             ("10.1.1.1,fd01::1,fd01::2", &[], "neither one address nor a pair"),
         ] {
-            let error = apply(wish, addresses(given)).unwrap_err().to_string();
-            assert!(error.contains(why), "{wish}: {error}");
+            let error = apply(provided_ip, addresses(given)).unwrap_err().to_string();
+            assert!(error.contains(why), "{provided_ip}: {error}");
         }
     }
 }

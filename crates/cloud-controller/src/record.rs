@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use vsphere::{InstanceUuid, MoRef};
 
-use crate::model::{Machine, Place};
+use crate::model::{Place, VirtualMachine};
 
 /// The annotation.
 pub const ANNOTATION: &str = "vdo.vmware.com/virtual-machine";
@@ -23,7 +23,8 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub vcenter_uuid: String,
     /// The machine's reference there, `vm-42`.
-    pub machine: String,
+    #[serde(rename = "machine")]
+    pub vm: String,
     /// What tells it apart from its copies; empty if it was not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance_uuid: String,
@@ -35,19 +36,19 @@ pub struct Record {
 
 impl Record {
     /// The note about a machine.
-    pub fn of(machine: &Machine) -> Self {
+    pub fn of(vm: &VirtualMachine) -> Self {
         Self {
-            vcenter: machine.place.vcenter.to_string(),
-            vcenter_uuid: machine.vcenter_uuid.to_string(),
-            machine: machine.place.machine.id.to_string(),
-            instance_uuid: machine.instance_uuid.map(|uuid| uuid.to_string()).unwrap_or_default(),
-            folder: machine.folder.as_ref().map(|folder| folder.id.to_string()).unwrap_or_default(),
+            vcenter: vm.place.vcenter.to_string(),
+            vcenter_uuid: vm.vcenter_uuid.to_string(),
+            vm: vm.place.vm.id.to_string(),
+            instance_uuid: vm.instance_uuid.map(|uuid| uuid.to_string()).unwrap_or_default(),
+            folder: vm.folder.as_ref().map(|folder| folder.id.to_string()).unwrap_or_default(),
         }
     }
 
     /// Reads the annotation. What cannot be read counts as not written: it is no proof of anything.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|record: &Self| !record.machine.is_empty())
+        serde_json::from_str(text).ok().filter(|record: &Self| !record.vm.is_empty())
     }
 
     /// The annotation's text.
@@ -59,7 +60,7 @@ impl Record {
     pub fn place(&self) -> Place {
         Place {
             vcenter: self.vcenter.as_str().into(),
-            machine: MoRef::new("VirtualMachine", self.machine.as_str()),
+            vm: MoRef::new("VirtualMachine", self.vm.as_str()),
         }
     }
 
@@ -77,17 +78,17 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::vm;
 
     #[test]
     fn what_is_written_reads_back() {
-        let record = Record::of(&machine("node-1"));
+        let record = Record::of(&vm("node-1"));
         assert_eq!(
             record.to_text(),
             r#"{"vcenter":"vc.test","vcenterUuid":"uuid-of-vc","machine":"vm-node-1","instanceUuid":"502e4956-ad22-1139-6d72-59cc8f26bc90","folder":"group-v1"}"#
         );
         assert_eq!(Record::read(&record.to_text()), Some(record.clone()));
-        assert_eq!(record.place(), machine("node-1").place);
+        assert_eq!(record.place(), vm("node-1").place);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Credentials as they change: in a Secret, in files, or in the configuration itself.
 
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use driver_config::credentials::{Credentials as Read, CredentialsError, SecretData};
@@ -63,7 +63,7 @@ pub async fn follow(vcenter: Vcenter, client: Client, known: watch::Sender<Known
             follow_secret(&api, namespace, name, &vcenter.server, &known).await;
         }
         CredentialSource::Directory(path) => loop {
-            tell(&known, from_directory(path, &vcenter.server).map_err(|e| story(&e)));
+            tell(&known, from_directory(path, &vcenter.server).map_err(|e| error_chain(&e)));
             sleep(RHYTHM).await;
         },
     }
@@ -86,7 +86,7 @@ async fn follow_secret(
                     let read = from_data(&data, server);
                     tell(
                         known,
-                        read.map_err(|e| format!("Secret {namespace}/{name}: {}", story(&e))),
+                        read.map_err(|e| format!("Secret {namespace}/{name}: {}", error_chain(&e))),
                     );
                 }
                 Ok(Some(None)) => {
@@ -198,12 +198,12 @@ mod tests {
         }
         let error =
             from_data(&data(&[("other.username", "u"), ("other.password", "p")]), "vc.test");
-        let error = story(&error.unwrap_err());
+        let error = error_chain(&error.unwrap_err());
         assert!(error.contains("credentials for other, none for vc.test"), "{error}");
         let pem = "-----BEGIN CERTIFICATE-----\nMII\n";
         let error =
             from_data(&data(&[("vc.test.username", pem), ("vc.test.password", "k")]), "vc.test");
-        let error = story(&error.unwrap_err());
+        let error = error_chain(&error.unwrap_err());
         assert!(error.contains("`vc.test.username` is a certificate"), "{error}");
     }
 
@@ -283,7 +283,7 @@ mod tests {
         let directory = Directory::new("half");
         let error = |files: &[(&str, &str)], version: &str| {
             mount(&directory.0, version, files);
-            story(&from_directory(&directory.0, "vc.test").unwrap_err())
+            error_chain(&from_directory(&directory.0, "vc.test").unwrap_err())
         };
         let path = directory.0.display();
         let missing = error(&[(USER, "u")], "..1");
@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(missing, expected);
         let empty = error(&[(USER, "u"), (PASS, "\n")], "..2");
         assert!(empty.contains(&path.to_string()) && empty.contains(PASS), "{empty}");
-        let nothing = story(&from_directory(&directory.0.join("none"), "vc.test").unwrap_err());
+        let nothing =
+            error_chain(&from_directory(&directory.0.join("none"), "vc.test").unwrap_err());
         assert!(
             nothing.contains(&format!("the directory {path}/none cannot be read")),
             "{nothing}"

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use vsphere::MoRef;
 
-use crate::model::{Address, AddressKind, Guest, Interface, Machine, Node, Place, Power};
+use crate::model::{Address, AddressKind, Guest, Interface, Node, Place, Power, VirtualMachine};
 
 /// A running machine with one address, in `vc.test`.
-pub(crate) fn machine(name: &str) -> Machine {
-    Machine {
+pub(crate) fn vm(name: &str) -> VirtualMachine {
+    VirtualMachine {
         place: Place {
             vcenter: "vc.test".into(),
-            machine: MoRef::new("VirtualMachine", format!("vm-{name}")),
+            vm: MoRef::new("VirtualMachine", format!("vm-{name}")),
         },
         path: format!("/DC0/vm/{name}"),
         vcenter_uuid: "uuid-of-vc".into(),

@@ -55,10 +55,10 @@ impl Product {
                 "k8s-zone",
                 &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
             );
-        let machines = inventory.datacenters[0].vms.clone();
+        let vms = inventory.datacenters[0].vms.clone();
         let vcenter = Vcenter::start(inventory).await;
         let nodes = Nodes::start(&plane).await;
-        for (number, vm) in machines.iter().enumerate() {
+        for (number, vm) in vms.iter().enumerate() {
             let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
@@ -80,9 +80,9 @@ impl Product {
         operator::rights::wait(&client, NAMESPACE, &std::collections::BTreeSet::new(), &working)
             .await;
         let build = BuildInfo::of("vdo");
-        let patience = SignedDuration::from_mins(15);
+        let timeouts = SignedDuration::from_mins(15);
         let engine =
-            Engine::start(client, NAMESPACE, patience, build, OperatorMetrics::default()).await;
+            Engine::start(client, NAMESPACE, timeouts, build, OperatorMetrics::default()).await;
         let mut operator = JoinSet::new();
         operator.spawn(engine.unwrap().run(CancellationToken::new(), working));
         let workdir = Workdir::new("in-the-product").unwrap();

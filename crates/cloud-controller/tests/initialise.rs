@@ -127,10 +127,10 @@ async fn a_kubelets_own_address_is_honoured() {
     };
     let other = Vm { nics: vec![nic("VM Network", &["10.0.0.2/24"])], ..Vm::named("node-2") };
     let stage = Stage::with(Inventory::small().vms([vm.clone(), other.clone()])).await;
-    let wish = "alpha.kubernetes.io/provided-node-ip";
+    let provided_ip = "alpha.kubernetes.io/provided-node-ip";
     let node = |vm: &Vm| Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
-    stage.nodes.add(node(&vm).annotation(wish, "10.0.0.1")).await;
-    stage.nodes.add(node(&other).annotation(wish, "10.0.0.77")).await;
+    stage.nodes.add(node(&vm).annotation(provided_ip, "10.0.0.1")).await;
+    stage.nodes.add(node(&other).annotation(provided_ip, "10.0.0.77")).await;
     let ccm = stage.controller("", &[]);
     let node = stage.initialised("node-1", &ccm).await;
     assert_eq!(addresses(&node), ["InternalIP=10.0.0.1", "ExternalIP=10.0.0.1", "Hostname=node-1"]);

@@ -262,8 +262,8 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone_after_a_restart
 }
 
 /// An inventory of a vCenter that is another one than the stage's.
-fn anothers(number: u8, machines: &[Vm]) -> Inventory {
-    let mut inventory = readable(Inventory::small().vms(machines.to_vec()));
+fn anothers(number: u8, vms: &[Vm]) -> Inventory {
+    let mut inventory = readable(Inventory::small().vms(vms.to_vec()));
     let uuid = format!("{number:0>8}-0000-4000-8000-00000000000{number}");
     inventory.about.insert("instanceUuid".to_owned(), uuid);
     inventory

@@ -20,7 +20,7 @@ fn nic(network: &str, addresses: &[&str]) -> Nic {
 
 /// Machines of many shapes: one or several cards, both families, an address on a rule's network, one
 /// in a rule's subnet, one that is excluded, names with domains, cloud-init's order.
-fn machines() -> Vec<Vm> {
+fn vms() -> Vec<Vm> {
     let document = "network: {ethernets: {eth0: {addresses: [10.1.0.44/16]}}}";
     let metadata = BTreeMap::from([
         ("guestinfo.metadata".to_owned(), STANDARD.encode(document)),
@@ -72,7 +72,7 @@ fn machines() -> Vec<Vm> {
 /// zone it has until it meets a region; for ours the nearest counts.
 const DISPUTED: &str = "node-19";
 
-const WISH: &str = "alpha.kubernetes.io/provided-node-ip";
+const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// Two families, subnets for one side, a network for the other, an exclusion; zones from the clusters.
 const DUAL: &str = "    ipFamily: [ipv4, ipv6]
@@ -136,7 +136,7 @@ fn nearest(vm: &Vm) -> (&'static str, &'static str) {
 }
 
 async fn stage() -> (Stage, Vec<Vm>) {
-    let all = machines();
+    let all = vms();
     let mut inventory = Inventory::small()
         .vms(all.clone())
         .category(
@@ -159,7 +159,7 @@ async fn stage() -> (Stage, Vec<Vm>) {
 fn fresh(n: usize, vm: &Vm) -> Node {
     let node = Node::named(&vm.host_name).system_uuid(&vm.uuid).uninitialized();
     // Some kubelets were told their address.
-    if n % 5 == 4 { node.annotation(WISH, &format!("10.1.0.{}", n + 1)) } else { node }
+    if n % 5 == 4 { node.annotation(PROVIDED_IP, &format!("10.1.0.{}", n + 1)) } else { node }
 }
 
 /// Every node anew, as if nobody had initialised it; and the first marker has done its service.
@@ -180,7 +180,7 @@ async fn all_initialised(stage: &Stage, all: &[Vm], by: &Process, under: &str) -
         stage.initialised(&vm.host_name, by).await;
         // The Go controller writes addresses after it took the taint away.
         let written = |node: &KubeNode| {
-            let told = node.metadata.annotations.iter().any(|a| a.contains_key(WISH));
+            let told = node.metadata.annotations.iter().any(|a| a.contains_key(PROVIDED_IP));
             let looked_for = if under == DUAL { "fd00" } else { "IP=10." };
             told || addresses(node).iter().any(|a| a.contains(looked_for))
         };
@@ -320,7 +320,7 @@ fn managed(node: &KubeNode) -> Vec<ManagedFieldsEntry> {
 
 /// Whether a kubelet was told its address.
 fn was_told(node: &KubeNode) -> bool {
-    node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(WISH))
+    node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(PROVIDED_IP))
 }
 
 /// How often the addresses of each of these nodes were sent.

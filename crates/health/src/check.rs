@@ -34,9 +34,9 @@ impl Check {
     }
 
     /// Whether it asks of a node's VM alone: then it is said once, for all of them, that a VM is not seen.
-    pub fn is_of_machines(&self) -> bool {
+    pub fn is_of_vms(&self) -> bool {
         let more = ["nodes/provider_id", "nodes/deletion_risk", "storage/holders"];
-        matches!(self.run, Run::Machine(_)) || more.contains(&self.name)
+        matches!(self.run, Run::NodeVm(_)) || more.contains(&self.name)
     }
 
     /// What it alone finds.
@@ -63,7 +63,7 @@ pub enum Run {
     /// One node.
     Node(fn(&View<'_>, &Node, &mut Sink)),
     /// One node and the one VM it runs on. Not run where the VM is not known.
-    Machine(fn(&View<'_>, &Node, &Found<'_>, &mut Sink)),
+    NodeVm(fn(&View<'_>, &Node, &Found<'_>, &mut Sink)),
     /// One volume.
     Volume(fn(&View<'_>, &Volume, &mut Sink)),
 }

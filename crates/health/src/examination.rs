@@ -8,7 +8,7 @@ use crate::{
     facts::{Facts, Node, Vm, Volume},
     index::{self, Index, VmRef},
     report::Report,
-    view::{Machine, View},
+    view::{NodeVm, View},
 };
 
 /// Facts with everything that was found in them.
@@ -262,11 +262,11 @@ fn put(table: &mut BTreeMap<String, Vec<Hit>>, key: &str, hits: Vec<Hit>) {
 }
 
 pub(crate) fn examine_node(view: &View<'_>, node: &Node, checks: &[&Check], sink: &mut Sink) {
-    let machine = view.machine(node);
+    let vm = view.node_vm(node);
     for check in checks {
-        match (check.run, &machine) {
+        match (check.run, &vm) {
             (Run::Node(run), _) => run(view, node, sink),
-            (Run::Machine(run), Machine::One(found)) => run(view, node, found, sink),
+            (Run::NodeVm(run), NodeVm::One(found)) => run(view, node, found, sink),
             _ => {}
         }
     }

@@ -23,7 +23,7 @@ pub struct Index {
     nodes_by_uuid: HashMap<String, Vec<String>>,
     nodes_by_name: HashMap<String, Vec<String>>,
     volumes_by_node: HashMap<String, Vec<String>>,
-    machines: HashMap<String, Vec<VmRef>>,
+    vms: HashMap<String, Vec<VmRef>>,
     bound: HashMap<String, Bound>,
     census: Census,
 }
@@ -68,8 +68,8 @@ impl Index {
     }
 
     /// The VMs a node may run on: one if all is well.
-    pub fn machines_of(&self, node: &str) -> &[VmRef] {
-        list(&self.machines, node)
+    pub fn vms_of(&self, node: &str) -> &[VmRef] {
+        list(&self.vms, node)
     }
 
     /// What the VMs of all nodes come to.
@@ -79,7 +79,7 @@ impl Index {
 
     /// Looks up the VM of a node anew.
     pub(crate) fn bind(&mut self, facts: &Facts, name: &str) {
-        self.machines.remove(name);
+        self.vms.remove(name);
         if let Some(bound) = self.bound.remove(name) {
             if let Some(count) = self.census.hosts.get_mut(&bound.host) {
                 *count -= 1;
@@ -114,7 +114,7 @@ impl Index {
             };
             self.bound.insert(name.to_owned(), Bound { host, tracked: vm.cbt });
         }
-        self.machines.insert(name.to_owned(), found);
+        self.vms.insert(name.to_owned(), found);
     }
 
     /// VMs with a BIOS uuid.

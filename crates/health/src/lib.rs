@@ -43,4 +43,4 @@ pub use check::{Anchor, Check, Hit, Part, Run, Sink};
 pub use examination::{Examination, Touched};
 pub use index::{Index, VmRef};
 pub use report::{Entry, MAX_BYTES, MAX_FINDINGS, Page, Report, date};
-pub use view::{Found, Machine, View};
+pub use view::{Found, NodeVm, View};

@@ -21,7 +21,7 @@ use crate::{
     view::View,
 };
 
-mod words;
+mod description;
 
 /// One thing VDO could do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -176,7 +176,7 @@ pub fn propose(examination: &Examination, rules: &Remediation) -> Vec<Proposal> 
             // Whose the drivers are is not known, so they are not touched.
             Known::Unknown { .. } => view.facts.cluster.platform == Platform::OpenShift,
         };
-        *proposal = words::describe(&proposal.code, repair, owned);
+        *proposal = description::describe(&proposal.code, repair, owned);
         proposal.automatic = fix && proposal.refused.is_none();
     }
     proposals
@@ -215,7 +215,8 @@ fn of_hit(view: &View<'_>, hit: &Hit, rules: &Remediation) -> Option<Proposal> {
     let rule = rules.of(repair.kind());
     // What somebody lives with for now stays as it is.
     let automatic = rule == Remedy::Fix && acknowledgement(hit, view.facts).is_none();
-    (rule != Remedy::Off).then(|| Proposal { automatic, ..words::describe(code, repair, false) })
+    (rule != Remedy::Off)
+        .then(|| Proposal { automatic, ..description::describe(code, repair, false) })
 }
 
 fn is_privilege(code: &str) -> bool {
@@ -234,7 +235,7 @@ fn value<'h>(hit: &'h Hit, name: &str) -> Option<&'h str> {
 
 fn disk_uuid(view: &View<'_>, hit: &Hit) -> Option<Repair> {
     let node = view.node(node(hit)?)?;
-    let found = view.only_machine(node)?;
+    let found = view.only_vm(node)?;
     Some(Repair::SetDiskUuid {
         vcenter: found.vcenter.name.clone(),
         vm: found.id.to_owned(),

@@ -47,7 +47,7 @@ pub fn sized(platform: Platform, control_plane: u32, workers: u32, volumes: u32)
         vcenters: BTreeMap::from([("vcenter-a".to_owned(), vcenter)]),
         operator: Operator {
             catalog: CatalogState::default().into(),
-            fights: Vec::new().into(),
+            conflicts: Vec::new().into(),
             ..Operator::default()
         },
         wanted,

@@ -65,7 +65,7 @@ pub(crate) fn shows_of_vms(
     assert_eq!(codes_of(check, &facts), expected, "{}: with the fault", check.name);
     let mut facts = healthy();
     facts.vcenter().inventory = Known::unknown("vcenter-a does not answer");
-    if !check.is_of_machines() {
+    if !check.is_of_vms() {
         let code = codes::CHECK_INCOMPLETE.code;
         assert_eq!(codes_of(check, &facts), [code], "{}: without the inventory", check.name);
         return;

@@ -33,7 +33,7 @@ pub struct Found<'a> {
 
 /// What is known of the VM a node runs on.
 #[derive(Clone, Debug)]
-pub enum Machine<'a> {
+pub enum NodeVm<'a> {
     /// It is this one.
     One(Box<Found<'a>>),
     /// Several have its uuid.
@@ -69,26 +69,26 @@ impl<'a> View<'a> {
     }
 
     /// The VM a node runs on.
-    pub fn machine(self, node: &Node) -> Machine<'a> {
-        match self.index.machines_of(&node.name) {
+    pub fn node_vm(self, node: &Node) -> NodeVm<'a> {
+        match self.index.vms_of(&node.name) {
             [] => {}
             [only] => {
                 if let Some(found) = self.vm(only) {
-                    return Machine::One(Box::new(found));
+                    return NodeVm::One(Box::new(found));
                 }
             }
             several => {
-                return Machine::Several(several.iter().filter_map(|at| self.vm(at)).collect());
+                return NodeVm::Several(several.iter().filter_map(|at| self.vm(at)).collect());
             }
         }
         if self.facts.vcenters.is_empty() {
-            return Machine::Unclear { vcenter: None, reason: "no vCenter was looked at" };
+            return NodeVm::Unclear { vcenter: None, reason: "no vCenter was looked at" };
         }
         let blind = self.facts.vcenters.values().find_map(|vcenter| {
             let reason = vcenter.inventory.reason()?;
-            Some(Machine::Unclear { vcenter: Some(vcenter), reason })
+            Some(NodeVm::Unclear { vcenter: Some(vcenter), reason })
         });
-        blind.unwrap_or(Machine::Absent)
+        blind.unwrap_or(NodeVm::Absent)
     }
 
     /// The vCenters the storage driver is told of; all if it is told of none in particular.
@@ -109,8 +109,8 @@ impl<'a> View<'a> {
     }
 
     /// The one VM a node runs on, if it is known.
-    pub fn only_machine(self, node: &Node) -> Option<Found<'a>> {
-        match self.index.machines_of(&node.name) {
+    pub fn only_vm(self, node: &Node) -> Option<Found<'a>> {
+        match self.index.vms_of(&node.name) {
             [only] => self.vm(only),
             _ => None,
         }
@@ -146,8 +146,8 @@ impl<'a> View<'a> {
     }
 
     /// How many seconds something may take that usually has so many.
-    pub fn patience(self, usual: i64) -> i64 {
-        self.facts.operator.patience(usual)
+    pub fn grace_period(self, usual: i64) -> i64 {
+        self.facts.operator.grace_period(usual)
     }
 }
 

@@ -43,8 +43,8 @@ async fn measure(nodes: usize, quiet: Duration) {
     let mut stage = Stage::bare(nodes).await;
     stage.program = testkit::shipped("operator", "vdo");
     let client = stage.client();
-    let machines: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
-    testkit::add_bare_nodes(&client, &machines).await;
+    let vms: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
+    testkit::add_bare_nodes(&client, &vms).await;
     let _operator = stage.operator();
     stage
         .configure(json!({

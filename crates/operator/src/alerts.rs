@@ -48,7 +48,7 @@ fn is_alerted(definition: &Definition) -> bool {
 /// Raised for what nobody has accepted and what does not follow from something else that is raised.
 fn finding(definition: &Definition) -> Value {
     let Definition { code, title, why, .. } = definition;
-    let (severity, patience) = match definition.severity {
+    let (severity, timeouts) = match definition.severity {
         Severity::Blocker | Severity::Error => ("critical", "5m"),
         Severity::Warning | Severity::Info => ("warning", "30m"),
     };
@@ -57,7 +57,7 @@ fn finding(definition: &Definition) -> Value {
         "expr": format!(
             r#"sum(vdo_findings{{code="{code}",state="open",severity!="Info"}}) > 0"#
         ),
-        "for": patience,
+        "for": timeouts,
         "labels": {"severity": severity, "code": code},
         "annotations": {
             "summary": title,

@@ -13,13 +13,13 @@
 mod kept;
 pub(crate) mod matrix;
 
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::{CompatibilityConfig, CompatibilityConfigStatus};
 use catalog::{
     Catalog,
-    trust::{Intake, PublicKey, Refusal, Shelf, Trust, project_keys},
+    trust::{CatalogStore, Intake, PublicKey, Refusal, Trust, project_keys},
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
@@ -33,7 +33,7 @@ const POLL: Duration = Duration::from_hours(6);
 /// How soon after a failure it is looked at again.
 const RETRY: Duration = Duration::from_mins(5);
 /// How long one fetch may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is wrong with a catalog that was offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ enum Delivery {
 #[derive(Debug)]
 pub struct Catalogs {
     embedded: Arc<Catalog>,
-    shelf: Shelf,
+    store: CatalogStore,
     /// The one in use, if it is a matrix with what VDO knows of its releases.
     filled: Option<Arc<Catalog>>,
     /// Releases of a matrix that are left out.
@@ -106,10 +106,10 @@ pub struct Catalogs {
 impl Catalogs {
     /// The embedded catalog, to begin with.
     pub fn new(changed: Arc<watch::Sender<()>>) -> Self {
-        let shelf = Shelf::embedded();
+        let store = CatalogStore::embedded();
         Self {
-            embedded: shelf.catalog(),
-            shelf,
+            embedded: store.catalog(),
+            store,
             filled: None,
             left_out: Vec::new(),
             kept: None,
@@ -129,7 +129,7 @@ impl Catalogs {
 
     /// The catalog in use.
     pub fn current(&self) -> Arc<Catalog> {
-        self.filled.clone().unwrap_or_else(|| self.shelf.catalog())
+        self.filled.clone().unwrap_or_else(|| self.store.catalog())
     }
 
     /// Releases of a matrix that are not used, because VDO does not carry them.
@@ -181,7 +181,7 @@ impl Catalogs {
         match (&config.spec.bundle, &config.spec.matrix_url) {
             (Some(bundle), _) => {
                 let offered = self.look_into(client, config, &bundle.config_map.0).await?;
-                if let Some((source, text)) = offered.filter(|_| self.shelf.is_signed()) {
+                if let Some((source, text)) = offered.filter(|_| self.store.is_signed()) {
                     self.keep(client, namespace, source, text.as_bytes()).await?;
                 }
             }
@@ -194,7 +194,7 @@ impl Catalogs {
     /// Back to what VDO carries. What was learned about serials stays.
     fn go_back(&mut self) {
         if self.last.take().is_some() {
-            self.shelf = Shelf::embedded().with_floors(&self.shelf.floors());
+            self.store = CatalogStore::embedded().with_floors(&self.store.floors());
             (self.trouble, self.filled) = (None, None);
             self.left_out.clear();
             (self.source, self.fetched) = ("embedded".into(), None);
@@ -219,13 +219,13 @@ impl Catalogs {
     }
 
     fn resume(&mut self, kept: &Kept, config: Option<&CompatibilityConfig>) {
-        self.shelf = self.shelf.clone().with_floors(&kept.floors);
+        self.store = self.store.clone().with_floors(&kept.floors);
         let Some(config) = config else { return };
         let keys = keys_of(config);
         // Nobody wrote down whose serial it was: the keys that count now are held to it.
         if let (Some(floor), Ok(keys)) = (kept.early_floor, &keys) {
             let floors = trusted(keys).iter().map(|key| (key.id(), floor)).collect();
-            self.shelf = self.shelf.clone().with_floors(&floors);
+            self.store = self.store.clone().with_floors(&floors);
         }
         if source_of(config).is_some_and(|source| source == kept.source) && !kept.bundle.is_empty()
         {
@@ -242,7 +242,7 @@ impl Catalogs {
         bytes: &[u8],
     ) -> Result<(), kube::Error> {
         let bundle = String::from_utf8_lossy(bytes).into_owned();
-        let kept = Kept { floors: self.shelf.floors(), early_floor: None, source, bundle };
+        let kept = Kept { floors: self.store.floors(), early_floor: None, source, bundle };
         if self.kept.as_ref() != Some(&kept) {
             kept::write(client, namespace, &kept).await?;
             self.kept = Some(kept);
@@ -329,8 +329,8 @@ impl Catalogs {
         self.last = Some((seen, Instant::now()));
         let (url, changed) = (url.to_owned(), self.changed.clone());
         self.fetching.spawn(async move {
-            let outcome = tokio::time::timeout(PATIENCE, get(&url)).await;
-            let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")));
+            let outcome = tokio::time::timeout(TIMEOUT, get(&url)).await;
+            let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer in {TIMEOUT:?}")));
             changed.send_replace(());
             (url, outcome)
         });
@@ -349,9 +349,9 @@ impl Catalogs {
                 let unsigned = delivery == Delivery::ConfigMap && named.is_empty();
                 let trust = Trust { keys: &trusted(named), unsigned };
                 let offered = match delivery {
-                    Delivery::Restored => self.shelf.restore(bytes, trust),
+                    Delivery::Restored => self.store.restore(bytes, trust),
                     Delivery::Network | Delivery::ConfigMap => {
-                        self.shelf.offer(bytes, trust, Timestamp::now())
+                        self.store.offer(bytes, trust, Timestamp::now())
                     }
                 };
                 offered.map_err(|refusal| (kind_of(&refusal), refusal.to_string()))
@@ -362,7 +362,7 @@ impl Catalogs {
             Ok(new) => {
                 self.trouble = None;
                 if new {
-                    let offered = self.shelf.catalog();
+                    let offered = self.store.catalog();
                     let filled =
                         offered.is_matrix().then(|| matrix::filled(&offered, &self.embedded));
                     let (filled, left_out) = filled.unzip();
@@ -390,7 +390,7 @@ impl Catalogs {
     pub fn status(&self) -> CompatibilityConfigStatus {
         CompatibilityConfigStatus {
             source: Some(self.source.clone()),
-            digest: Some(self.shelf.digest()),
+            digest: Some(self.store.digest()),
             serial: i64::try_from(self.current().serial).ok(),
             fetched_at: self.fetched.map(Time),
             ..CompatibilityConfigStatus::default()
@@ -440,7 +440,7 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
              ConfigMap and name that in spec.bundle"
         ));
     }
-    let said = |error: reqwest::Error| story(&error);
+    let said = |error: reqwest::Error| error_chain(&error);
     let mut answer =
         reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(said)?;
     let mut intake = Intake::expecting(answer.content_length()).map_err(|e| e.to_string())?;

@@ -4,8 +4,8 @@ use std::{io::Write as _, path::Path, process::ExitCode};
 
 use clap::{Subcommand, ValueEnum};
 use runtime::{
+    error_chain::error_chain,
     probe::{self, Answer},
-    story::story,
 };
 
 /// What to do instead of running the operator.
@@ -52,7 +52,7 @@ impl Command {
                 if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
             }
             Err(error) => {
-                let _ = writeln!(std::io::stderr(), "{}", story(&error));
+                let _ = writeln!(std::io::stderr(), "{}", error_chain(&error));
                 ExitCode::FAILURE
             }
         }

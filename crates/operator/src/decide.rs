@@ -17,35 +17,35 @@
 //! - The cloud controller is not changed while the machine of a node is not found.
 //! - A new password of the same user waits for nothing but vCenter's word: see `credentials`.
 
-mod accepted;
+mod acknowledgement;
 mod adoption;
 mod configuration;
+mod conflicts;
 mod credentials;
+mod deletion;
+mod desired;
 mod differences;
 mod driver;
 mod embedded;
-mod extras;
-mod fights;
 mod gate;
 mod kept_releases;
-mod leaving;
-mod lost;
-mod machines;
-mod mixed;
 mod naming;
+mod non_vsphere_nodes;
 mod nsx;
 mod privileges;
 mod profile;
+mod record_recovery;
 mod release;
 mod removal;
 mod rendering;
 mod rollout;
 mod settings;
 mod steps;
+mod storage_classes;
 #[cfg(test)]
 mod tests;
+mod vms;
 mod window;
-mod wish;
 mod zones;
 
 use std::collections::BTreeSet;
@@ -75,15 +75,16 @@ pub fn decide(facts: &Facts) -> Plan {
     lookalikes(facts, &mut notes);
     doubtful_cluster_id(facts, &mut notes);
     refusals(facts, &mut notes);
-    fights::report(facts, &mut notes);
+    conflicts::report(facts, &mut notes);
     let mut drivers = Vec::new();
     for driver in [Driver::Cpi, Driver::Csi] {
         let decided = driver::decide(facts, driver, drivers.first(), &mut notes);
         drivers.extend(decided);
     }
     // Where a pod of a driver that was healthy is away, it is said once it does not pass.
-    let lacking = |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
-    for driver in drivers.iter().filter(lacking) {
+    let missing_privileges =
+        |d: &&DriverPlan| d.next == Next::Wait && facts.record(d.driver).healthy;
+    for driver in drivers.iter().filter(missing_privileges) {
         let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
         if facts.now < since + facts.grace() {
             notes.wake_at(since + facts.grace());
@@ -103,7 +104,7 @@ pub fn decide(facts: &Facts) -> Plan {
     for driver in drivers.iter_mut().filter(|d| unknown && matches!(d.next, Next::Delete(_))) {
         driver.next = Next::Blocked;
     }
-    let mut finalizer = leaving::finalizer(facts, &drivers);
+    let mut finalizer = deletion::finalizer(facts, &drivers);
     if paused {
         for driver in &mut drivers {
             driver.next = Next::Nothing;
@@ -115,7 +116,7 @@ pub fn decide(facts: &Facts) -> Plan {
     // Of machines that are not found the checks know more.
     let known = facts.health.findings.iter().any(|f| f.code == codes::VM_NOT_FOUND.code);
     notes.findings.retain(|finding| !known || finding.code != codes::VM_NOT_FOUND.code);
-    accepted::mark(facts, &mut notes);
+    acknowledgement::mark(facts, &mut notes);
     let said: BTreeSet<String> =
         notes.findings.iter().map(|finding| finding.code.clone()).collect();
     let news = facts.health.findings.iter().filter(|finding| !said.contains(&finding.code));
@@ -123,7 +124,7 @@ pub fn decide(facts: &Facts) -> Plan {
     gate::tie(&mut notes.findings);
     let order = |f: &Finding| (f.consequence_of.is_some(), std::cmp::Reverse(f.severity));
     notes.findings.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.code.cmp(&b.code)));
-    let words = mixed::words(facts, &drivers);
+    let words = non_vsphere_nodes::words(facts, &drivers);
     Plan { drivers, findings: notes.findings, paused, finalizer, nodes: words, wake: notes.wake }
 }
 

@@ -14,9 +14,9 @@ use runtime::{
     backoff::Backoff,
     build::BuildInfo,
     checks::{Check, Watchdog},
+    error_chain::error_chain,
     kubernetes::{self, ClusterOptions},
     lease::Mandate,
-    story::story,
     tasks::Tasks,
 };
 use snafu::{ResultExt, Snafu};
@@ -29,12 +29,12 @@ use crate::{
     decide::decide,
     facts::{Facts, Platform, Refusal},
     followed,
-    mend::Mending,
+    health_facts::{Live, Paged},
     names,
-    observe::{self, Patience, Stores, Surroundings},
+    observe::{self, Stores, Surroundings, Timeouts},
     probes::{self, LeaderProbes},
+    remediation::Remediator,
     report::{self, Followed, Olm, OperatorMetrics},
-    survey::{Live, Paged},
     unreadable::Unreadable,
     vcenters::Vcenters,
     version::Believed,
@@ -101,8 +101,8 @@ pub struct Engine {
     stores: Stores,
     vcenters: Vcenters,
     catalogs: Catalogs,
-    survey: Live,
-    mending: Mending,
+    health_facts: Live,
+    remediator: Remediator,
     /// The list of findings beside the status, as it was last written.
     listed: Option<Paged>,
     applied: Applied,
@@ -135,12 +135,12 @@ impl Engine {
     pub async fn start(
         client: Client,
         namespace: &str,
-        patience: impl Into<Patience>,
+        timeouts: impl Into<Timeouts>,
         build: BuildInfo,
         metrics: OperatorMetrics,
     ) -> Result<Self, Error> {
         let name = build.to_string();
-        let around = surroundings(&client, namespace, patience.into(), &name);
+        let around = surroundings(&client, namespace, timeouts.into(), &name);
         let around = around.await.context(ObserveSnafu)?;
         let changed = Arc::new(watch::Sender::new(()));
         let (stores, fillers) = Stores::new(&client, namespace, &changed);
@@ -160,8 +160,8 @@ impl Engine {
             olm: Olm::from_environment(),
             vcenters: Vcenters::new(build, changed.clone(), Arc::new(metrics.clone())),
             catalogs: Catalogs::new(changed.clone()),
-            survey: Live::default(),
-            mending: Mending::default(),
+            health_facts: Live::default(),
+            remediator: Remediator::default(),
             listed: None,
             client,
             around,
@@ -231,7 +231,7 @@ impl Engine {
                     pause
                 }
                 Err(error) => {
-                    let text = story(&error);
+                    let text = error_chain(&error);
                     tracing::error!(error = text, "a round was not finished");
                     let pause = backoff.failed(());
                     if error.is_refusal_of_a_driver() {
@@ -260,8 +260,8 @@ impl Engine {
             }
             None => self.client.clone(),
         };
-        let Surroundings { namespace, patience, build, .. } = &self.around;
-        let now = surroundings(&client, namespace, *patience, build).await.context(ObserveSnafu)?;
+        let Surroundings { namespace, timeouts, build, .. } = &self.around;
+        let now = surroundings(&client, namespace, *timeouts, build).await.context(ObserveSnafu)?;
         tracing::debug!(answered = now.version.text, "asked for the version");
         self.around = now.after(&self.around, Timestamp::now());
         self.asked = Instant::now();
@@ -270,12 +270,12 @@ impl Engine {
 
     /// One round. Returns when the next one is due if nothing changes before.
     async fn round(&mut self) -> Result<Duration, Error> {
-        let age = version_age(self.around.patience);
+        let age = version_age(self.around.timeouts);
         if self.asked.elapsed() >= age
             && let Err(error) = self.ask_for_version().await
         {
             // What is believed stays believed; one API server of several may be away.
-            tracing::warn!(error = story(&error), "the version is not told");
+            tracing::warn!(error = error_chain(&error), "the version is not told");
             self.asked = Instant::now();
         }
         let Self { client, around, stores, vcenters, catalogs, applied, refused, .. } = self;
@@ -315,20 +315,20 @@ impl Engine {
                     self.followed = Some(Followed::left(&around.namespace, &records));
                 }
                 if let Some(last) = &self.followed {
-                    report::farewell(&self.recorder, last).await.context(ReportSnafu)?;
+                    report::deletion_outcome(&self.recorder, last).await.context(ReportSnafu)?;
                     self.followed = None;
                 }
             }
             return Ok(unhurried);
         };
         let version = stores.map_version(names::REPAIRS, &around.namespace);
-        let repaired = self.mending.set(client, &around.namespace, version).await;
+        let repaired = self.remediator.set(client, &around.namespace, version).await;
         let repaired = repaired.context(ObserveSnafu)?;
-        self.survey.remember(repaired);
-        let denied = self.mending.denied(client, &facts.config.spec).await;
+        self.health_facts.remember(repaired);
+        let denied = self.remediator.denied(client, &facts.config.spec).await;
         let unhurried = if denied.is_empty() { unhurried } else { unhurried.min(UNSURE) };
-        self.survey.note_denied(denied);
-        facts.health = self.survey.look(&facts, stores, vcenters);
+        self.health_facts.note_denied(denied);
+        facts.health = self.health_facts.look(&facts, stores, vcenters);
         (self.followed, self.met) = (Some(Followed::of(&facts)), true);
         let plan = decide(&facts);
         tracing::debug!(next = ?summary(&facts, &plan), "decided");
@@ -339,7 +339,7 @@ impl Engine {
         // While the Go VDO runs, it owns what would be repaired.
         if !plan.paused && facts.predecessor.runs.is_none() {
             act::nodes::tell(client, &self.recorder, &facts, &plan.nodes).await;
-            self.mending.mend(client, &self.recorder, &facts, vcenters).await;
+            self.remediator.remediate(client, &self.recorder, &facts, vcenters).await;
         }
         let done = act::act(client, &around.namespace, &facts, &plan, applied).await;
         self.refused.clear();
@@ -348,8 +348,10 @@ impl Engine {
             let rights = error.is_for_lack_of_rights().then(|| LACK_OF_RIGHTS.to_owned());
             let held = error.is_for_lack_of_held_rights().then(|| LACK_OF_HELD_RIGHTS.to_owned());
             let more = holds.or(rights).or(held);
-            let text =
-                more.map_or_else(|| story(error), |more| format!("{}: {more}", story(error)));
+            let text = more.map_or_else(
+                || error_chain(error),
+                |more| format!("{}: {more}", error_chain(error)),
+            );
             self.refused.insert(*driver, Refusal { text, firm: error.is_firm() });
         }
         if let Some((driver, error)) = done.failed.into_iter().next() {
@@ -369,8 +371,8 @@ impl Engine {
 
 /// How long an answer about the version is good for: so short that one that is not believed yet is asked
 /// for often enough in the time after which it is.
-fn version_age(patience: Patience) -> Duration {
-    let settled = Duration::try_from(patience.settled).unwrap_or_default();
+fn version_age(timeouts: Timeouts) -> Duration {
+    let settled = Duration::try_from(timeouts.settled).unwrap_or_default();
     (settled / QUESTIONS).min(VERSION_AGE)
 }
 
@@ -393,7 +395,7 @@ fn summary(facts: &Facts, plan: &crate::plan::Plan) -> Vec<String> {
 pub(crate) async fn surroundings(
     client: &Client,
     namespace: &str,
-    patience: Patience,
+    timeouts: Timeouts,
     build: &str,
 ) -> Result<Surroundings, kube::Error> {
     let version = client.apiserver_version().await?;
@@ -408,7 +410,7 @@ pub(crate) async fn surroundings(
         version: Believed::first(parsed, version.git_version),
         build: build.into(),
         uid: home.metadata.uid.unwrap_or_default(),
-        patience,
+        timeouts,
         pod: std::env::var("POD_NAME").ok(),
         started: Timestamp::now(),
     })

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     catalogs::Trouble,
+    health_facts::Health,
     record::{Record, Records},
-    survey::Health,
 };
 
 /// A trouble that may pass by itself is none before this time is over.
@@ -50,7 +50,7 @@ pub struct Facts {
     pub cluster_id: Result<Option<ClusterId>, String>,
     /// Claims of another cluster that have volumes under that identity; an error says why it is not
     /// known whether there are any.
-    pub strangers: Result<Vec<String>, String>,
+    pub foreign_volumes: Result<Vec<String>, String>,
     /// The identities the volumes of this cluster were made under, where nothing else tells one and they
     /// are several.
     pub ambiguous: Vec<String>,
@@ -71,13 +71,13 @@ pub struct Facts {
     /// Why a newer catalog is not in use, if one was offered.
     pub catalog_trouble: Option<Trouble>,
     /// How long a new release may take to become healthy before the one before it is put back.
-    pub patience: SignedDuration,
+    pub timeouts: SignedDuration,
     /// How many seconds anything else may take, where that shall be less than usual.
     pub grace: Option<u32>,
     /// What the API server refused when it was last tried, by driver.
     pub refused: BTreeMap<Driver, Refusal>,
     /// Objects of ours that somebody else changed within the hour.
-    pub fights: BTreeMap<ObjectId, Fight>,
+    pub conflicts: BTreeMap<ObjectId, Conflict>,
     /// The Secrets to pull images with that are beside the operator, by name.
     pub pull_secrets: BTreeMap<String, PullSecret>,
     /// The Secrets from which the drivers on record read their passwords, as they are in the cluster;
@@ -86,7 +86,7 @@ pub struct Facts {
     /// The namespace of the operator.
     pub home: String,
     /// The namespaces in which drivers may be.
-    pub homes: BTreeSet<String>,
+    pub allowed_namespaces: BTreeSet<String>,
     /// The namespaces in which drivers may be adopted whatever their names.
     pub open_namespaces: BTreeSet<String>,
     /// When the operator began to look.
@@ -142,7 +142,7 @@ pub struct Refusal {
 
 /// Somebody else changed an object of ours, and it was put right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fight {
+pub struct Conflict {
     /// Who: a field manager.
     pub manager: String,
     /// How often within the hour.
@@ -326,7 +326,7 @@ pub struct Node {
     /// Whether it was VDO itself who said so.
     pub left_out: bool,
     /// Where its virtual machine is.
-    pub machine: Machine,
+    pub vm: NodeVm,
 }
 
 impl Node {
@@ -343,7 +343,7 @@ impl Node {
 
 /// Where the virtual machine of a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Machine {
+pub enum NodeVm {
     /// Seen through these VsphereCloudConfigs, each with the user and the datacenters it names.
     Found(Vec<String>),
     /// In none of those that were asked, and all answered.

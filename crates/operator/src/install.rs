@@ -10,7 +10,7 @@ use catalog::manifest::Object;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use crate::{homes, names};
+use crate::{allowed_namespaces, names};
 
 mod drivers;
 mod rbac;
@@ -41,8 +41,8 @@ pub struct Allowed {
 }
 
 /// The same for an operator that may adopt drivers in these namespaces too.
-pub fn objects_with(more_homes: &BTreeSet<String>) -> Vec<Object> {
-    objects_for(&Allowed { namespaces: more_homes.clone(), ..Allowed::default() })
+pub fn objects_with(more_namespaces: &BTreeSet<String>) -> Vec<Object> {
+    objects_for(&Allowed { namespaces: more_namespaces.clone(), ..Allowed::default() })
 }
 
 /// The same with what one installation allows.
@@ -61,7 +61,7 @@ pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
     }));
-    let mut namespaces: BTreeSet<&str> = homes::all().collect();
+    let mut namespaces: BTreeSet<&str> = allowed_namespaces::all().collect();
     namespaces.extend(allowed.namespaces.iter().map(String::as_str));
     all.extend(rbac::objects(allowed, &namespaces));
     all.push(deployment(&allowed.namespaces));
@@ -69,7 +69,7 @@ pub fn objects_for(allowed: &Allowed) -> Vec<Object> {
 }
 
 /// The namespaces beside the usual ones that a Deployment lets the operator adopt drivers in.
-pub fn more_homes(deployment: &Deployment) -> BTreeSet<String> {
+pub fn more_namespaces(deployment: &Deployment) -> BTreeSet<String> {
     let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let variables = pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|c| &c.env).flatten();
     let said = variables.filter(|variable| variable.name == DRIVER_NAMESPACES);
@@ -114,7 +114,7 @@ fn namespace(name: &str, level: &str) -> Value {
     })
 }
 
-fn deployment(more_homes: &BTreeSet<String>) -> Value {
+fn deployment(more_namespaces: &BTreeSet<String>) -> Value {
     let labels = json!({"app.kubernetes.io/name": NAME});
     let version = env!("CARGO_PKG_VERSION");
     let labels_of_pods =
@@ -132,8 +132,8 @@ fn deployment(more_homes: &BTreeSet<String>) -> Value {
         // On the tmpfs that every container has: a volume for it would make `kubectl drain` refuse.
         json!({"name": "VDO_SOCKET", "value": "/dev/shm/vdo.sock"}),
     ];
-    if !more_homes.is_empty() {
-        let more: Vec<&str> = more_homes.iter().map(String::as_str).collect();
+    if !more_namespaces.is_empty() {
+        let more: Vec<&str> = more_namespaces.iter().map(String::as_str).collect();
         variables.push(json!({"name": DRIVER_NAMESPACES, "value": more.join(",")}));
     }
     // No port: pods on the network of one node would take it from each other.

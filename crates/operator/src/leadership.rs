@@ -16,8 +16,8 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
 use kube::{Api, Client, api::PostParams};
 use runtime::{
     checks::Check,
+    error_chain::error_chain,
     lease::{Contender, Error, Leadership, Mandate, OWNER, Terms, owner},
-    story::story,
 };
 
 use crate::{names, probes::Probes, report::OperatorMetrics};
@@ -119,7 +119,9 @@ async fn follow_owner(
                 reported = other;
             }
             Ok(None) => reported = None,
-            Err(error) => tracing::warn!(error = story(&error), "cannot read the cluster's lease"),
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "cannot read the cluster's lease")
+            }
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -145,7 +147,9 @@ async fn claim_if_abandoned(
             before = owner,
             "the namespace of the installation that led is gone: this one takes its place"
         ),
-        Err(error) => tracing::debug!(error = story(&error), "cannot claim the cluster's lease"),
+        Err(error) => {
+            tracing::debug!(error = error_chain(&error), "cannot claim the cluster's lease")
+        }
     }
 }
 

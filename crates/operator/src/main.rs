@@ -9,10 +9,10 @@ use std::{
 use clap::Parser;
 use jiff::SignedDuration;
 use operator::{
+    allowed_namespaces,
     engine::Engine,
-    homes,
     leadership::Leader,
-    observe::{self, Patience},
+    observe::{self, Timeouts},
     probes::{LIMIT, Probes},
     report::OperatorMetrics,
     rights,
@@ -56,8 +56,8 @@ struct Arguments {
     stalled_after: u64,
     /// How long a new driver release may take to become healthy, in seconds, before the one before it
     /// is put back.
-    #[arg(long, env = "VDO_PATIENCE", default_value_t = 900)]
-    patience: u32,
+    #[arg(long = "patience", env = "VDO_PATIENCE", default_value_t = 900)]
+    timeouts: u32,
     /// How many seconds nodes, attachments, claims and a vCenter that is away may take before they are
     /// reported, where that shall be less than each is usually given.
     #[arg(long, env = "VDO_GRACE")]
@@ -198,15 +198,15 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };
     let client = kubernetes::client(&options, BUILD).await?;
     let said = arguments.driver_namespaces.iter().filter(|namespace| !namespace.is_empty());
-    let mut more_homes: BTreeSet<String> = said.cloned().collect();
-    homes::open(more_homes.clone());
+    let mut more_namespaces: BTreeSet<String> = said.cloned().collect();
+    allowed_namespaces::open(more_namespaces.clone());
     // A driver that was adopted stays where it is, whether anybody says so again or not. Whoever may not
     // even read the records is told so below.
-    let recorded = observe::recorded_homes(&client, &arguments.namespace).await;
-    more_homes.extend(recorded.unwrap_or_default());
+    let recorded = observe::recorded_namespaces(&client, &arguments.namespace).await;
+    more_namespaces.extend(recorded.unwrap_or_default());
     // Before there is a lease: one that may do nothing must not keep out one that may.
     tokio::select! {
-        () = rights::wait(&client, &arguments.namespace, &more_homes, &probes.permissions) => {}
+        () = rights::wait(&client, &arguments.namespace, &more_namespaces, &probes.permissions) => {}
         () = stop.cancelled() => return Ok(()),
     }
     probes.permissions.pass();
@@ -223,14 +223,14 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
         tasks.spawn("server", serve_as_leader(arguments.listen(), shown, stop.clone()));
     }
     // The leader before may have adopted one.
-    more_homes.extend(observe::recorded_homes(&client, &arguments.namespace).await?);
-    homes::also(more_homes);
+    more_namespaces.extend(observe::recorded_namespaces(&client, &arguments.namespace).await?);
+    allowed_namespaces::also(more_namespaces);
     // Losing the lease or being asked to stop: either way every writer ends first.
     let writing = CancellationToken::new();
-    let rollout = SignedDuration::from_secs(arguments.patience.into());
+    let rollout = SignedDuration::from_secs(arguments.timeouts.into());
     let settled = SignedDuration::from_secs(arguments.settled.into());
-    let patience = Patience { rollout, grace: arguments.grace, settled };
-    let engine = Engine::start(client, namespace, patience, BUILD, operator_metrics).await?;
+    let timeouts = Timeouts { rollout, grace: arguments.grace, settled };
+    let engine = Engine::start(client, namespace, timeouts, BUILD, operator_metrics).await?;
     let engine = engine.under(leader.mandate()).asking_anew(options, BUILD).probed(&probes);
     let mut engine = Box::pin(engine.run(writing.clone(), probes.rounds));
     tokio::select! {

@@ -2,15 +2,15 @@
 
 mod driver_secrets;
 mod drivers;
+mod foreign_volumes;
 mod identity;
-mod inherited;
+mod inherited_cluster_id;
 pub(crate) mod make;
 pub(crate) mod nodes;
 mod pace;
 mod pods;
 pub(crate) mod provenance;
 mod stores;
-mod strangers;
 mod vcenters;
 
 use std::{
@@ -27,7 +27,9 @@ use kube::{Api, Client, Resource, ResourceExt, api::ListParams, core::Deserializ
 pub(crate) use self::drivers::{belongs_to, is_labelled, is_ours_by_label, part, version};
 pub(crate) use self::identity::usual as cluster_ids;
 pub use self::stores::Stores;
-pub(crate) use self::{inherited::Inherited, strangers::Asked, vcenters::certificates};
+pub(crate) use self::{
+    foreign_volumes::Asked, inherited_cluster_id::Inherited, vcenters::certificates,
+};
 pub(crate) use self::{
     make::of as make,
     pods::{slim as slim_pod, unready as unready_pods},
@@ -40,9 +42,9 @@ use crate::{
         Rival, Vcenter, Workload,
     },
     followed::{self, Candidate, FollowedConfig},
+    health_facts::Health,
     names,
     record::{Record, Records},
-    survey::Health,
     unreadable::Spoilt,
     vcenters::Vcenters,
     version::Believed,
@@ -60,7 +62,7 @@ pub struct Surroundings {
     /// The uid of `kube-system`.
     pub uid: String,
     /// How long things may take.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     /// The pod this runs in, if it runs in one.
     pub pod: Option<String>,
     /// When the operator began to look.
@@ -71,7 +73,7 @@ pub struct Surroundings {
 
 /// How long things may take before they are taken for broken.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     /// A new release, until it is healthy.
     pub rollout: SignedDuration,
     /// Everything else, in seconds, where that shall be less than each is usually given.
@@ -80,7 +82,7 @@ pub struct Patience {
     pub settled: SignedDuration,
 }
 
-impl From<SignedDuration> for Patience {
+impl From<SignedDuration> for Timeouts {
     fn from(rollout: SignedDuration) -> Self {
         Self { rollout, grace: None, settled: crate::version::SETTLED }
     }
@@ -91,7 +93,7 @@ impl Surroundings {
     /// whatever one answer of one API server leaves out, and a version is not that of whichever answers.
     pub(crate) fn after(mut self, before: &Self, now: Timestamp) -> Self {
         self.started = before.started;
-        self.version = before.version.clone().answered(&self.version, now, self.patience.settled);
+        self.version = before.version.clone().answered(&self.version, now, self.timeouts.settled);
         if self.platform == Platform::Vanilla {
             self.platform = before.platform;
         }
@@ -190,7 +192,7 @@ pub async fn observe(
         now: Timestamp::now(),
         vcenters: own.map(|((_, name), vcenter)| (name.clone(), vcenter.clone())).collect(),
         cluster_id: identified.id,
-        strangers: identified.strangers,
+        foreign_volumes: identified.foreign_volumes,
         ambiguous: identified.ambiguous,
         in_use,
         predecessor: Predecessor {
@@ -209,15 +211,15 @@ pub async fn observe(
         records,
         unreadable,
         build: around.build.clone(),
-        patience: around.patience.rollout,
-        grace: around.patience.grace,
+        timeouts: around.timeouts.rollout,
+        grace: around.timeouts.grace,
         refused: refused.clone(),
-        fights: applied.fights(Timestamp::now()),
+        conflicts: applied.conflicts(Timestamp::now()),
         pull_secrets,
         driver_secrets,
         home: around.namespace.clone(),
-        homes: crate::homes::all().map(str::to_owned).collect(),
-        open_namespaces: crate::homes::opened(),
+        allowed_namespaces: crate::allowed_namespaces::all().map(str::to_owned).collect(),
+        open_namespaces: crate::allowed_namespaces::opened(),
         started: around.started,
         health: Health::default(),
     };
@@ -240,7 +242,7 @@ fn unproven(config: &VDOConfig, records: &Records, cluster: &str) -> Option<Clus
 /// What is known of the cluster's identity in CNS; see the fields of [`Facts`].
 struct Identified {
     id: Result<Option<ClusterId>, String>,
-    strangers: Result<Vec<String>, String>,
+    foreign_volumes: Result<Vec<String>, String>,
     ambiguous: Vec<String>,
 }
 
@@ -253,14 +255,14 @@ async fn identified(
     records: &Records,
     told: Result<Option<ClusterId>, String>,
 ) -> Identified {
-    let known = |id, strangers| Identified { id, strangers, ambiguous: Vec::new() };
+    let known = |id, foreign_volumes| Identified { id, foreign_volumes, ambiguous: Vec::new() };
     let Some(storage) = &config.spec.storage_provider else { return known(told, Ok(Vec::new())) };
     let namespace = config.namespace().unwrap_or_default();
     let names = storage.vcenters().into_iter();
     let names: Vec<String> = names.map(|name| format!("{namespace}/{}", name.0)).collect();
     let told = match told {
         Ok(None) if records.csi.cluster_id.is_none() => {
-            match inherited::of(stores, vcenters, config, &names).await {
+            match inherited_cluster_id::of(stores, vcenters, config, &names).await {
                 Ok(ids) if ids.len() > 1 => {
                     return Identified { ambiguous: ids, ..known(Ok(None), Ok(Vec::new())) };
                 }
@@ -273,11 +275,11 @@ async fn identified(
         }
         told => told,
     };
-    let strangers = match &told {
-        Ok(Some(id)) => strangers::of(stores, vcenters, config, &names, &id.id).await,
+    let foreign_volumes = match &told {
+        Ok(Some(id)) => foreign_volumes::of(stores, vcenters, config, &names, &id.id).await,
         _ => Ok(Vec::new()),
     };
-    known(told, strangers)
+    known(told, foreign_volumes)
 }
 
 /// The Secrets to pull images with, as far as they are beside the operator.
@@ -378,7 +380,7 @@ pub(crate) fn record_name(driver: Driver) -> &'static str {
 }
 
 /// The namespaces of drivers that were adopted, by what is on record.
-pub async fn recorded_homes(
+pub async fn recorded_namespaces(
     client: &Client,
     namespace: &str,
 ) -> Result<BTreeSet<String>, kube::Error> {
@@ -396,7 +398,7 @@ pub async fn names_in_use(
     let (records, _) = records(client, namespace).await?;
     let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for object in records.cpi.objects.into_iter().chain(records.csi.objects) {
-        if crate::homes::has(&object.namespace) {
+        if crate::allowed_namespaces::has(&object.namespace) {
             names.entry(object.kind).or_default().insert(object.name);
         }
     }

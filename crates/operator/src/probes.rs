@@ -21,8 +21,8 @@ use std::{
 use kube::runtime::watcher;
 use runtime::{
     checks::{Check, Checks, Watchdog},
+    error_chain::error_chain,
     kubernetes::LONGEST_REQUEST,
-    story::story,
 };
 use tokio::time::Instant;
 
@@ -92,7 +92,7 @@ impl Interruptions {
         match error {
             Some(error) => {
                 let since = interrupted.get(watch).map_or_else(Instant::now, |(since, _)| *since);
-                interrupted.insert(watch.to_owned(), (since, story(error)));
+                interrupted.insert(watch.to_owned(), (since, error_chain(error)));
             }
             None => drop(interrupted.remove(watch)),
         }
@@ -131,7 +131,7 @@ mod tests {
         let (interruptions, ready) = (Interruptions::default(), Checks::default());
         let watches = ready.register("watches", "not yet");
         let reporting = interruptions.clone().report_to(watches);
-        let story = async {
+        let error_chain = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert!(ready.pass());
             interruptions.note("Node", Some(&refused()));
@@ -146,7 +146,7 @@ mod tests {
             tokio::time::sleep(LOOK * 2).await;
             assert!(ready.pass());
         };
-        tokio::select! { () = reporting => {}, () = story => {} }
+        tokio::select! { () = reporting => {}, () = error_chain => {} }
     }
 
     #[test]

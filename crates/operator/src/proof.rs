@@ -15,12 +15,12 @@ use vsphere::{
 
 use crate::{
     facts::ObjectId,
-    survey::Target,
+    health_facts::Target,
     vcenters::{Wanted, connect},
 };
 
 /// How long the inventory may take to be read.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Why a vCenter cannot be used as it is described.
 #[derive(Debug, Snafu)]
@@ -83,7 +83,7 @@ async fn look(client: &vsphere::Client, wanted: &Wanted) -> Result<Proof, Error>
         .datastores(&[Datastore::IDENTITY, Datastore::STATE]);
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
-    tokio::time::timeout(PATIENCE, inventory.ready()).await.context(SlowSnafu)??;
+    tokio::time::timeout(TIMEOUT, inventory.ready()).await.context(SlowSnafu)??;
     let (datacenters, clusters, datastores, places) = {
         let view = inventory.view();
         let places = view.datacenters().into_iter().map(|d| d.reference.clone());

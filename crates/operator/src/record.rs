@@ -122,7 +122,8 @@ pub struct Origin {
     pub build: String,
     /// The digest of what the VDOConfig asks of this driver, its version aside, and of the nodes it is
     /// asked for.
-    pub wish: String,
+    #[serde(rename = "wish")]
+    pub desired: String,
     /// The digest of the settings whose change restarts its pods, without secrets.
     pub settings: String,
 }

@@ -1,8 +1,8 @@
 //! Says what is: status, events and metrics, all from the same plan and findings.
 
 mod compatibility;
+mod deletion_outcome;
 mod elsewhere;
-mod farewell;
 mod list;
 mod metrics;
 mod olm;
@@ -15,20 +15,20 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder},
 };
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 use serde_json::json;
 
 pub use self::{
     compatibility::report as catalog,
+    deletion_outcome::{Followed, deletion_outcome},
     elsewhere::report as elsewhere,
-    farewell::{Followed, farewell},
     metrics::OperatorMetrics,
     olm::Olm,
     rivals::{report as rivals, unconfirmed},
     status::of as status,
     vcenter::report as vcenters,
 };
-use crate::{facts::Facts, names, plan::Plan, survey::Paged};
+use crate::{facts::Facts, health_facts::Paged, names, plan::Plan};
 
 /// Writes what changed since the last report. Returns whether anything did.
 pub async fn report(
@@ -74,7 +74,7 @@ fn unless_refused<K>(
             if (400..500).contains(&status.code) && ![401, 429].contains(&status.code) =>
         {
             let error = kube::Error::Api(status);
-            tracing::warn!(namespace, name, error = story(&error), "its status was refused");
+            tracing::warn!(namespace, name, error = error_chain(&error), "its status was refused");
             Ok(())
         }
         other => other.map(drop),

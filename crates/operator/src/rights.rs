@@ -29,10 +29,10 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use runtime::{checks::Check, story::story};
+use runtime::{checks::Check, error_chain::error_chain};
 use serde_json::json;
 
-use crate::{act, homes, names};
+use crate::{act, allowed_namespaces, names};
 
 /// How often it is asked again whether the rights are there by now.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -65,7 +65,7 @@ impl std::fmt::Display for Right {
 }
 
 /// What has to be watched before the first round, and where it is reported.
-fn needed(home: &str, more_homes: &BTreeSet<String>) -> Vec<Right> {
+fn needed(home: &str, more_namespaces: &BTreeSet<String>) -> Vec<Right> {
     let mut all = Vec::new();
     let mut need = |group: &str, resource: &str, verbs: &[&'static str], namespace: &str| {
         all.extend(verbs.iter().map(|verb| Right {
@@ -87,8 +87,9 @@ fn needed(home: &str, more_homes: &BTreeSet<String>) -> Vec<Right> {
     }
     need("storage.k8s.io", "volumeattachments", &WATCH, "");
     for (resource, namespaced) in act::KINDS.iter() {
-        let mut places: Vec<&str> = if *namespaced { homes::all().collect() } else { vec![""] };
-        places.extend(more_homes.iter().filter(|_| *namespaced).map(String::as_str));
+        let mut places: Vec<&str> =
+            if *namespaced { allowed_namespaces::all().collect() } else { vec![""] };
+        places.extend(more_namespaces.iter().filter(|_| *namespaced).map(String::as_str));
         for place in places {
             need(&resource.group, &resource.plural, &WATCH, place);
         }
@@ -126,12 +127,12 @@ fn allows(rules: &[ResourceRule], right: &Right) -> bool {
 async fn missing(
     client: &Client,
     home: &str,
-    more_homes: &BTreeSet<String>,
+    more_namespaces: &BTreeSet<String>,
 ) -> Result<Vec<Right>, kube::Error> {
     let reviews = Api::<SelfSubjectRulesReview>::all(client.clone());
     let mut rules: BTreeMap<String, SubjectRulesReviewStatus> = BTreeMap::new();
-    let mut lacking = Vec::new();
-    for right in needed(home, more_homes) {
+    let mut missing_privileges = Vec::new();
+    for right in needed(home, more_namespaces) {
         // What holds in the whole cluster holds in every namespace.
         let place = if right.namespace.is_empty() { home } else { &right.namespace };
         if !rules.contains_key(place) {
@@ -147,51 +148,62 @@ async fn missing(
             return Ok(Vec::new());
         }
         if !allows(&told.resource_rules, &right) {
-            lacking.push(right);
+            missing_privileges.push(right);
         }
     }
-    Ok(lacking)
+    Ok(missing_privileges)
 }
 
 /// Returns once the account may do what the operator cannot do without. Until then it tells whoever
-/// can be told, and changes nothing. `more_homes`: where drivers may be beside the usual namespaces.
-pub async fn wait(client: &Client, home: &str, more_homes: &BTreeSet<String>, working: &Check) {
+/// can be told, and changes nothing. `more_namespaces`: where drivers may be beside the usual namespaces.
+pub async fn wait(
+    client: &Client,
+    home: &str,
+    more_namespaces: &BTreeSet<String>,
+    working: &Check,
+) {
     let mut told: Vec<Right> = Vec::new();
     loop {
-        match missing(client, home, more_homes).await {
-            Ok(lacking) if lacking.is_empty() => return,
-            Ok(lacking) => {
-                let finding = finding(home, &lacking);
-                let elsewhere = lacking.iter().all(|right| more_homes.contains(&right.namespace));
+        match missing(client, home, more_namespaces).await {
+            Ok(missing_privileges) if missing_privileges.is_empty() => return,
+            Ok(missing_privileges) => {
+                let finding = finding(home, &missing_privileges);
+                let elsewhere = missing_privileges
+                    .iter()
+                    .all(|right| more_namespaces.contains(&right.namespace));
                 let text = sentence(&finding, elsewhere);
                 working.fail(text.clone());
-                let news = told != lacking;
+                let news = told != missing_privileges;
                 if news {
-                    let all: Vec<String> = lacking.iter().map(Right::to_string).collect();
+                    let all: Vec<String> =
+                        missing_privileges.iter().map(Right::to_string).collect();
                     tracing::error!(missing = all.join(", "), "{text}");
-                    told = lacking;
+                    told = missing_privileges;
                 }
                 if let Err(error) = tell(client, home, &finding, &text, news).await {
-                    tracing::warn!(error = story(&error), "the VDOConfig could not be told");
+                    tracing::warn!(error = error_chain(&error), "the VDOConfig could not be told");
                 }
             }
             // Somebody may have forbidden the question; the watches will show what is missing.
             Err(kube::Error::Api(status)) if status.code == 403 => return,
             Err(error) => {
-                working.fail(story(&error));
-                tracing::warn!(error = story(&error), "it is not known what this account may do");
+                working.fail(error_chain(&error));
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "it is not known what this account may do"
+                );
             }
         }
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-fn finding(home: &str, lacking: &[Right]) -> Finding {
-    let first = lacking.first().map(Right::to_string).unwrap_or_default();
+fn finding(home: &str, missing_privileges: &[Right]) -> Finding {
+    let first = missing_privileges.first().map(Right::to_string).unwrap_or_default();
     codes::ACCOUNT_OF_PREDECESSOR
         .found()
         .with("first", first)
-        .with("count", lacking.len().to_string())
+        .with("count", missing_privileges.len().to_string())
         .with("namespace", home)
         .with("deployment", names::PREDECESSOR)
         .about(Subject::kubernetes("Namespace", None, home))
@@ -267,7 +279,7 @@ async fn event(client: &Client, config: &VDOConfig, home: &str, text: &str) {
     };
     let events = Api::<Event>::namespaced(client.clone(), home);
     if let Err(error) = events.create(&PostParams::default(), &event).await {
-        tracing::debug!(error = story(&error), "no event could be written");
+        tracing::debug!(error = error_chain(&error), "no event could be written");
     }
 }
 

@@ -44,16 +44,16 @@ pub struct File {
 
 /// Everything there is, redacted. What cannot be read is said in its place, and stops nothing.
 pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
-    let mut homes: BTreeSet<&str> = crate::homes::all().collect();
-    homes.insert(namespace);
+    let mut allowed_namespaces: BTreeSet<&str> = crate::allowed_namespaces::all().collect();
+    allowed_namespaces.insert(namespace);
     let mut files = Vec::new();
     for (group, kind, plural) in KINDS {
         let gvk = GroupVersionKind::gvk(group.0, group.1, kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
         files.push(list(client, &resource, None).await);
     }
-    for home in &homes {
-        for (group, kind, plural) in HOME_KINDS {
+    for home in &allowed_namespaces {
+        for (group, kind, plural) in NAMESPACED_KINDS {
             let gvk = GroupVersionKind::gvk(group.0, group.1, kind);
             let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
             files.push(list(client, &resource, Some(home)).await);
@@ -63,8 +63,8 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
     // A driver may be told to read credentials elsewhere.
     let settings = files.iter().filter(|file| file.path.ends_with("/configmaps.json"));
     let elsewhere: BTreeSet<String> = settings.flat_map(|file| named(&file.text)).collect();
-    homes.extend(elsewhere.iter().map(String::as_str));
-    let secrets = secrets(client, &homes).await;
+    allowed_namespaces.extend(elsewhere.iter().map(String::as_str));
+    let secrets = secrets(client, &allowed_namespaces).await;
     if !secrets.all_known {
         // What a Secret holds may stand anywhere in these, and nobody knows what to look for.
         for file in files.iter_mut().filter(|file| !file.unreadable && is_free_text(&file.path)) {
@@ -119,7 +119,7 @@ const KINDS: [(Group, &str, &str); 8] = [
 ];
 
 /// Of the namespaces of the operator and the drivers.
-const HOME_KINDS: [(Group, &str, &str); 6] = [
+const NAMESPACED_KINDS: [(Group, &str, &str); 6] = [
     (("apps", "v1"), "Deployment", "deployments"),
     (("apps", "v1"), "DaemonSet", "daemonsets"),
     (("", "v1"), "Pod", "pods"),
@@ -287,10 +287,10 @@ struct Secrets {
 }
 
 /// What Secrets there are, by name and keys; and what must not be found in any text.
-async fn secrets(client: &Client, homes: &BTreeSet<&str>) -> Secrets {
+async fn secrets(client: &Client, allowed_namespaces: &BTreeSet<&str>) -> Secrets {
     let mut listing: BTreeMap<String, Value> = BTreeMap::new();
     let (mut hidden, mut all_known, mut unreadable) = (Vec::new(), true, true);
-    for home in homes {
+    for home in allowed_namespaces {
         let api = Api::<Secret>::namespaced(client.clone(), home);
         match api.list(&ListParams::default()).await {
             Err(error) => {

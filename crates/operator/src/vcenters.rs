@@ -25,8 +25,8 @@ use vsphere::{
 };
 
 use crate::{
-    facts::{Machine, VcenterState},
-    survey::{self, Audit, Question, Sights},
+    facts::{NodeVm, VcenterState},
+    health_facts::{self, Audit, Question, Sights},
 };
 
 /// After an audit, changes wait this long before they lead to another.
@@ -87,7 +87,7 @@ pub struct Known {
 #[derive(Clone, Debug, Default)]
 pub struct Touches {
     /// These machines.
-    pub machines: BTreeSet<MoRef>,
+    pub vms: BTreeSet<MoRef>,
     /// Anything.
     pub everything: bool,
 }
@@ -210,9 +210,9 @@ impl Vcenters {
     }
 
     /// Where the machine with this firmware uuid is.
-    pub fn machine(&self, system_uuid: &str) -> Machine {
+    pub fn vm(&self, system_uuid: &str) -> NodeVm {
         let Ok(uuid) = system_uuid.parse() else {
-            return Machine::Unknown("the node does not say its system uuid".into());
+            return NodeVm::Unknown("the node does not say its system uuid".into());
         };
         let (mut seen, mut doubt) = (Vec::new(), None);
         for (name, connection) in &self.connections {
@@ -231,9 +231,9 @@ impl Vcenters {
             }
         }
         match doubt {
-            _ if !seen.is_empty() => Machine::Found(seen),
-            Some(doubt) => Machine::Unknown(doubt),
-            None => Machine::Missing,
+            _ if !seen.is_empty() => NodeVm::Found(seen),
+            Some(doubt) => NodeVm::Unknown(doubt),
+            None => NodeVm::Missing,
         }
     }
 
@@ -352,7 +352,7 @@ async fn keep(told: Told, build: BuildInfo, calls: Arc<dyn CallObserver>) {
             Err(error) => Arc::new(error),
         };
         told.failed(&failed, None);
-        tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.story(), "vCenter not verified");
+        tracing::warn!(vcenter = %wanted.spec.vc_ip, error = failed.error_chain(), "vCenter not verified");
         if may_log_in(&failed) {
             return std::future::pending().await;
         }
@@ -421,7 +421,7 @@ fn builder(
 
 /// Watches the inventory and tells what becomes of it; asks beside that what cannot be watched.
 async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>> {
-    let selection = survey::selection().in_datacenters(told.wanted.spec.datacenter_names());
+    let selection = health_facts::selection().in_datacenters(told.wanted.spec.datacenter_names());
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
     let mut events = inventory.events();
@@ -462,7 +462,7 @@ async fn follow(client: &Client, told: &Told) -> Result<(), Arc<vsphere::Error>>
 fn take(event: &Event, inventory: &Inventory, told: &Told) -> bool {
     let machine = |reference: &MoRef| {
         told.touch(|touches| {
-            touches.machines.insert(reference.clone());
+            touches.vms.insert(reference.clone());
         });
         true
     };
@@ -479,7 +479,8 @@ fn take(event: &Event, inventory: &Inventory, told: &Told) -> bool {
         },
         Event::Changed { before: Object::Vm(before), after: Object::Vm(after) } => {
             let tree = inventory.view();
-            let news = survey::machine(&tree, before) != survey::machine(&tree, after);
+            let news =
+                health_facts::vm_facts(&tree, before) != health_facts::vm_facts(&tree, after);
             drop(tree);
             news && machine(&after.reference)
         }
@@ -510,8 +511,8 @@ async fn audits(client: &Client, inventory: &Inventory, told: &Told) {
     loop {
         let asked = question.wait_for(Option::is_some).await.ok().and_then(|asked| asked.clone());
         let Some(asked) = asked else { return std::future::pending().await };
-        let sights = Sights::of(&inventory.view(), &asked.machines);
-        let audit = Box::pin(survey::audit(client, &sights, &asked)).await;
+        let sights = Sights::of(&inventory.view(), &asked.vms);
+        let audit = Box::pin(health_facts::audit(client, &sights, &asked)).await;
         let mut news = false;
         told.known.send_modify(|now| {
             let same = now.audit.as_ref().is_some_and(|before| before.says_the_same_as(&audit));
@@ -573,7 +574,7 @@ fn random(below: Duration) -> Duration {
 fn failure(error: &vsphere::Error) -> VcenterState {
     VcenterState::Failed {
         reason: camel(error.kind()),
-        message: error.story(),
+        message: error.error_chain(),
         transient: error.is_transient(),
     }
 }

@@ -60,16 +60,16 @@ async fn writes_to_the_driver(stage: &Stage, operator: &Process, since: Timestam
 
 /// Changes something of the wish that the driver would be told, and waits until it was looked at.
 async fn a_wish_is_seen(stage: &Stage, distribution: &str) {
-    let wish = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
-    stage.change(wish).await;
+    let desired = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
+    stage.change(desired).await;
     let generation = stage.config().await.metadata.generation;
     stage.status("it was looked at", 60, |status| status.observed_generation == generation).await;
 }
 
-async fn the_driver_is_told(stage: &Stage, wish: &str) {
+async fn the_driver_is_told(stage: &Stage, desired: &str) {
     eventually("the wish is fulfilled", 60, async || {
         let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
-        if conf.contains(wish) { Ok(()) } else { Err("not yet") }
+        if conf.contains(desired) { Ok(()) } else { Err("not yet") }
     })
     .await;
 }
@@ -177,8 +177,8 @@ async fn somebody_writes_at_the_same_time(stage: &Stage) {
     let wishes = async {
         let mut wishes = 0..100;
         while stage.conflicts().is_empty() {
-            let wish = wishes.next().expect("no write was refused for another one");
-            a_wish_is_seen(stage, &format!("wish-{wish}")).await;
+            let desired = wishes.next().expect("no write was refused for another one");
+            a_wish_is_seen(stage, &format!("wish-{desired}")).await;
         }
     };
     tokio::select! {
@@ -238,8 +238,8 @@ async fn a_policy_that_refuses(stage: &Stage) {
 /// in etcd, and no watch can go on where it was.
 async fn a_gap_in_every_watch(stage: &Stage, api: &FaultProxy, operator: &Process) {
     api.cut();
-    let wish = json!({"spec": {"storageProvider": {"clusterDistribution": "in-the-gap"}}});
-    stage.change(wish).await;
+    let desired = json!({"spec": {"storageProvider": {"clusterDistribution": "in-the-gap"}}});
+    stage.change(desired).await;
     let etcd = etcd_of(stage);
     let ask = async |path: &str, body: Value| -> Value {
         let client = reqwest::Client::new();

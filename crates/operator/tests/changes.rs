@@ -70,11 +70,11 @@ impl Scene {
     }
 
     async fn vcenters(&self, names: &[&str]) {
-        let wish = json!({
+        let desired = json!({
             "cloudProvider": {"vsphereCloudConfigs": names},
             "storageProvider": {"vsphereCloudConfig": null, "vsphereCloudConfigs": names},
         });
-        self.stage.change(json!({"spec": wish})).await;
+        self.stage.change(json!({"spec": desired})).await;
     }
 
     async fn datacenters(&self, names: &[&str]) {
@@ -105,9 +105,9 @@ fn inventory(vms: impl IntoIterator<Item = Vm>) -> Inventory {
 async fn running_drivers_follow_what_changes_around_them_and_only_what_must_restarts() {
     let mut stage = Stage::of(2, false).await;
     // A datacenter more, in which no node is.
-    let mut machines = inventory((1..=3).map(|number| Vm::numbered("node", number)));
-    machines.datacenters.push(Datacenter { name: "DC1".into(), ..Datacenter::default() });
-    stage.vcenter.replace(machines).await;
+    let mut vms = inventory((1..=3).map(|number| Vm::numbered("node", number)));
+    vms.datacenters.push(Datacenter { name: "DC1".into(), ..Datacenter::default() });
+    stage.vcenter.replace(vms).await;
     let operator = stage.operator_with(&["--grace=5"]);
     stage
         .configure(json!({
@@ -137,9 +137,9 @@ async fn a_vcenter_comes_and_goes(scene: &Scene) {
     scene.both_are_told("both drivers are told of both", |text| text.contains(&host)).await;
     scene.ready().await;
     scene.controllers_restarted_since(before).await;
-    let machine = Vm::numbered("far", 1);
-    let far = Node::named("far-1").system_uuid(&machine.uuid);
-    let far = far.provider_id(&format!("vsphere://{}", machine.uuid));
+    let vm = Vm::numbered("far", 1);
+    let far = Node::named("far-1").system_uuid(&vm.uuid);
+    let far = far.provider_id(&format!("vsphere://{}", vm.uuid));
     stage.nodes.as_ref().unwrap().add(far).await;
     stage.attach("pv-far", "far-1").await;
     stage

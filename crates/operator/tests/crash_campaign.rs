@@ -110,7 +110,7 @@ async fn campaign(lane: usize) {
     (stage.address, stage.api_address) = (Some(vcenter.address()), Some(api.address()));
     let _configs = stage.use_catalog().await;
     stage.nodes.as_ref().unwrap().pods(CRASHING, Fate::Crashes);
-    let world = World { stage, vcenter, api, patience: Cell::new(PATIENT), led: Cell::new(0) };
+    let world = World { stage, vcenter, api, timeouts: Cell::new(PATIENT), led: Cell::new(0) };
     let mut first: Option<(Vec<String>, Vec<String>)> = None;
     for seed in seeds {
         // Once everything; after that, in a sample, only what is troubled: it has to end the same way.
@@ -152,7 +152,7 @@ struct World {
     /// Before the API server, as the operator reaches it.
     api: FaultProxy,
     /// What an operator that is started now is told.
-    patience: Cell<&'static str>,
+    timeouts: Cell<&'static str>,
     /// How often an operator had come to lead before the present one was started.
     led: Cell<usize>,
 }
@@ -188,7 +188,7 @@ fn mishaps(numbers: &mut Numbers) -> [Mishap; PHASES] {
 impl World {
     fn operator(&self) -> Process {
         self.led.set(self.times_led());
-        self.stage.operator_with(&[self.patience.get()])
+        self.stage.operator_with(&[self.timeouts.get()])
     }
 
     /// How often operators of this cluster have come to lead, by the log they share.
@@ -198,8 +198,8 @@ impl World {
     }
 
     /// Another operator, with other patience; the one before ends in good order.
-    async fn replace(&self, operator: &mut Process, patience: &'static str) {
-        self.patience.set(patience);
+    async fn replace(&self, operator: &mut Process, timeouts: &'static str) {
+        self.timeouts.set(timeouts);
         operator.signal(Signal::TERM);
         assert!(operator.wait(60).await.is_some(), "{}", operator.tail());
         *operator = self.operator();

@@ -49,7 +49,7 @@ impl Scene {
             vcenter: &stage.vcenter,
             proxy,
             nodes: stage.nodes.as_ref().unwrap(),
-            machine: Vm::numbered("node", 2),
+            vm: Vm::numbered("node", 2),
             permission: Permission::new(stage.vcenter.user(), "Admin", "/"),
             vcenter_config: "vc",
             secret: "vc-credentials",
@@ -123,7 +123,7 @@ impl Scene {
         self.stage.status(&what, 60, named).await;
         let appeared = begin.elapsed();
         let mut begin = Instant::now();
-        self.site().mend(case).await.unwrap();
+        self.site().undo(case).await.unwrap();
         if case.asks {
             begin = Instant::now();
             self.ask().await;

@@ -59,18 +59,18 @@ async fn a_class_of_theirs_has_the_name_of_ours(stage: &Stage) {
     });
     let theirs: StorageClass = serde_json::from_value(theirs).unwrap();
     let before = classes.create(&PostParams::default(), &theirs).await.unwrap();
-    let wish = |classes: serde_json::Value| json!({"spec": {"storageProvider": {"storageClasses": classes}}});
-    stage.change(wish(json!([{"name": "gold"}]))).await;
+    let desired = |classes: serde_json::Value| json!({"spec": {"storageProvider": {"storageClasses": classes}}});
+    stage.change(desired(json!([{"name": "gold"}]))).await;
     stage.finding_about("VDO-1909", 60, &["gold", "another name"]).await;
     let after = classes.get("gold").await.unwrap();
     assert_eq!(after, before, "it is as it was, and the cluster's default");
-    stage.change(wish(json!([]))).await;
+    stage.change(desired(json!([]))).await;
 }
 
 /// Whether the data of a deleted snapshot is kept is the admin's to say, once and for all.
 async fn snapshots_are_to_be_kept(stage: &Stage, operator: Process) {
-    let wish = json!({"installController": true});
-    stage.change(json!({"spec": {"storageProvider": {"snapshots": wish}}})).await;
+    let desired = json!({"installController": true});
+    stage.change(json!({"spec": {"storageProvider": {"snapshots": desired}}})).await;
     let gvk = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass");
     let classes = ApiResource::from_gvk_with_plural(&gvk, "volumesnapshotclasses");
     let classes = Api::<DynamicObject>::all_with(stage.client(), &classes);
@@ -203,8 +203,8 @@ async fn somebody_wants_the_password(stage: &Stage) {
         .await;
     }
     // A wish is fulfilled all the same, in rounds that have seen both.
-    let wish = json!({"spec": {"storageProvider": {"clusterDistribution": "beside-others"}}});
-    stage.change(wish).await;
+    let desired = json!({"spec": {"storageProvider": {"clusterDistribution": "beside-others"}}});
+    stage.change(desired).await;
     eventually("the wish is fulfilled", 60, async || {
         let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
         if conf.contains("beside-others") { Ok(()) } else { Err("not yet") }

@@ -150,8 +150,8 @@ async fn a_leader_frozen_in_mid_install_writes_nothing_once_another_leads() {
     assert_eq!(ended.and_then(|ended| ended.code()), Some(1), "{}", first.tail());
     assert!(first.log().contains("leadership was lost"), "{}", first.tail());
     // Later writes are on record: so would its own be.
-    let wish = json!({"spec": {"storageProvider": {"clusterDistribution": "after-all"}}});
-    stage.change(wish).await;
+    let desired = json!({"spec": {"storageProvider": {"clusterDistribution": "after-all"}}});
+    stage.change(desired).await;
     let then = Timestamp::now();
     eventually("the second one goes on", 60, async || {
         let written = stage.writes_since(then);

@@ -125,8 +125,8 @@ async fn an_object_that_cannot_be_read_does_not_stop_the_others() {
     })
     .await;
     stage.finding_about("VDO-1001", 30, &["zz-odd"]).await;
-    let wish = json!({"storageProvider": {"clusterDistribution": "beside-a-rival"}});
-    stage.change(json!({"spec": wish})).await;
+    let desired = json!({"storageProvider": {"clusterDistribution": "beside-a-rival"}});
+    stage.change(json!({"spec": desired})).await;
     eventually("the wish is fulfilled", 60, async || {
         let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
         if conf.contains("beside-a-rival") { Ok(()) } else { Err(operator.tail()) }

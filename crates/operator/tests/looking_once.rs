@@ -16,7 +16,7 @@ use kube::{
     Api, Client,
     api::{DynamicObject, PostParams},
 };
-use operator::survey::{Target, once};
+use operator::health_facts::{Target, collect_once};
 use serde_json::json;
 use testkit::{ControlPlane, Fate, Inventory, Node, Nodes, User, Vcenter, eventually};
 
@@ -155,7 +155,8 @@ async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_a
     // There is no definition of ours in this cluster, and no operator.
     let_list(&plane.client(), "reader", &["nodes"]).await;
     let few = plane.client_as(&User::named("reader").in_group("system:authenticated"));
-    let facts = once(Some((&few, api::NAMESPACE)), vec![target(&vcenter).await], None).await;
+    let facts =
+        collect_once(Some((&few, api::NAMESPACE)), vec![target(&vcenter).await], None).await;
     assert_eq!(facts.cluster.nodes.get().unwrap().len(), 2);
     assert!(facts.storage.volumes.get().is_none(), "not known is not none");
     let found = codes(facts);
@@ -168,21 +169,25 @@ async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_a
     let_list(&plane.client(), "looker", &resources).await;
     let some = plane.client_as(&User::named("looker").in_group("system:authenticated"));
     let examination = Examination::of(
-        once(Some((&some, api::NAMESPACE)), vec![target(&vcenter).await], None).await,
+        collect_once(Some((&some, api::NAMESPACE)), vec![target(&vcenter).await], None).await,
     );
     let report = examination.report();
     let unread = report.page("VDO-1801", 0, usize::MAX);
     let unread = unread.entries.iter().any(|entry| entry.seen.contains("may not read logs"));
     assert!(unread, "{:#?}", report.page("VDO-1801", 0, usize::MAX).entries);
-    let lacking = report.page("VDO-1803", 0, usize::MAX);
-    let lacking = lacking.entries.iter().any(|entry| entry.seen.contains("pods/log"));
-    assert!(lacking, "{:#?}", report.page("VDO-1803", 0, usize::MAX).entries);
+    let missing_privileges = report.page("VDO-1803", 0, usize::MAX);
+    let missing_privileges =
+        missing_privileges.entries.iter().any(|entry| entry.seen.contains("pods/log"));
+    assert!(missing_privileges, "{:#?}", report.page("VDO-1803", 0, usize::MAX).entries);
     assert!(report.page("VDO-1614", 0, 1).entries.is_empty(), "nobody could know");
 
     let all = User::named("boss").in_group("system:masters");
-    let facts =
-        once(Some((&plane.client_as(&all), api::NAMESPACE)), vec![target(&vcenter).await], None)
-            .await;
+    let facts = collect_once(
+        Some((&plane.client_as(&all), api::NAMESPACE)),
+        vec![target(&vcenter).await],
+        None,
+    )
+    .await;
     let found = codes(facts);
     assert!(!found.contains("VDO-1803") && found.contains("VDO-1203"), "{found:?}");
     assert!(found.contains("VDO-1614"), "what its log says is explained: {found:?}");

@@ -27,8 +27,8 @@ fn broken(number: usize) -> Vm {
 async fn five_thousand_broken_nodes_fit_into_the_status_and_all_are_listed_beside_it() {
     let stage = Stage::bare_of((1..=NODES).map(broken)).await;
     let client = stage.client();
-    let machines: Vec<Vm> = (1..=NODES).map(broken).collect();
-    testkit::add_bare_nodes(&client, &machines).await;
+    let vms: Vec<Vm> = (1..=NODES).map(broken).collect();
+    testkit::add_bare_nodes(&client, &vms).await;
     stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
     let operator = stage.operator();
     let all = |status: &VDOConfigStatus| {

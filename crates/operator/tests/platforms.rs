@@ -143,8 +143,8 @@ impl Scene {
 
     /// Whether something the drivers would be told is done.
     async fn acts(&self, distribution: &str) {
-        let wish = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
-        self.stage.change(wish).await;
+        let desired = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
+        self.stage.change(desired).await;
         eventually("the wish is fulfilled", 60, async || {
             let conf = self.stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
             if conf.contains(distribution) { Ok(()) } else { Err(self.operator.tail()) }
@@ -166,7 +166,7 @@ fn labels_of(affinity: Option<&Affinity>) -> BTreeSet<String> {
 /// Kubelet's directory, by every place that names it.
 fn kubelet_of(pod: &PodSpec) -> Result<String, String> {
     let volumes = pod.volumes.iter().flatten().filter_map(|v| v.host_path.as_ref());
-    let mut homes: BTreeSet<String> = volumes
+    let mut allowed_namespaces: BTreeSet<String> = volumes
         .filter_map(|host| {
             let path = host.path.trim_end_matches('/');
             let ends = ["/plugins_registry", "/plugins/csi.vsphere.vmware.com"];
@@ -175,16 +175,16 @@ fn kubelet_of(pod: &PodSpec) -> Result<String, String> {
         .collect();
     let arguments = pod.containers.iter().flat_map(|c| c.args.iter().flatten());
     let socket = "/plugins/csi.vsphere.vmware.com/csi.sock";
-    homes.extend(arguments.filter_map(|argument| {
+    allowed_namespaces.extend(arguments.filter_map(|argument| {
         let path = argument.strip_prefix("--kubelet-registration-path=")?;
         path.strip_suffix(socket).map(str::to_owned)
     }));
     let mounts = pod.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());
     let pods = mounts.filter(|mount| mount.name == "pods-mount-dir");
-    homes.extend(pods.map(|mount| mount.mount_path.clone()));
-    match homes.len() {
-        1 => Ok(homes.pop_first().unwrap()),
-        _ => Err(format!("{homes:?}")),
+    allowed_namespaces.extend(pods.map(|mount| mount.mount_path.clone()));
+    match allowed_namespaces.len() {
+        1 => Ok(allowed_namespaces.pop_first().unwrap()),
+        _ => Err(format!("{allowed_namespaces:?}")),
     }
 }
 
@@ -251,8 +251,8 @@ async fn a_node_of_another_cloud(scene: &Scene) {
     let Scene { stage, .. } = scene;
     let own = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
     let before = scene.driver_is_on(&own).await;
-    let machine = Vm::numbered("cloud", 1);
-    let node = Node::named("cloud-1").system_uuid(&machine.uuid);
+    let vm = Vm::numbered("cloud", 1);
+    let node = Node::named("cloud-1").system_uuid(&vm.uuid);
     let node = node.provider_id("aws:///eu-central-1a/i-0123456789");
     stage.nodes.as_ref().unwrap().add(node).await;
     let said = stage.event("NodeLeftOut", "cloud-1").await;
@@ -260,7 +260,7 @@ async fn a_node_of_another_cloud(scene: &Scene) {
     assert_eq!(scene.driver_is_on(&own).await, before, "no other pod was touched");
     assert_eq!(scene.nodes().get("cloud-1").await.unwrap().labels()[VSPHERE], "false");
     stage.ready(&scene.operator, 60).await;
-    stage.vcenter.add_vms("DC0", [machine]).await;
+    stage.vcenter.add_vms("DC0", [vm]).await;
     stage.event("NodeTakenBack", "cloud-1").await;
     scene.driver_is_on(&[&own[..], &["cloud-1"]].concat()).await;
     assert!(!scene.nodes().get("cloud-1").await.unwrap().labels().contains_key(VSPHERE));
@@ -286,10 +286,10 @@ async fn distributions_told_by_their_api_server(scene: &Scene) {
     let _k3s = scene.distribution("+k3s1").await;
     scene.becomes("k3s", of("k3s", USUAL)).await;
     // Its own cloud controller gives provider ids to machines of vSphere and to others alike.
-    let machine = Vm::numbered("agent", 1);
-    stage.vcenter.add_vms("DC0", [machine.clone()]).await;
+    let vm = Vm::numbered("agent", 1);
+    stage.vcenter.add_vms("DC0", [vm.clone()]).await;
     let nodes = stage.nodes.as_ref().unwrap();
-    let agent = Node::named("agent-1").system_uuid(&machine.uuid);
+    let agent = Node::named("agent-1").system_uuid(&vm.uuid);
     nodes.add(agent.provider_id("k3s://agent-1")).await;
     let bare = Node::named("bare-1").system_uuid(&Vm::numbered("bare", 1).uuid);
     nodes.add(bare.provider_id("k3s://bare-1")).await;
@@ -346,8 +346,8 @@ async fn openshift_on_everything(scene: &Scene) {
     })
     .await;
     let then = Timestamp::now();
-    let wish = json!({"spec": {"storageProvider": {"clusterDistribution": "on-VSphere"}}});
-    stage.change(wish).await;
+    let desired = json!({"spec": {"storageProvider": {"clusterDistribution": "on-VSphere"}}});
+    stage.change(desired).await;
     stage.check_now("on-vsphere").await;
     assert_eq!(stage.writes_since(then), Vec::<String>::new(), "nothing is applied");
 }

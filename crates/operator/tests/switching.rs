@@ -270,8 +270,8 @@ async fn a_driver_in_a_namespace_of_its_own_is_adopted_where_it_is_once_vdo_is_l
     };
     let before = uids().await;
     let operator = stage.operator();
-    let wish = json!({"adoption": "Automatic", "storageProvider": {"vsphereCloudConfig": "vc"}});
-    stage.configure(wish).await;
+    let desired = json!({"adoption": "Automatic", "storageProvider": {"vsphereCloudConfig": "vc"}});
+    stage.configure(desired).await;
     stage
         .status("it says how to let VDO", 30, |status| {
             let plan = serde_json::to_string(&status.plan).unwrap();

@@ -281,13 +281,13 @@ async fn volumes_in_use(stage: &Stage) {
 async fn a_wave_that_crashes_is_the_last(
     stage: &Stage,
     operator: Process,
-    wish: &Value,
+    desired: &Value,
     wave: usize,
 ) -> Process {
     let nodes = stage.nodes.as_ref().unwrap();
     nodes.pods("v3.8.0", Fate::Crashes);
     nodes.pods("vsphere-csi-controller", Fate::Ready);
-    stage.change(json!({"spec": wish})).await;
+    stage.change(json!({"spec": desired})).await;
     let begun = |set: &DaemonSet| {
         let status = set.status.clone().unwrap_or_default();
         usize::try_from(status.updated_number_scheduled.unwrap_or_default()).unwrap()
@@ -295,10 +295,10 @@ async fn a_wave_that_crashes_is_the_last(
     eventually("a wave of node drivers crashes", 90, async || {
         let set = stage.node_driver().await;
         let status = set.status.clone().unwrap_or_default();
-        let lacking = status.number_unavailable.unwrap_or_default();
+        let missing_privileges = status.number_unavailable.unwrap_or_default();
         let new = set.annotations().values().chain(set.labels().values());
         let new = new.into_iter().any(|value| value.contains("3.8.0"));
-        let all = usize::try_from(lacking).unwrap() == wave && begun(&set) == wave;
+        let all = usize::try_from(missing_privileges).unwrap() == wave && begun(&set) == wave;
         if new && all { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;

@@ -21,7 +21,7 @@ pub struct ClusterOptions {
     /// The context to use instead of the current one.
     pub context: Option<String>,
     /// How long an answer may take; by default as long as a watch lasts.
-    pub patience: Option<Duration>,
+    pub request_timeout: Option<Duration>,
 }
 
 /// Why no client could be made.
@@ -104,12 +104,13 @@ pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client
     install_tls_provider();
     let mut config = configuration(options).await?;
     config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(options.patience.unwrap_or(READ));
+    config.read_timeout = Some(options.request_timeout.unwrap_or(READ));
     config.write_timeout = Some(WRITE);
     if let Ok(agent) = HeaderValue::from_str(&build.user_agent()) {
         config.headers.push((USER_AGENT, agent));
     }
-    let answer = options.patience.map_or(ANSWER, |patience| patience + BESIDES);
+    let answer =
+        options.request_timeout.map_or(ANSWER, |request_timeout| request_timeout + BESIDES);
     let builder = ClientBuilder::try_from(config).context(UnusableSnafu)?;
     Ok(builder.with_layer(&TimeoutLayer::new(answer)).build())
 }

@@ -22,6 +22,7 @@
 pub mod backoff;
 pub mod build;
 pub mod checks;
+pub mod error_chain;
 pub mod kubernetes;
 pub mod lease;
 pub mod memory;
@@ -29,6 +30,5 @@ pub mod metrics;
 pub mod probe;
 pub mod process;
 pub mod server;
-pub mod story;
 pub mod tasks;
 pub mod telemetry;

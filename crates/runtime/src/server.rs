@@ -80,7 +80,7 @@ impl Server {
             match Self::bind(address).await {
                 Ok(server) => return server,
                 Err(error) if !reported => {
-                    let error = crate::story::story(&error);
+                    let error = crate::error_chain::error_chain(&error);
                     tracing::warn!(%address, error, "metrics are not served until the address is free");
                     reported = true;
                 }

@@ -66,10 +66,10 @@ async fn an_answer_that_never_begins_is_not_waited_for_without_end() {
     });
     let workdir = Workdir::new("slow").unwrap();
     let kubeconfig = Some(workdir.write("kubeconfig", kubeconfig.to_string()).unwrap());
-    let patience = Some(Duration::from_secs(1));
-    let options = ClusterOptions { kubeconfig, patience, ..ClusterOptions::default() };
+    let request_timeout = Some(Duration::from_secs(1));
+    let options = ClusterOptions { kubeconfig, request_timeout, ..ClusterOptions::default() };
     let namespaces = Api::<Namespace>::all(client(&options, BUILD).await.unwrap());
     let answer = tokio::time::timeout(Duration::from_mins(2), namespaces.get("default")).await;
     let error = answer.expect("it ends by itself").unwrap_err();
-    assert!(runtime::story::story(&error).contains("request timed out"), "{error:?}");
+    assert!(runtime::error_chain::error_chain(&error).contains("request timed out"), "{error:?}");
 }

@@ -36,8 +36,8 @@ pub(crate) enum Failure {
     Command { command: String, code: i32 },
 
     /// A command whose answer is read here did not answer as it should.
-    #[snafu(display("`{command}` did not answer as it should: {said}"))]
-    Said { command: String, said: String },
+    #[snafu(display("`{command}` did not answer as it should: {output}"))]
+    Said { command: String, output: String },
 
     /// A program whose pod is simulated ends again and again.
     #[snafu(display("{name} ended {times} times. Its last words:\n{tail}"))]

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A program that ends is started again, as a kubelet does; so often, and then it is told.
-const PATIENCE: u32 = 10;
+const TIMEOUT: u32 = 10;
 const PACE: Duration = Duration::from_millis(100);
 const OPERATOR: &str = "vdo";
 const CLOUD_CONTROLLER: &str = "vsphere-cloud-controller-manager";
@@ -66,7 +66,7 @@ impl Pod {
         }
         if let Some(process) = self.process.as_ref().filter(|process| process.ended().is_some()) {
             self.ended += 1;
-            if self.ended >= PATIENCE {
+            if self.ended >= TIMEOUT {
                 let (name, tail) = (self.name, process.tail());
                 return EndedSnafu { name, times: self.ended, tail }.fail();
             }

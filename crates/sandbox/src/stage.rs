@@ -31,7 +31,7 @@ pub(crate) struct Stage {
     pub(crate) proxy: FaultProxy,
     pub(crate) nodes: Nodes,
     pub(crate) workdir: Workdir,
-    machines: Vec<Vm>,
+    vms: Vec<Vm>,
 }
 
 impl Stage {
@@ -40,26 +40,26 @@ impl Stage {
         let title = "Control plane: etcd, API server, controller-manager, scheduler";
         let plane = screen.step(title, plane.launch()).await.context(PeerSnafu)?;
         let inventory = inventory();
-        let machines = inventory.datacenters[0].vms.clone();
+        let vms = inventory.datacenters[0].vms.clone();
         let title = "vCenter 8.0.3: 2 clusters of 3 hosts, 2 zones, 9 datastores, 5 VMs";
         let vcenter = Vcenter::builder(inventory).launch();
         let vcenter = screen.step(title, vcenter).await.context(PeerSnafu)?;
         let proxy = FaultProxy::before(vcenter.address()).await;
         let title = "5 nodes, each tainted `uninitialized` as a fresh kubelet does";
-        let nodes = screen.step(title, join(&plane, &machines)).await.context(PeerSnafu)?;
+        let nodes = screen.step(title, join(&plane, &vms)).await.context(PeerSnafu)?;
         let workdir = Workdir::new("sandbox").context(PeerSnafu)?;
-        Ok(Self { plane, vcenter, proxy, nodes, workdir, machines })
+        Ok(Self { plane, vcenter, proxy, nodes, workdir, vms })
     }
 
     /// Where things are broken.
     pub(crate) fn site(&self) -> Site<'_> {
-        let victim = self.machines.iter().find(|machine| machine.name == VICTIM);
+        let victim = self.vms.iter().find(|vm| vm.name == VICTIM);
         Site {
             client: self.plane.client(),
             vcenter: &self.vcenter,
             proxy: &self.proxy,
             nodes: &self.nodes,
-            machine: victim.cloned().unwrap_or_else(|| Vm::named(VICTIM)),
+            vm: victim.cloned().unwrap_or_else(|| Vm::named(VICTIM)),
             permission: searching(),
             vcenter_config: VCENTER,
             secret: SECRET,
@@ -72,10 +72,10 @@ impl Stage {
     }
 }
 
-async fn join(plane: &ControlPlane, machines: &[Vm]) -> Result<Nodes, testkit::Error> {
+async fn join(plane: &ControlPlane, vms: &[Vm]) -> Result<Nodes, testkit::Error> {
     let nodes = Nodes::launch(plane).await?;
-    for (number, machine) in machines.iter().enumerate() {
-        let node = Node::named(&machine.name).system_uuid(&machine.uuid).uninitialized();
+    for (number, vm) in vms.iter().enumerate() {
+        let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
         nodes.add(if number == 0 { node.control_plane() } else { node }).await;
     }
     Ok(nodes)
@@ -84,17 +84,15 @@ async fn join(plane: &ControlPlane, machines: &[Vm]) -> Result<Nodes, testkit::E
 /// A vCenter with two tagged clusters, an account of few rights, and a machine for each node.
 fn inventory() -> Inventory {
     let names = ["control-plane-1", "worker-1", "worker-2", "worker-3", "worker-4"];
-    let machines = names.iter().enumerate().map(|(number, name)| Vm {
+    let vms = names.iter().enumerate().map(|(number, name)| Vm {
         name: (*name).into(),
         host_name: (*name).into(),
         folder: FOLDER.into(),
         cluster: if number % 2 == 0 { "cluster-a" } else { "cluster-b" }.into(),
         ..Vm::numbered("sandbox", number + 1)
     });
-    let mut inventory = Inventory::small()
-        .vms(machines)
-        .category("k8s-region", &[("region-1", &["/DC0"])])
-        .category(
+    let mut inventory =
+        Inventory::small().vms(vms).category("k8s-region", &[("region-1", &["/DC0"])]).category(
             "k8s-zone",
             &[("zone-a", &["/DC0/host/cluster-a"]), ("zone-b", &["/DC0/host/cluster-b"])],
         );

@@ -149,11 +149,11 @@ impl<'a> User<'a> {
         let told = self.command(&words).output();
         let told = told.with_context(|_| RunSnafu { command: command() })?;
         if !told.status.success() {
-            let said = String::from_utf8_lossy(&told.stderr).into_owned();
-            return SaidSnafu { command: command(), said }.fail();
+            let output = String::from_utf8_lossy(&told.stderr).into_owned();
+            return SaidSnafu { command: command(), output }.fail();
         }
         let told: Told = serde_json::from_slice(&told.stdout)
-            .map_err(|error| SaidSnafu { command: command(), said: error.to_string() }.build())?;
+            .map_err(|error| SaidSnafu { command: command(), output: error.to_string() }.build())?;
         self.screen.heading("Versions, and why these (vdoctl plan --all tells all of it)");
         for driver in told.drivers {
             let name = if driver.driver == "cpi" { "Cloud provider" } else { "Storage" };

@@ -34,7 +34,7 @@ enum Kind {
     Maintenance,
     OldHost,
     PowerOff,
-    NoMachine,
+    NoVm,
     Copy,
     OtherAddress,
     NoAddress,
@@ -56,7 +56,7 @@ enum Kind {
     ImagePull,
     Crash,
     NoTag,
-    TagOnMachine,
+    TagOnVm,
     Moved,
     Labels,
 }
@@ -154,7 +154,7 @@ const ALL: &[Breakage] = &[
         "VDO-1201",
         "machine not found",
         "the VM of a node gets another BIOS uuid",
-        Kind::NoMachine,
+        Kind::NoVm,
     )
     .row("3"),
     of(
@@ -307,7 +307,7 @@ const ALL: &[Breakage] = &[
         "VDO-1704",
         "tag on a machine",
         "a zone tag is put on the VM of a node",
-        Kind::TagOnMachine,
+        Kind::TagOnVm,
     )
     .asking(),
     of(

@@ -27,7 +27,7 @@ use crate::{
 
 /// How long a peer may take to become ready. Far more than it needs on an idle machine: a timeout
 /// here means broken, not slow.
-const PATIENCE: Duration = Duration::from_mins(4);
+const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// A running control plane with its own authority and RBAC on. Gone when dropped.
 ///
@@ -104,7 +104,7 @@ impl ControlPlaneBuilder {
         )?;
         let etcd_address = loopback(ports[0].number);
         let began = Instant::now();
-        etcd.ready(PATIENCE, async || TcpStream::connect(etcd_address).await.map(drop)).await?;
+        etcd.ready(TIMEOUT, async || TcpStream::connect(etcd_address).await.map(drop)).await?;
         let took = vec![("etcd", began.elapsed())];
         let kubernetes = Mutex::new(self.kubernetes);
         let mut plane = ControlPlane {
@@ -294,7 +294,7 @@ impl ControlPlane {
     async fn until_ready(&self, process: &Process, address: SocketAddr) -> Result<(), Error> {
         let client = self.client_of(&User::admin(), address)?;
         let ready = async || client.request_text(http_get("/readyz")).await.map(drop);
-        process.ready(PATIENCE, ready).await
+        process.ready(TIMEOUT, ready).await
     }
 
     async fn launch_controllers(&mut self) -> Result<(), Error> {
@@ -315,7 +315,7 @@ impl ControlPlane {
         let parts = [("kube-controller-manager", &manager, 3), ("kube-scheduler", &scheduler, 4)];
         for (name, process, port) in parts {
             let address = loopback(self.ports[port].number);
-            process.ready(PATIENCE, async || TcpStream::connect(address).await.map(drop)).await?;
+            process.ready(TIMEOUT, async || TcpStream::connect(address).await.map(drop)).await?;
             self.took.push((name, began.elapsed()));
         }
         (self.controller_manager, self.scheduler) = (Some(manager), Some(scheduler));

@@ -40,9 +40,9 @@ const STAGES: &str = include_str!("nodes/stages.yaml");
 ///
 /// # Panics
 /// If the API server refuses one.
-pub async fn add_bare_nodes(client: &Client, machines: &[Vm]) {
+pub async fn add_bare_nodes(client: &Client, vms: &[Vm]) {
     let nodes = Api::<KubeNode>::all(client.clone());
-    let adding = machines.iter().map(|vm| {
+    let adding = vms.iter().map(|vm| {
         let nodes = nodes.clone();
         async move {
             let node = json!({

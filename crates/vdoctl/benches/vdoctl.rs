@@ -80,8 +80,8 @@ async fn large(program: &Path, size: usize) {
     let vcenter = Vcenter::start(Inventory::with_vms(size)).await;
     let workdir = Workdir::new("bench").unwrap();
     let kubeconfig = plane.kubeconfig();
-    let machines: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
-    testkit::add_bare_nodes(&plane.client(), &machines).await;
+    let vms: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
+    testkit::add_bare_nodes(&plane.client(), &vms).await;
     timed(program, &kubeconfig, &["deploy", "--no-wait"], 1, &[0]);
     let objects = [
         json!({
@@ -127,9 +127,9 @@ async fn large(program: &Path, size: usize) {
 /// The operator, in this process: pods are simulated.
 async fn operator(plane: &ControlPlane) -> JoinSet<()> {
     let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
-    let (patience, build) = (SignedDuration::from_mins(15), BuildInfo::of("vdo"));
+    let (timeout, build) = (SignedDuration::from_mins(15), BuildInfo::of("vdo"));
     let metrics = OperatorMetrics::default();
-    let engine = Engine::start(client, NAMESPACE, patience, build, metrics).await.unwrap();
+    let engine = Engine::start(client, NAMESPACE, timeout, build, metrics).await.unwrap();
     let working = Checks::default().register("rounds", "none yet");
     let mut tasks = JoinSet::new();
     tasks.spawn(Box::pin(engine.run(CancellationToken::new(), working)));

@@ -39,7 +39,7 @@ impl Cluster {
         let options = ClusterOptions {
             kubeconfig: global.kubeconfig.clone(),
             context: global.context.clone(),
-            patience: Some(Duration::from_secs(global.request_timeout)),
+            request_timeout: Some(Duration::from_secs(global.request_timeout)),
         };
         let client = client(&options, BUILD).await.context(ClusterSnafu)?;
         Ok(Self { client, namespace: global.namespace.clone(), name: name(&options) })

@@ -136,7 +136,7 @@ async fn vcenter(
         match prove(&mut access, cluster, screen).await {
             Ok(proof) => return Ok((access, proof)),
             Err(Failure::Vcenter { source, address: at }) => {
-                screen.complain(&format!("  {}\n", source.story()));
+                screen.complain(&format!("  {}\n", source.error_chain()));
                 if matches!(*source, vsphere::Error::LoginRefused { .. }) {
                     screen.complain("  Several refusals in a row may lock the account.\n");
                     thumbprint.clone_from(&access.thumbprint);

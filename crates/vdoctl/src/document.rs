@@ -15,8 +15,8 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::{
     failure::{Failure, MistakeSnafu, Outcome},
+    redaction,
     text::nearest,
-    veil,
 };
 
 /// A file with one or more objects.
@@ -69,10 +69,10 @@ impl File {
             Err(error) => {
                 let place = error.location().unwrap_or(Location::UNKNOWN);
                 let span = span(&text, place);
-                let why = veil::discreet(&error.without_snippet().to_string(), &text);
+                let why = redaction::discreet(&error.without_snippet().to_string(), &text);
                 // The place is shown.
                 let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why);
-                let (said, help) = if why.contains("budget breached") {
+                let (output, help) = if why.contains("budget breached") {
                     let grows = "this YAML holds more than any configuration: its aliases multiply";
                     (grows.to_owned(), "write out what its aliases stand for")
                 } else {
@@ -81,9 +81,9 @@ impl File {
                     (format!("this is not YAML: {why}"), help)
                 };
                 MistakeSnafu {
-                    text: said,
+                    text: output,
                     help,
-                    source: Box::new(NamedSource::new(name, veil::veiled(&text))),
+                    source: Box::new(NamedSource::new(name, redaction::redacted(&text))),
                     span,
                     label: "here",
                 }
@@ -142,10 +142,10 @@ impl File {
         help: &str,
     ) -> Failure {
         let place = document.place(path, in_name);
-        let shown = veil::veiled(&self.text);
+        let shown = redaction::redacted(&self.text);
         Failure::Mistake {
-            text: veil::discreet(text, &self.text),
-            help: veil::discreet(help, &self.text),
+            text: redaction::discreet(text, &self.text),
+            help: redaction::discreet(help, &self.text),
             source: Box::new(NamedSource::new(&self.name, shown).with_language("yaml")),
             span: span(&self.text, place),
             label: "here".into(),
@@ -300,9 +300,9 @@ mod tests {
 
     #[test]
     fn a_field_nobody_declared_is_named() {
-        let said = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): \
+        let output = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): \
                     .spec.replcas: field not declared in schema";
-        assert_eq!(undeclared(said).map(|(field, _)| field), Some(".spec.replcas"));
+        assert_eq!(undeclared(output).map(|(field, _)| field), Some(".spec.replcas"));
         assert_eq!(undeclared("something else"), None);
     }
 

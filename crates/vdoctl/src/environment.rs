@@ -56,11 +56,11 @@ fn passed_over(command: &Command, bare: &Command, typed: &ArgMatches) -> Vec<Id>
             says_no(set) || typed.iter().any(|typed| are_at_odds(command, typed, set))
         });
     loop {
-        let said: Vec<&Id> =
+        let output: Vec<&Id> =
             typed.iter().chain(&counts).map(|argument| argument.get_id()).collect();
         let (stay, go): (Vec<&Arg>, Vec<&Arg>) = counts
             .iter()
-            .partition(|argument| needs(bare, argument).iter().all(|need| said.contains(&need)));
+            .partition(|argument| needs(bare, argument).iter().all(|need| output.contains(&need)));
         if go.is_empty() {
             return over.into_iter().map(|argument| argument.get_id().clone()).collect();
         }

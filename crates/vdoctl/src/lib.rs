@@ -28,12 +28,12 @@ mod exit;
 mod failure;
 mod findings;
 mod progress;
+mod redaction;
 mod reference;
 mod report;
 mod rollout;
 mod screen;
 mod text;
-mod veil;
 
 use std::process::ExitCode;
 

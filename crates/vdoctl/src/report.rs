@@ -29,8 +29,8 @@ fn text(failure: &Failure, width: usize, colours: bool) -> String {
         .with_context_lines(2)
         .with_urls(false);
     let mut shown = String::new();
-    let story = Story { failure, causes: causes(failure) };
-    if handler.render_report(&mut shown, &story).is_err() {
+    let error_chain = FindingView { failure, causes: causes(failure) };
+    if handler.render_report(&mut shown, &error_chain).is_err() {
         shown = failure.to_string();
     }
     format!("{}\n", shown.trim_matches('\n'))
@@ -38,7 +38,7 @@ fn text(failure: &Failure, width: usize, colours: bool) -> String {
 
 /// A failure whose causes each say something new. Libraries like to repeat theirs.
 #[derive(Debug)]
-struct Story<'a> {
+struct FindingView<'a> {
     failure: &'a Failure,
     causes: Option<Box<Cause>>,
 }
@@ -52,25 +52,25 @@ struct Cause {
 fn causes(failure: &Failure) -> Option<Box<Cause>> {
     let mut texts: Vec<String> = Vec::new();
     let mut cause = failure.source();
-    let mut said = failure.to_string();
+    let mut output = failure.to_string();
     while let Some(error) = cause {
         cause = error.source();
-        let text = runtime::story::tidy(&error.to_string());
-        if !said.contains(&text) && !text.is_empty() {
-            said.clone_from(&text);
+        let text = runtime::error_chain::tidy(&error.to_string());
+        if !output.contains(&text) && !text.is_empty() {
+            output.clone_from(&text);
             texts.push(text);
         }
     }
     texts.into_iter().rev().fold(None, |next, text| Some(Box::new(Cause { text, next })))
 }
 
-impl fmt::Display for Story<'_> {
+impl fmt::Display for FindingView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&as_called(&self.failure.to_string()))
     }
 }
 
-impl Error for Story<'_> {
+impl Error for FindingView<'_> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.causes.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }
@@ -88,7 +88,7 @@ impl Error for Cause {
     }
 }
 
-impl Diagnostic for Story<'_> {
+impl Diagnostic for FindingView<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         let help = self.failure.help()?.to_string();
         Some(Box::new(as_called(&help).into_owned()))

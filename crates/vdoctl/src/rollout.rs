@@ -95,9 +95,9 @@ impl Rollout {
         // Somebody who lacks the permission to read events waits without a reason.
         let events = self.events.list(&ListParams::default().fields(&about)).await.ok()?.items;
         let last = events.into_iter().max_by_key(|event| event.last_timestamp.clone());
-        let said = last.and_then(|event| event.message);
-        let said = said.map(|said| format!(": {}", one_line(&said))).unwrap_or_default();
-        Some(Trouble { text: format!("pod {name} runs and is not ready{said}"), firm: false })
+        let output = last.and_then(|event| event.message);
+        let output = output.map(|output| format!(": {}", one_line(&output))).unwrap_or_default();
+        Some(Trouble { text: format!("pod {name} runs and is not ready{output}"), firm: false })
     }
 }
 
@@ -174,8 +174,8 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
         let last = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         let ended = last.map(|last| {
             let reason = last.reason.as_deref().unwrap_or("Error");
-            let said = last.message.as_deref().and_then(|said| said.trim().lines().last());
-            joined(&format!("{reason}, exit code {}", last.exit_code), said.unwrap_or_default())
+            let output = last.message.as_deref().and_then(|output| output.trim().lines().last());
+            joined(&format!("{reason}, exit code {}", last.exit_code), output.unwrap_or_default())
         });
         return Some(format!("crashes again and again: {}", ended.unwrap_or_default()));
     }

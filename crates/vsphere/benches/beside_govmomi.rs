@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use vsphere::inventory::{Event, Selection};
 use vsphere::{BiosUuid, CallCounter, Client, Credentials, Limits, Trust};
 
-const MACHINES: usize = 5_000;
+const VMS: usize = 5_000;
 const LOOKUPS: usize = 1_000;
 const RUNS: usize = 5;
 
@@ -52,10 +52,8 @@ fn main() {
 
 async fn measure() {
     let govmomi = peer("govmomi-inventory");
-    let vcenter = Vcenter::start(Inventory::with_vms(MACHINES)).await;
-    println!(
-        "{MACHINES} virtual machines, {LOOKUPS} lookups; the median by CPU time of {RUNS} runs\n"
-    );
+    let vcenter = Vcenter::start(Inventory::with_vms(VMS)).await;
+    println!("{VMS} virtual machines, {LOOKUPS} lookups; the median by CPU time of {RUNS} runs\n");
     println!("| work | | calls | wall | CPU | peak memory |");
     println!("|---|---|---|---|---|---|");
     let retrieve_go = median(&vcenter, || govmomi_process(&govmomi, &vcenter, "retrieve")).await;
@@ -81,7 +79,7 @@ async fn measure() {
     println!("| peak memory for it, of govmomi's | 0.33 | {memory} |");
     let idle = median(&vcenter, || own_process(&vcenter, "idle")).await;
     println!(
-        "| memory of an idle process that watches {MACHINES} machines | 25 MiB | {} |",
+        "| memory of an idle process that watches {VMS} machines | 25 MiB | {} |",
         mib(idle.resident)
     );
     println!(

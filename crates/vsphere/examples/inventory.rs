@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("inventory: {}", error.story());
+            eprintln!("inventory: {}", error.error_chain());
             ExitCode::FAILURE
         }
     }
@@ -142,7 +142,7 @@ async fn follow(client: &Client, selection: Selection) -> Result<(), Error> {
                 };
                 say(&format!("- {} {why}", departure.object.name().unwrap_or_default()));
             }
-            Some(Event::Unreachable(error)) => say(&format!("! {}", error.story())),
+            Some(Event::Unreachable(error)) => say(&format!("! {}", error.error_chain())),
             None => break,
         }
     }

@@ -337,7 +337,7 @@ impl Effort<'_> {
         if self.attempt >= self.attempts || !error.is_transient() {
             return Err(error);
         }
-        debug!(vcenter = self.client.address(), error = %error.story(), attempt = self.attempt, "trying again");
+        debug!(vcenter = self.client.address(), error = %error.error_chain(), attempt = self.attempt, "trying again");
         let limits = self.client.limits();
         tokio::time::sleep(respite(limits, self.attempt, error.retry_after())).await;
         Ok(())
@@ -407,7 +407,7 @@ impl Client {
         if let Some(error) = error {
             // It is tried again after the usual time, not at once.
             self.inner.session.touch(side);
-            debug!(vcenter = self.address(), ?side, error = %error.story(), "cannot keep the session alive");
+            debug!(vcenter = self.address(), ?side, error = %error.error_chain(), "cannot keep the session alive");
         }
     }
 

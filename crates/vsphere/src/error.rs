@@ -462,15 +462,15 @@ impl Error {
     }
 
     /// The whole story in one line: this error and everything behind it.
-    pub fn story(&self) -> String {
-        let mut story = self.to_string();
+    pub fn error_chain(&self) -> String {
+        let mut error_chain = self.to_string();
         let mut next = std::error::Error::source(self);
         while let Some(error) = next {
-            story.push_str(": ");
-            story.push_str(&error.to_string());
+            error_chain.push_str(": ");
+            error_chain.push_str(&error.to_string());
             next = error.source();
         }
-        story
+        error_chain
     }
 }
 

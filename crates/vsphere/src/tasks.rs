@@ -281,7 +281,7 @@ async fn run(client: WeakClient, shared: Arc<Shared>, limits: crate::transport::
                     // The session was ended, vCenter is well.
                     continue;
                 }
-                debug!(vcenter = client.address(), error = %error.story(), "cannot follow tasks");
+                debug!(vcenter = client.address(), error = %error.error_chain(), "cannot follow tasks");
                 drop(client);
                 tokio::time::sleep(pause(&limits, failures)).await;
             }

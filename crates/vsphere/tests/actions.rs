@@ -264,7 +264,7 @@ async fn roles_permissions_and_effective_privileges() {
         assert!(
             matches!(kind, Some(FaultKind::NoPermission { privilege: Some(p), .. }) if &*p == "Authorization.ModifyRoles"),
             "{}",
-            error.story()
+            error.error_chain()
         );
 
         administrator.remove_permission(&entities[0], &principal, false).await.unwrap();
@@ -331,7 +331,7 @@ async fn who_holds_how_many_sessions() {
         assert!(
             matches!(&kind, Some(FaultKind::NoPermission { privilege: Some(p), .. }) if &**p == "Sessions.TerminateSession"),
             "{}",
-            error.story()
+            error.error_chain()
         );
     })
     .await;

@@ -16,8 +16,8 @@ use vsphere::{Client, ClientBuilder, Credentials, Error, Limits, Refusal, Trust}
 /// The error of a connection that must fail, and its whole text.
 async fn refused(builder: ClientBuilder) -> (Error, String) {
     let error = builder.connect().await.expect_err("this must not connect");
-    let story = error.story();
-    (error, story)
+    let error_chain = error.error_chain();
+    (error, error_chain)
 }
 
 fn to(address: &str) -> ClientBuilder {
@@ -33,20 +33,21 @@ fn vms() -> Selection {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_does_not_resolve() {
-    let (error, story) = refused(to("no-such-vcenter.invalid")).await;
-    assert!(matches!(error, Error::Unresolvable { .. }), "{story}");
+    let (error, error_chain) = refused(to("no-such-vcenter.invalid")).await;
+    assert!(matches!(error, Error::Unresolvable { .. }), "{error_chain}");
     assert!(
-        story.starts_with("the name of no-such-vcenter.invalid cannot be resolved; check the name"),
-        "{story}"
+        error_chain
+            .starts_with("the name of no-such-vcenter.invalid cannot be resolved; check the name"),
+        "{error_chain}"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_where_nobody_listens() {
     let free = Port::reserve().unwrap();
-    let (error, story) = refused(to(&format!("127.0.0.1:{}", free.number))).await;
-    assert!(matches!(error, Error::Unreachable { .. }), "{story}");
-    assert!(story.contains("check address and port"), "{story}");
+    let (error, error_chain) = refused(to(&format!("127.0.0.1:{}", free.number))).await;
+    assert!(matches!(error, Error::Unreachable { .. }), "{error_chain}");
+    assert!(error_chain.contains("check address and port"), "{error_chain}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,10 +56,10 @@ async fn a_port_that_swallows_everything() {
     let proxy = FaultProxy::before(vcenter.address()).await;
     proxy.black_hole();
     let limits = Limits { connect: Duration::from_millis(300), ..quick() };
-    let (error, story) =
+    let (error, error_chain) =
         refused(client_at(&vcenter, &proxy.address().to_string()).limits(limits)).await;
-    assert!(matches!(error, Error::Unreachable { .. }), "{story}");
-    assert!(story.contains("no firewall stands between"), "{story}");
+    assert!(matches!(error, Error::Unreachable { .. }), "{error_chain}");
+    assert!(error_chain.contains("no firewall stands between"), "{error_chain}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,9 +77,9 @@ async fn a_port_that_does_not_speak_tls() {
             let _ = BufReader::new(connection).read_line(&mut line).await;
         }
     });
-    let (error, story) = refused(to(&address)).await;
-    assert!(matches!(error, Error::NotTls { .. }), "{story}");
-    assert!(story.contains("does not speak TLS"), "{story}");
+    let (error, error_chain) = refused(to(&address)).await;
+    assert!(matches!(error, Error::NotTls { .. }), "{error_chain}");
+    assert!(error_chain.contains("does not speak TLS"), "{error_chain}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,10 +99,10 @@ async fn a_web_page_a_redirect_and_an_error_page_are_not_a_vcenter() {
     ] {
         let server = WebServer::start(move |_| said.clone());
         let builder = to(&server.address.to_string()).trust(Trust::CaBundle(server.ca_pem));
-        let (error, story) = refused(builder).await;
+        let (error, error_chain) = refused(builder).await;
         assert!(
-            matches!(error, Error::NotVcenter { .. }) && story.contains(expected),
-            "{expected}: {story}"
+            matches!(error, Error::NotVcenter { .. }) && error_chain.contains(expected),
+            "{expected}: {error_chain}"
         );
     }
 }
@@ -122,8 +123,10 @@ async fn the_error_page_of_a_load_balancer_is_a_vcenter_that_is_not_available() 
         );
         let server = WebServer::start(move |_| page.clone().into_bytes());
         let builder = to(&server.address.to_string()).trust(Trust::CaBundle(server.ca_pem));
-        let (error, story) = refused(builder).await;
-        let Error::Unavailable { status: 503, retry_after, .. } = error else { panic!("{story}") };
+        let (error, error_chain) = refused(builder).await;
+        let Error::Unavailable { status: 503, retry_after, .. } = error else {
+            panic!("{error_chain}")
+        };
         assert_eq!(retry_after, understood, "{asked}");
     }
 }
@@ -134,9 +137,9 @@ async fn an_esxi_host_is_named_as_such() {
     inventory.about.insert("apiType".to_owned(), "HostAgent".to_owned());
     inventory.about.insert("fullName".to_owned(), "VMware ESXi 8.0.3 build-24022510".to_owned());
     let vcenter = Vcenter::start(inventory).await;
-    let (error, story) = refused(client_of(&vcenter)).await;
-    assert!(matches!(error, Error::Esxi { .. }), "{story}");
-    assert!(story.contains("is the ESXi host VMware ESXi 8.0.3"), "{story}");
+    let (error, error_chain) = refused(client_of(&vcenter)).await;
+    assert!(matches!(error, Error::Esxi { .. }), "{error_chain}");
+    assert!(error_chain.contains("is the ESXi host VMware ESXi 8.0.3"), "{error_chain}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,38 +147,41 @@ async fn a_vcenter_that_is_too_old_is_told_what_is_needed() {
     let mut inventory = Inventory::small();
     inventory.about.insert("apiVersion".to_owned(), "6.5".to_owned());
     let vcenter = Vcenter::start(inventory).await;
-    let (error, story) = refused(client_of(&vcenter)).await;
-    assert!(matches!(error, Error::TooOld { .. }) && story.contains("6.7.3"), "{story}");
+    let (error, error_chain) = refused(client_of(&vcenter)).await;
+    assert!(
+        matches!(error, Error::TooOld { .. }) && error_chain.contains("6.7.3"),
+        "{error_chain}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_that_are_expired_foreign_or_for_another_name() {
     let expired = Vcenter::builder(Inventory::small()).with_expired_certificate().start().await;
-    let (error, story) = refused(client_of(&expired)).await;
+    let (error, error_chain) = refused(client_of(&expired)).await;
     assert!(
         matches!(&error, Error::Certificate { refused, .. } if refused.reason == Refusal::Expired),
-        "{story}"
+        "{error_chain}"
     );
 
     let vcenter =
         Vcenter::builder(Inventory::small()).certificate_for(&["vc.example.com"]).start().await;
-    let (error, story) = refused(client_of(&vcenter)).await;
+    let (error, error_chain) = refused(client_of(&vcenter)).await;
     assert!(
         matches!(&error, Error::Certificate { refused, .. } if matches!(refused.reason, Refusal::Name { .. })),
-        "{story}"
+        "{error_chain}"
     );
-    assert!(story.contains("it is for vc.example.com"), "{story}");
+    assert!(error_chain.contains("it is for vc.example.com"), "{error_chain}");
 
     let foreign = Authority::new("somebody else").unwrap().certificate();
     for trust in [Trust::CaBundle(foreign), Trust::System] {
-        let (error, story) = refused(client_of(&vcenter).trust(trust)).await;
+        let (error, error_chain) = refused(client_of(&vcenter).trust(trust)).await;
         assert!(
             matches!(&error, Error::Certificate { refused, .. } if refused.reason == Refusal::Untrusted),
-            "{story}"
+            "{error_chain}"
         );
         assert!(
-            story.contains(&vcenter.thumbprint_sha256()),
-            "the thumbprint seen is told: {story}"
+            error_chain.contains(&vcenter.thumbprint_sha256()),
+            "the thumbprint seen is told: {error_chain}"
         );
     }
 }
@@ -189,13 +195,16 @@ async fn a_pinned_thumbprint_is_enough_and_a_wrong_one_shows_the_right_one() {
         pinned.connect().await.expect("the thumbprint is right");
 
         let wrong = thumbprint.replace(|c: char| c.is_ascii_hexdigit(), "0");
-        let (error, story) =
+        let (error, error_chain) =
             refused(client_of(&vcenter).trust(Trust::Thumbprint(wrong.parse().unwrap()))).await;
         assert!(
             matches!(&error, Error::Certificate { .. }) && error.kind() == "thumbprint",
-            "{story}"
+            "{error_chain}"
         );
-        assert!(story.contains(&format!("its thumbprint is {thumbprint}, not {wrong}")), "{story}");
+        assert!(
+            error_chain.contains(&format!("its thumbprint is {thumbprint}, not {wrong}")),
+            "{error_chain}"
+        );
     }
     client_of(&vcenter).trust(Trust::Insecure).connect().await.expect("anything goes");
 }
@@ -211,10 +220,13 @@ async fn a_bundle_may_hold_the_certificate_itself() {
 async fn a_certificate_signed_by_itself_is_untrusted_until_it_is_in_the_bundle() {
     let server = WebServer::self_signed(|_| answer("404 Not Found", "text/html", ""));
     let address = server.address.to_string();
-    let (error, story) = refused(to(&address).trust(Trust::System)).await;
-    assert_eq!(error.kind(), "certificate_untrusted", "{story}");
-    let (error, story) = refused(to(&address).trust(Trust::CaBundle(server.ca_pem))).await;
-    assert!(matches!(error, Error::NotVcenter { .. }), "the certificate is accepted: {story}");
+    let (error, error_chain) = refused(to(&address).trust(Trust::System)).await;
+    assert_eq!(error.kind(), "certificate_untrusted", "{error_chain}");
+    let (error, error_chain) = refused(to(&address).trust(Trust::CaBundle(server.ca_pem))).await;
+    assert!(
+        matches!(error, Error::NotVcenter { .. }),
+        "the certificate is accepted: {error_chain}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,7 +269,7 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone() {
         client.tags(Duration::ZERO).categories().await.unwrap_err(),
         client.set_credentials(Credentials::new("vdo@vsphere.local", "x")).await.unwrap_err(),
     ] {
-        assert!(other(&error) && !error.is_transient(), "{}", error.story());
+        assert!(other(&error) && !error.is_transient(), "{}", error.error_chain());
         let text = error.to_string();
         assert!(text.contains("22222222-0000") && text.contains("restart this program"), "{text}");
     }

@@ -42,7 +42,7 @@ async fn a_restarting_vcenter_is_waited_for_by_reads() {
     let client = connected(&vcenter).await;
     vcenter.fault(Fault::on("RetrievePropertiesEx").status(503)).await;
     let error = client.collect(&vms()).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{}", error.story());
+    assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{}", error.error_chain());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +59,7 @@ async fn reads_survive_dropped_connections_and_half_answers() {
 
         vcenter.fault(Fault::on("RetrievePropertiesEx").dropped()).await;
         let error = client.collect(&vms()).await.unwrap_err();
-        assert!(matches!(error, Error::Dropped { .. }), "{}", error.story());
+        assert!(matches!(error, Error::Dropped { .. }), "{}", error.error_chain());
         assert!(error.to_string().contains("broke during RetrievePropertiesEx"), "{error}");
     })
     .await;
@@ -127,7 +127,7 @@ async fn a_change_is_not_repeated_when_nobody_knows_whether_it_was_done() {
                     _ => client.end_sessions(&["none".to_owned()]).await,
                 };
                 let error = outcome.unwrap_err();
-                assert!(error.is_transient(), "{fault:?}: {}", error.story());
+                assert!(error.is_transient(), "{fault:?}: {}", error.error_chain());
                 assert_eq!(vcenter.calls().await.of(method), 1, "{fault:?}");
                 vcenter.clear_faults().await;
             }
@@ -151,7 +151,7 @@ async fn a_stall_ends_in_time_and_holds_nobody_else_up() {
                 futures::future::join_all((0..7).map(|_| client.collect(&vms))).await
             });
         let error = stalled.unwrap_err();
-        assert!(matches!(error, Error::Timeout { .. }), "{}", error.story());
+        assert!(matches!(error, Error::Timeout { .. }), "{}", error.error_chain());
         assert!(
             error.to_string().contains("did not answer FetchUserPrivilegeOnEntities within"),
             "{error}"
@@ -231,7 +231,7 @@ async fn the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own() {
             .limits(quick());
         match client.connect().await {
             Ok(_) => println!("connected"),
-            Err(error) => println!("{}: {}", error.kind(), error.story()),
+            Err(error) => println!("{}: {}", error.kind(), error.error_chain()),
         }
         return;
     }

@@ -87,8 +87,11 @@ async fn rest_replies_that_are_no_json_too_deep_or_of_another_shape_are_refused(
         });
         let client = client_of(&server).connect().await.unwrap();
         let error = client.tags(Duration::ZERO).categories().await.unwrap_err();
-        let story = error.story();
-        assert!(matches!(error, Error::NotVcenter { .. }) && story.contains(words), "{story}");
+        let error_chain = error.error_chain();
+        assert!(
+            matches!(error, Error::NotVcenter { .. }) && error_chain.contains(words),
+            "{error_chain}"
+        );
     }
 }
 
@@ -98,8 +101,11 @@ fn versions() -> Vec<u8> {
 }
 
 fn assert_unreadable(error: &Error, words: &str) {
-    let story = error.story();
-    assert!(matches!(error, Error::Unreadable { .. }) && story.contains(words), "{words}: {story}");
+    let error_chain = error.error_chain();
+    assert!(
+        matches!(error, Error::Unreadable { .. }) && error_chain.contains(words),
+        "{words}: {error_chain}"
+    );
 }
 
 /// The answers that lead up to a watch.
@@ -180,7 +186,7 @@ async fn a_reply_without_end_is_cut_off() {
     let endless = answer("200 OK", "text/xml", &endless);
     let server = WebServer::start(move |_| endless.clone());
     let error = client_of(&server).connect().await.unwrap_err();
-    assert!(matches!(error, Error::TooLarge { limit: 1_048_576, .. }), "{}", error.story());
+    assert!(matches!(error, Error::TooLarge { limit: 1_048_576, .. }), "{}", error.error_chain());
 
     // In a session: a small thing, a whole reply and a list each have their own limit.
     let permissions = format!(
@@ -204,11 +210,11 @@ async fn a_reply_without_end_is_cut_off() {
     let client = client_of(&server).limits(limits.clone()).connect().await.unwrap();
     let root = client.root_folder().unwrap();
     let small = client.tags(Duration::ZERO).categories().await.unwrap_err();
-    assert!(matches!(small, Error::TooLarge { limit: 1_048_576, .. }), "{}", small.story());
+    assert!(matches!(small, Error::TooLarge { limit: 1_048_576, .. }), "{}", small.error_chain());
     let whole = client.permissions(&root, false).await.unwrap_err();
-    assert!(matches!(whole, Error::TooLarge { limit: 2_000_000, .. }), "{}", whole.story());
+    assert!(matches!(whole, Error::TooLarge { limit: 2_000_000, .. }), "{}", whole.error_chain());
     let list = client.collect(&vms()).await.unwrap_err();
-    assert!(matches!(list, Error::TooLarge { limit: 500_000, .. }), "{}", list.story());
+    assert!(matches!(list, Error::TooLarge { limit: 500_000, .. }), "{}", list.error_chain());
 
     let limits = Limits { text: 4_000_000, reply: 4_000_000, ..limits };
     let client = client_of(&server).limits(limits).connect().await.unwrap();

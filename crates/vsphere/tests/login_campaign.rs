@@ -25,7 +25,7 @@ fn is_refused<T>(outcome: Result<T, Error>) -> bool {
     match outcome {
         Err(Error::LoginRefused { reason: LoginRefusal::Credentials, .. }) => true,
         Err(other) => {
-            println!("refused otherwise: {}", other.story());
+            println!("refused otherwise: {}", other.error_chain());
             false
         }
         Ok(_) => false,

@@ -57,7 +57,7 @@ async fn a_login_without_an_answer_is_not_repeated_at_once() {
 
         vcenter.clear_faults().await;
         eventually("it is tried again by itself", 60, async || {
-            client.collect(&vms()).await.map(drop).map_err(|error| error.story())
+            client.collect(&vms()).await.map(drop).map_err(|error| error.error_chain())
         })
         .await;
         assert_eq!(counter.of("Login"), before + 2);
@@ -109,7 +109,7 @@ async fn a_wrong_password_whose_refusal_is_lost_is_tried_once_however_many_call(
             });
             for outcome in futures::future::join_all(callers).await {
                 let error = outcome.unwrap_err();
-                assert!(error.is_transient(), "{}", error.story());
+                assert!(error.is_transient(), "{}", error.error_chain());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -133,7 +133,7 @@ async fn a_session_that_was_opened_in_a_reply_cut_short_is_ended() {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         vcenter.fault(Fault::on("Login").truncated()).await;
         let error = client_of(&vcenter).connect().await.unwrap_err();
-        assert!(error.is_transient(), "{}", error.story());
+        assert!(error.is_transient(), "{}", error.error_chain());
         // vCenter had let us in.
         arrived(&vcenter, "Logout", 1).await;
         none_is_open(&vcenter).await;

@@ -62,7 +62,7 @@ async fn nothing_secret_is_ever_shown() {
         let builder = Client::builder(address.replace("PW", PASSWORD));
         show(&builder);
         let error = builder.connect().await.unwrap_err();
-        show(&(&error, error.to_string(), error.story()));
+        show(&(&error, error.to_string(), error.error_chain()));
     }
     let client = client_of(&vcenter).connect().await.unwrap();
     show(&client);
@@ -104,9 +104,9 @@ async fn nothing_secret_is_ever_shown() {
     let wrong = client_of(&vcenter).credentials(Credentials::new(vcenter.user(), WRONG));
     let error = wrong.connect().await.unwrap_err();
     show(&error);
-    show(&error.story());
+    show(&error.error_chain());
     let error = client.set_credentials(Credentials::new(vcenter.user(), WRONG)).await.unwrap_err();
-    show(&(&error, error.story()));
+    show(&(&error, error.error_chain()));
     for fault in [
         Fault::on("Login").dropped(),
         Fault::on("Login").truncated(),
@@ -115,7 +115,7 @@ async fn nothing_secret_is_ever_shown() {
         vcenter.clear_faults().await;
         vcenter.fault(fault).await;
         let error = client_of(&vcenter).connect().await.unwrap_err();
-        show(&(&error, error.story()));
+        show(&(&error, error.error_chain()));
     }
     vcenter.clear_faults().await;
     watch.stop().await;

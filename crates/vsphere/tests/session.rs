@@ -113,7 +113,7 @@ async fn what_vcenter_tells_of_a_refused_login_is_told_on() {
                 .connect()
                 .await
                 .unwrap_err();
-            refusal(&error).unwrap_or_else(|| panic!("{}", error.story()))
+            refusal(&error).unwrap_or_else(|| panic!("{}", error.error_chain()))
         };
         vcenter.fault(Fault::on("Login").fails("PasswordExpired").times(1)).await;
         assert_eq!(try_with("Right-1").await, LoginRefusal::PasswordExpired);
@@ -317,7 +317,11 @@ async fn shutting_down_during_a_login_leaves_no_session() {
             .await;
             // Only one who was answered before the client was shut down may have succeeded.
             if let Err(error) = caller.join_next().await.unwrap().unwrap() {
-                assert!(matches!(error, Error::ShutDown { .. }), "{login}: {}", error.story());
+                assert!(
+                    matches!(error, Error::ShutDown { .. }),
+                    "{login}: {}",
+                    error.error_chain()
+                );
             }
         }
     })

@@ -20,8 +20,8 @@ async fn a_task_that_fails_is_slow_or_never_ends() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
-        let machines = client.collect(&vms()).await.unwrap().vms();
-        let (vm, other) = (machines[0].reference.clone(), machines[1].reference.clone());
+        let vms = client.collect(&vms()).await.unwrap().vms();
+        let (vm, other) = (vms[0].reference.clone(), vms[1].reference.clone());
         let change = VmChange::default().option("guestinfo.x", "y");
         let soon = Duration::from_mins(4);
 
@@ -32,7 +32,7 @@ async fn a_task_that_fails_is_slow_or_never_ends() {
         assert!(
             matches!(&error, Error::TaskFailed { source, .. } if source.kind == FaultKind::InvalidState),
             "{}",
-            error.story()
+            error.error_chain()
         );
         assert!(error.to_string().contains("the task ReconfigVM_Task on"), "{error}");
 
@@ -56,7 +56,7 @@ async fn a_task_that_fails_is_slow_or_never_ends() {
         assert!(
             matches!(&error, Error::TaskUnfinished { task, .. } if *task == reference),
             "{}",
-            error.story()
+            error.error_chain()
         );
         assert!(error.to_string().contains("goes on there"), "{error}");
         assert_eq!(
@@ -107,12 +107,12 @@ async fn a_task_is_waited_for_across_the_end_of_a_session() {
         assert!(
             matches!(error, Error::TaskUnfinished { .. }),
             "it is still known: {}",
-            error.story()
+            error.error_chain()
         );
 
         let unknown = client.resume_task("Task:task-999999".parse().unwrap());
         let error = unknown.wait(Duration::from_mins(4)).await.unwrap_err();
-        assert!(matches!(error, Error::TaskLost { .. }), "{}", error.story());
+        assert!(matches!(error, Error::TaskLost { .. }), "{}", error.error_chain());
     })
     .await;
 }
@@ -134,10 +134,10 @@ async fn a_task_that_has_ended_is_taken_up_again_while_another_goes_on() {
         task.wait(soon).await.unwrap();
         for _ in 0..3 {
             let again = client.resume_task(reference.clone()).wait(soon).await;
-            again.unwrap_or_else(|error| panic!("its end is told again: {}", error.story()));
+            again.unwrap_or_else(|error| panic!("its end is told again: {}", error.error_chain()));
         }
         let error = endless.wait(Duration::from_millis(100)).await.unwrap_err();
-        assert!(matches!(error, Error::TaskUnfinished { .. }), "{}", error.story());
+        assert!(matches!(error, Error::TaskUnfinished { .. }), "{}", error.error_chain());
         assert_eq!(counter.of("CreateFilter"), 1, "one filter does for both");
     })
     .await;
@@ -167,7 +167,7 @@ async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
         vcenter.set_user(&VcenterUser { password: "Other-2".to_owned(), ..user.clone() }).await;
         vcenter.expire_sessions("").await;
         let error = wait(task).await;
-        assert!(matches!(error, Error::LoginRefused { .. }), "{}", error.story());
+        assert!(matches!(error, Error::LoginRefused { .. }), "{}", error.error_chain());
 
         client.set_credentials(Credentials::new(user.name.as_str(), "Other-2")).await.unwrap();
         let task = client.reconfigure(&vm, &change).await.unwrap();
@@ -181,7 +181,7 @@ async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
         assert!(watched.progress() < 100, "it did not succeed");
         let late = wait(client.resume_task(reference)).await;
         for error in [waited, late] {
-            assert!(matches!(error, Error::ShutDown { .. }), "{}", error.story());
+            assert!(matches!(error, Error::ShutDown { .. }), "{}", error.error_chain());
         }
     })
     .await;

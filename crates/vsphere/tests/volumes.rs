@@ -86,7 +86,9 @@ async fn volumes_are_created_attached_extended_detached_and_deleted() {
         let again = client.attach_volumes(&spec).await.unwrap().wait(SOON).await;
         let fault = match &again {
             Ok(outcomes) => outcomes[0].result.as_ref().unwrap_err().clone(),
-            Err(error) => error.fault().unwrap_or_else(|| panic!("{}", error.story())).clone(),
+            Err(error) => {
+                error.fault().unwrap_or_else(|| panic!("{}", error.error_chain())).clone()
+            }
         };
         assert!(matches!(fault.kind, FaultKind::ResourceInUse { .. }), "{fault}");
 
@@ -118,7 +120,7 @@ async fn volumes_are_created_attached_extended_detached_and_deleted() {
         let info = client.volume_info(std::slice::from_ref(&id), SOON).await;
         if version == "6.7.3" {
             let error = info.unwrap_err();
-            assert!(matches!(error, Error::Unsupported { .. }), "{}", error.story());
+            assert!(matches!(error, Error::Unsupported { .. }), "{}", error.error_chain());
             assert!(
                 error.to_string().contains("that needs vSphere 7.0 Update 2, and it runs 6.7.3"),
                 "{error}"
@@ -153,7 +155,7 @@ async fn snapshots_of_volumes_are_made_listed_and_deleted() {
                 client.query_volume_snapshots(&query, SOON).await.map(drop).unwrap_err(),
                 client.delete_volume_snapshots(&[]).await.map(drop).unwrap_err(),
             ] {
-                assert!(matches!(error, Error::Unsupported { .. }), "{}", error.story());
+                assert!(matches!(error, Error::Unsupported { .. }), "{}", error.error_chain());
             }
             return;
         }
@@ -206,7 +208,7 @@ async fn a_volume_task_that_fails_says_why_and_a_running_one_is_taken_up_again()
         vcenter.fault(Fault::on("CnsCreateVolume").task_fails("NoDiskSpace").times(1)).await;
         let task = client.create_volumes(vec![volume("pvc-1", "c")]).await.unwrap();
         let error = task.wait(SOON).await.unwrap_err();
-        assert!(matches!(error, Error::TaskFailed { .. }), "{}", error.story());
+        assert!(matches!(error, Error::TaskFailed { .. }), "{}", error.error_chain());
         assert_eq!(error.fault().map(|fault| &fault.kind), Some(&FaultKind::NoDiskSpace));
 
         vcenter.clear_faults().await;
@@ -231,7 +233,7 @@ async fn the_version_of_the_volume_service_is_guessed_only_where_it_has_no_list(
     let client = connected(&vcenter).await;
     client.collect(&Selection::new().vms(&[Vm::IDENTITY])).await.expect("others do not need it");
     let error = client.query_volumes(&QueryFilter::default()).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{}", error.story());
+    assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{}", error.error_chain());
     assert_eq!(
         vcenter.calls().await.of("CnsQueryVolume"),
         0,

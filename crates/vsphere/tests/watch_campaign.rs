@@ -126,7 +126,7 @@ impl Campaign {
     }
 
     async fn step(&mut self) {
-        let paths: Vec<(String, String)> = self.machines().await;
+        let paths: Vec<(String, String)> = self.vms().await;
         let (path, id) = paths.choose(&mut self.random).cloned().unwrap_or_default();
         match self.random.random_range(0..23) {
             0 => self.patch(&path, json!({"power": "off"})).await,
@@ -231,7 +231,7 @@ impl Campaign {
     }
 
     /// Paths and references of all machines there are.
-    async fn machines(&self) -> Vec<(String, String)> {
+    async fn vms(&self) -> Vec<(String, String)> {
         let truth = self.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
         let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();

@@ -78,16 +78,16 @@ struct Field {
     proxy: FaultProxy,
     workdir: Workdir,
     nodes: Nodes,
-    machines: Vec<Vm>,
+    vms: Vec<Vm>,
     _following: JoinSet<()>,
 }
 
 impl Field {
     async fn of(size: usize) -> Self {
-        let machines: Vec<Vm> = (1..=size).map(|n| Vm::numbered("node", n)).collect();
+        let vms: Vec<Vm> = (1..=size).map(|n| Vm::numbered("node", n)).collect();
         let clusters: &[&str] = &["/DC0/host/cluster-a", "/DC0/host/cluster-b"];
         let inventory = Inventory::small()
-            .vms(machines.clone())
+            .vms(vms.clone())
             .category("k8s-zone", &[("zone-a", &clusters[..1]), ("zone-b", &clusters[1..])])
             .category("k8s-region", &[("eu", &["/DC0"])]);
         let (plane, vcenter) = tokio::join!(ControlPlane::start(), Vcenter::start(inventory));
@@ -98,7 +98,7 @@ impl Field {
         let stream = nodes.follow();
         following.spawn(async move { std::pin::pin!(stream).for_each(async |_| {}).await });
         let workdir = Workdir::new("beside-go").unwrap();
-        let field = Self { plane, vcenter, proxy, workdir, nodes, machines, _following: following };
+        let field = Self { plane, vcenter, proxy, workdir, nodes, vms, _following: following };
         field.configuration();
         field
     }
@@ -139,7 +139,7 @@ impl Field {
             let node = self.nodes.get(&vm.name);
             node.is_some_and(|node| node.is_uninitialized() && node.provider_id.is_empty())
         };
-        let work = self.machines.iter().filter(|vm| !is_fresh(vm)).map(|vm| {
+        let work = self.vms.iter().filter(|vm| !is_fresh(vm)).map(|vm| {
             let api = api.clone();
             async move {
                 let node: KubeNode = serde_json::from_value(json!({
@@ -181,7 +181,7 @@ impl Field {
         let start = Instant::now();
         loop {
             let count = self.count(&is);
-            if count >= self.machines.len() || start.elapsed() > within {
+            if count >= self.vms.len() || start.elapsed() > within {
                 return (count, start.elapsed());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -247,8 +247,8 @@ async fn main() {
         drop(last.take());
         let field = Field::of(*size).await;
         field.fresh_nodes().await;
-        let patience = if *size <= TO_THE_END { options.go } else { options.go.min(PART) };
-        let mut go = measure_go(&field, *size, patience).await;
+        let timeouts = if *size <= TO_THE_END { options.go } else { options.go.min(PART) };
+        let mut go = measure_go(&field, *size, timeouts).await;
         match calls_per_node {
             Some(per_node) if !go.mark.is_empty() => {
                 (go.calls, go.calls_mark) = (per_node * *size as f64, "≈ ");
@@ -301,7 +301,7 @@ async fn quiet(field: &Field, process: &Process, time: Duration, page: &mut Page
     let calls = field.vcenter.calls().await;
     println!("Quiet, ours, {} s: {:?}", time.as_secs(), calls.total);
     page.note(
-        format!("a quiet time with {} nodes", thousands(field.machines.len() as f64)),
+        format!("a quiet time with {} nodes", thousands(field.vms.len() as f64)),
         "see the rounds below",
         format!(
             "{} calls in {} s, {:.0} an hour at that pace; {:.1} MiB",
@@ -353,7 +353,7 @@ async fn go_memory(field: &Field, page: &mut Page) {
     tokio::time::sleep(GO_SETTLES).await;
     let (now, peak) = process.memory();
     page.note(
-        format!("memory over {} initialised nodes", thousands(field.machines.len() as f64)),
+        format!("memory over {} initialised nodes", thousands(field.vms.len() as f64)),
         format!("{:.0} MiB after {GO_SETTLES:?}, {:.0} MiB at its peak", mib(now), mib(peak)),
         "see the two lines above",
     );
@@ -393,7 +393,7 @@ async fn go_rounds(page: &mut Page) {
 async fn power_off(page: &mut Page) {
     let field = Field::of(STOPPED).await;
     field.fresh_nodes().await;
-    let names: Vec<String> = field.machines.iter().map(|vm| vm.name.clone()).collect();
+    let names: Vec<String> = field.vms.iter().map(|vm| vm.name.clone()).collect();
     let ours = field.ours().await;
     field.initialised(Duration::from_mins(1)).await;
     let mut told = Vec::new();
@@ -417,7 +417,7 @@ async fn stop_all(field: &Field, names: &[String], reported: bool) -> String {
     let start = Instant::now();
     field.set_power(names, "off").await;
     if reported {
-        for vm in &field.machines {
+        for vm in &field.vms {
             let guest = json!({"hostName": vm.host_name, "nics": vm.nics, "tools": "running"});
             field.vcenter.patch_vm(&format!("/DC0/vm/{}", vm.name), guest).await;
         }
@@ -426,7 +426,7 @@ async fn stop_all(field: &Field, names: &[String], reported: bool) -> String {
     let ((count, _), ()) = tokio::join!(waiting, field.set_ready(names, false));
     let (time, calls) = (start.elapsed(), field.vcenter.calls().await.sum());
     field.set_power(names, "on").await;
-    for vm in &field.machines {
+    for vm in &field.vms {
         let guest = json!({"hostName": vm.host_name, "nics": vm.nics, "tools": "running"});
         field.vcenter.patch_vm(&format!("/DC0/vm/{}", vm.name), guest).await;
     }

@@ -4,7 +4,7 @@ fn record(vcenter: &str, uuid: &str, folder: &str) -> Record {
     Record {
         vcenter: vcenter.into(),
         vcenter_uuid: uuid.into(),
-        machine: "vm-1".into(),
+        vm: "vm-1".into(),
         instance_uuid: String::new(),
         folder: folder.into(),
     }

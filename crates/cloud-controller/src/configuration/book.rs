@@ -90,7 +90,7 @@ fn a_file_of_the_in_tree_provider_is_read_without_the_sections_that_have_no_mean
          [Network]\npublic-network = \"VM Network\"\n",
         "[Global]\ndatacenter = DC0\ndatastore = ds\nworking-dir = k8s\nvm-uuid = x\n"
     );
-    let error = runtime::story::story(&read(&whole).unwrap_err());
+    let error = runtime::error_chain::error_chain(&read(&whole).unwrap_err());
     let named =
         ["Workspace", "Disk", "Network", "datacenter", "datastore", "working-dir", "vm-uuid"];
     for unknown in named {

@@ -1,6 +1,6 @@
 //! One look at one node.
 
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use crate::{
     identity::{self, Match},
     initialise::{self, NotYet},
     lifecycle::{Action, Policy, Standing},
-    member::Member,
-    model::{Machine, Node, Power},
+    model::{Node, Power, VirtualMachine},
     nodes::{is_conflict, is_gone},
+    pooled_vcenter::PooledVcenter,
     record::{ANNOTATION, Record},
     zones::Zones,
 };
@@ -29,18 +29,18 @@ impl Shared {
             return Next::OnChange;
         }
         self.note_first_look(&node);
-        match identity::identify(&node, &self.fleet).outcome {
+        match identity::identify(&node, &self.pool).outcome {
             Match::Foreign => {
                 self.memory().unplace(name);
                 Next::OnChange
             }
-            Match::Found(machine, _) => self.with_found(&node, &machine, slot).await,
-            Match::Several(machines, rule) => {
-                let listed: Vec<String> = machines.iter().map(Machine::title).collect();
+            Match::Found(vm, _) => self.with_found(&node, &vm, slot).await,
+            Match::Several(vms, rule) => {
+                let listed: Vec<String> = vms.iter().map(VirtualMachine::title).collect();
                 let text = format!(
                     "{} machines answer to {rule}: {}; give each its own uuid, or the node the name or \
                      address of one",
-                    machines.len(),
+                    vms.len(),
                     listed.join(", ")
                 );
                 self.say(&node, Weight::Warning, "AmbiguousMachine", text);
@@ -49,7 +49,7 @@ impl Shared {
                 memory.deletions.forget(&node.uid);
                 Next::Retry
             }
-            Match::NotFound => self.without_machine(&node, slot).await,
+            Match::NotFound => self.without_vm(&node, slot).await,
         }
     }
 
@@ -59,63 +59,62 @@ impl Shared {
         }
     }
 
-    pub(super) async fn with_machine(&self, node: &Node, machine: &Machine) -> Next {
+    pub(super) async fn with_vm(&self, node: &Node, vm: &VirtualMachine) -> Next {
         let twin = {
             let mut memory = self.memory();
             match node.record {
                 Some(_) => drop(memory.met.remove(&node.uid)),
-                None => drop(memory.met.insert(node.uid.clone(), Record::of(machine))),
+                None => drop(memory.met.insert(node.uid.clone(), Record::of(vm))),
             }
-            memory.place(&node.name, &machine.place)
+            memory.place(&node.name, &vm.place)
         };
         if let Some(twin) = twin
             && self.nodes.get(&twin).is_some()
         {
-            let text = format!("the node {twin} is the same machine, {}", machine.title());
+            let text = format!("the node {twin} is the same machine, {}", vm.title());
             self.say(node, Weight::Warning, "DuplicateNode", text);
         }
-        self.note_replaced(node, machine);
+        self.note_replaced(node, vm);
         if node.is_uninitialized() && self.options.node_controller {
-            return self.initialise(node, machine).await;
+            return self.initialise(node, vm).await;
         }
-        self.keep(node, machine).await
+        self.keep(node, vm).await
     }
 
     /// A node that waits for us.
-    async fn initialise(&self, node: &Node, machine: &Machine) -> Next {
-        let Some(configuration) = self.fleet.configuration() else { return Next::Retry };
-        let Some(member) = self.fleet.member(&machine.place.vcenter) else { return Next::Retry };
-        let families = &member.settings.families;
-        let (addresses, selected) =
-            initialise::addresses(node, machine, &configuration.rules, families);
+    async fn initialise(&self, node: &Node, vm: &VirtualMachine) -> Next {
+        let Some(configuration) = self.pool.configuration() else { return Next::Retry };
+        let Some(pooled) = self.pool.pooled(&vm.place.vcenter) else { return Next::Retry };
+        let families = &pooled.settings.families;
+        let (addresses, selected) = initialise::addresses(node, vm, &configuration.rules, families);
         if let Some(error) = &selected.metadata {
-            let text = format!("{}; the order of its interfaces is used", story(error));
+            let text = format!("{}; the order of its interfaces is used", error_chain(error));
             self.say(node, Weight::Warning, "MetadataIgnored", text);
         }
         let addresses = match addresses {
             Ok(addresses) => addresses,
-            Err(why) => return self.not_yet(node, machine, &why).await,
+            Err(why) => return self.not_yet(node, vm, &why).await,
         };
-        let Some(zones) = self.fleet.zones(machine) else {
-            return self.wait_for_tags(node, &member);
+        let Some(zones) = self.pool.zones(vm) else {
+            return self.wait_for_tags(node, &pooled);
         };
         self.note_zones(node, &zones);
         if let (true, Some(missing)) = (self.options.require_zones, zones.missing.first()) {
             let why = NotYet::NoZones { why: missing.to_string() };
-            return self.not_yet(node, machine, &why).await;
+            return self.not_yet(node, vm, &why).await;
         }
-        let plan = initialise::plan(node, machine, addresses, &zones, &self.options.extra_labels);
+        let plan = initialise::plan(node, vm, addresses, &zones, &self.options.extra_labels);
         match plan {
-            Ok(plan) => self.write_initialisation(node, machine, plan).await,
-            Err(why) => self.not_yet(node, machine, &why).await,
+            Ok(plan) => self.write_initialisation(node, vm, plan).await,
+            Err(why) => self.not_yet(node, vm, &why).await,
         }
     }
 
     /// Tags that were never read, or cannot be read now, are told of; those of a machine that was just asked
     /// for are on their way.
-    fn wait_for_tags(&self, node: &Node, member: &Member) -> Next {
-        let trouble = member.tags_trouble();
-        let unread = member.tags().is_none();
+    fn wait_for_tags(&self, node: &Node, pooled: &PooledVcenter) -> Next {
+        let trouble = pooled.tags_trouble();
+        let unread = pooled.tags().is_none();
         if !unread && trouble.is_none() {
             // Told again when they are read.
             return Next::At(Instant::now() + ASK_AGAIN);
@@ -123,7 +122,7 @@ impl Shared {
         let why = trouble.map(|why| format!(": {why}")).unwrap_or_default();
         let text = format!(
             "zone and region are not known: the tags of {} have not been read yet{why}",
-            member.name()
+            pooled.name()
         );
         self.say(node, Weight::Normal, "WaitingForTags", text);
         if unread { Next::Retry } else { Next::At(Instant::now() + ASK_AGAIN) }
@@ -132,7 +131,7 @@ impl Shared {
     async fn write_initialisation(
         &self,
         node: &Node,
-        machine: &Machine,
+        vm: &VirtualMachine,
         plan: initialise::Initialisation,
     ) -> Next {
         let written = async {
@@ -148,7 +147,7 @@ impl Shared {
             Ok(_) => {
                 self.metrics.wrote("initialise");
                 self.metrics.taint_removal_delay.observe(age(node));
-                tracing::info!(node = &*node.name, machine = machine.title(), "initialised");
+                tracing::info!(node = &*node.name, vm = vm.title(), "initialised");
                 self.say(node, Weight::Normal, "Synced", "Node synced successfully".into());
                 Next::OnChange
             }
@@ -157,47 +156,46 @@ impl Shared {
     }
 
     /// A node that cannot be initialised yet is still tainted when its machine is off.
-    async fn not_yet(&self, node: &Node, machine: &Machine, why: &NotYet) -> Next {
-        let off = matches!(machine.power, Some(Power::Off | Power::Suspended));
-        let text = match (off, machine.power) {
-            (true, Some(power)) => format!("{} is {power}; {}", machine.title(), story(why)),
-            _ => story(why),
+    async fn not_yet(&self, node: &Node, vm: &VirtualMachine, why: &NotYet) -> Next {
+        let off = matches!(vm.power, Some(Power::Off | Power::Suspended));
+        let text = match (off, vm.power) {
+            (true, Some(power)) => format!("{} is {power}; {}", vm.title(), error_chain(why)),
+            _ => error_chain(why),
         };
         self.say(node, Weight::Warning, "NotInitialized", text);
-        match self.keep(node, machine).await {
+        match self.keep(node, vm).await {
             Next::OnChange => Next::Retry,
             next => next,
         }
     }
 
     /// A node that has its machine: labels, addresses, taints and the record, as far as they differ.
-    async fn keep(&self, node: &Node, machine: &Machine) -> Next {
+    async fn keep(&self, node: &Node, vm: &VirtualMachine) -> Next {
         let mut patch = json!({});
         let mut kinds = Vec::new();
         if self.options.node_controller
             && !node.is_uninitialized()
-            && let Some(labels) = self.labels(node, machine)
+            && let Some(labels) = self.labels(node, vm)
         {
             patch["metadata"]["labels"] = json!(labels);
             kinds.push("labels");
         }
-        let record = Record::of(machine).to_text();
+        let record = Record::of(vm).to_text();
         let stale = node.record.as_deref().is_some_and(|old| old != record);
-        let wanted =
-            (stale && is_other_machine(node, machine)) || (node.record.is_none() && !node.ready);
-        if wanted && !identity::is_stranger(node, machine) {
+        let wanted = (stale && is_other_vm(node, vm)) || (node.record.is_none() && !node.ready);
+        if wanted && !identity::is_other_computer(node, vm) {
             patch["metadata"]["annotations"] = json!({ ANNOTATION: record });
             kinds.push("record");
         }
         if self.options.lifecycle_controller {
-            let present = Standing::Present(machine.power);
+            let present = Standing::Present(vm.power);
             // Volumes leave at once for that taint: the word of a vCenter that is out of touch, which
             // may have started the machine since, is not enough; nor is the power of a machine on which the
             // kubelet may not run.
-            let member = self.fleet.member(&machine.place.vcenter);
-            let in_touch = member.is_some_and(|member| member.trouble().is_none());
+            let pooled = self.pool.pooled(&vm.place.vcenter);
+            let in_touch = pooled.is_some_and(|pooled| pooled.trouble().is_none());
             let mut policy = self.options.policy;
-            policy.out_of_service &= in_touch && !identity::is_stranger(node, machine);
+            policy.out_of_service &= in_touch && !identity::is_other_computer(node, vm);
             if let Action::SetTaints(taints) = self.decide_by(node, &present, &policy) {
                 patch["spec"]["taints"] = json!(taints);
                 kinds.push("taints");
@@ -210,44 +208,44 @@ impl Shared {
                 Err(next) => return next,
             }
         }
-        self.keep_addresses(&current, machine).await
+        self.keep_addresses(&current, vm).await
     }
 
     fn labels(
         &self,
         node: &Node,
-        machine: &Machine,
+        vm: &VirtualMachine,
     ) -> Option<std::collections::BTreeMap<String, String>> {
-        let zones = if self.options.refresh_labels { self.fleet.zones(machine) } else { None };
+        let zones = if self.options.refresh_labels { self.pool.zones(vm) } else { None };
         if let Some(zones) = &zones {
             self.note_zones(node, zones);
         }
-        initialise::label_changes(node, zones.as_ref().map(|zones| (machine, zones)))
+        initialise::label_changes(node, zones.as_ref().map(|zones| (vm, zones)))
     }
 
     /// A machine that is off, or whose tools are silent, keeps the addresses its node has.
-    async fn keep_addresses(&self, node: &Node, machine: &Machine) -> Next {
+    async fn keep_addresses(&self, node: &Node, vm: &VirtualMachine) -> Next {
         let applies = self.options.node_controller && !node.is_uninitialized();
-        if !applies || machine.power != Some(Power::On) {
+        if !applies || vm.power != Some(Power::On) {
             return Next::OnChange;
         }
-        let Some(configuration) = self.fleet.configuration() else { return Next::OnChange };
-        let Some(member) = self.fleet.member(&machine.place.vcenter) else { return Next::OnChange };
+        let Some(configuration) = self.pool.configuration() else { return Next::OnChange };
+        let Some(pooled) = self.pool.pooled(&vm.place.vcenter) else { return Next::OnChange };
         let (addresses, selected) =
-            initialise::addresses(node, machine, &configuration.rules, &member.settings.families);
+            initialise::addresses(node, vm, &configuration.rules, &pooled.settings.families);
         let wanted = match addresses {
             Ok(addresses) => initialise::changed_addresses(node, addresses),
             Err(why) => {
                 tracing::debug!(
                     node = &*node.name,
-                    why = story(&why),
+                    why = error_chain(&why),
                     "the addresses stay as they are"
                 );
                 None
             }
         };
         if let Some(error) = &selected.metadata {
-            let text = format!("{}; addresses that still fit stay as they are", story(error));
+            let text = format!("{}; addresses that still fit stay as they are", error_chain(error));
             self.say(node, Weight::Warning, "MetadataIgnored", text);
         }
         let Some(wanted) = wanted else { return Next::OnChange };
@@ -329,12 +327,12 @@ impl Shared {
 
 /// Whether the record names another place than the machine's, or another instance uuid: it was registered
 /// anew. What vCenter does not know at present stays on record.
-pub(super) fn is_other_machine(node: &Node, machine: &Machine) -> bool {
+pub(super) fn is_other_vm(node: &Node, vm: &VirtualMachine) -> bool {
     identity::record_of(node).is_none_or(|record| {
-        record.place() != machine.place
-            || record.folder() != machine.folder
-            || record.vcenter_uuid != *machine.vcenter_uuid
-            || machine
+        record.place() != vm.place
+            || record.folder() != vm.folder
+            || record.vcenter_uuid != *vm.vcenter_uuid
+            || vm
                 .instance_uuid
                 .is_some_and(|uuid| !uuid.is_nil() && record.instance_uuid() != Some(uuid))
     })
@@ -347,7 +345,7 @@ pub(super) fn write_failed(node: &Node, what: &str, error: &kube::Error) -> Next
     if is_conflict(error) {
         tracing::debug!(node = &*node.name, what, "somebody else wrote first");
     } else {
-        tracing::warn!(node = &*node.name, what, error = story(error), "cannot write");
+        tracing::warn!(node = &*node.name, what, error = error_chain(error), "cannot write");
     }
     Next::Retry
 }

@@ -23,13 +23,13 @@ const CENSUS: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// A node whose machine is not in view.
-    pub(super) async fn without_machine(&self, node: &Node, slot: Option<Slot>) -> Next {
+    pub(super) async fn without_vm(&self, node: &Node, slot: Option<Slot>) -> Next {
         {
             let mut memory = self.memory();
             memory.lost.insert(node.name.clone());
             memory.unplace(&node.name);
         }
-        if self.fleet.is_starting() {
+        if self.pool.is_starting() {
             // Told as soon as it is followed, or cannot be.
             self.memory().deletions.forget(&node.uid);
             return Next::OnChange;
@@ -38,7 +38,7 @@ impl Shared {
         let policy = &self.options.policy;
         let may_go = was_ours && self.options.lifecycle_controller && !policy.skip_deletion;
         if node.is_uninitialized() {
-            let why = match self.fleet.troubles().first() {
+            let why = match self.pool.troubles().first() {
                 Some((vcenter, trouble)) => format!("{vcenter} is not followed at present: {trouble}"),
                 None => "no virtual machine in the configured vCenters and datacenters has its uuid, name or \
                          address"
@@ -77,9 +77,9 @@ impl Shared {
         if let Some(Action::Hold(why, at)) = held {
             return self.hold(node, why, at);
         }
-        let question = async { absence::ask(&self.fleet, node, &self.census().last_seen).await };
+        let question = async { absence::ask(&self.pool, node, &self.census().last_seen).await };
         let is_missing = |now: &Node| {
-            !now.ready && identity::identify(now, &self.fleet).outcome == Match::NotFound
+            !now.ready && identity::identify(now, &self.pool).outcome == Match::NotFound
         };
         let Some(standing) = self.ask_about(node, slot, question, is_missing).await else {
             return Next::OnChange;
@@ -104,7 +104,7 @@ impl Shared {
     /// A Ready node whose machine no vCenter shows, although all of them are followed: a list of
     /// datacenters that is wrong, or rights that were lost.
     fn note_unseen(&self, node: &Node) {
-        if self.fleet.troubles().is_empty() {
+        if self.pool.troubles().is_empty() {
             let text = "its machine is not in view any more, though the node is Ready: check the datacenters, \
                         folders and clusters in the configuration, and the rights of the controller's user";
             self.say_lifecycle(node, Weight::Warning, "MachineUncertain", text.into());
@@ -122,12 +122,12 @@ impl Shared {
         let unseen = self.nodes.count(|n| {
             was_ours(n)
                 && !n.deleting
-                && identity::identify(n, &self.fleet).outcome == Match::NotFound
+                && identity::identify(n, &self.pool).outcome == Match::NotFound
         });
         let mut last_seen = LastSeen::default();
         for node in self.nodes.all() {
             if let Some(record) = identity::record_of(&node) {
-                let in_view = || identity::identify(&node, &self.fleet).outcome != Match::NotFound;
+                let in_view = || identity::identify(&node, &self.pool).outcome != Match::NotFound;
                 last_seen.note(&node.name, record, in_view);
             }
         }
@@ -155,7 +155,7 @@ impl Shared {
         let is_another = fresh.uid != node.uid
             || fresh.provider_id != node.provider_id
             || fresh.record != node.record;
-        let is_seen = identity::identify(&fresh, &self.fleet).outcome != Match::NotFound;
+        let is_seen = identity::identify(&fresh, &self.pool).outcome != Match::NotFound;
         if fresh.ready || is_another || is_seen || proof.is_stale() {
             not_deleted();
             return Next::Retry;

@@ -7,7 +7,7 @@ use super::Shared;
 use crate::{
     events::Weight,
     identity::{self, Directory, provider_uuid},
-    model::{Machine, Node},
+    model::{Node, VirtualMachine},
 };
 
 /// What to do about it.
@@ -15,36 +15,36 @@ const REMEDY: &str = "Kubernetes does not let a provider id change: drain the no
                       kubelet, which registers it anew";
 
 impl Shared {
-    /// Tells whether the node's kubelet and its provider id are of two machines; `machine` is the one found.
-    pub(super) fn note_replaced(&self, node: &Node, machine: &Machine) {
-        if let Some(text) = told(node, machine, &self.fleet) {
+    /// Tells whether the node's kubelet and its provider id are of two machines; `vm` is the one found.
+    pub(super) fn note_replaced(&self, node: &Node, vm: &VirtualMachine) {
+        if let Some(text) = told(node, vm, &self.pool) {
             self.say(node, Weight::Warning, "MachineReplaced", text);
         }
     }
 }
 
 /// What is to be said, if anything: only what both uuids prove.
-fn told(node: &Node, machine: &Machine, directory: &dyn Directory) -> Option<String> {
+fn told(node: &Node, vm: &VirtualMachine, directory: &dyn Directory) -> Option<String> {
     let id = provider_uuid(&node.provider_id)?;
-    let own = machine.bios_uuid.filter(|uuid| !uuid.is_nil())?;
+    let own = vm.bios_uuid.filter(|uuid| !uuid.is_nil())?;
     if id != own && id.swapped() != own {
         return Some(format!(
             "the provider id {} is not that of {}, on which its kubelet runs (vsphere://{own}): volumes are attached \
              by the one on the Node. {REMEDY}",
             node.provider_id,
-            machine.title()
+            vm.title()
         ));
     }
-    if !identity::is_stranger(node, machine) {
+    if !identity::is_other_computer(node, vm) {
         return None;
     }
     // A kubelet that cannot read its firmware shows the uuid of no machine at all.
     let shown = node.system_uuid.trim().parse().ok()?;
     let others = directory.with_bios_uuid(shown);
-    let other = others.iter().find(|other| !other.template && other.place != machine.place)?;
+    let other = others.iter().find(|other| !other.template && other.place != vm.place)?;
     Some(format!(
         "the provider id is that of {}, but its kubelet runs on {}: volumes are attached to the first. {REMEDY}",
-        machine.title(),
+        vm.title(),
         other.title()
     ))
 }
@@ -58,42 +58,42 @@ mod tests {
     use super::*;
     use crate::{
         model::Place,
-        testing::{machine, node},
+        testing::{node, vm},
     };
 
     const OLD: &str = "422e4956-ad22-1139-6d72-59cc8f26bc90";
     const NEW: &str = "42000000-0000-0000-0000-000000000001";
 
     /// All there is.
-    struct Inventory(Vec<Machine>);
+    struct Inventory(Vec<VirtualMachine>);
 
     impl Directory for Inventory {
-        fn at(&self, _: &Place) -> Option<Machine> {
+        fn at(&self, _: &Place) -> Option<VirtualMachine> {
             None
         }
-        fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<Machine> {
+        fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine> {
             self.0.iter().filter(|m| m.bios_uuid == Some(uuid)).cloned().collect()
         }
-        fn with_instance_uuid(&self, _: InstanceUuid) -> Vec<Machine> {
+        fn with_instance_uuid(&self, _: InstanceUuid) -> Vec<VirtualMachine> {
             Vec::new()
         }
-        fn with_dns_name(&self, _: &str) -> Vec<Machine> {
+        fn with_dns_name(&self, _: &str) -> Vec<VirtualMachine> {
             Vec::new()
         }
-        fn with_short_name(&self, _: &str) -> Vec<Machine> {
+        fn with_short_name(&self, _: &str) -> Vec<VirtualMachine> {
             Vec::new()
         }
-        fn with_address(&self, _: IpAddr) -> Vec<Machine> {
+        fn with_address(&self, _: IpAddr) -> Vec<VirtualMachine> {
             Vec::new()
         }
     }
 
     #[test]
     fn a_node_is_told_that_its_machine_was_replaced_only_where_two_uuids_prove_it() {
-        let old = machine("old");
-        let new = Machine { bios_uuid: NEW.parse().ok(), ..machine("new") };
-        let unknown = Machine { bios_uuid: None, ..machine("unknown") };
-        let template = Machine { template: true, ..new.clone() };
+        let old = vm("old");
+        let new = VirtualMachine { bios_uuid: NEW.parse().ok(), ..vm("new") };
+        let unknown = VirtualMachine { bios_uuid: None, ..vm("unknown") };
+        let template = VirtualMachine { template: true, ..new.clone() };
         let swapped = "56492e42-22ad-3911-6d72-59cc8f26bc90";
         let nowhere = "11111111-2222-3333-4444-555555555555";
         let both = [old.clone(), new.clone()];

@@ -1,18 +1,19 @@
 use super::*;
 use crate::{
-    catalogue::Scope, configuration::Configuration, fleet::Crew, member::Common, model::Node,
-    nodes::Kept, record::Record, testing, zones::Categories,
+    catalogue::Scope, configuration::Configuration, model::Node, nodes::Kept,
+    pooled_vcenter::Common, record::Record, testing, vcenter_pool::PoolSupervisor,
+    zones::Categories,
 };
 use runtime::lease::Mandate;
 use vsphere::MoRef;
 
 /// A controller over no vCenter at all, and a cluster that nobody answers for.
-fn controller() -> (Controller, Crew) {
+fn controller() -> (Controller, PoolSupervisor) {
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(nowhere).unwrap();
     let metrics = Metrics::default();
-    let fleet = Fleet::default();
-    let mut crew = Crew::new(fleet.clone());
+    let pool = VcenterPool::default();
+    let mut supervisor = PoolSupervisor::new(pool.clone());
     let common = Common {
         categories: Categories::default(),
         tag_period: Duration::from_mins(4),
@@ -25,7 +26,7 @@ fn controller() -> (Controller, Crew) {
         kubernetes: client.clone(),
     };
     let rules = crate::addresses::Rules::default();
-    crew.apply(
+    supervisor.apply(
         Configuration { vcenters: Vec::new(), categories: Categories::default(), rules },
         &common,
     );
@@ -40,14 +41,14 @@ fn controller() -> (Controller, Crew) {
     };
     let nodes = Nodes::new(client.clone(), Kept::default(), Mandate::unlimited());
     let (events, _sending) = Events::new(client, Mandate::unlimited());
-    (Controller::new(nodes, fleet, events, metrics, options), crew)
+    (Controller::new(nodes, pool, events, metrics, options), supervisor)
 }
 
 #[tokio::test(start_paused = true)]
 async fn while_nobody_can_say_whether_a_machine_is_gone_it_is_asked_for_at_least_every_five_minutes()
  {
-    let (controller, _crew) = controller();
-    let record = Record::of(&testing::machine("node-1")).to_text();
+    let (controller, _supervisor) = controller();
+    let record = Record::of(&testing::vm("node-1")).to_text();
     let node = Node {
         provider_id: "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90".into(),
         record: Some(record.into()),
@@ -82,7 +83,7 @@ async fn while_nobody_can_say_whether_a_machine_is_gone_it_is_asked_for_at_least
 
 #[test]
 fn of_two_nodes_that_are_one_machine_the_one_that_stays_is_told_of_it() {
-    let place = Place { vcenter: "vc".into(), machine: MoRef::new("VirtualMachine", "vm-1") };
+    let place = Place { vcenter: "vc".into(), vm: MoRef::new("VirtualMachine", "vm-1") };
     let (old, new): (Arc<str>, Arc<str>) = ("old".into(), "new".into());
     let mut memory = Memory::default();
     assert_eq!(memory.place(&old, &place), None);
@@ -97,9 +98,9 @@ fn of_two_nodes_that_are_one_machine_the_one_that_stays_is_told_of_it() {
 
 #[tokio::test]
 async fn only_nodes_that_were_ours_count_in_a_mass_disappearance() {
-    let (controller, _crew) = controller();
+    let (controller, _supervisor) = controller();
     let shared = &controller.shared;
-    let record = Some(Record::of(&testing::machine("n")).to_text().into());
+    let record = Some(Record::of(&testing::vm("n")).to_text().into());
     let id = "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90";
     shared.nodes.mirror(Node { provider_id: id.into(), ..testing::node("ours") });
     shared.nodes.mirror(Node { record: record.clone(), ..testing::node("noted") });
@@ -115,9 +116,9 @@ async fn only_nodes_that_were_ours_count_in_a_mass_disappearance() {
 
 #[tokio::test]
 async fn a_change_of_some_machine_ends_nobody_elses_pause() {
-    let (controller, _crew) = controller();
+    let (controller, _supervisor) = controller();
     let shared = &controller.shared;
-    let own = testing::machine("own");
+    let own = testing::vm("own");
     for name in ["lost", "noted"] {
         let id = "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90";
         let record = (name == "noted").then(|| Record::of(&own).to_text().into());
@@ -125,7 +126,7 @@ async fn a_change_of_some_machine_ends_nobody_elses_pause() {
         let name = shared.nodes.mirror(node);
         shared.memory().lost.insert(name);
     }
-    shared.sweep(&HashSet::from([testing::machine("another").place]));
+    shared.sweep(&HashSet::from([testing::vm("another").place]));
     assert_eq!(shared.queue.depth(), 0, "none of them is found by that");
     shared.sweep(&HashSet::from([own.place]));
     assert_eq!(&*shared.queue.next().await, "noted", "the machine on record changed");

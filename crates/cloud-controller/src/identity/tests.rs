@@ -1,35 +1,35 @@
 use super::*;
 use crate::{
     model::{Taint, UNINITIALIZED},
-    testing::{addresses, interface, machine, node},
+    testing::{addresses, interface, node, vm},
 };
 
 /// A handful of machines, searched one by one.
-struct Few(Vec<Machine>);
+struct Few(Vec<VirtualMachine>);
 
 impl Few {
-    fn with(&self, fits: impl Fn(&Machine) -> bool) -> Vec<Machine> {
+    fn with(&self, fits: impl Fn(&VirtualMachine) -> bool) -> Vec<VirtualMachine> {
         self.0.iter().filter(|m| fits(m)).cloned().collect()
     }
 }
 
 impl Directory for Few {
-    fn at(&self, place: &Place) -> Option<Machine> {
+    fn at(&self, place: &Place) -> Option<VirtualMachine> {
         self.with(|m| m.place == *place).pop()
     }
-    fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<Machine> {
+    fn with_bios_uuid(&self, uuid: BiosUuid) -> Vec<VirtualMachine> {
         self.with(|m| m.bios_uuid.is_some_and(|u| u == uuid || u == uuid.swapped()))
     }
-    fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<Machine> {
+    fn with_instance_uuid(&self, uuid: InstanceUuid) -> Vec<VirtualMachine> {
         self.with(|m| m.instance_uuid == Some(uuid))
     }
-    fn with_dns_name(&self, name: &str) -> Vec<Machine> {
+    fn with_dns_name(&self, name: &str) -> Vec<VirtualMachine> {
         self.with(|m| m.guest.host_name.eq_ignore_ascii_case(name))
     }
-    fn with_short_name(&self, name: &str) -> Vec<Machine> {
+    fn with_short_name(&self, name: &str) -> Vec<VirtualMachine> {
         self.with(|m| short(&m.guest.host_name).eq_ignore_ascii_case(name))
     }
-    fn with_address(&self, address: IpAddr) -> Vec<Machine> {
+    fn with_address(&self, address: IpAddr) -> Vec<VirtualMachine> {
         self.with(|m| m.guest.addresses().any(|a| a == address))
     }
 }
@@ -40,10 +40,10 @@ const INSTANCE: &str = "502e4956-ad22-1139-6d72-59cc8f26bc90";
 const OTHER: &str = "42000000-0000-0000-0000-000000000001";
 
 /// `Found(vm-a by Rule)`, `Several(2 by Rule)`, ...
-fn outcome(node: &Node, machines: &[Machine]) -> String {
-    match identify(node, &Few(machines.to_vec())).outcome {
-        Match::Found(machine, rule) => format!("{} by {rule:?}", machine.place.machine.id),
-        Match::Several(machines, rule) => format!("{} by {rule:?}", machines.len()),
+fn outcome(node: &Node, vms: &[VirtualMachine]) -> String {
+    match identify(node, &Few(vms.to_vec())).outcome {
+        Match::Found(vm, rule) => format!("{} by {rule:?}", vm.place.vm.id),
+        Match::Several(vms, rule) => format!("{} by {rule:?}", vms.len()),
         other => format!("{other:?}"),
     }
 }
@@ -54,10 +54,10 @@ fn waiting(name: &str) -> Node {
     Node { taints: vec![taint].into(), ..node(name) }
 }
 
-fn other_uuids(mut machine: Machine) -> Machine {
-    machine.bios_uuid = OTHER.parse().ok();
-    machine.instance_uuid = "50000000-0000-0000-0000-000000000001".parse().ok();
-    machine
+fn other_uuids(mut vm: VirtualMachine) -> VirtualMachine {
+    vm.bios_uuid = OTHER.parse().ok();
+    vm.instance_uuid = "50000000-0000-0000-0000-000000000001".parse().ok();
+    vm
 }
 
 #[test]
@@ -83,18 +83,18 @@ fn provider_ids_are_read_in_every_spelling() {
 fn a_node_is_found_by_its_uuid_in_either_byte_order() {
     for uuid in [UUID, SWAPPED, &UUID.to_uppercase()] {
         let by_system = Node { system_uuid: uuid.into(), ..node("n") };
-        assert_eq!(outcome(&by_system, &[machine("a")]), "vm-a by SystemUuid", "{uuid}");
+        assert_eq!(outcome(&by_system, &[vm("a")]), "vm-a by SystemUuid", "{uuid}");
         let by_id = Node { provider_id: format!("vsphere://{uuid}").into(), ..node("n") };
-        assert_eq!(outcome(&by_id, &[machine("a")]), "vm-a by ProviderId", "{uuid}");
+        assert_eq!(outcome(&by_id, &[vm("a")]), "vm-a by ProviderId", "{uuid}");
     }
     let by_instance = Node { system_uuid: INSTANCE.into(), ..node("n") };
-    assert_eq!(outcome(&by_instance, &[machine("a")]), "vm-a by InstanceUuid");
+    assert_eq!(outcome(&by_instance, &[vm("a")]), "vm-a by InstanceUuid");
 }
 
 #[test]
 fn a_node_without_a_machines_uuid_is_found_by_name_then_address() {
     let vm = |host: &str| {
-        let mut vm = other_uuids(machine("a"));
+        let mut vm = other_uuids(vm("a"));
         vm.guest.host_name = host.into();
         vm
     };
@@ -112,11 +112,11 @@ fn a_node_without_a_machines_uuid_is_found_by_name_then_address() {
     let mut by_address = node("worker-9");
     by_address.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
     assert_eq!(outcome(&by_address, &[vm("x")]), "vm-a by Address");
-    let by_wish = Node { provided_ip: Some("10.0.0.1".into()), ..node("worker-9") };
-    assert_eq!(outcome(&by_wish, &[vm("x")]), "vm-a by Address");
+    let by_provided_ip = Node { provided_ip: Some("10.0.0.1".into()), ..node("worker-9") };
+    assert_eq!(outcome(&by_provided_ip, &[vm("x")]), "vm-a by Address");
     // What a kubelet shows that cannot read the firmware: its machine-id.
-    let machine_id = Node { system_uuid: "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b".into(), ..node("a") };
-    assert_eq!(outcome(&machine_id, &[vm("a")]), "vm-a by DnsName");
+    let vm_id = Node { system_uuid: "0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b".into(), ..node("a") };
+    assert_eq!(outcome(&vm_id, &[vm("a")]), "vm-a by DnsName");
 }
 
 #[test]
@@ -126,45 +126,45 @@ fn a_node_that_nobody_tainted_is_no_machine_by_name_or_address() {
         for name in ["a", "A", "a.example", "elsewhere"] {
             let mut metal = Node { system_uuid: shown.into(), ..node(name) };
             metal.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
-            assert_eq!(outcome(&metal, &[machine("a")]), "NotFound", "{name} showing {shown:?}");
+            assert_eq!(outcome(&metal, &[vm("a")]), "NotFound", "{name} showing {shown:?}");
         }
     }
     // What an earlier look noted on it does not make it one.
-    let record = Some(Record::of(&machine("a")).to_text().into());
+    let record = Some(Record::of(&vm("a")).to_text().into());
     let system_uuid = "4c4c4544-0043-4b10-8050-b4c04f4d3732".into();
     let noted = Node { record, system_uuid, ..node("a") };
-    assert_eq!(outcome(&noted, &[machine("a")]), "NotFound");
+    assert_eq!(outcome(&noted, &[vm("a")]), "NotFound");
     let own = Node { system_uuid: UUID.into(), ..noted };
-    assert_eq!(outcome(&own, &[machine("a")]), "vm-a by Record");
+    assert_eq!(outcome(&own, &[vm("a")]), "vm-a by Record");
 }
 
 #[test]
 fn a_node_is_a_stranger_to_a_machine_only_if_it_shows_a_uuid_that_is_none_of_the_machines() {
-    let no_uuids = Machine { bios_uuid: None, instance_uuid: None, ..machine("a") };
-    let no_bios = Machine { bios_uuid: None, ..machine("a") };
-    for (shown, machine, expected) in [
-        (UUID, machine("a"), false),
-        (SWAPPED, machine("a"), false),
-        (INSTANCE, machine("a"), false),
-        ("56492e50-22ad-3911-6d72-59cc8f26bc90", machine("a"), false),
-        (OTHER, machine("a"), true),
-        ("4c4c4544-0043-4b10-8050-b4c04f4d3732", machine("a"), true),
-        ("0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b", machine("a"), true),
-        ("", machine("a"), false),
-        ("not a uuid", machine("a"), false),
-        ("00000000-0000-0000-0000-000000000000", machine("a"), false),
+    let no_uuids = VirtualMachine { bios_uuid: None, instance_uuid: None, ..vm("a") };
+    let no_bios = VirtualMachine { bios_uuid: None, ..vm("a") };
+    for (shown, vm, expected) in [
+        (UUID, vm("a"), false),
+        (SWAPPED, vm("a"), false),
+        (INSTANCE, vm("a"), false),
+        ("56492e50-22ad-3911-6d72-59cc8f26bc90", vm("a"), false),
+        (OTHER, vm("a"), true),
+        ("4c4c4544-0043-4b10-8050-b4c04f4d3732", vm("a"), true),
+        ("0b3e7e6f7b1b4e0a9d1f5c6a7e8f9a0b", vm("a"), true),
+        ("", vm("a"), false),
+        ("not a uuid", vm("a"), false),
+        ("00000000-0000-0000-0000-000000000000", vm("a"), false),
         (OTHER, no_uuids, false),
         (OTHER, no_bios.clone(), false),
         ("4c4c4544-0043-4b10-8050-b4c04f4d3732", no_bios, true),
     ] {
         let node = Node { system_uuid: shown.into(), ..node("a") };
-        assert_eq!(is_stranger(&node, &machine), expected, "{shown:?} and {machine:?}");
+        assert_eq!(is_other_computer(&node, &vm), expected, "{shown:?} and {vm:?}");
     }
 }
 
 #[test]
 fn a_name_alone_does_not_make_another_machine_this_node() {
-    let elsewhere = other_uuids(machine("node-1"));
+    let elsewhere = other_uuids(vm("node-1"));
     let system = Node { system_uuid: UUID.into(), ..waiting("node-1") };
     assert_eq!(outcome(&system, std::slice::from_ref(&elsewhere)), "NotFound");
     let initialised = Node { provider_id: format!("vsphere://{UUID}").into(), ..node("node-1") };
@@ -175,13 +175,13 @@ fn a_name_alone_does_not_make_another_machine_this_node() {
 fn nodes_of_other_providers_are_none_of_our_business() {
     let foreign =
         Node { provider_id: "aws:///a/i-1".into(), system_uuid: UUID.into(), ..node("node-1") };
-    assert_eq!(outcome(&foreign, &[machine("node-1")]), "Foreign");
+    assert_eq!(outcome(&foreign, &[vm("node-1")]), "Foreign");
 }
 
 #[test]
 fn copies_are_told_apart_or_reported_never_guessed() {
     let copy = |name: &str, address: &str| {
-        let mut copy = machine(name);
+        let mut copy = vm(name);
         copy.guest.interfaces = vec![interface("n", &[address])];
         copy.instance_uuid = None;
         copy
@@ -194,40 +194,32 @@ fn copies_are_told_apart_or_reported_never_guessed() {
     addressed.addresses = addresses(&["InternalIP 10.0.0.1"]).into();
     assert_eq!(outcome(&addressed, &both), "vm-a by SystemUuid", "by address");
     assert_eq!(outcome(&by_uuid("c"), &both), "2 by SystemUuid", "reported");
-    let template = Machine { template: true, ..a };
+    let template = VirtualMachine { template: true, ..a };
     assert_eq!(outcome(&by_uuid("c"), &[template, b]), "vm-b by SystemUuid", "a template is none");
-    let mut first = machine("same");
+    let mut first = vm("same");
     first.place.vcenter = "vc-1".into();
-    let twins = [first, machine("same")];
+    let twins = [first, vm("same")];
     assert_eq!(outcome(&by_uuid("same"), &twins), "2 by SystemUuid", "in two vCenters");
 }
 
 #[test]
 fn the_record_on_a_node_comes_before_everything_else() {
-    let mut renamed = machine("a");
+    let mut renamed = vm("a");
     renamed.bios_uuid = OTHER.parse().ok();
     let recorded = Node {
-        record: Some(Record::of(&machine("a")).to_text().into()),
+        record: Some(Record::of(&vm("a")).to_text().into()),
         provider_id: format!("vsphere://{UUID}").into(),
         ..node("a")
     };
-    assert_eq!(
-        outcome(&recorded, &[machine("a"), machine("b")]),
-        "vm-a by Record",
-        "of two copies"
-    );
+    assert_eq!(outcome(&recorded, &[vm("a"), vm("b")]), "vm-a by Record", "of two copies");
     assert_eq!(outcome(&recorded, &[renamed]), "vm-a by Record", "its BIOS uuid was changed");
-    let mut inaccessible = machine("a");
+    let mut inaccessible = vm("a");
     (inaccessible.bios_uuid, inaccessible.instance_uuid) = (None, None);
     assert_eq!(outcome(&recorded, &[inaccessible]), "vm-a by Record", "vCenter lost its uuids");
-    let mut reregistered = machine("a");
-    reregistered.place = machine("new").place;
+    let mut reregistered = vm("a");
+    reregistered.place = vm("new").place;
     assert_eq!(outcome(&recorded, &[reregistered]), "vm-new by ProviderId", "a new reference");
-    assert_eq!(
-        outcome(&recorded, &[other_uuids(machine("a"))]),
-        "NotFound",
-        "the reference was reused"
-    );
+    assert_eq!(outcome(&recorded, &[other_uuids(vm("a"))]), "NotFound", "the reference was reused");
 }
 
 #[test]

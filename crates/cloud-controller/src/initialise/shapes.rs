@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    testing::{addresses as list, interface, machine, node},
+    testing::{addresses as list, interface, node, vm},
     zones::Found,
 };
 
@@ -12,7 +12,7 @@ const ID: &str = "vsphere://422e4956-ad22-1139-6d72-59cc8f26bc90";
 /// One case: the node, its machine and what is configured.
 struct Case {
     node: Node,
-    machine: Machine,
+    vm: VirtualMachine,
     zones: Zones,
     extra: BTreeMap<String, String>,
 }
@@ -22,7 +22,7 @@ fn usual() -> Case {
     let mine = Taint::new(UNINITIALIZED, Some("true"), "NoSchedule");
     Case {
         node: Node { taints: [mine].into(), ..node("node-1") },
-        machine: machine("node-1"),
+        vm: vm("node-1"),
         zones: Zones::default(),
         extra: BTreeMap::new(),
     }
@@ -44,9 +44,9 @@ fn labels(of: &[(&str, &str)]) -> std::sync::Arc<crate::model::Labels> {
 
 /// What becomes of it, in words: `id`, the taints that stay, labels beside the type, addresses.
 fn outcome(case: &Case) -> String {
-    let (chosen, _) = addresses(&case.node, &case.machine, &Rules::default(), &[Family::V4]);
+    let (chosen, _) = addresses(&case.node, &case.vm, &Rules::default(), &[Family::V4]);
     let planned =
-        chosen.and_then(|chosen| plan(&case.node, &case.machine, chosen, &case.zones, &case.extra));
+        chosen.and_then(|chosen| plan(&case.node, &case.vm, chosen, &case.zones, &case.extra));
     let plan = match planned {
         Ok(plan) => plan,
         Err(NotYet::NoAddress { .. }) => return "waits for an address".into(),
@@ -126,15 +126,11 @@ fn every_shape_of_node_and_machine_ends_as_it_should() {
             with(|c| c.node.provider_id = "vsphere://56492e42-22ad-3911-6d72-59cc8f26bc90".into()),
             "node-1 10.0.0.1 10.0.0.1",
         ),
-        (
-            "a machine whose uuid is not known",
-            with(|c| c.machine.bios_uuid = None),
-            "waits for a uuid",
-        ),
+        ("a machine whose uuid is not known", with(|c| c.vm.bios_uuid = None), "waits for a uuid"),
         (
             "that, but the node has its provider id",
             with(|c| {
-                c.machine.bios_uuid = None;
+                c.vm.bios_uuid = None;
                 c.node.provider_id = ID.into();
             }),
             "node-1 10.0.0.1 10.0.0.1",
@@ -186,7 +182,7 @@ fn every_shape_of_node_and_machine_ends_as_it_should() {
         (
             "the kubelet's address is one of them",
             with(|c| {
-                c.machine.guest.interfaces = vec![interface("n", &["10.0.0.9", "10.0.0.1"])];
+                c.vm.guest.interfaces = vec![interface("n", &["10.0.0.9", "10.0.0.1"])];
                 c.node.provided_ip = Some("10.0.0.1".into());
             }),
             "id 10.0.0.1 10.0.0.1 node-1",
@@ -203,17 +199,13 @@ fn every_shape_of_node_and_machine_ends_as_it_should() {
         ),
         (
             "the guest reports nothing yet",
-            with(|c| c.machine.guest.interfaces.clear()),
+            with(|c| c.vm.guest.interfaces.clear()),
             "waits for an address",
         ),
-        (
-            "the guest tells no name",
-            with(|c| c.machine.guest.host_name.clear()),
-            "waits for an address",
-        ),
+        ("the guest tells no name", with(|c| c.vm.guest.host_name.clear()), "waits for an address"),
         (
             "the guest reports local addresses only",
-            with(|c| c.machine.guest.interfaces = vec![interface("n", &["127.0.0.1", "fe80::1"])]),
+            with(|c| c.vm.guest.interfaces = vec![interface("n", &["127.0.0.1", "fe80::1"])]),
             "waits for an address",
         ),
     ];

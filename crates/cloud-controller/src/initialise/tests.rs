@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    testing::{addresses as list, machine, node},
+    testing::{addresses as list, node, vm},
     zones::Found,
 };
 
@@ -21,9 +21,9 @@ fn zones(zone: &str, region: &str) -> Zones {
 }
 
 fn planned(node: &Node, zones: &Zones) -> Initialisation {
-    let machine = machine("node-1");
-    let (addresses, _) = addresses(node, &machine, &Rules::default(), &[Family::V4]);
-    plan(node, &machine, addresses.unwrap(), zones, &BTreeMap::new()).unwrap()
+    let vm = vm("node-1");
+    let (addresses, _) = addresses(node, &vm, &Rules::default(), &[Family::V4]);
+    plan(node, &vm, addresses.unwrap(), zones, &BTreeMap::new()).unwrap()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_fresh_node_gets_everything_in_one_update() {
         })
     );
     let record = plan.patch["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
-    assert_eq!(Record::read(record), Some(Record::of(&machine("node-1"))));
+    assert_eq!(Record::read(record), Some(Record::of(&vm("node-1"))));
     assert_eq!(
         plan.addresses,
         Some(list(&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"]))
@@ -82,9 +82,9 @@ fn a_provider_id_that_is_there_is_never_touched() {
 
 #[test]
 fn a_machine_without_a_uuid_gives_no_provider_id() {
-    let mut machine = machine("node-1");
-    machine.bios_uuid = None;
-    let result = plan(&tainted(&[]), &machine, vec![], &Zones::default(), &BTreeMap::new());
+    let mut vm = vm("node-1");
+    vm.bios_uuid = None;
+    let result = plan(&tainted(&[]), &vm, vec![], &Zones::default(), &BTreeMap::new());
     assert!(matches!(result, Err(NotYet::NoUuid { .. })), "{result:?}");
 }
 
@@ -102,7 +102,7 @@ fn extra_labels_are_set_where_the_node_has_none() {
     node.labels = std::sync::Arc::new([("site".into(), "own".into())].into());
     let extra = [("site", "x"), ("provider", "vsphere")];
     let extra = extra.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-    let plan = plan(&node, &machine("a"), vec![], &Zones::default(), &extra).unwrap();
+    let plan = plan(&node, &vm("a"), vec![], &Zones::default(), &extra).unwrap();
     let labels = &plan.patch["metadata"]["labels"];
     assert_eq!(labels["provider"], "vsphere");
     assert!(labels.get("site").is_none(), "{labels}");
@@ -125,10 +125,10 @@ fn labels_of_kubernetes_own_domains_cannot_be_given() {
 
 #[test]
 fn the_kubelets_address_comes_first_or_the_node_waits() {
-    let wish = |ip: &str| Node { provided_ip: Some(ip.into()), ..tainted(&[]) };
-    let mut machine = machine("node-1");
-    machine.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.9", "10.0.0.1"])];
-    let chosen = |ip: &str| addresses(&wish(ip), &machine, &Rules::default(), &[Family::V4]).0;
+    let provided_ip = |ip: &str| Node { provided_ip: Some(ip.into()), ..tainted(&[]) };
+    let mut vm = vm("node-1");
+    vm.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.9", "10.0.0.1"])];
+    let chosen = |ip: &str| addresses(&provided_ip(ip), &vm, &Rules::default(), &[Family::V4]).0;
     assert_eq!(
         chosen("10.0.0.1").unwrap(),
         list(&["InternalIP 10.0.0.1", "ExternalIP 10.0.0.1", "Hostname node-1"])
@@ -140,10 +140,10 @@ fn the_kubelets_address_comes_first_or_the_node_waits() {
 
 #[test]
 fn addresses_of_one_kind_stand_side_by_side() {
-    let mut machine = machine("node-1");
-    machine.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.1", "fd00::1"])];
+    let mut vm = vm("node-1");
+    vm.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.1", "fd00::1"])];
     let families = [Family::V6, Family::V4];
-    let (chosen, _) = addresses(&node("n"), &machine, &Rules::default(), &families);
+    let (chosen, _) = addresses(&node("n"), &vm, &Rules::default(), &families);
     let expected = [
         "Hostname node-1",
         "InternalIP fd00::1",
@@ -193,10 +193,10 @@ fn addresses_are_written_only_when_they_differ() {
 
 #[test]
 fn a_virtual_ip_listed_first_does_not_move_a_node_that_is_initialised() {
-    let mut machine = machine("node-1");
-    machine.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.100", "10.0.0.1"])];
+    let mut vm = vm("node-1");
+    vm.guest.interfaces = vec![crate::testing::interface("n", &["10.0.0.100", "10.0.0.1"])];
     let has = list(&["Hostname node-1", "InternalIP 10.0.0.1", "ExternalIP 10.0.0.1"]);
-    let chosen = |node: &Node| addresses(node, &machine, &Rules::default(), &[Family::V4]).0;
+    let chosen = |node: &Node| addresses(node, &vm, &Rules::default(), &[Family::V4]).0;
     let initialised = Node { addresses: has.clone().into(), ..node("node-1") };
     let kept = chosen(&initialised).unwrap();
     assert_eq!(kept, has);
@@ -232,18 +232,18 @@ fn newer_labels_follow_older_ones_on_nodes_that_are_initialised() {
 
 #[test]
 fn labels_follow_the_machine_only_where_that_is_asked_for() {
-    let machine = machine("n");
+    let vm = vm("n");
     let mut moved = node("n");
-    for (key, value) in cloud_labels(&machine, &zones("a", "eu")) {
+    for (key, value) in cloud_labels(&vm, &zones("a", "eu")) {
         std::sync::Arc::make_mut(&mut moved.labels).insert(key.into(), value.into());
     }
     let now = zones("b", "eu");
     assert_eq!(label_changes(&moved, None), None);
-    let changes = label_changes(&moved, Some((&machine, &now))).unwrap();
+    let changes = label_changes(&moved, Some((&vm, &now))).unwrap();
     let expected = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
     assert_eq!(changes, expected.map(|k| (k.to_owned(), "b".to_owned())).into());
     assert_eq!(
-        label_changes(&moved, Some((&machine, &zones("", "")))),
+        label_changes(&moved, Some((&vm, &zones("", "")))),
         None,
         "a lost tag takes nothing away"
     );
@@ -251,16 +251,16 @@ fn labels_follow_the_machine_only_where_that_is_asked_for() {
 
 #[test]
 fn the_kubelets_address_changes_the_choice_only_where_it_is_missing_from_it() {
-    let mut machine = machine("node-1");
+    let mut vm = vm("node-1");
     let side = |subnets: &[&str]| addresses::Side {
         subnets: subnets.iter().map(|s| s.parse().unwrap()).collect(),
         ..addresses::Side::default()
     };
     let both = ["10.0.0.1", "10.0.1.2"];
-    machine.guest.interfaces = vec![crate::testing::interface("VM Network", &both)];
+    vm.guest.interfaces = vec![crate::testing::interface("VM Network", &both)];
     let chosen = |rules: &Rules| {
         let node = Node { provided_ip: Some("10.0.1.2".into()), ..node("node-1") };
-        addresses(&node, &machine, rules, &[Family::V4]).0.unwrap()
+        addresses(&node, &vm, rules, &[Family::V4]).0.unwrap()
     };
     // The external address is the kubelet's: the internal one is the first that fits, as ever.
     let rules = Rules { internal: side(&["10.0.0.0/16"]), external: side(&["10.0.1.0/24"]) };

@@ -137,8 +137,8 @@ impl Stage {
     }
 
     /// Adds an uninitialised node for each of these machines.
-    pub(crate) async fn add_nodes(&self, machines: &[Vm]) {
-        for vm in machines {
+    pub(crate) async fn add_nodes(&self, vms: &[Vm]) {
+        for vm in vms {
             self.nodes.add(Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized()).await;
         }
     }

@@ -9,7 +9,7 @@ use cloud_controller::{
 pub(crate) struct Row {
     case: &'static str,
     /// What the kubelet was started with.
-    wish: &'static str,
+    provided_ip: &'static str,
     given: &'static [&'static str],
     /// What is kept; or what the error says.
     kept: Result<&'static [&'static str], &'static str>,
@@ -19,19 +19,19 @@ pub(crate) struct Row {
 pub(crate) const ROWS: [Row; 14] = [
     Row {
         case: "one internal address",
-        wish: "10.1.1.1",
+        provided_ip: "10.1.1.1",
         given: &["InternalIP 10.1.1.1", "Hostname n"],
         kept: Ok(&["InternalIP 10.1.1.1", "Hostname n"]),
     },
     Row {
         case: "an external address is asked for",
-        wish: "55.55.55.55",
+        provided_ip: "55.55.55.55",
         given: &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname n"],
         kept: Ok(&["ExternalIP 55.55.55.55", "InternalIP 10.1.1.1", "Hostname n"]),
     },
     Row {
         case: "one address is internal and external",
-        wish: "55.55.55.55",
+        provided_ip: "55.55.55.55",
         given: &[
             "InternalIP 44.44.44.44",
             "ExternalIP 44.44.44.44",
@@ -43,7 +43,7 @@ pub(crate) const ROWS: [Row; 14] = [
     },
     Row {
         case: "addresses and names, inside and outside",
-        wish: "10.1.1.1",
+        provided_ip: "10.1.1.1",
         given: &[
             "InternalIP 10.1.1.1",
             "ExternalIP 55.55.55.55",
@@ -61,7 +61,7 @@ pub(crate) const ROWS: [Row; 14] = [
     },
     Row {
         case: "one of several internal addresses",
-        wish: "10.1.1.1",
+        provided_ip: "10.1.1.1",
         given: &[
             "InternalIP 10.1.1.1",
             "InternalIP 10.2.2.2",
@@ -73,37 +73,37 @@ pub(crate) const ROWS: [Row; 14] = [
     },
     Row {
         case: "an address the machine does not have",
-        wish: "10.2.2.2",
+        provided_ip: "10.2.2.2",
         given: &["InternalIP 10.1.1.1", "ExternalIP 55.55.55.55", "Hostname n"],
         kept: Err("10.2.2.2 is none of the addresses"),
     },
     Row {
         case: "two spellings of one IPv6 address",
-        wish: "2600:1f14:1d4:d101::ba3d",
+        provided_ip: "2600:1f14:1d4:d101::ba3d",
         given: &["InternalIP 10.1.1.1", "InternalIP 2600:1f14:1d4:d101:0:0:0:ba3d", "Hostname n"],
         kept: Ok(&["InternalIP 2600:1f14:1d4:d101:0:0:0:ba3d", "Hostname n"]),
     },
     Row {
         case: "a pair for a machine with one family",
-        wish: "10.1.1.1,fc01:1234::5678",
+        provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &["InternalIP 10.1.1.1", "Hostname n"],
         kept: Err("fc01:1234::5678 is none of the addresses"),
     },
     Row {
         case: "a pair in the machine's order",
-        wish: "10.1.1.1,fc01:1234::5678",
+        provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname n"],
         kept: Ok(&["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname n"]),
     },
     Row {
         case: "a pair in another order than the machine's",
-        wish: "10.1.1.1,fc01:1234::5678",
+        provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &["InternalIP fc01:1234::5678", "InternalIP 10.1.1.1", "Hostname n"],
         kept: Ok(&["InternalIP 10.1.1.1", "InternalIP fc01:1234::5678", "Hostname n"]),
     },
     Row {
         case: "a pair, and more internal addresses of both families",
-        wish: "10.1.1.1,fc01:1234::5678",
+        provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &[
             "InternalIP 10.1.1.1",
             "InternalIP 10.1.1.2",
@@ -115,7 +115,7 @@ pub(crate) const ROWS: [Row; 14] = [
     },
     Row {
         case: "a pair, and an external address beside it",
-        wish: "10.1.1.1,fc01:1234::5678",
+        provided_ip: "10.1.1.1,fc01:1234::5678",
         given: &[
             "InternalIP 10.1.1.1",
             "ExternalIP 55.55.55.55",
@@ -132,7 +132,7 @@ pub(crate) const ROWS: [Row; 14] = [
     },
     Row {
         case: "a pair, and external addresses of both families",
-        wish: "fc01:1234::5678,10.1.1.1",
+        provided_ip: "fc01:1234::5678,10.1.1.1",
         given: &[
             "InternalIP 10.1.1.1",
             "ExternalIP 55.55.55.55",
@@ -150,7 +150,7 @@ pub(crate) const ROWS: [Row; 14] = [
     },
     Row {
         case: "a pair of an external and an internal address",
-        wish: "55.55.55.55,fc01:1234::5678",
+        provided_ip: "55.55.55.55,fc01:1234::5678",
         given: &[
             "InternalIP 10.1.1.1",
             "ExternalIP 55.55.55.55",
@@ -173,7 +173,7 @@ fn address(text: &&str) -> Address {
 fn every_case_of_the_frameworks_addresses_ends_as_it_should() {
     for row in ROWS {
         let given = row.given.iter().map(address).collect();
-        match (provided_ip::apply(row.wish, given), row.kept) {
+        match (provided_ip::apply(row.provided_ip, given), row.kept) {
             (Ok(kept), Ok(expected)) => {
                 assert_eq!(kept, expected.iter().map(address).collect::<Vec<_>>(), "{}", row.case);
             }

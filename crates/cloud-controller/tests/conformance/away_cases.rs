@@ -68,8 +68,8 @@ pub(crate) async fn check(
     start: impl Fn() -> Process,
 ) {
     let rows = all();
-    let machine = |row: &Row| Vm::named(row.name);
-    stage.vcenter.add_vms("DC0", rows.iter().map(machine)).await;
+    let vm = |row: &Row| Vm::named(row.name);
+    stage.vcenter.add_vms("DC0", rows.iter().map(vm)).await;
     let known = |name: &str| Node::named(name).system_uuid(&Vm::named(name).uuid);
     stage.nodes.add(known("away-gone").uninitialized()).await;
     let theirs = known("away-gone-2");

@@ -64,7 +64,7 @@ fn every_case_of_the_go_controllers_file_ends_as_it_should() {
                 );
             }
             (Err(error), Some(why)) => {
-                let told = runtime::story::story(&error);
+                let told = runtime::error_chain::error_chain(&error);
                 assert!(told.contains(why), "{case}: {told}");
             }
             (outcome, _) => panic!("{case}: {outcome:?}"),

@@ -18,7 +18,7 @@ enum Known {
 
 /// What becomes of the machine.
 #[derive(Clone, Copy, PartialEq)]
-enum Machine {
+enum VirtualMachine {
     /// It stays on.
     On,
     /// It is switched off.
@@ -56,7 +56,7 @@ pub(crate) struct Row {
     pub(crate) means: &'static str,
     name: &'static str,
     known: Known,
-    machine: Machine,
+    vm: VirtualMachine,
     kubelet: Kubelet,
     end: End,
     /// Text of the event `MachineUncertain` that tells why the node stays.
@@ -64,10 +64,10 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn machine(&self) -> Option<Vm> {
-        let folder = if self.machine == Machine::Hidden { APART } else { "" };
+    pub(crate) fn vm(&self) -> Option<Vm> {
+        let folder = if self.vm == VirtualMachine::Hidden { APART } else { "" };
         let vm = Vm { folder: folder.into(), ..Vm::named(self.name) };
-        (self.machine != Machine::Never).then_some(vm)
+        (self.vm != VirtualMachine::Never).then_some(vm)
     }
 
     pub(crate) fn node(&self) -> Node {
@@ -81,7 +81,7 @@ impl Row {
     }
 
     fn path(&self) -> String {
-        let folder = if self.machine == Machine::Hidden { "apart/" } else { "" };
+        let folder = if self.vm == VirtualMachine::Hidden { "apart/" } else { "" };
         format!("/DC0/vm/{folder}{}", self.name)
     }
 }
@@ -124,7 +124,7 @@ const SECOND: Titles = [
 ];
 
 fn deletions(known: Known, titles: Titles) -> Vec<Row> {
-    use {End::*, Kubelet::*, Machine::*};
+    use {End::*, Kubelet::*, VirtualMachine::*};
     let fates = [
         (Gone, NotReady, Deleted, DELETED, None),
         (Hidden, NotReady, Stays, UNSEEN, Some(HIDDEN)),
@@ -134,12 +134,12 @@ fn deletions(known: Known, titles: Titles) -> Vec<Row> {
         (Gone, Ready, Stays, READY, Some("though the node is Ready")),
     ];
     let rows = titles.into_iter().zip(fates);
-    rows.map(|((case, name), (machine, kubelet, end, means, told))| Row {
+    rows.map(|((case, name), (vm, kubelet, end, means, told))| Row {
         case,
         means,
         name,
         known,
-        machine,
+        vm,
         kubelet,
         end,
         told,
@@ -148,10 +148,10 @@ fn deletions(known: Known, titles: Titles) -> Vec<Row> {
 }
 
 fn shutdowns() -> Vec<Row> {
-    use {End::*, Known::*, Kubelet::*, Machine::*};
-    let row = |name, case, (known, machine, kubelet), (end, means)| {
-        let told = (machine == Hidden).then_some(HIDDEN);
-        Row { case, means, name, known, machine, kubelet, end, told }
+    use {End::*, Known::*, Kubelet::*, VirtualMachine::*};
+    let row = |name, case, (known, vm, kubelet), (end, means)| {
+        let told = (vm == Hidden).then_some(HIDDEN);
+        Row { case, means, name, known, vm, kubelet, end, told }
     };
     let tainted = (Tainted, "tainted `shutdown`");
     let deleted = (Deleted, DELETED);
@@ -212,9 +212,9 @@ pub(crate) async fn check(stage: &Stage, rows: &[Row], ccm: &Process) {
         stage.initialised(row.name, ccm).await;
     }
     stage.all_ready().await;
-    machines_stop(stage, rows).await;
+    vms_stop(stage, rows).await;
     kubelets_stop(stage, rows).await;
-    machines_vanish(stage, rows).await;
+    vms_vanish(stage, rows).await;
     for row in rows {
         if let Some(text) = row.told {
             stage.event_saying(row.name, "MachineUncertain", text).await;
@@ -227,13 +227,13 @@ pub(crate) async fn check(stage: &Stage, rows: &[Row], ccm: &Process) {
     }
 }
 
-async fn machines_stop(stage: &Stage, rows: &[Row]) {
+async fn vms_stop(stage: &Stage, rows: &[Row]) {
     for row in rows {
-        match row.machine {
-            Machine::Off | Machine::OffAndGone => {
+        match row.vm {
+            VirtualMachine::Off | VirtualMachine::OffAndGone => {
                 stage.vcenter.patch_vm(&row.path(), json!({"power": "off"})).await;
             }
-            Machine::Gone if row.known == Known::Theirs => {
+            VirtualMachine::Gone if row.known == Known::Theirs => {
                 stage.vcenter.destroy_vm(&row.path()).await;
             }
             _ => {}
@@ -250,12 +250,12 @@ async fn kubelets_stop(stage: &Stage, rows: &[Row]) {
         }
     }
     for row in rows.iter().filter(|row| row.kubelet != Kubelet::Ready) {
-        match row.machine {
-            Machine::Gone if row.known == Known::Theirs => {}
-            Machine::Off | Machine::OffAndGone => {
+        match row.vm {
+            VirtualMachine::Gone if row.known == Known::Theirs => {}
+            VirtualMachine::Off | VirtualMachine::OffAndGone => {
                 stage.until("it is tainted", row.name, |node| has_taint(node, SHUTDOWN)).await;
             }
-            Machine::Never => {
+            VirtualMachine::Never => {
                 stage.until("it is not Ready", row.name, |node| ready(node) != "True").await;
             }
             _ => {
@@ -265,17 +265,17 @@ async fn kubelets_stop(stage: &Stage, rows: &[Row]) {
     }
 }
 
-async fn machines_vanish(stage: &Stage, rows: &[Row]) {
+async fn vms_vanish(stage: &Stage, rows: &[Row]) {
     for row in rows {
-        match row.machine {
-            Machine::Hidden => {
+        match row.vm {
+            VirtualMachine::Hidden => {
                 hide(stage, row.name).await;
                 stage.vcenter.patch_vm(&row.path(), json!({"power": "off"})).await;
             }
-            Machine::Gone if row.known != Known::Theirs => {
+            VirtualMachine::Gone if row.known != Known::Theirs => {
                 stage.vcenter.destroy_vm(&row.path()).await;
             }
-            Machine::OffAndGone => stage.vcenter.destroy_vm(&row.path()).await,
+            VirtualMachine::OffAndGone => stage.vcenter.destroy_vm(&row.path()).await,
             _ => {}
         }
     }

@@ -41,10 +41,10 @@ const ZONES: &str = "labels: {zone: k8s-zone, region: k8s-region}";
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_the_frameworks_controllers_ends_as_it_should() {
     let (nodes, lives) = (node_cases::all(), lifecycle_cases::all());
-    let machines = nodes.iter().filter_map(|row| row.vm.clone());
-    let machines = machines.chain(lives.iter().filter_map(lifecycle_cases::Row::machine));
+    let vms = nodes.iter().filter_map(|row| row.vm.clone());
+    let vms = vms.chain(lives.iter().filter_map(lifecycle_cases::Row::vm));
     let mut inventory = Inventory::small()
-        .vms(machines)
+        .vms(vms)
         .category("k8s-zone", &[("zone-b", &["/DC0/host/cluster-b"])])
         .category("k8s-region", &[("eu", &["/DC0/host/cluster-b"])]);
     inventory.datacenters[0].folders.push(APART.into());

@@ -5,7 +5,7 @@ use testkit::{Nic, Node, Process, Vm};
 
 use super::{APART, common::*, until_shown};
 
-const WISH: &str = "alpha.kubernetes.io/provided-node-ip";
+const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 /// How the type of every machine here begins.
 const TYPE: &str = "vsphere-vm";
 const NIL: &str = "00000000-0000-0000-0000-000000000000";
@@ -83,7 +83,7 @@ fn by_uuid(name: &'static str) -> Draft {
 }
 
 impl Draft {
-    fn machine(mut self, change: impl FnOnce(&mut Vm)) -> Self {
+    fn vm(mut self, change: impl FnOnce(&mut Vm)) -> Self {
         change(&mut self.vm);
         self
     }
@@ -94,7 +94,7 @@ impl Draft {
     }
 
     fn in_zone(self) -> Self {
-        let draft = self.machine(|vm| vm.cluster = "cluster-b".into());
+        let draft = self.vm(|vm| vm.cluster = "cluster-b".into());
         Self { zone: " zone-b eu", ..draft }
     }
 
@@ -160,8 +160,8 @@ fn ignored(name: &'static str, by_name: bool, case: &'static str) -> Row {
 fn wished(draft: Draft, case: &'static str) -> Row {
     let name = draft.name;
     let draft = draft
-        .machine(|vm| vm.nics[0].addresses.insert(0, "10.0.0.9/24".into()))
-        .kubelet(|node| node.annotation(WISH, "10.0.0.1"));
+        .vm(|vm| vm.nics[0].addresses.insert(0, "10.0.0.9/24".into()))
+        .kubelet(|node| node.annotation(PROVIDED_IP, "10.0.0.1"));
     let end = format!(
         "written {} {TYPE} InternalIP=10.0.0.1 ExternalIP=10.0.0.1 Hostname={name}.internal",
         draft.id
@@ -191,7 +191,7 @@ fn first_interface() -> Vec<Row> {
         ),
         by_name("nameless-guest")
             // It is recognised by its address then.
-            .machine(|vm| {
+            .vm(|vm| {
                 vm.host_name = String::new();
                 vm.nics[0].addresses = vec!["10.7.7.7/24".into()];
             })
@@ -221,13 +221,13 @@ fn first_interface() -> Vec<Row> {
             nobodys_end,
         ),
         wished(by_name("wish"), "the kubelet's `--node-ip`, recognised by its name"),
-        by_name("no-address").kubelet(|node| other_taint(node.annotation(WISH, "soon"))).waits(
+        by_name("no-address").kubelet(|node| other_taint(node.annotation(PROVIDED_IP, "soon"))).waits(
             "a `--node-ip` that is no address",
             "waits, and is told",
             " !dedicated",
             ("NotInitialized", "--node-ip"),
         ),
-        by_name("not-its-own").kubelet(|node| other_taint(node.annotation(WISH, "10.0.0.2"))).waits(
+        by_name("not-its-own").kubelet(|node| other_taint(node.annotation(PROVIDED_IP, "10.0.0.2"))).waits(
             "a `--node-ip` that the machine does not have",
             "waits, and is told",
             " !dedicated",
@@ -238,7 +238,7 @@ fn first_interface() -> Vec<Row> {
             KEPT,
             " !dedicated",
         ),
-        by_name("no-uuid").machine(|vm| vm.uuid = NIL.into()).waits(
+        by_name("no-uuid").vm(|vm| vm.uuid = NIL.into()).waits(
             "no provider id can be given, recognised by its name",
             "waits, and is told: the framework lets such a node go without an id, which nobody could find again",
             "",
@@ -300,13 +300,13 @@ fn second_interface() -> Vec<Row> {
             KEPT,
             " !dedicated",
         ),
-        by_name("no-uuid-2").machine(|vm| vm.uuid = NIL.into()).kubelet(by_instance).waits(
+        by_name("no-uuid-2").vm(|vm| vm.uuid = NIL.into()).kubelet(by_instance).waits(
             "no provider id can be given, recognised by its instance uuid",
             "waits, and is told",
             "",
             ("NotInitialized", "does not know the BIOS uuid"),
         ),
-        by_uuid("hidden").machine(|vm| vm.folder = APART.into()).waits(
+        by_uuid("hidden").vm(|vm| vm.folder = APART.into()).waits(
             "the provider cannot tell of the node",
             "waits, and is told: the machine may not be seen",
             "",

@@ -111,7 +111,7 @@ pub(crate) fn furnish(inventory: &mut Inventory) {
     datacenter.folders.push("racked".into());
 }
 
-fn machine(name: &str) -> Vm {
+fn vm(name: &str) -> Vm {
     let (folder, cluster) = match name {
         "tagged-3" => ("racked", "cluster-c"),
         "tagged-4" => ("racked", "cluster-d"),
@@ -131,7 +131,7 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn(&[&str]) -> Process) {
         if new {
             // One that begins now knows nothing of tags that were there before.
             drop(ccm.take());
-            stage.vcenter.add_vms("DC0", [machine(row.node)]).await;
+            stage.vcenter.add_vms("DC0", [vm(row.node)]).await;
         }
         for (category, tag, at) in row.detached {
             stage.vcenter.detach_tag(category, tag, &[at]).await;
@@ -141,7 +141,7 @@ pub(crate) async fn check(stage: &Stage, start: impl Fn(&[&str]) -> Process) {
         }
         let ccm = ccm.get_or_insert_with(|| start(&[]));
         if new {
-            stage.add_nodes(&[machine(row.node)]).await;
+            stage.add_nodes(&[vm(row.node)]).await;
         }
         match row.end {
             Ok((zone, region)) => {

@@ -34,12 +34,12 @@ pub(crate) struct Run<'a> {
     /// Those of them whose node had no note of its machine then: whether it is gone, nobody may know.
     pub(crate) unknown: BTreeSet<String>,
     /// Every machine there ever was, by name.
-    pub(crate) machines: BTreeMap<String, Vm>,
+    pub(crate) vms: BTreeMap<String, Vm>,
     /// Copies with the uuid of another machine: of which, whether in the second vCenter, and where.
     pub(crate) copies: Vec<(String, bool, String)>,
     /// The machine that has the name and the address of a server of its own, and whether it exists.
     pub(crate) double: (Vm, bool),
-    pub(crate) story: Vec<String>,
+    pub(crate) error_chain: Vec<String>,
     pub(crate) ccm: Option<Process>,
     /// Whether the configuration says where the second vCenter is.
     pub(crate) reachable: bool,
@@ -70,10 +70,10 @@ impl<'a> Run<'a> {
             hanging: BTreeMap::new(),
             destroyed: BTreeSet::new(),
             unknown: BTreeSet::new(),
-            machines: BTreeMap::new(),
+            vms: BTreeMap::new(),
             copies: Vec::new(),
             double: (double.clone(), true),
-            story: Vec::new(),
+            error_chain: Vec::new(),
             ccm: None,
             reachable: true,
             by_path: false,
@@ -153,12 +153,12 @@ impl<'a> Run<'a> {
         self.next += 1;
         let folder = FOLDERS[self.random.random_range(0..FOLDERS.len())];
         let vm = Vm { folder: folder.into(), ..Vm::named(&name) };
-        self.machines.insert(name.clone(), vm.clone());
+        self.vms.insert(name.clone(), vm.clone());
         self.alive.insert(name.clone());
         let stage = &self.world.stage;
         stage.vcenter.add_vms("DC0", [vm.clone()]).await;
         stage.nodes.add(Node::named(&name).system_uuid(&vm.uuid).uninitialized()).await;
-        self.story.push(format!("add {name}"));
+        self.error_chain.push(format!("add {name}"));
     }
 
     /// Takes a machine away, for good.
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
         if record(&self.world.stage.node(name).await).is_none() {
             self.unknown.insert(name.to_owned());
         }
-        self.home(name).destroy_vm(&path_of(&self.machines[name])).await;
+        self.home(name).destroy_vm(&path_of(&self.vms[name])).await;
         self.alive.remove(name);
         self.destroyed.insert(name.to_owned());
         self.world.stage.nodes.set_ready(name, false).await;
@@ -187,7 +187,7 @@ impl<'a> Run<'a> {
 
     fn so_far(&self) -> String {
         let tail = self.ccm.as_ref().map(Process::tail).unwrap_or_default();
-        format!("seed {}\n{}\n{tail}", self.seed, self.story.join("\n"))
+        format!("seed {}\n{}\n{tail}", self.seed, self.error_chain.join("\n"))
     }
 
     /// No Node whose machine exists is missing, and the server of its own is as it was.
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
 
     /// Everything is well again: what is gone goes, what is there stays.
     pub(crate) async fn end(mut self) {
-        self.mend().await;
+        self.heal().await;
         // In every run there is one to be missed.
         if self.alive.is_empty() {
             self.add().await;
@@ -222,7 +222,7 @@ impl<'a> Run<'a> {
         })
         .await;
         self.destroy(&last).await;
-        self.story.push(format!("in the end, {last} is destroyed"));
+        self.error_chain.push(format!("in the end, {last} is destroyed"));
         eventually("every node whose machine is gone is deleted", 150, async || {
             let present = self.present().await;
             let known = self.destroyed.difference(&self.unknown);
@@ -236,7 +236,7 @@ impl<'a> Run<'a> {
     }
 
     /// Mends whatever was broken.
-    async fn mend(&mut self) {
+    async fn heal(&mut self) {
         self.reachable = true;
         self.configure("");
         for way in &self.world.ways {
@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
             }
         }
         for name in &self.alive {
-            let path = path_of(&self.machines[name]);
+            let path = path_of(&self.vms[name]);
             self.home(name).permit(&Permission::new(USER, "reader", &path)).await;
         }
         while !self.copies.is_empty() {
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
             }
         }
         for name in &self.alive {
-            self.home(name).destroy_vm(&path_of(&self.machines[name])).await;
+            self.home(name).destroy_vm(&path_of(&self.vms[name])).await;
         }
         let (double, exists) = &self.double;
         if *exists {

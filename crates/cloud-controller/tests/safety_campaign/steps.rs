@@ -117,7 +117,7 @@ impl Run<'_> {
             }
         };
         *self.tally.borrow_mut().entry(kind).or_default() += 1;
-        self.story.push(format!("{kind:?} {name}"));
+        self.error_chain.push(format!("{kind:?} {name}"));
         self.happen(kind, &name).await;
         let pause = self.random.random_range(0..180);
         tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -214,7 +214,7 @@ impl Run<'_> {
                 self.change_node(kind, name).await;
             }
             Kind::Reregister | Kind::Power | Kind::NewInstanceUuid => {
-                self.change_machine(kind, name).await;
+                self.change_vm(kind, name).await;
             }
             Kind::RestartController
             | Kind::OverlapControllers
@@ -249,8 +249,8 @@ impl Run<'_> {
         }
     }
 
-    async fn change_machine(&mut self, kind: Kind, name: &str) {
-        let path = path_of(&self.machines[name]);
+    async fn change_vm(&mut self, kind: Kind, name: &str) {
+        let path = path_of(&self.vms[name]);
         let vcenter = self.home(name);
         match kind {
             Kind::Reregister => vcenter.reregister_vm(&path).await,
@@ -258,7 +258,7 @@ impl Run<'_> {
                 self.next += 1;
                 let uuid = format!("50{:06x}-0000-4000-8000-{:012x}", self.seed, self.next);
                 vcenter.patch_vm(&path, json!({ "instanceUuid": uuid })).await;
-                self.machines.get_mut(name).unwrap().instance_uuid = uuid;
+                self.vms.get_mut(name).unwrap().instance_uuid = uuid;
             }
             _ => {
                 let power = ["on", "off", "suspended"][self.random.random_range(0..3)];
@@ -302,7 +302,7 @@ impl Run<'_> {
                 self.set_password(second, &password).await;
             }
             Kind::HideOne | Kind::ShowOne => {
-                let path = path_of(&self.machines[name]);
+                let path = path_of(&self.vms[name]);
                 vcenter.permit(&Permission::new(USER, role, &path)).await;
             }
             _ => {
@@ -352,7 +352,7 @@ impl Run<'_> {
     }
 
     async fn move_over(&mut self, name: &str) {
-        let vm = self.machines[name].clone();
+        let vm = self.vms[name].clone();
         let there = self.moved.contains(name);
         let path = path_of(&vm);
         self.vcenter(!there).add_vms("DC0", [vm]).await;
@@ -369,7 +369,7 @@ impl Run<'_> {
         let folder = FOLDERS[self.random.random_range(0..FOLDERS.len())];
         let second = self.random.random_bool(0.5);
         let power = ["on", "off"][self.random.random_range(0..2)];
-        let uuid = self.machines[name].uuid.clone();
+        let uuid = self.vms[name].uuid.clone();
         let vm = Vm { uuid, folder: folder.into(), power: power.into(), ..Vm::named(&copy) };
         self.copies.push((name.to_owned(), second, path_of(&vm)));
         self.vcenter(second).add_vms("DC0", [vm]).await;
@@ -383,14 +383,14 @@ impl Run<'_> {
             all.any(|c| c.type_ == "Ready" && c.status == "True")
         };
         stage.until("its kubelet answers", name, is_ready).await;
-        self.home(name).destroy_vm(&path_of(&self.machines[name])).await;
+        self.home(name).destroy_vm(&path_of(&self.vms[name])).await;
         let away = self.random.random_range(0..600);
         tokio::time::sleep(Duration::from_millis(away)).await;
         if self.random.random_bool(0.3) {
             self.ccm = None;
             self.start();
         }
-        self.home(name).add_vms("DC0", [self.machines[name].clone()]).await;
+        self.home(name).add_vms("DC0", [self.vms[name].clone()]).await;
     }
 
     /// The server goes and comes, and so does the machine that has its name.

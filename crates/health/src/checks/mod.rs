@@ -29,11 +29,11 @@ static ALL: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
 });
 
 static OF_NODES: LazyLock<Vec<&'static Check>> = LazyLock::new(|| {
-    all().iter().copied().filter(|c| matches!(c.run, Run::Node(_) | Run::Machine(_))).collect()
+    all().iter().copied().filter(|c| matches!(c.run, Run::Node(_) | Run::NodeVm(_))).collect()
 });
 
-static OF_MACHINES: LazyLock<Vec<String>> = LazyLock::new(|| {
-    all().iter().filter(|check| check.is_of_machines()).map(|check| check.matter()).collect()
+static OF_VMS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    all().iter().filter(|check| check.is_of_vms()).map(|check| check.matter()).collect()
 });
 
 static OF_VOLUMES: LazyLock<Vec<&'static Check>> =
@@ -45,8 +45,8 @@ pub(crate) fn of_nodes() -> &'static [&'static Check] {
 }
 
 /// What the checks of a node's VM are about, in words: nobody can tell it of a VM that is not seen.
-pub(crate) fn of_machines() -> &'static [String] {
-    &OF_MACHINES
+pub(crate) fn of_vms() -> &'static [String] {
+    &OF_VMS
 }
 
 /// The checks of one volume.

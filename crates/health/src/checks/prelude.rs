@@ -9,7 +9,7 @@ pub(crate) use api::{
 pub(crate) use crate::{
     check::{Anchor, Check, Hit, Part, Run, Sink},
     facts::{Facts, Known, Node, Vcenter, Version, Volume},
-    view::{Found, Machine, View, datastore_subject, first_names, span, vcenter_subject},
+    view::{Found, NodeVm, View, datastore_subject, first_names, span, vcenter_subject},
 };
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub use known::Known;
 pub use node::{
     CsiEntry, Node, PLATFORM_LABEL, VSPHERE_LABEL, is_embedded_id, is_foreign_id, is_told_foreign,
 };
-pub use operator::{Acknowledged, CatalogState, Fight, Operator};
+pub use operator::{Acknowledged, CatalogState, Conflict, Operator};
 pub use storage::{
     Attachment, Claim, ClusterId, CnsVolume, Orphans, Snapshots, Storage, StorageClass, Volume,
 };

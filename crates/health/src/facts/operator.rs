@@ -10,7 +10,7 @@ pub struct Operator {
     /// What it knows of its catalog.
     pub catalog: Known<CatalogState>,
     /// Objects it and somebody else keep changing.
-    pub fights: Known<Vec<Fight>>,
+    pub conflicts: Known<Vec<Conflict>>,
     /// Findings somebody decided to live with.
     pub acknowledged: Vec<Acknowledged>,
     /// How many seconds anything may take before it is a finding, where that shall be less than usual.
@@ -19,7 +19,7 @@ pub struct Operator {
 
 impl Operator {
     /// How many seconds something may take that usually has so many.
-    pub fn patience(&self, usual: i64) -> i64 {
+    pub fn grace_period(&self, usual: i64) -> i64 {
         self.grace.map_or(usual, |most| usual.min(i64::from(most)))
     }
 }
@@ -43,7 +43,7 @@ pub struct CatalogState {
 /// An object two parties keep changing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Fight {
+pub struct Conflict {
     /// Kind.
     pub kind: String,
     /// `namespace/name`, or name alone.

@@ -7,7 +7,7 @@ use health::{Examination, MAX_BYTES, MAX_FINDINGS, date};
 use jiff::Timestamp;
 
 use crate::{
-    facts::{Acknowledged, Facts, Fight, Known, Platform},
+    facts::{Acknowledged, Conflict, Facts, Known, Platform},
     healthy,
     shortcuts::Shortcuts,
 };
@@ -49,14 +49,14 @@ fn five_thousand_broken_nodes_fit_into_the_status() {
 #[test]
 fn long_texts_do_not_make_the_status_too_large() {
     let mut facts = healthy();
-    let fight = |n: u32| Fight {
+    let conflict = |n: u32| Conflict {
         kind: "Deployment".into(),
         object: format!("vmware-system-csi/{n}-{}", "x".repeat(900)),
         field: "spec.replicas".into(),
         manager: format!("{n}-{}", "y".repeat(900)),
         times: 9,
     };
-    facts.operator.fights = (0..90).map(fight).collect::<Vec<_>>().into();
+    facts.operator.conflicts = (0..90).map(conflict).collect::<Vec<_>>().into();
     let findings = Examination::of(facts).report().findings();
     let bytes = serde_json::to_string(&findings).unwrap().len();
     assert!(bytes <= MAX_BYTES + 4096, "{bytes}");

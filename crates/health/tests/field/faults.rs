@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use health::facts::{
-    AccessReview, Acknowledged, Attachment, CatalogState, Claim, Datastore, EntityKind, Facts,
-    Fight, HostGroup, Known, Login, Node, Platform, Power, Reach, Tag, Tools, Version, Waiting,
+    AccessReview, Acknowledged, Attachment, CatalogState, Claim, Conflict, Datastore, EntityKind,
+    Facts, HostGroup, Known, Login, Node, Platform, Power, Reach, Tag, Tools, Version, Waiting,
 };
 
 use crate::{healthy, shortcuts::Shortcuts};
@@ -240,7 +240,7 @@ pub(crate) const FAULTS: &[Fault] = &[
         .into();
     }),
     ("VDO-1805", |f| {
-        f.operator.fights = vec![Fight {
+        f.operator.conflicts = vec![Conflict {
             kind: "Deployment".into(),
             object: "vmware-system-csi/vsphere-csi-controller".into(),
             field: "spec.replicas".into(),

@@ -114,7 +114,7 @@ fn every_check_has_a_fault_it_names_a_cluster_it_is_silent_about_and_a_fact_it_m
     let well: Vec<Seen> = well.chain([asking(), with_two_vcenters()]).map(seen).collect();
     let broken: Vec<Seen> = broken().into_iter().map(seen).collect();
     let blind: Vec<Seen> = blind().into_iter().map(seen).collect();
-    let mut lacking = BTreeMap::new();
+    let mut missing = BTreeMap::new();
     for check in checks::all() {
         let mut lacks = unnamed(check, &broken);
         for seen in &well {
@@ -124,14 +124,14 @@ fn every_check_has_a_fault_it_names_a_cluster_it_is_silent_about_and_a_fact_it_m
             }
         }
         // The VM of a node that is not seen is told once, for all checks of VMs: see below.
-        if !check.is_of_machines() && !is_blind(check, &blind) {
+        if !check.is_of_vms() && !is_blind(check, &blind) {
             lacks.push("a fact without which it cannot tell".to_owned());
         }
         if !lacks.is_empty() {
-            lacking.insert(check.name, lacks);
+            missing.insert(check.name, lacks);
         }
     }
-    assert!(lacking.is_empty(), "checks that lack something: {lacking:#?}");
+    assert!(missing.is_empty(), "checks that lack something: {missing:#?}");
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn of_a_machine_nobody_sees_every_check_of_machines_says_that_it_cannot_tell() {
     let found = crate::found(facts);
     let told: Vec<&str> =
         found[CANNOT_TELL].iter().filter_map(|finding| finding.seen.as_deref()).collect();
-    let of_machines = checks::all().iter().filter(|check| check.is_of_machines());
-    let matters: Vec<String> = of_machines.map(|check| check.matter()).collect();
+    let of_vms = checks::all().iter().filter(|check| check.is_of_vms());
+    let matters: Vec<String> = of_vms.map(|check| check.matter()).collect();
     assert!(!matters.is_empty());
     for matter in matters {
         assert!(told.iter().any(|seen| seen.contains(&matter)), "{matter}: {told:#?}");

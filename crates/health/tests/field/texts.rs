@@ -40,8 +40,8 @@ fn every_finding_of_health_has_a_fault_that_gives_it() {
     // The report and the operator's plan give these two.
     let elsewhere = ["VDO-1802", "VDO-1316"];
     let ours = ours.iter().filter(|code| !elsewhere.contains(code));
-    let lacking: Vec<&&str> = ours.filter(|code| !examples.contains_key(**code)).collect();
-    assert!(lacking.is_empty(), "{lacking:?}");
+    let missing: Vec<&&str> = ours.filter(|code| !examples.contains_key(**code)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

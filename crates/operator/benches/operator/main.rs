@@ -121,7 +121,7 @@ async fn tell_of(client: &Client, vcenter: &Vcenter) {
 }
 
 /// A pod of the storage driver on every node, as its DaemonSet makes them, and ready.
-async fn run_storage(client: &Client, machines: &[Vm]) {
+async fn run_storage(client: &Client, vms: &[Vm]) {
     let catalog = catalog::embedded();
     let release = catalog.of(Driver::Csi, Implementation::Upstream).last().unwrap();
     let rendered =
@@ -130,15 +130,15 @@ async fn run_storage(client: &Client, machines: &[Vm]) {
     let set = sets.find(|set| set.name() == "vsphere-csi-node").unwrap();
     let template = &set.0["spec"]["template"];
     let pods = Api::<Pod>::namespaced(client.clone(), set.namespace());
-    let running = machines.iter().map(|machine| {
+    let running = vms.iter().map(|vm| {
         let mut pod = template.clone();
-        pod["metadata"]["name"] = json!(format!("vsphere-csi-node-{}", machine.name));
+        pod["metadata"]["name"] = json!(format!("vsphere-csi-node-{}", vm.name));
         pod["metadata"]["labels"]["controller-revision-hash"] = json!("6d4b75cb6d");
         pod["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "apps/v1", "kind": "DaemonSet", "name": set.name(), "uid": "u",
             "controller": true,
         }]);
-        pod["spec"]["nodeName"] = json!(machine.name);
+        pod["spec"]["nodeName"] = json!(vm.name);
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pods = pods.clone();
         async move {
@@ -155,15 +155,15 @@ async fn run_storage(client: &Client, machines: &[Vm]) {
 
 /// Many nodes and machines on two vCenters: how soon all are seen, what they take, how soon one more is seen.
 async fn large(size: usize) {
-    let machines: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
-    let (here, there) = machines.split_at(size / 2);
+    let vms: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
+    let (here, there) = vms.split_at(size / 2);
     let mut stage = Stage::bare_of(here.to_vec()).await;
     stage.program = testkit::shipped("operator", "vdo");
     let second = Vcenter::start(Inventory::small().vms(there.to_vec())).await;
     let client = stage.client();
     tell_of(&client, &second).await;
-    testkit::add_bare_nodes(&client, &machines).await;
-    run_storage(&client, &machines).await;
+    testkit::add_bare_nodes(&client, &vms).await;
+    run_storage(&client, &vms).await;
     stage.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc", "vc-two"]}})).await;
 
     let begin = Instant::now();

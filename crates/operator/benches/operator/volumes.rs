@@ -115,7 +115,7 @@ fn message(what: &str, volume: &str) -> String {
     )
 }
 
-async fn fill(client: &Client, machines: &[Vm], count: usize, faulty: bool) {
+async fn fill(client: &Client, vms: &[Vm], count: usize, faulty: bool) {
     let create = PostParams::default();
     let class = json!({"metadata": {"name": CLASS}, "provisioner": DRIVER});
     let class: StorageClass = serde_json::from_value(class).unwrap();
@@ -124,7 +124,7 @@ async fn fill(client: &Client, machines: &[Vm], count: usize, faulty: bool) {
         serde_json::from_value(json!({"metadata": {"name": "shop"}})).unwrap();
     Api::all(client.clone()).create(&create, &namespace).await.unwrap();
     let adding = (0..count).map(|number| {
-        let node = &machines[number % machines.len()].name;
+        let node = &vms[number % vms.len()].name;
         add(client, number, node, faulty)
     });
     stream::iter(adding).buffer_unordered(48).collect::<Vec<()>>().await;
@@ -134,8 +134,8 @@ async fn fill(client: &Client, machines: &[Vm], count: usize, faulty: bool) {
 pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
     let what =
         format!("{nodes} nodes, {count} {}", if faulty { "faulty volumes" } else { "volumes" });
-    let machines: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
-    let mut stage = Stage::bare_of(machines.clone()).await;
+    let vms: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
+    let mut stage = Stage::bare_of(vms.clone()).await;
     let limit = limit();
     let group = match MemoryGroup::new(&testkit::shipped("operator", "vdo"), limit) {
         Ok(group) => group,
@@ -146,9 +146,9 @@ pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
     stage.program = group.program();
     stage.variables = vec![("VDO_GRACE", "1")];
     let client = stage.client();
-    testkit::add_bare_nodes(&client, &machines).await;
-    run_storage(&client, &machines).await;
-    fill(&client, &machines, count, faulty).await;
+    testkit::add_bare_nodes(&client, &vms).await;
+    run_storage(&client, &vms).await;
+    fill(&client, &vms, count, faulty).await;
     let mut spec = json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}});
     if faulty {
         // Only then are volumes compared with CNS, which has none of them.

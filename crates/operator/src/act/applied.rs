@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::takeover::BYSTANDERS;
 use crate::{
-    facts::{Fight, ObjectId, Seen},
+    facts::{Conflict, ObjectId, Seen},
     names,
 };
 
@@ -178,16 +178,17 @@ impl Applied {
     }
 
     /// Objects that somebody else changed within the hour.
-    pub(crate) fn fights(&self, now: Timestamp) -> BTreeMap<ObjectId, Fight> {
-        let mut fights = BTreeMap::new();
+    pub(crate) fn conflicts(&self, now: Timestamp) -> BTreeMap<ObjectId, Conflict> {
+        let mut conflicts = BTreeMap::new();
         for (id, left) in self.all().iter_mut() {
             left.undone.retain(|(when, _)| now.duration_since(*when) < MEMORY);
             if let Some((last, manager)) = left.undone.last() {
                 let times = u32::try_from(left.undone.len()).unwrap_or(u32::MAX);
-                fights.insert(id.clone(), Fight { manager: manager.clone(), times, last: *last });
+                conflicts
+                    .insert(id.clone(), Conflict { manager: manager.clone(), times, last: *last });
             }
         }
-        fights
+        conflicts
     }
 }
 

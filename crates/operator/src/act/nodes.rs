@@ -7,7 +7,7 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder},
 };
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 use serde_json::json;
 
 use crate::{facts::Facts, names, plan::NodeWord};
@@ -17,7 +17,7 @@ pub(crate) async fn tell(client: &Client, recorder: &Recorder, facts: &Facts, wo
     let nodes = Api::<Node>::all(client.clone());
     for word @ NodeWord { node, out, why } in words {
         if let Err(error) = write(&nodes, word).await {
-            tracing::warn!(node, error = story(&error), "a node could not be labelled");
+            tracing::warn!(node, error = error_chain(&error), "a node could not be labelled");
             continue;
         }
         let event = if *out {

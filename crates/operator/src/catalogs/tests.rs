@@ -64,7 +64,7 @@ fn the_serial_never_goes_back_not_even_over_a_restart() {
     let keys = keys_of(&config(Some(&key)));
     let mut before = catalogs();
     assert!(before.offer("url", signed(7, &key).as_bytes(), &keys, Delivery::Network));
-    let floors = before.shelf.floors();
+    let floors = before.store.floors();
     let kept = Kept { floors, source: "url".into(), ..Kept::default() };
 
     let mut after = catalogs();
@@ -151,7 +151,7 @@ fn a_key_that_replaces_another_starts_with_a_serial_of_its_own() {
     assert!(before.offer("url", signed(2, &new).as_bytes(), &keys, Delivery::Network));
 
     let mut after = catalogs();
-    let floors = before.shelf.floors();
+    let floors = before.store.floors();
     after.resume(&Kept { floors, ..Kept::default() }, Some(&config(Some(&new))));
     assert!(!after.offer("url", signed(1, &new).as_bytes(), &keys, Delivery::Network));
     assert!(after.offer("url", signed(3, &new).as_bytes(), &keys, Delivery::Network));

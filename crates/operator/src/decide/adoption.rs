@@ -11,20 +11,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use catalog::Driver;
 use semver::{BuildMetadata, Prerelease, Version};
 
-use super::{configuration::Configuration, differences, settings::Look, wish::Wish, zones};
+use super::{
+    configuration::Configuration, desired::DesiredDriver, differences, settings::Look, zones,
+};
 use crate::{
+    allowed_namespaces::is_usual,
     facts::{Facts, ObjectId, Task, Workload},
-    homes::is_usual,
     install, names,
     record::{Build, Named, Names, Record},
 };
 
 /// The parts of a driver that are not ours. A DaemonSet that no node wants, as the one for Windows in
 /// a cluster without, does nothing and stands in nobody's way.
-pub(super) fn theirs<'a>(facts: &'a Facts, wish: &Wish<'_>) -> Vec<(&'a ObjectId, &'a Workload)> {
+pub(super) fn theirs<'a>(
+    facts: &'a Facts,
+    desired: &DesiredDriver<'_>,
+) -> Vec<(&'a ObjectId, &'a Workload)> {
     [Task::Controller, Task::Node]
         .into_iter()
-        .flat_map(|task| facts.workloads_of(wish.driver, task))
+        .flat_map(|task| facts.workloads_of(desired.driver, task))
         .filter(|(id, _)| !facts.is_ours(id))
         .filter(|(_, w)| !(w.task == Task::Node && w.current && w.wanted == 0))
         .collect()
@@ -42,14 +47,14 @@ pub(super) struct Adopted {
 /// there. To it VDO is the next release of itself.
 pub(super) fn are_of_predecessor(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     theirs: &[(&ObjectId, &Workload)],
 ) -> bool {
     let by_it = theirs.iter().all(|(_, workload)| {
         workload.make.hands.iter().eq([names::PREDECESSOR_MANAGER]) && workload.make.helm.is_none()
     });
     by_it
-        && match wish.driver {
+        && match desired.driver {
             Driver::Cpi => facts.predecessor.cloud_secret,
             Driver::Csi => {
                 let id = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
@@ -69,17 +74,17 @@ pub(super) fn is_address(facts: &Facts, id: &str) -> bool {
 /// What adoption would be, or why it cannot be.
 pub(super) fn adopted(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<Adopted, String> {
     is_within_reach(facts, theirs)?;
-    settings_are_known(facts, wish)?;
-    let build = release(facts, wish, theirs)?;
+    settings_are_known(facts, desired)?;
+    let build = release(facts, desired, theirs)?;
     let Build { implementation, version } = &build;
-    let kept = kept(wish.driver, theirs)?;
+    let kept = kept(desired.driver, theirs)?;
     if let Some(settings) = &kept.settings {
-        let kind = if wish.driver == Driver::Cpi { "ConfigMap" } else { "Secret" };
+        let kind = if desired.driver == Driver::Cpi { "ConfigMap" } else { "Secret" };
         is_let_write(facts, kind, &kept.namespace, settings)?;
     }
     let record = Record {
@@ -90,17 +95,17 @@ pub(super) fn adopted(
         healthy: true,
         objects: theirs.iter().map(|(id, _)| (*id).clone()).collect(),
         names: Some(kept),
-        users: users(facts, wish).unwrap_or_default(),
-        zones: zones::in_use(facts, wish.driver),
+        users: users(facts, desired).unwrap_or_default(),
+        zones: zones::in_use(facts, desired.driver),
         ..record.clone()
     };
-    let configuration = Configuration::make(facts, wish, &record, &build, Look::Real)
+    let configuration = Configuration::make(facts, desired, &record, &build, Look::Real)
         .map_err(|finding| finding.seen.unwrap_or(finding.title))?;
     for (id, _) in theirs {
         let found = configuration.identities().any(|own| own == **id);
         found.then_some(()).ok_or_else(|| format!("release {version} has no {id}"))?;
     }
-    let changes = differences::of(facts, wish, &configuration, theirs);
+    let changes = differences::of(facts, desired, &configuration, theirs);
     Ok(Adopted { record, changes })
 }
 
@@ -110,7 +115,7 @@ pub(super) fn is_within_reach(
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<(), String> {
     for (ObjectId { kind, namespace, name, .. }, _) in theirs {
-        if !facts.homes.contains(namespace) {
+        if !facts.allowed_namespaces.contains(namespace) {
             return Err(format!(
                 "it lives in namespace {namespace}, where VDO may not write; let it with vdoctl deploy \
                  --driver-namespace {namespace}"
@@ -134,9 +139,9 @@ fn is_let_write(facts: &Facts, kind: &str, namespace: &str, name: &str) -> Resul
 }
 
 /// Whom it logs in as today, by VsphereCloudConfig; none where that is not told for each of them.
-fn users(facts: &Facts, wish: &Wish<'_>) -> Option<BTreeSet<String>> {
+fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> Option<BTreeSet<String>> {
     let told = |address: &str| -> Option<&str> {
-        let (own, all) = match wish.driver {
+        let (own, all) = match desired.driver {
             Driver::Cpi => {
                 let config = &facts.in_use.cpi.as_ref()?.as_ref().ok()?.config;
                 let mut entries = config.vcenters.iter();
@@ -155,13 +160,13 @@ fn users(facts: &Facts, wish: &Wish<'_>) -> Option<BTreeSet<String>> {
         let user = told(address.0.as_str()).or_else(|| told(address.host_and_port().0))?;
         Some(format!("{name} {user}"))
     };
-    wish.vcenters.iter().map(user).collect()
+    desired.vcenters.iter().map(user).collect()
 }
 
 /// What a driver is told has to be known before anything of it is written: its identity in CNS, its
 /// zones and its choice of addresses would change unseen.
-fn settings_are_known(facts: &Facts, wish: &Wish<'_>) -> Result<(), String> {
-    let (unreadable, found) = match wish.driver {
+fn settings_are_known(facts: &Facts, desired: &DesiredDriver<'_>) -> Result<(), String> {
+    let (unreadable, found) = match desired.driver {
         Driver::Cpi => (
             facts.in_use.cpi.as_ref().map(Result::as_ref).and_then(Result::err),
             facts.in_use.cpi.is_some(),
@@ -185,7 +190,7 @@ fn settings_are_known(facts: &Facts, wish: &Wish<'_>) -> Result<(), String> {
 /// the Go VDO installs, it is the nearest of the same minor.
 pub(super) fn release(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Result<Build, String> {
     let implementation = theirs.iter().find_map(|(_, workload)| workload.implementation);
@@ -194,8 +199,8 @@ pub(super) fn release(
     let told = text.and_then(|text| Version::parse(text).ok());
     let told = told.ok_or("its image does not say which release it is")?;
     let plain = Version { pre: Prerelease::EMPTY, build: BuildMetadata::EMPTY, ..told.clone() };
-    let known = |version: &Version| facts.catalog.find(wish.driver, implementation, version);
-    let minor = facts.catalog.of(wish.driver, implementation).map(|release| &release.version);
+    let known = |version: &Version| facts.catalog.find(desired.driver, implementation, version);
+    let minor = facts.catalog.of(desired.driver, implementation).map(|release| &release.version);
     let minor = minor.filter(|version| (version.major, version.minor) == (told.major, told.minor));
     // The newest before it; only where there is none, the oldest after it.
     let nearest = minor.min_by_key(|version| {

@@ -10,9 +10,10 @@ use catalog::{
 use serde_json::{Value, json};
 
 use super::{
-    credentials, naming, profile, rendering,
+    credentials,
+    desired::DesiredDriver,
+    naming, profile, rendering,
     settings::{self, Look},
-    wish::Wish,
     zones,
 };
 use crate::{
@@ -44,32 +45,32 @@ impl Configuration {
     /// among it only if that is shown as it is: nothing is told that is not proven.
     pub(super) fn make(
         facts: &Facts,
-        wish: &Wish<'_>,
+        desired: &DesiredDriver<'_>,
         record: &Record,
         build: &Build,
         look: Look,
     ) -> Result<Self, Box<Finding>> {
-        let refused = |problem: String| Box::new(refusal(facts, wish, problem));
+        let refused = |problem: String| Box::new(refusal(facts, desired, problem));
         let Build { implementation, version } = build;
         let release = facts
             .catalog
-            .find(wish.driver, *implementation, version)
-            .or_else(|| record.release(wish.driver, build))
+            .find(desired.driver, *implementation, version)
+            .or_else(|| record.release(desired.driver, build))
             .ok_or_else(|| refused(format!("the catalog does not know {version} any more")))?;
         let mut profile = profile::of(facts);
         if let Some(kept) = &record.names {
-            naming::settle(&mut profile, wish.driver, kept);
+            naming::settle(&mut profile, desired.driver, kept);
         }
-        let cluster_id = (wish.driver == Driver::Csi).then(|| cluster_id(facts, record));
+        let cluster_id = (desired.driver == Driver::Csi).then(|| cluster_id(facts, record));
         let cluster_id = cluster_id.transpose().map_err(refused)?;
-        let make = |look| settings::of(facts, wish, &profile, cluster_id.as_ref(), look);
+        let make = |look| settings::of(facts, desired, &profile, cluster_id.as_ref(), look);
         let mut real = make(look).map_err(|error| refused(error.to_string()))?;
         let mut masked = make(Look::Masked).map_err(|error| refused(error.to_string()))?;
         let mut named = make(Look::Named).map_err(|error| refused(error.to_string()))?;
-        let reads_once = credentials::reads_once(wish.driver, *implementation);
+        let reads_once = credentials::reads_once(desired.driver, *implementation);
         let restarts = if reads_once { Look::Named } else { Look::Hidden };
         let restarts = make(restarts).map_err(|error| refused(error.to_string()))?;
-        let home = match wish.driver {
+        let home = match desired.driver {
             Driver::Cpi => profile.cpi.namespace.clone(),
             Driver::Csi => profile.csi.namespace.clone(),
         };
@@ -84,11 +85,11 @@ impl Configuration {
             Some(kept) => naming::rename(rendered.objects, kept),
             None => rendered.objects,
         };
-        let set = apply_set::id(record_name(wish.driver), &facts.home);
-        let extras = super::extras::of(facts, wish).into_iter().map(Object);
+        let set = apply_set::id(record_name(desired.driver), &facts.home);
+        let extras = super::storage_classes::of(facts, desired).into_iter().map(Object);
         let mut rendered: Vec<Object> = rendered.into_iter().chain(extras).collect();
-        if wish.driver == Driver::Csi {
-            zones::mark(&mut rendered, &zones::wished(facts, wish.driver));
+        if desired.driver == Driver::Csi {
+            zones::mark(&mut rendered, &zones::wished(facts, desired.driver));
         }
         if let Some(taken) = credentials_among(facts, &real) {
             return Err(refused(format!(
@@ -105,12 +106,12 @@ impl Configuration {
         let (mut objects, digest) = settled(rendered, &named, &set, record);
         objects.extend(settings.into_iter().filter(|_| look == Look::Real));
         if reads_once {
-            credentials::mark(facts, wish.driver, &mut objects);
+            credentials::mark(facts, desired.driver, &mut objects);
         }
-        let origin = rendering::origin(facts, wish, restarts);
-        let users = users(facts, wish);
+        let origin = rendering::origin(facts, desired, restarts);
+        let users = users(facts, desired);
         let release = release.clone();
-        Ok(Self { driver: wish.driver, release, objects, digest, cluster_id, origin, users })
+        Ok(Self { driver: desired.driver, release, objects, digest, cluster_id, origin, users })
     }
 
     /// Whether the Secret the driver reads would be another one than it has. One that is not ours yet,
@@ -176,22 +177,22 @@ fn credentials_among(facts: &Facts, settings: &[Value]) -> Option<String> {
     Some(format!("{}/{}", names::KUBE_SYSTEM, taken["name"].as_str().unwrap_or_default()))
 }
 
-fn users(facts: &Facts, wish: &Wish<'_>) -> BTreeSet<String> {
+fn users(facts: &Facts, desired: &DesiredDriver<'_>) -> BTreeSet<String> {
     let user = |name: &&str| {
         let credentials = facts.vcenters.get(*name)?.credentials.as_ref()?;
         Some(format!("{name} {}", credentials.username))
     };
-    wish.vcenters.iter().filter_map(user).collect()
+    desired.vcenters.iter().filter_map(user).collect()
 }
 
-fn refusal(facts: &Facts, wish: &Wish<'_>, problem: String) -> Finding {
-    let field = match wish.driver {
+fn refusal(facts: &Facts, desired: &DesiredDriver<'_>, problem: String) -> Finding {
+    let field = match desired.driver {
         Driver::Cpi => "spec.cloudProvider",
         Driver::Csi => "spec.storageProvider",
     };
     codes::DRIVER_CONFIG_REFUSED
         .found()
-        .with("driver", wish.driver.to_string())
+        .with("driver", desired.driver.to_string())
         .with("problem", problem)
         .with("field", field)
         .with("config", facts.config.metadata.name.as_deref().unwrap_or_default())

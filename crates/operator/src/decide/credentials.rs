@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 
 use super::{
     configuration::{digest, stamped},
+    conflicts,
+    desired::DesiredDriver,
     driver::waiting,
-    fights,
     settings::{secret, secret_data},
-    wish::Wish,
 };
 use crate::{
     apply_set,
@@ -51,24 +51,24 @@ pub(super) struct Due {
 pub(super) fn due(facts: &Facts, plan: &DriverPlan) -> Result<Option<Due>, Box<Finding>> {
     let record = facts.record(plan.driver);
     let ours = record.version.is_some() && !record.is_of_another(&facts.cluster.uid);
-    let (Some(wish), Some(present), Mode::Managed, true) = (
-        Wish::of(facts, plan.driver),
+    let (Some(desired), Some(present), Mode::Managed, true) = (
+        DesiredDriver::of(facts, plan.driver),
         facts.driver_secrets.get(&plan.driver),
         plan.mode,
         ours && !facts.unreadable.contains_key(&plan.driver),
     ) else {
         return Ok(None);
     };
-    let refreshed = Refreshed::of(facts, &wish, record, present);
+    let refreshed = Refreshed::of(facts, &desired, record, present);
     let refreshed = refreshed
         .map_err(|(vcenter, why)| Box::new(waits(plan.driver, &present.id, &[vcenter], &why)))?;
     let Some(refreshed) = refreshed else { return Ok(restart(facts, record, plan, present)) };
     // A password that VDO has not written yet does not wait until the pause is over.
     let there = facts.objects.get(&present.id).and_then(|seen| seen.digest.as_deref());
     let again = there.is_none_or(|there| there == refreshed.digest(present));
-    let paused = again && fights::is_left(facts, &present.id);
-    if let Some(fight) = facts.fights.get(&present.id).filter(|_| paused) {
-        let manager = &fight.manager;
+    let paused = again && conflicts::is_left(facts, &present.id);
+    if let Some(conflict) = facts.conflicts.get(&present.id).filter(|_| paused) {
+        let manager = &conflict.manager;
         let why = format!("{manager} keeps changing the Secret, so VDO pauses between its writes");
         return Err(Box::new(waits(plan.driver, &present.id, &refreshed.vcenters, &why)));
     }
@@ -107,7 +107,7 @@ impl Refreshed {
     /// vCenter.
     fn of(
         facts: &Facts,
-        wish: &Wish<'_>,
+        desired: &DesiredDriver<'_>,
         record: &Record,
         present: &DriverSecret,
     ) -> Result<Option<Self>, (String, String)> {
@@ -116,7 +116,7 @@ impl Refreshed {
             masked: masked(&present.data),
             vcenters: Vec::new(),
         };
-        for (name, vcenter) in by_host(facts, wish, record) {
+        for (name, vcenter) in by_host(facts, desired, record) {
             let host = vcenter.spec.vc_ip.host_and_port().0;
             let credential = vcenter.credentials.as_ref().filter(|_| vcenter.accepted);
             // Without one the driver keeps the password it has.
@@ -207,13 +207,13 @@ fn masked_configuration(text: &SecretText) -> Option<SecretText> {
 /// Secret names its host and user is checked there.
 fn by_host<'a>(
     facts: &'a Facts,
-    wish: &Wish<'a>,
+    desired: &DesiredDriver<'a>,
     record: &Record,
 ) -> impl Iterator<Item = (&'a str, &'a Vcenter)> + use<'a> {
     let known: BTreeSet<&str> =
         record.users.iter().filter_map(|user| user.split(' ').next()).collect();
     let mut all: BTreeMap<&str, (&str, &Vcenter)> = BTreeMap::new();
-    for name in &wish.vcenters {
+    for name in &desired.vcenters {
         let Some(vcenter) = facts.vcenters.get(*name) else { continue };
         let host = vcenter.spec.vc_ip.host_and_port().0;
         let other_is_known = all.get(host).is_some_and(|(other, _)| known.contains(other));

@@ -7,14 +7,14 @@ use driver_config::{SecretText, WriteError, cpi::CpiConfig, csi::CsiConfig};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::Value;
 
-use super::{configuration::Configuration, wish::Wish};
+use super::{configuration::Configuration, desired::DesiredDriver};
 use crate::facts::{Facts, ObjectId, Workload};
 
 /// One line for each thing that would change; none if all would stay as it is. Passwords are not
 /// compared and not shown.
 pub(super) fn of(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     configuration: &Configuration,
     theirs: &[(&ObjectId, &Workload)],
 ) -> Vec<String> {
@@ -24,14 +24,14 @@ pub(super) fn of(
             changes.push(format!("{id} leaves the Helm release {release}"));
         }
     }
-    let texts = match wish.driver {
+    let texts = match desired.driver {
         Driver::Cpi => cpi(facts, configuration),
         Driver::Csi => csi(facts, configuration),
     };
     if let Some((before, after)) = texts {
         lines(&before, &after, &mut changes);
     }
-    for key in unknown(facts, wish.driver) {
+    for key in unknown(facts, desired.driver) {
         changes.push(format!("{key}: goes, no release is known to read it"));
     }
     for (id, workload) in theirs {

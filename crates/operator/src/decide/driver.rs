@@ -10,16 +10,14 @@ use jiff::SignedDuration;
 use super::{
     Notes, adoption,
     configuration::Configuration,
+    deletion::{DeletionOutcome, deletion_outcome},
+    desired::DesiredDriver,
     embedded,
     gate::gate,
-    kept_releases,
-    leaving::{Farewell, farewell},
-    lost,
-    machines::{self, Doubts},
-    may_pass, privileges, release, removal, rendering, rollout,
+    kept_releases, may_pass, privileges, record_recovery, release, removal, rendering, rollout,
     settings::Look,
     steps,
-    wish::Wish,
+    vms::{self, Doubts},
     zones,
 };
 use crate::{
@@ -36,28 +34,28 @@ pub(super) fn decide(
     before: Option<&DriverPlan>,
     notes: &mut Notes,
 ) -> Option<DriverPlan> {
-    let wish = Wish::of(facts, driver);
+    let desired = DesiredDriver::of(facts, driver);
     let record = facts.record(driver);
-    let bye = farewell(facts);
+    let bye = deletion_outcome(facts);
     let known = !record.objects.is_empty() || facts.unreadable.contains_key(&driver);
-    if bye == Farewell::Retain || wish.is_none() && !known {
+    if bye == DeletionOutcome::Retain || desired.is_none() && !known {
         return None;
     }
     // Whoever does not mention a driver has not asked for its removal: it is watched, and left as it is.
-    let wished = wish.as_ref().map_or(Mode::Observe, |wish| wish.mode);
-    let observed = wish.as_ref().is_some_and(|wish| wish.mode == Mode::Observe);
-    if wish.is_none() && bye == Farewell::None {
+    let wished = desired.as_ref().map_or(Mode::Observe, |desired| desired.mode);
+    let observed = desired.as_ref().is_some_and(|desired| desired.mode == Mode::Observe);
+    if desired.is_none() && bye == DeletionOutcome::None {
         notes.findings.push(unasked(facts, driver));
     }
-    if let Some(wish) = &wish {
-        notes.findings.extend(wish.overruled(facts));
+    if let Some(desired) = &desired {
+        notes.findings.extend(desired.overruled(facts));
     }
     let controllers = facts.workloads_of(driver, Task::Controller);
     let runs = controllers.first().map(|(_, workload)| *workload);
     let mut plan = DriverPlan {
         driver,
         // What is only observed does not go with the VDOConfig either.
-        mode: if bye == Farewell::Remove && !observed { Mode::Removed } else { wished },
+        mode: if bye == DeletionOutcome::Remove && !observed { Mode::Removed } else { wished },
         installed: runs.and_then(|workload| workload.version.clone()),
         implementation: runs.and_then(|workload| workload.implementation),
         target: None,
@@ -72,25 +70,27 @@ pub(super) fn decide(
         plan.next = Next::Blocked;
         return Some(plan);
     }
-    match (plan.mode, &wish) {
+    match (plan.mode, &desired) {
         (Mode::Observe, _) => {}
-        (Mode::Managed, Some(wish)) if !identity_is_free(facts, wish, &mut plan, notes) => {}
-        (Mode::Managed, Some(wish)) if record.is_of_another(&facts.cluster.uid) => {
-            take(facts, wish, record, &mut plan, notes);
+        (Mode::Managed, Some(desired)) if !identity_is_free(facts, desired, &mut plan, notes) => {}
+        (Mode::Managed, Some(desired)) if record.is_of_another(&facts.cluster.uid) => {
+            take(facts, desired, record, &mut plan, notes);
         }
-        (Mode::Managed, Some(wish)) if is_lost(facts, wish, record, &mut plan, notes) => {}
-        (Mode::Managed, Some(wish)) => {
-            let theirs = adoption::theirs(facts, wish);
+        (Mode::Managed, Some(desired)) if is_lost(facts, desired, record, &mut plan, notes) => {}
+        (Mode::Managed, Some(desired)) => {
+            let theirs = adoption::theirs(facts, desired);
             if !theirs.is_empty() {
                 notes.findings.push(foreign(record, driver, &theirs));
             }
             if theirs.is_empty() || record.version.is_some() {
-                manage(facts, wish, record, before, &mut plan, notes);
+                manage(facts, desired, record, before, &mut plan, notes);
             } else {
-                adopt(facts, wish, record, &theirs, &mut plan, notes);
+                adopt(facts, desired, record, &theirs, &mut plan, notes);
             }
         }
-        (Mode::Removed | Mode::Managed, _) if !lost::parts(facts, driver, record).is_empty() => {
+        (Mode::Removed | Mode::Managed, _)
+            if !record_recovery::parts(facts, driver, record).is_empty() =>
+        {
             let why = "it is to be removed, and what VDO applied is not on record; with mode: Managed the \
                        record is made anew";
             notes.findings.push(doubtful(facts, driver, why));
@@ -106,22 +106,22 @@ pub(super) fn decide(
 /// finding; one of which it is not known is not taken at all.
 fn identity_is_free(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    match &facts.strangers {
-        _ if wish.driver == Driver::Cpi => return true,
+    match &facts.foreign_volumes {
+        _ if desired.driver == Driver::Cpi => return true,
         _ if !facts.ambiguous.is_empty() => {
             notes.findings.push(unclear(facts));
             plan.next = Next::Blocked;
         }
-        Ok(strangers) if strangers.is_empty() => return true,
+        Ok(foreign_volumes) if foreign_volumes.is_empty() => return true,
         // Nothing is taken before they are verified, and what keeps them from it is said then.
-        Err(_) if !wish.vcenters.iter().all(|name| is_verified(facts, name)) => return true,
-        Ok(strangers) => {
-            let shared = shared(facts, strangers);
-            let accepted = super::accepted::by(facts, &shared).is_some();
+        Err(_) if !desired.vcenters.iter().all(|name| is_verified(facts, name)) => return true,
+        Ok(foreign_volumes) => {
+            let shared = shared(facts, foreign_volumes);
+            let accepted = super::acknowledgement::by(facts, &shared).is_some();
             notes.findings.push(shared);
             if accepted {
                 return true;
@@ -142,10 +142,16 @@ fn identity_is_free(
 
 /// Writes down a record of another cluster as this one's: what is in it is there, or put there. Not before
 /// CNS has said that its identity is free.
-fn take(facts: &Facts, wish: &Wish<'_>, record: &Record, plan: &mut DriverPlan, notes: &mut Notes) {
-    let asked =
-        facts.strangers.is_ok() && wish.vcenters.iter().all(|name| is_verified(facts, name));
-    if wish.driver == Driver::Cpi || asked {
+fn take(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    plan: &mut DriverPlan,
+    notes: &mut Notes,
+) {
+    let asked = facts.foreign_volumes.is_ok()
+        && desired.vcenters.iter().all(|name| is_verified(facts, name));
+    if desired.driver == Driver::Cpi || asked {
         plan.next = Next::Record(Box::new(record.clone()));
         return;
     }
@@ -168,12 +174,12 @@ fn unclear(facts: &Facts) -> Finding {
 }
 
 /// The identity in CNS is used by another cluster too.
-fn shared(facts: &Facts, strangers: &[String]) -> Finding {
+fn shared(facts: &Facts, foreign_volumes: &[String]) -> Finding {
     let id = facts.cluster_id.as_ref().ok().and_then(Option::as_ref);
-    let first: Vec<&str> = strangers.iter().take(3).map(String::as_str).collect();
+    let first: Vec<&str> = foreign_volumes.iter().take(3).map(String::as_str).collect();
     let others = format!(
         "a cluster with {} claims that are not here: {}",
-        strangers.len(),
+        foreign_volumes.len(),
         first.join(", ")
     );
     let home = facts.workloads_of(Driver::Csi, Task::Controller);
@@ -190,24 +196,24 @@ fn shared(facts: &Facts, strangers: &[String]) -> Finding {
 /// Whether a driver of ours runs that is not on record: the record is made anew from it, first.
 fn is_lost(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let parts = lost::parts(facts, wish.driver, record);
+    let parts = record_recovery::parts(facts, desired.driver, record);
     if parts.is_empty() {
         return false;
     }
-    if !vcenters_are_verified(facts, wish, record, plan, notes) {
+    if !vcenters_are_verified(facts, desired, record, plan, notes) {
         return true;
     }
     plan.steps.push(waiting("Write down anew what runs: its record is lost", None));
-    plan.next = match lost::found_again(facts, wish, record, &parts) {
+    plan.next = match record_recovery::found_again(facts, desired, record, &parts) {
         Ok(record) => Next::Record(Box::new(record)),
         Err(why) => {
             let why = format!("it is not on record, and the record cannot be made anew: {why}");
-            notes.findings.push(doubtful(facts, wish.driver, &why));
+            notes.findings.push(doubtful(facts, desired.driver, &why));
             Next::Blocked
         }
     };
@@ -266,7 +272,7 @@ fn foreign(record: &Record, driver: Driver, theirs: &[(&ObjectId, &Workload)]) -
 /// Takes over a driver by other hands, or says what taking over would mean.
 fn adopt(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     theirs: &[(&ObjectId, &Workload)],
     plan: &mut DriverPlan,
@@ -275,21 +281,21 @@ fn adopt(
     plan.next = Next::Blocked;
     let unsaid = facts.config.spec.adoption.is_none();
     let adoption = match facts.config.spec.adoption() {
-        _ if unsaid && adoption::are_of_predecessor(facts, wish, theirs) => Adoption::Automatic,
+        _ if unsaid && adoption::are_of_predecessor(facts, desired, theirs) => Adoption::Automatic,
         said => said,
     };
-    if adoption == Adoption::Never || !vcenters_are_verified(facts, wish, record, plan, notes) {
+    if adoption == Adoption::Never || !vcenters_are_verified(facts, desired, record, plan, notes) {
         return;
     }
     let title = "Adopt the driver that is there";
-    match adoption::adopted(facts, wish, record, theirs) {
+    match adoption::adopted(facts, desired, record, theirs) {
         Err(why) => plan.steps.push(waiting(title, Some(format!("not possible: {why}")))),
         Ok(adopted) if adoption == Adoption::Automatic => {
             notes.findings.retain(|finding| finding.code != codes::FOREIGN_DRIVER.code);
             plan.steps.push(waiting(title, None));
             plan.next = Next::Record(Box::new(adopted.record));
         }
-        Ok(adopted) => plan.steps.push(waiting(title, Some(proposal(wish, &adopted)))),
+        Ok(adopted) => plan.steps.push(waiting(title, Some(proposal(desired, &adopted)))),
     }
 }
 
@@ -297,12 +303,12 @@ fn adopt(
 const CHANGES_LISTED: usize = 24;
 
 /// What adoption would mean, before anybody asks for it.
-fn proposal(wish: &Wish<'_>, adopted: &adoption::Adopted) -> String {
+fn proposal(desired: &DesiredDriver<'_>, adopted: &adoption::Adopted) -> String {
     let version = adopted.record.version.as_deref().unwrap_or_default();
     let mut text = format!(
         "it is {} {version}; with adoption: Automatic in the VDOConfig its objects, names and \
          cluster id stay, and VDO writes its configuration from now on",
-        wish.driver
+        desired.driver
     );
     let listed = adopted.changes.iter().take(CHANGES_LISTED).cloned().collect::<Vec<_>>();
     if !listed.is_empty() {
@@ -317,17 +323,17 @@ fn proposal(wish: &Wish<'_>, adopted: &adoption::Adopted) -> String {
 /// Brings a driver to where it should be, but for zones that are not there yet.
 fn manage(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     before: Option<&DriverPlan>,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) {
-    let Some(held) = zones::held(facts, wish.driver, record) else {
-        return bring(facts, wish, record, before, plan, notes);
+    let Some(held) = zones::held(facts, desired.driver, record) else {
+        return bring(facts, desired, record, before, plan, notes);
     };
-    let Some(wish) = Wish::of(&held.facts, wish.driver) else { return };
-    bring(&held.facts, &wish, record, before, plan, notes);
+    let Some(desired) = DesiredDriver::of(&held.facts, desired.driver) else { return };
+    bring(&held.facts, &desired, record, before, plan, notes);
     plan.steps.push(held.step);
     if plan.next == Next::Nothing {
         plan.next = if held.blocked { Next::Blocked } else { Next::Wait };
@@ -337,18 +343,18 @@ fn manage(
 /// Brings a driver to where it should be, one thing at a time.
 fn bring(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     before: Option<&DriverPlan>,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) {
-    if !vcenters_are_verified(facts, wish, record, plan, notes) {
-        put_back(facts, wish, record, plan);
+    if !vcenters_are_verified(facts, desired, record, plan, notes) {
+        put_back(facts, desired, record, plan);
         return;
     }
-    notes.findings.extend(kept_releases::finding(facts, wish.driver, record));
-    let choice = release::of(facts, wish, record, before, notes);
+    notes.findings.extend(kept_releases::finding(facts, desired.driver, record));
+    let choice = release::of(facts, desired, record, before, notes);
     plan.target = choice.goal.as_ref().map(|build| build.version.to_string());
     plan.target_implementation = choice.goal.as_ref().map(|build| build.implementation);
     plan.decision = Some(choice.decision);
@@ -357,17 +363,17 @@ fn bring(
         plan.next = Next::Blocked;
         return;
     };
-    if let Some((step, next)) = gate(facts, wish.driver, record, &target) {
+    if let Some((step, next)) = gate(facts, desired.driver, record, &target) {
         plan.steps.push(step);
         plan.next = next;
         return;
     }
-    if let Some(step) = embedded::hold(facts, wish.driver, record, &target) {
+    if let Some(step) = embedded::hold(facts, desired.driver, record, &target) {
         plan.steps.push(step);
         plan.next = Next::Blocked;
         return;
     }
-    let mut configuration = match Configuration::make(facts, wish, record, &target, Look::Real) {
+    let mut configuration = match Configuration::make(facts, desired, record, &target, Look::Real) {
         Ok(configuration) => configuration,
         Err(finding) => {
             notes.findings.push(*finding);
@@ -375,22 +381,22 @@ fn bring(
             return;
         }
     };
-    if wish.driver == Driver::Cpi
-        && !machines_are_found(facts, wish, record, &target, &configuration, plan, notes)
+    if desired.driver == Driver::Cpi
+        && !machines_are_found(facts, desired, record, &target, &configuration, plan, notes)
     {
         return;
     }
-    let left_behind = machines::left_behind(facts, wish, record);
-    if wish.driver == Driver::Csi && !left_behind.is_empty() {
+    let left_behind = vms::left_behind(facts, desired, record);
+    if desired.driver == Driver::Csi && !left_behind.is_empty() {
         removal::refuse(&left_behind, plan, notes);
         return;
     }
-    if wish.driver == Driver::Csi
-        && !machines_are_seen(facts, wish, record, &configuration, plan, notes)
+    if desired.driver == Driver::Csi
+        && !machines_are_seen(facts, desired, record, &configuration, plan, notes)
     {
         return;
     }
-    if !privileges::are_there(facts, wish, record, &configuration, plan) {
+    if !privileges::are_there(facts, desired, record, &configuration, plan) {
         return;
     }
     if record.version.is_none() && before.is_some_and(|cpi| !nodes_may_be_used(facts, cpi)) {
@@ -402,7 +408,7 @@ fn bring(
     let hold = rendering::hold(facts, record, &target, &configuration, notes);
     let (all, next) = steps::of(facts, record, &configuration, hold.as_ref().map(|_| record));
     plan.steps = all;
-    if let (Next::Apply(_), Some(why)) = (&next, facts.refused.get(&wish.driver)) {
+    if let (Next::Apply(_), Some(why)) = (&next, facts.refused.get(&desired.driver)) {
         let running = plan.steps.iter_mut().find(|step| step.state == StepState::Running);
         if let Some(step) = running {
             step.message = Some(why.text.clone());
@@ -420,7 +426,7 @@ fn bring(
         None if !record.healthy && steps::driver_is_done(&plan.steps) => {
             Next::Record(Box::new(healthy(record)))
         }
-        None => match rollout::extended(facts, wish, record, notes) {
+        None => match rollout::extended(facts, desired, record, notes) {
             Some(record) => Next::Record(Box::new(record)),
             None => next,
         },
@@ -444,18 +450,18 @@ fn nodes_may_be_used(facts: &Facts, cpi: &DriverPlan) -> bool {
 /// run may be taken back.
 fn machines_are_found(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     target: &Build,
     configuration: &Configuration,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let mut doubts = Doubts::of(facts, wish);
+    let mut doubts = Doubts::of(facts, desired);
     notes.findings.extend(doubts.finding(facts));
     let first = record.version.is_none();
     if first {
-        doubts = Doubts::of_initialized(facts, wish);
+        doubts = Doubts::of_initialized(facts, desired);
     }
     let same = record.configuration.as_deref() == Some(configuration.digest.as_str());
     let goes_back = record.before().as_ref() == Some(target);
@@ -487,7 +493,7 @@ fn waits_for_machines(
         (record.users != configuration.users, "another vCenter or user"),
         (target.is_some() && record.running().as_ref() != target, "another release"),
         (differs(|origin| &origin.settings), "other settings (datacenters, zones, certificates)"),
-        (differs(|origin| &origin.wish), "a change of the VDOConfig"),
+        (differs(|origin| &origin.desired), "a change of the VDOConfig"),
         (differs(|origin| &origin.build), "a new rendering by this VDO"),
         (record.origin.is_none(), "the first configuration by VDO"),
     ];
@@ -501,13 +507,13 @@ fn waits_for_machines(
 /// same, and so may anything when the settings stay.
 fn machines_are_seen(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     configuration: &Configuration,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let doubts = Doubts::at_home(facts, wish);
+    let doubts = Doubts::at_home(facts, desired);
     if record.version.is_none()
         || doubts.is_empty()
         || !configuration.changes_settings(facts, record)
@@ -527,18 +533,18 @@ fn machines_are_seen(
 /// driver sees them. A driver that runs is held as it is while a vCenter is away.
 fn vcenters_are_verified(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     plan: &mut DriverPlan,
     notes: &mut Notes,
 ) -> bool {
-    let away = wish.vcenters.iter().copied().filter(|name| !is_verified(facts, name));
+    let away = desired.vcenters.iter().copied().filter(|name| !is_verified(facts, name));
     let away: Vec<&str> = away.collect();
-    if away.is_empty() && !wish.vcenters.is_empty() {
+    if away.is_empty() && !desired.vcenters.is_empty() {
         return true;
     }
     for name in away.iter().filter(|name| !facts.vcenters.contains_key(**name)) {
-        notes.findings.push(missing(facts, wish.driver, name));
+        notes.findings.push(missing(facts, desired.driver, name));
     }
     let passes = |name: &&&str| facts.vcenters.get(**name).is_some_and(|v| may_pass(facts, v));
     let may_pass = !away.is_empty() && away.iter().filter(passes).count() == away.len();
@@ -559,9 +565,9 @@ fn vcenters_are_verified(
 
 /// What somebody changed or deleted of a driver that runs is put back although a vCenter is away, as long
 /// as nothing else is asked for: that needs none.
-fn put_back(facts: &Facts, wish: &Wish<'_>, record: &Record, plan: &mut DriverPlan) {
+fn put_back(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record, plan: &mut DriverPlan) {
     let Some(running) = record.running().filter(|_| record.healthy) else { return };
-    let Ok(mut configuration) = Configuration::make(facts, wish, record, &running, Look::Masked)
+    let Ok(mut configuration) = Configuration::make(facts, desired, record, &running, Look::Masked)
     else {
         return;
     };

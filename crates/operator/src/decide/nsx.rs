@@ -24,32 +24,32 @@ pub(super) fn tell(config: &mut CpiConfig, nsx: &Nsx) {
         classes.map(|class| (class.name.clone(), class_of(class))).collect();
 }
 
-fn load_balancer(wish: &NsxLoadBalancer) -> LoadBalancer {
+fn load_balancer(desired: &NsxLoadBalancer) -> LoadBalancer {
     // As it is written in the object: `SMALL`, `MEDIUM` and so on.
-    let size = wish.size.map(|size| json!(size).as_str().unwrap_or_default().to_owned());
+    let size = desired.size.map(|size| json!(size).as_str().unwrap_or_default().to_owned());
     let class = NsxLoadBalancerClass {
         name: String::new(),
-        ip_pool_name: wish.ip_pool_name.clone(),
-        ip_pool_id: wish.ip_pool_id.clone(),
-        tcp_profile: wish.tcp_profile.clone(),
-        udp_profile: wish.udp_profile.clone(),
+        ip_pool_name: desired.ip_pool_name.clone(),
+        ip_pool_id: desired.ip_pool_id.clone(),
+        tcp_profile: desired.tcp_profile.clone(),
+        udp_profile: desired.udp_profile.clone(),
     };
     LoadBalancer {
         size: size.unwrap_or_else(|| "SMALL".to_owned()),
-        lb_service_id: wish.service_id.clone().unwrap_or_default(),
-        tier1_gateway_path: wish.tier1_gateway_path.clone().unwrap_or_default(),
-        snat_disabled: wish.snat_disabled.unwrap_or_default(),
-        tags: wish.tags.clone(),
+        lb_service_id: desired.service_id.clone().unwrap_or_default(),
+        tier1_gateway_path: desired.tier1_gateway_path.clone().unwrap_or_default(),
+        snat_disabled: desired.snat_disabled.unwrap_or_default(),
+        tags: desired.tags.clone(),
         class: class_of(&class),
     }
 }
 
-fn class_of(wish: &NsxLoadBalancerClass) -> LoadBalancerClass {
-    let (tcp_app_profile_path, tcp_app_profile_name) = path_or_name(wish.tcp_profile.as_deref());
-    let (udp_app_profile_path, udp_app_profile_name) = path_or_name(wish.udp_profile.as_deref());
+fn class_of(desired: &NsxLoadBalancerClass) -> LoadBalancerClass {
+    let (tcp_app_profile_path, tcp_app_profile_name) = path_or_name(desired.tcp_profile.as_deref());
+    let (udp_app_profile_path, udp_app_profile_name) = path_or_name(desired.udp_profile.as_deref());
     LoadBalancerClass {
-        ip_pool_name: wish.ip_pool_name.clone().unwrap_or_default(),
-        ip_pool_id: wish.ip_pool_id.clone().unwrap_or_default(),
+        ip_pool_name: desired.ip_pool_name.clone().unwrap_or_default(),
+        ip_pool_id: desired.ip_pool_id.clone().unwrap_or_default(),
         tcp_app_profile_name,
         tcp_app_profile_path,
         udp_app_profile_name,

@@ -3,7 +3,7 @@
 use api::{Severity, finding::codes};
 use catalog::Driver;
 
-use super::{configuration::Configuration, driver::waiting, wish::Wish};
+use super::{configuration::Configuration, desired::DesiredDriver, driver::waiting};
 use crate::{
     facts::Facts,
     plan::{DriverPlan, Next},
@@ -15,7 +15,7 @@ use crate::{
 /// the one before may not be good any more.
 pub(super) fn are_there(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     configuration: &Configuration,
     plan: &mut DriverPlan,
@@ -32,7 +32,7 @@ pub(super) fn are_there(
         plan.next = Next::Wait;
         return false;
     }
-    let needed = |code: &str| match wish.driver {
+    let needed = |code: &str| match desired.driver {
         Driver::Cpi => code == codes::PRIVILEGE_READ.code,
         Driver::Csi => code.starts_with("VDO-14"),
     };

@@ -48,9 +48,9 @@ pub(super) fn of(facts: &Facts) -> Profile {
         }
         made.csi.max_volumes_per_node =
             storage.max_volumes_per_node.and_then(|n| u32::try_from(n).ok());
-        made.csi.snapshots = storage.snapshots.as_ref().map(|wish| profile::Snapshots {
-            crds: wish.install_controller == Some(true),
-            controller: wish.install_controller == Some(true),
+        made.csi.snapshots = storage.snapshots.as_ref().map(|desired| profile::Snapshots {
+            crds: desired.install_controller == Some(true),
+            controller: desired.install_controller == Some(true),
         });
     }
     names::CPI_SECRET.clone_into(&mut made.cpi.secret);

@@ -15,9 +15,9 @@ use serde_json::json;
 use super::{
     Notes,
     configuration::digest,
+    desired::DesiredDriver,
     profile, rollout,
     window::{self, Stands},
-    wish::Wish,
 };
 use crate::{
     facts::{Facts, VcenterState},
@@ -42,16 +42,16 @@ pub(super) struct Choice {
 /// if the last hop did not become healthy.
 pub(super) fn of(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     before: Option<&DriverPlan>,
     notes: &mut Notes,
 ) -> Choice {
     let running = record.running();
-    let decision = decision(facts, wish, record);
-    notes.findings.extend(finding(facts, wish, record, &decision));
+    let decision = decision(facts, desired, record);
+    notes.findings.extend(finding(facts, desired, record, &decision));
     let of = |version: &Version| Build {
-        implementation: wish.implementation(),
+        implementation: desired.implementation(),
         version: version.clone(),
     };
     let mut goal = decision.action.version().map(of);
@@ -65,22 +65,24 @@ pub(super) fn of(
     let changes = settled(facts, record).is_some() && !matches!(decision.action, Action::Keep(_));
     let mut target = next.or_else(|| running.clone());
     if changes && target != running {
-        held = hold(facts, wish, before, notes);
+        held = hold(facts, desired, before, notes);
         if held.is_some() {
             target.clone_from(&running);
         }
     }
     if let Some(Standstill::AwaitsApproval { available }) = &decision.standstill {
-        held =
-            Some(format!("{available} fits, and waits for {}", approval(wish.driver, available)));
+        held = Some(format!(
+            "{available} fits, and waits for {}",
+            approval(desired.driver, available)
+        ));
         goal = Some(of(available));
     }
-    if let Some(rejected) = is_rejected(facts, wish.driver, record, target.as_ref()) {
-        notes.findings.push(rolled_back(facts, wish, record, rejected));
+    if let Some(rejected) = is_rejected(facts, desired.driver, record, target.as_ref()) {
+        notes.findings.push(rolled_back(facts, desired, record, rejected));
         target.clone_from(&running);
         goal.clone_from(&running);
     }
-    if let Some(stay) = rollout::unfinished(facts, wish, record, notes) {
+    if let Some(stay) = rollout::unfinished(facts, desired, record, notes) {
         target = Some(stay);
         held = None;
     }
@@ -94,14 +96,14 @@ fn parsed(text: Option<&str>) -> Option<Version> {
 /// What a change has to wait for before it may begin.
 fn hold(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     before: Option<&DriverPlan>,
     notes: &mut Notes,
 ) -> Option<String> {
     // The cloud controller goes first, and is seen to be healthy.
     let under_way =
         before.filter(|cpi| matches!(cpi.next, Next::Record(_) | Next::Apply(_) | Next::Wait));
-    if wish.driver == Driver::Csi && under_way.is_some() {
+    if desired.driver == Driver::Csi && under_way.is_some() {
         return Some("the cloud provider is being changed".into());
     }
     window(facts, notes)
@@ -159,14 +161,19 @@ pub(super) fn circumstances(facts: &Facts, driver: Driver) -> String {
     format!("approved: {approved}")
 }
 
-fn rolled_back(facts: &Facts, wish: &Wish<'_>, record: &Record, rejected: &Rejected) -> Finding {
+fn rolled_back(
+    facts: &Facts,
+    desired: &DesiredDriver<'_>,
+    record: &Record,
+    rejected: &Rejected,
+) -> Finding {
     codes::UPGRADE_ROLLED_BACK
         .found()
-        .with("driver", wish.driver.to_string())
+        .with("driver", desired.driver.to_string())
         .with("version", &rejected.version)
         .with("running", record.version.as_deref().unwrap_or("nothing"))
         .with("reason", &rejected.why)
-        .with("approval", annotation(wish.driver))
+        .with("approval", annotation(desired.driver))
         .about(super::myself(facts))
         .build()
 }
@@ -182,8 +189,8 @@ fn settled(facts: &Facts, record: &Record) -> Option<Build> {
     }
 }
 
-fn decision(facts: &Facts, wish: &Wish<'_>, record: &Record) -> Decision {
-    let vcenters = wish.vcenters.iter().filter_map(|name| {
+fn decision(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Decision {
+    let vcenters = desired.vcenters.iter().filter_map(|name| {
         let vcenter = facts.vcenters.get(*name)?;
         let VcenterState::Verified { version, api_version, build, .. } = &vcenter.state else {
             return None;
@@ -206,23 +213,23 @@ fn decision(facts: &Facts, wish: &Wish<'_>, record: &Record) -> Decision {
     };
     // Versions of two makers cannot be compared: what the other made is no older and no newer.
     let installed = settled(facts, record)
-        .filter(|build| build.implementation == wish.implementation())
+        .filter(|build| build.implementation == desired.implementation())
         .map(|build| build.version);
     let request = Request {
-        implementation: wish.implementation(),
-        policy: policy(facts, wish, installed.as_ref()),
+        implementation: desired.implementation(),
+        policy: policy(facts, desired, installed.as_ref()),
         installed,
     };
-    choose(&facts.catalog, &seen, wish.driver, &request)
+    choose(&facts.catalog, &seen, desired.driver, &request)
 }
 
-fn policy(facts: &Facts, wish: &Wish<'_>, installed: Option<&Version>) -> Policy {
-    if let Some(version) = parsed(wish.version) {
+fn policy(facts: &Facts, desired: &DesiredDriver<'_>, installed: Option<&Version>) -> Policy {
+    if let Some(version) = parsed(desired.version) {
         return Policy::Pinned { version, downgrade: false };
     }
     let approved = || {
         let annotations = facts.config.metadata.annotations.as_ref()?;
-        let approved = parsed(annotations.get(annotation(wish.driver)).map(String::as_str))?;
+        let approved = parsed(annotations.get(annotation(desired.driver)).map(String::as_str))?;
         installed.is_some_and(|installed| *installed < approved).then_some(approved)
     };
     match facts.config.spec.upgrade_policy() {
@@ -249,12 +256,12 @@ fn approval(driver: Driver, version: &Version) -> String {
 /// What stands in the way of the release one would expect.
 fn finding(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     decision: &Decision,
 ) -> Option<Finding> {
-    let driver = wish.driver.to_string();
-    let field = match wish.driver {
+    let driver = desired.driver.to_string();
+    let field = match desired.driver {
         Driver::Cpi => "spec.cloudProvider.version",
         Driver::Csi => "spec.storageProvider.version",
     };
@@ -264,7 +271,7 @@ fn finding(
         Standstill::PinUnknown { pinned } => {
             let known: Vec<String> = facts
                 .catalog
-                .of(wish.driver, wish.implementation())
+                .of(desired.driver, desired.implementation())
                 .map(|release| release.version.to_string())
                 .collect();
             let version = pinned.to_string();

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::{
     Notes,
     configuration::{Configuration, digest},
+    desired::DesiredDriver,
     profile, release,
-    wish::Wish,
 };
 use crate::{
     facts::{Facts, ObjectId},
@@ -25,9 +25,9 @@ use crate::{
 };
 
 /// From what a configuration is made.
-pub(super) fn origin(facts: &Facts, wish: &Wish<'_>, settings: String) -> Origin {
+pub(super) fn origin(facts: &Facts, desired: &DesiredDriver<'_>, settings: String) -> Origin {
     let VDOConfigSpec { cloud_provider, storage_provider, images, .. } = &facts.config.spec;
-    let mut section = match wish.driver {
+    let mut section = match desired.driver {
         Driver::Cpi => json!(cloud_provider),
         Driver::Csi => json!(storage_provider),
     };
@@ -45,7 +45,7 @@ pub(super) fn origin(facts: &Facts, wish: &Wish<'_>, settings: String) -> Origin
     let nodes = json!([windows_nodes, kubelet_path, room, placement.labels, taints]);
     Origin {
         build: format!("{}, catalog {}", facts.build, facts.catalog.serial),
-        wish: digest(&json!([section, topology, images, nodes])),
+        desired: digest(&json!([section, topology, images, nodes])),
         settings,
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn hold(
 ) -> Option<String> {
     let (now, before) = (&configuration.origin, record.origin.as_ref()?);
     let same = record.running().as_ref() == Some(target)
-        && (&now.wish, &now.settings) == (&before.wish, &before.settings);
+        && (&now.desired, &now.settings) == (&before.desired, &before.settings);
     let changed = record.configuration.as_deref() != Some(configuration.digest.as_str());
     if !record.healthy || !same || !changed || now.build == before.build {
         return None;

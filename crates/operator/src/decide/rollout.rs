@@ -8,7 +8,7 @@ use catalog::{Driver, manifest::Object};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Notes, wish::Wish};
+use super::{Notes, desired::DesiredDriver};
 use crate::{
     facts::{Facts, ObjectId, Task, Workload},
     names,
@@ -19,7 +19,7 @@ use crate::{
 /// given up. None if no hop is under way, or if somebody changed the wish meanwhile.
 pub(super) fn unfinished(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     notes: &mut Notes,
 ) -> Option<Build> {
@@ -27,14 +27,15 @@ pub(super) fn unfinished(
         return None;
     }
     let running = record.running()?;
-    let (Some(previous), Some(over)) = (record.before(), over(facts, wish, record)) else {
+    let (Some(previous), Some(over)) = (record.before(), over(facts, desired, record)) else {
         return Some(running);
     };
     if facts.now < over {
         notes.wake_at(over);
         return Some(running);
     }
-    let stuck = is_stuck(facts, wish.driver, record) && !has_risen(facts, wish.driver, record);
+    let stuck =
+        is_stuck(facts, desired.driver, record) && !has_risen(facts, desired.driver, record);
     Some(if stuck { previous } else { running })
 }
 
@@ -42,22 +43,22 @@ pub(super) fn unfinished(
 /// It is not written for every pod.
 pub(super) fn extended(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     record: &Record,
     notes: &mut Notes,
 ) -> Option<Record> {
-    let over = over(facts, wish, record)?;
+    let over = over(facts, desired, record)?;
     if record.healthy || record.before().is_none() {
         return None;
     }
-    let due = seen_at(record)? + facts.patience / MARKS;
-    let risen = has_risen(facts, wish.driver, record);
+    let due = seen_at(record)? + facts.timeouts / MARKS;
+    let risen = has_risen(facts, desired.driver, record);
     if risen && facts.now < due {
         notes.wake_at(due);
         return None;
     }
-    let idle = facts.now >= over && !is_stuck(facts, wish.driver, record);
-    let pods = pods(facts, wish.driver, record).max(known(record));
+    let idle = facts.now >= over && !is_stuck(facts, desired.driver, record);
+    let pods = pods(facts, desired.driver, record).max(known(record));
     let progress = Some(Progress { pods, at: facts.now });
     (risen || idle).then(|| Record { progress, ..record.clone() })
 }
@@ -67,10 +68,10 @@ const MARKS: i32 = 4;
 
 /// When patience is over. It is counted from the last progress, and an operator or a vCenter that has
 /// just come back gives the pods time to notice.
-fn over(facts: &Facts, wish: &Wish<'_>, record: &Record) -> Option<Timestamp> {
-    let vcenters = wish.vcenters.iter().filter_map(|name| facts.vcenters.get(*name));
+fn over(facts: &Facts, desired: &DesiredDriver<'_>, record: &Record) -> Option<Timestamp> {
+    let vcenters = desired.vcenters.iter().filter_map(|name| facts.vcenters.get(*name));
     let back = vcenters.map(|vcenter| vcenter.since).fold(facts.started, Timestamp::max);
-    Some((seen_at(record)? + facts.patience).max(back + facts.patience / 2))
+    Some((seen_at(record)? + facts.timeouts).max(back + facts.timeouts / 2))
 }
 
 /// When it was last seen to come on.

@@ -15,7 +15,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use snafu::{ResultExt, Snafu};
 
-use super::wish::Wish;
+use super::desired::DesiredDriver;
 use crate::{
     facts::{ClusterId, Facts, Vcenter, VcenterState},
     names,
@@ -47,14 +47,14 @@ pub(super) enum Error {
 /// The settings of one driver.
 pub(super) fn of(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     profile: &Profile,
     cluster_id: Option<&ClusterId>,
     look: Look,
 ) -> Result<Vec<Value>, Error> {
-    match wish.driver {
-        Driver::Cpi => cpi_settings(facts, wish, profile, look),
-        Driver::Csi => csi_settings(facts, wish, profile, cluster_id, look),
+    match desired.driver {
+        Driver::Cpi => cpi_settings(facts, desired, profile, look),
+        Driver::Csi => csi_settings(facts, desired, profile, cluster_id, look),
     }
 }
 
@@ -110,9 +110,13 @@ impl Entry<'_> {
 }
 
 /// The vCenters of a wish. Every one of them must be verified: what is not proven is not rendered.
-fn entries<'a>(facts: &'a Facts, wish: &Wish<'_>, look: Look) -> Result<Vec<Entry<'a>>, Error> {
+fn entries<'a>(
+    facts: &'a Facts,
+    desired: &DesiredDriver<'_>,
+    look: Look,
+) -> Result<Vec<Entry<'a>>, Error> {
     let mut entries = Vec::new();
-    for name in &wish.vcenters {
+    for name in &desired.vcenters {
         let unproven = || Error::Unproven { vcenter: (*name).to_owned() };
         let vcenter = facts.vcenters.get(*name).ok_or_else(unproven)?;
         let verified = matches!(vcenter.state, VcenterState::Verified { .. });
@@ -157,14 +161,14 @@ pub(super) fn secret_data<'a>(
 /// The cloud controller's ConfigMap and Secret.
 fn cpi_settings(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     profile: &Profile,
     look: Look,
 ) -> Result<Vec<Value>, Error> {
     let mut config = CpiConfig::default();
     names::CPI_SECRET.clone_into(&mut config.global.secret_name);
     names::KUBE_SYSTEM.clone_into(&mut config.global.secret_namespace);
-    let entries = entries(facts, wish, look)?;
+    let entries = entries(facts, desired, look)?;
     let mut files = BTreeMap::new();
     for entry in &entries {
         config.vcenters.insert(
@@ -228,7 +232,7 @@ fn labels_and_addresses(config: &mut CpiConfig, cloud: &CloudProvider) {
 /// The storage driver's Secret.
 fn csi_settings(
     facts: &Facts,
-    wish: &Wish<'_>,
+    desired: &DesiredDriver<'_>,
     profile: &Profile,
     cluster_id: Option<&ClusterId>,
     look: Look,
@@ -239,7 +243,7 @@ fn csi_settings(
         cluster_id.id.clone_into(&mut config.global.cluster_id);
     }
     let mut files: BTreeMap<String, SecretText> = BTreeMap::new();
-    for entry in entries(facts, wish, look)? {
+    for entry in entries(facts, desired, look)? {
         if let (Some(key), Some(bundle)) = (entry.ca_key(), &entry.vcenter.ca_bundle) {
             files.insert(key, bundle.clone().into());
         }

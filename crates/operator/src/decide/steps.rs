@@ -113,7 +113,7 @@ pub(super) fn is_applied(facts: &Facts, object: &Object) -> bool {
     let id = ObjectId::of(object);
     let digest = object.0.pointer("/metadata/annotations").and_then(|a| a[names::DIGEST].as_str());
     facts.objects.get(&id).is_some_and(|seen| {
-        let as_it_should = seen.settled || super::fights::is_left(facts, &id);
+        let as_it_should = seen.settled || super::conflicts::is_left(facts, &id);
         as_it_should && seen.digest.as_deref() == digest
     })
 }

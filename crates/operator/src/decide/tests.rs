@@ -5,13 +5,13 @@ mod changing;
 mod credentials;
 mod kept_releases;
 mod losing;
-mod mixed;
-mod patience;
+mod non_vsphere_nodes;
 mod privileges;
 mod refusing;
 mod rendering;
 mod safety;
 mod switching;
+mod timeouts;
 mod unasked;
 mod zones;
 
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::decide;
 use crate::{
     facts::{
-        Cluster, DriverSecret, Facts, InUse, Machine, Make, Node, ObjectId, Platform, Predecessor,
+        Cluster, DriverSecret, Facts, InUse, Make, Node, NodeVm, ObjectId, Platform, Predecessor,
         Seen, Task, Vcenter, VcenterState, Workload,
     },
     names,
@@ -50,13 +50,13 @@ struct World {
 impl World {
     /// Both drivers are wanted, nothing is there yet.
     fn new() -> Self {
-        Self::wishing(&json!({
+        Self::with_spec(&json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
             "storageProvider": {"vsphereCloudConfig": "vc"},
         }))
     }
 
-    fn wishing(spec: &Value) -> Self {
+    fn with_spec(spec: &Value) -> Self {
         let facts = Facts {
             now: "2026-11-14T12:00:00Z".parse().unwrap(),
             config: Arc::new(config(spec)),
@@ -67,7 +67,7 @@ impl World {
             workloads: BTreeMap::new(),
             lookalikes: Vec::new(),
             cluster_id: Ok(None),
-            strangers: Ok(Vec::new()),
+            foreign_volumes: Ok(Vec::new()),
             ambiguous: Vec::new(),
             in_use: InUse::default(),
             predecessor: Predecessor::default(),
@@ -77,18 +77,18 @@ impl World {
             catalog: Arc::new(catalog::embedded().clone()),
             build: "0.7.0 (first)".into(),
             catalog_trouble: None,
-            patience: SignedDuration::from_mins(15),
+            timeouts: SignedDuration::from_mins(15),
             grace: None,
             refused: BTreeMap::new(),
-            fights: BTreeMap::new(),
+            conflicts: BTreeMap::new(),
             pull_secrets: BTreeMap::new(),
             driver_secrets: BTreeMap::new(),
             home: api::NAMESPACE.into(),
-            homes: crate::homes::all().map(str::to_owned).collect(),
+            allowed_namespaces: crate::allowed_namespaces::all().map(str::to_owned).collect(),
             // Drivers may have any name; one test takes that away.
-            open_namespaces: crate::homes::all().map(str::to_owned).collect(),
+            open_namespaces: crate::allowed_namespaces::all().map(str::to_owned).collect(),
             started: jiff::Timestamp::UNIX_EPOCH,
-            health: crate::survey::Health { tags_are_known: true, ..Default::default() },
+            health: crate::health_facts::Health { tags_are_known: true, ..Default::default() },
         };
         Self { facts, broken: Vec::new(), done: Vec::new() }
     }
@@ -117,7 +117,7 @@ impl World {
     }
 
     /// Changes the wish, as an admin does.
-    fn wish(&mut self, change: impl FnOnce(&mut VDOConfig)) {
+    fn desired(&mut self, change: impl FnOnce(&mut VDOConfig)) {
         let config = Arc::make_mut(&mut self.facts.config);
         change(config);
         config.metadata.generation = config.metadata.generation.map(|generation| generation + 1);
@@ -329,7 +329,7 @@ fn cluster() -> Cluster {
         told_foreign: false,
         said: None,
         left_out: false,
-        machine: found_by("vmware-system-vdo/vc"),
+        vm: found_by("vmware-system-vdo/vc"),
     };
     Cluster {
         version: "v1.34.2".parse().unwrap(),
@@ -340,8 +340,8 @@ fn cluster() -> Cluster {
     }
 }
 
-fn found_by(name: &str) -> Machine {
-    Machine::Found(vec![name.into()])
+fn found_by(name: &str) -> NodeVm {
+    NodeVm::Found(vec![name.into()])
 }
 
 fn vcenter(address: &str, password: &str) -> Vcenter {
@@ -420,7 +420,7 @@ fn theirs(world: &mut World, kind: &str, namespace: &str, name: &str, driver: Dr
 
 fn pin(world: &mut World, version: &str) {
     let version = api::text::ReleaseVersion(version.into());
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = Some(version);
     });
 }
@@ -443,7 +443,7 @@ fn older(version: &str) -> World {
 /// Asks for the removal of the storage driver.
 fn remove_storage(world: &mut World) {
     let removed = json!({"mode": "Removed"});
-    world.wish(|config| config.spec.storage_provider = serde_json::from_value(removed).unwrap());
+    world.desired(|config| config.spec.storage_provider = serde_json::from_value(removed).unwrap());
 }
 
 fn deleted(world: &mut World) {

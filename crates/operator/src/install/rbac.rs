@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{Allowed, NAME, NAMESPACE, drivers::Drivers};
-use crate::{names, survey, webhook_certificates};
+use crate::{health_facts, names, webhook_certificates};
 
 /// Nothing binds it until an admin does.
 const CSI_NODES: &str = api::CSI_NODES_ROLE;
@@ -98,12 +98,12 @@ fn cluster_rules(drivers: &Drivers) -> Vec<Value> {
         rule(&["cns.vmware.com"], &["csinodetopologies"], &READ),
         rule(&["snapshot.storage.k8s.io"], &["volumesnapshotcontents"], &READ),
         rule(&["config.openshift.io"], &["infrastructures"], &READ),
-        named(&[""], &["configmaps"], &READ, &owned(&survey::site::CONFIG_MAPS)),
+        named(&[""], &["configmaps"], &READ, &owned(&health_facts::site::CONFIG_MAPS)),
         named(
             &["coordination.k8s.io"],
             &["leases"],
             &READ,
-            &owned(&survey::cluster::lease_names()),
+            &owned(&health_facts::cluster::lease_names()),
         ),
         rule(&[""], &["namespaces"], &READ),
         named(&[""], &["namespaces"], &["create", "patch"], drivers.names("Namespace")),

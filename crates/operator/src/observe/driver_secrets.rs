@@ -12,7 +12,7 @@ use catalog::Driver;
 use driver_config::SecretText;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 
 use crate::{
     facts::{DriverSecret, ObjectId, Seen},
@@ -62,7 +62,7 @@ pub(super) async fn of(
             }
             Ok(None) => {}
             Err(error) => {
-                let error = story(&error);
+                let error = error_chain(&error);
                 tracing::warn!(secret = %id, error, "the Secret of a driver cannot be read");
             }
         }
@@ -81,7 +81,7 @@ fn place(driver: Driver, record: &Record) -> Option<ObjectId> {
             kept.and_then(|kept| kept.settings.as_deref()).unwrap_or(names::CSI_SECRET),
         ),
     };
-    crate::homes::has(namespace).then(|| ObjectId {
+    crate::allowed_namespaces::has(namespace).then(|| ObjectId {
         api_version: "v1".into(),
         kind: "Secret".into(),
         namespace: namespace.to_owned(),

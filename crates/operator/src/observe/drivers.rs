@@ -20,8 +20,9 @@ use super::{
     provenance::Provenance,
 };
 use crate::{
+    allowed_namespaces,
     facts::{ObjectId, Task, Workload},
-    homes, names,
+    names,
 };
 
 /// The workloads that look like a driver's.
@@ -134,7 +135,7 @@ fn path(image: &str) -> &str {
 
 /// Whether a workload carries our label where only admins may write it.
 pub(crate) fn is_ours_by_label(object: &impl ResourceExt) -> bool {
-    homes::has(&object.namespace().unwrap_or_default()) && is_labelled(object.labels())
+    allowed_namespaces::has(&object.namespace().unwrap_or_default()) && is_labelled(object.labels())
 }
 
 pub(crate) fn is_labelled(labels: &BTreeMap<String, String>) -> bool {

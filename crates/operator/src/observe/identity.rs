@@ -31,7 +31,7 @@ pub(super) fn places(workloads: &BTreeMap<ObjectId, Workload>, driver: Driver) -
     let found = workloads
         .iter()
         .filter(|(_, w)| w.driver == driver && w.task == Task::Controller)
-        .filter(|(id, _)| crate::homes::has(&id.namespace))
+        .filter(|(id, _)| crate::allowed_namespaces::has(&id.namespace))
         .filter_map(|(id, w)| {
             let (home, name) = (id.namespace.clone(), w.make.settings.clone()?);
             Some(Place { home, name, key: key(driver, &w.make) })
@@ -157,7 +157,7 @@ pub(super) async fn cluster_id(
 
 /// The identity the driver made itself.
 async fn made_by_driver(client: &Client) -> Result<Option<String>, kube::Error> {
-    for home in crate::homes::all() {
+    for home in crate::allowed_namespaces::all() {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), home);
         let map = maps.get_opt(names::CSI_CLUSTER_ID).await?;
         let id = map.and_then(|map| map.data?.remove("clusterID")).filter(|id| !id.is_empty());

@@ -138,7 +138,7 @@ pub(super) fn of(stores: &Stores, vcenters: &Vcenters) -> Vec<Node> {
                 let mut labels = node.labels.iter();
                 labels.find(|(key, _)| *key == label).map(|(_, value)| &**value)
             }),
-            machine: vcenters.machine(&node.system_uuid),
+            vm: vcenters.vm(&node.system_uuid),
         });
         nodes.collect()
     })

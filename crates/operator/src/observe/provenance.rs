@@ -38,7 +38,7 @@ use k8s_openapi::api::{
 use kube::ResourceExt;
 
 use super::{Stores, drivers::part};
-use crate::{facts::ObjectId, homes, names};
+use crate::{allowed_namespaces, facts::ObjectId, names};
 
 /// The telling permissions of a ClusterRole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,7 +175,7 @@ impl Provenance {
     pub(crate) fn counts(&self, driver: Driver, namespace: &str) -> bool {
         let is_proven =
             |proven: &BTreeSet<(Driver, String)>| proven.contains(&(driver, namespace.to_owned()));
-        homes::has(namespace) || self.proven.as_ref().is_none_or(is_proven)
+        allowed_namespaces::has(namespace) || self.proven.as_ref().is_none_or(is_proven)
     }
 }
 
@@ -188,7 +188,7 @@ impl Accounts {
         template: Option<&PodTemplateSpec>,
     ) -> Option<(Driver, String)> {
         let namespace = object.namespace().unwrap_or_default();
-        if homes::has(&namespace) {
+        if allowed_namespaces::has(&namespace) {
             return None;
         }
         let (driver, _) = part(kind, object, template)?;

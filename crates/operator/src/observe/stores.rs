@@ -42,15 +42,15 @@ use super::{
 use crate::{
     act::{Applied, KINDS},
     facts::{ObjectId, Seen},
-    names,
-    probes::Interruptions,
-    survey::{
+    health_facts::{
+        cache::Cache,
         cluster::{self, Warning},
         nodes,
-        shelf::Shelf,
         site::{Watched, is_plugin},
         volumes,
     },
+    names,
+    probes::Interruptions,
 };
 
 /// The caches. VDO's own objects are those in the operator's namespace: others are not followed.
@@ -58,24 +58,24 @@ pub struct Stores {
     pub(super) configs: Store<DeserializeGuard<VDOConfig>>,
     vcenters: Store<DeserializeGuard<VsphereCloudConfig>>,
     compatibility: Store<DeserializeGuard<CompatibilityConfig>>,
-    nodes: Shelf<Kept>,
+    nodes: Cache<Kept>,
     pub(crate) daemon_sets: Store<DaemonSet>,
     pub(crate) deployments: Store<Deployment>,
-    pods: Shelf<pods::Kept>,
+    pods: Cache<pods::Kept>,
     /// The ClusterRoles that tell a driver, and the bindings of service accounts to any of them.
-    pub(super) roles: Shelf<Permissions>,
-    pub(super) bindings: Shelf<Binding>,
-    pub(crate) attachments: Shelf<volumes::VolumeOnNode>,
+    pub(super) roles: Cache<Permissions>,
+    pub(super) bindings: Cache<Binding>,
+    pub(crate) attachments: Cache<volumes::VolumeOnNode>,
     secrets: Store<PartialObjectMeta<Secret>>,
     /// The ConfigMaps beside the operator: a catalog, certificates, records.
     maps: Store<PartialObjectMeta<ConfigMap>>,
     ours: Vec<(ApiResource, Store<DynamicObject>)>,
-    pub(crate) csi_nodes: Shelf<health::facts::CsiEntry>,
-    pub(crate) volumes: Shelf<health::facts::Volume>,
-    pub(crate) claims: Shelf<volumes::Claimed>,
-    pub(crate) classes: Shelf<health::facts::StorageClass>,
+    pub(crate) csi_nodes: Cache<health::facts::CsiEntry>,
+    pub(crate) volumes: Cache<health::facts::Volume>,
+    pub(crate) claims: Cache<volumes::Claimed>,
+    pub(crate) classes: Cache<health::facts::StorageClass>,
     /// Warnings about claims.
-    pub(crate) claim_warnings: Shelf<Warning>,
+    pub(crate) claim_warnings: Cache<Warning>,
     /// What stands around the drivers.
     pub(crate) site: Watched,
     /// The drivers' Secrets, as they were last read.
@@ -109,9 +109,9 @@ impl Stores {
         let mut ours = Vec::new();
         let interruptions = Interruptions::default();
         let watched = KINDS.iter().flat_map(|(resource, namespaced)| {
-            let homes: Vec<&str> =
-                if *namespaced { crate::homes::all().collect() } else { vec![""] };
-            homes.into_iter().map(move |home| (resource, home))
+            let allowed_namespaces: Vec<&str> =
+                if *namespaced { crate::allowed_namespaces::all().collect() } else { vec![""] };
+            allowed_namespaces.into_iter().map(move |home| (resource, home))
         });
         for (resource, home) in watched {
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), resource);
@@ -134,11 +134,11 @@ impl Stores {
         let api = |client: &Client| client.clone();
         let stores = Self {
             interruptions: watch.interruptions.clone(),
-            csi_nodes: watch.shelf(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
-            volumes: watch.shelf(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
-            claims: watch.shelf(Api::all(api(client)), &every, volumes::claimed, PartialEq::ne),
-            classes: watch.shelf(Api::all(api(client)), &every, volumes::class, PartialEq::ne),
-            claim_warnings: watch.shelf(
+            csi_nodes: watch.cache(Api::all(api(client)), &every, nodes::csi_entry, PartialEq::ne),
+            volumes: watch.cache(Api::all(api(client)), &every, volumes::volume, PartialEq::ne),
+            claims: watch.cache(Api::all(api(client)), &every, volumes::claimed, PartialEq::ne),
+            classes: watch.cache(Api::all(api(client)), &every, volumes::class, PartialEq::ne),
+            claim_warnings: watch.cache(
                 Api::all(api(client)),
                 &about_claims,
                 cluster::warning,
@@ -165,7 +165,7 @@ impl Stores {
                 &of_drivers,
                 |pod: &Pod| {
                     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                    crate::homes::has(namespace).then(|| pods::Kept::of(pod))
+                    crate::allowed_namespaces::has(namespace).then(|| pods::Kept::of(pod))
                 },
                 PartialEq::ne,
             ),
@@ -240,7 +240,7 @@ impl Stores {
     /// When the password in a Secret of `kube-system` expires, as far as it is noted there.
     pub(crate) fn password_expires(&self, name: &str) -> Known<Option<Timestamp>> {
         match self.secrets.get(&ObjectRef::new(name).within(names::KUBE_SYSTEM)) {
-            Some(secret) => crate::survey::password_expires(secret.annotations()),
+            Some(secret) => crate::health_facts::password_expires(secret.annotations()),
             None => Known::unknown("there is no Secret with its credentials"),
         }
     }
@@ -279,7 +279,7 @@ impl Stores {
         review("", "persistentvolumeclaims", waiting, self.claims.read(|_| ()));
         let told = "telling why something does not work";
         review("", "events", told, self.claim_warnings.read(|_| ()));
-        let leases = crate::survey::site::map(&self.site.leases(), |_| ());
+        let leases = crate::health_facts::site::map(&self.site.leases(), |_| ());
         review("coordination.k8s.io", "leases", "seeing who leads", leases);
         let (group, told) = ("rbac.authorization.k8s.io", "telling drivers from lookalikes");
         review(group, "clusterroles", told, self.roles.read(|_| ()));
@@ -340,19 +340,19 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Keeps what `keep` makes of each object of a kind.
-    fn shelf<K, T>(
+    fn cache<K, T>(
         &mut self,
         api: Api<K>,
         config: &watcher::Config,
         keep: fn(&K) -> Option<T>,
         differs: fn(&T, &T) -> bool,
-    ) -> Shelf<T>
+    ) -> Cache<T>
     where
         K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         T: Clone + PartialEq + Send + Sync + 'static,
     {
         let events = watcher(api, config.clone());
-        let (kept, filler) = Shelf::of(events, keep, differs, self.changed.clone());
+        let (kept, filler) = Cache::of(events, keep, differs, self.changed.clone());
         self.fillers.push(filler);
         kept
     }
@@ -364,13 +364,13 @@ impl Watch<'_> {
         config: &watcher::Config,
         keep: fn(&K) -> Option<T>,
         differs: fn(&T, &T) -> bool,
-    ) -> Shelf<T>
+    ) -> Cache<T>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         T: Clone + PartialEq + Send + Sync + 'static,
     {
         let events = noted(watcher(api, config.clone()), &self.interruptions, &K::kind(&()));
-        let (kept, filler) = Shelf::of(events, keep, differs, self.changed.clone());
+        let (kept, filler) = Cache::of(events, keep, differs, self.changed.clone());
         self.fillers.push(filler);
         kept
     }
@@ -529,7 +529,7 @@ const LARGEST: usize = 128 * 1024;
 
 fn is_oversized<K: Resource + Serialize>(object: &K) -> bool {
     let namespace = object.meta().namespace.as_deref().unwrap_or_default();
-    !crate::homes::has(namespace)
+    !crate::allowed_namespaces::has(namespace)
         && serde_json::to_vec(object).is_ok_and(|bytes| bytes.len() > LARGEST)
 }
 

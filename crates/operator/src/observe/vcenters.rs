@@ -10,7 +10,7 @@ use driver_config::credentials::{Credential, Credentials};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt};
-use runtime::story::story;
+use runtime::error_chain::error_chain;
 
 use super::Stores;
 use crate::{
@@ -128,7 +128,7 @@ async fn want(
 
 /// What a field names could not be read: the API server was away, or VDO has no right to it.
 fn unread(field: &str, error: &kube::Error) -> Problem {
-    let message = format!("what {field} names cannot be read: {}", story(error));
+    let message = format!("what {field} names cannot be read: {}", error_chain(error));
     let transient = !matches!(error, kube::Error::Api(status) if status.code < 500);
     Problem { reason: "Unreadable", message, may_pass: true, transient }
 }
@@ -183,7 +183,7 @@ pub(super) fn of(
         let proven = known.as_ref().and_then(|known| known.proven.clone());
         let since = known.as_ref().map_or_else(Timestamp::now, |known| known.since);
         let audit = known.as_ref().and_then(|known| known.audit.as_ref());
-        let privileges = audit.and_then(|audit| audit.lacking.clone());
+        let privileges = audit.and_then(|audit| audit.missing_privileges.clone());
         let accepted = known.as_ref().is_some_and(|known| known.accepted);
         let state = known.map(|known| known.state);
         let state = state.or_else(|| problems.get(&key(&vcc)).map(Problem::state));

@@ -26,7 +26,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use runtime::{lease::Mandate, story::story};
+use runtime::{error_chain::error_chain, lease::Mandate};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ where
     let body = json!({"apiVersion": K::api_version(&()), "kind": kind, "status": status});
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     if let Err(error) = objects.patch_status(name, &parameters, &Patch::Apply(body)).await {
-        tracing::debug!(%kind, namespace, name, error = story(&error), "its status was refused");
+        tracing::debug!(%kind, namespace, name, error = error_chain(&error), "its status was refused");
     }
 }
 

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{facts::Facts, names, survey::Paged};
+use crate::{facts::Facts, health_facts::Paged, names};
 
 /// Writes the list if it differs from `written`, and empties it once nothing is left to list.
 pub(super) async fn write(

@@ -17,9 +17,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
     facts::{Facts, ObjectId, Task, VcenterState, Workload},
+    health_facts::open,
     names,
     plan::{self, DriverPlan, Next, Plan},
-    survey::open,
 };
 
 /// Findings that stand in the status; the worst come first.

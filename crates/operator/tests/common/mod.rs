@@ -141,8 +141,8 @@ impl Stage {
 
     /// A vCenter with so many machines, and a cluster that has no nodes yet and nobody who cares for
     /// them.
-    pub async fn bare(machines: usize) -> Self {
-        Self::bare_of((1..=machines).map(|number| Vm::numbered("node", number))).await
+    pub async fn bare(vms: usize) -> Self {
+        Self::bare_of((1..=vms).map(|number| Vm::numbered("node", number))).await
     }
 
     /// The same with these machines.

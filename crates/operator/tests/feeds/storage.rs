@@ -67,7 +67,7 @@ impl Scene {
         made.into_iter().map(|outcome| outcome.volume.unwrap()).collect()
     }
 
-    async fn machine(&self, name: &str) -> MoRef {
+    async fn vm(&self, name: &str) -> MoRef {
         let truth = self.stage.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap();
         let vm = vms.into_iter().find(|vm| vm["name"] == name).unwrap();
@@ -75,7 +75,7 @@ impl Scene {
     }
 
     async fn attach_in_vcenter(&self, volumes: &[VolumeId], machine: &str, attached: bool) {
-        let vm = self.machine(machine).await;
+        let vm = self.vm(machine).await;
         let specs =
             volumes.iter().map(|volume| AttachSpec { volume: volume.clone(), vm: vm.clone() });
         let specs: Vec<AttachSpec> = specs.collect();

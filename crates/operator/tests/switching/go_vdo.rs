@@ -241,8 +241,8 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     }
 
     // Something VDO may repair.
-    let machine = "/DC0/vm/node-2";
-    stage.vcenter.patch_vm(machine, json!({"diskUuid": false})).await;
+    let vm = "/DC0/vm/node-2";
+    stage.vcenter.patch_vm(vm, json!({"diskUuid": false})).await;
     stage.change(json!({"spec": {"remediation": {"diskUuid": "Fix"}}})).await;
     let operator = stage.operator();
     let finding = stage.finding("VDO-1908", 30).await;
@@ -276,7 +276,7 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     let asked = json!({"vdo.vmware.com/check-now": "the-other-cluster-is-gone"});
     stage.change(json!({"metadata": {"annotations": asked}})).await;
     for power in ["off", "on"] {
-        stage.vcenter.patch_vm(machine, json!({"power": power})).await;
+        stage.vcenter.patch_vm(vm, json!({"power": power})).await;
     }
     let status = stage
         .status("both drivers are ours, up to date and ready", 240, |status| {

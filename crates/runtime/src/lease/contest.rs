@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Contender, record};
-use crate::story::story;
+use crate::error_chain::error_chain;
 
 /// A Lease as a contender last saw it, and when: on the contender's own monotonic clock, never by
 /// the times written in the Lease, which are another machine's.
@@ -138,7 +138,7 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
                     }
                     Ok(Err(error)) => {
                         tracing::warn!(lease = contender.name, %error, "cannot watch the lease");
-                        contender.fails(format!("cannot watch the lease: {}", story(&error)));
+                        contender.fails(format!("cannot watch the lease: {}", error_chain(&error)));
                         pause(contender).await;
                         if !known {
                             break;
@@ -199,7 +199,7 @@ async fn write(contender: &Contender, before: Option<&Lease>) -> Option<(Lease, 
         }
         Ok(Err(error)) => {
             tracing::warn!(lease = name, %error, "cannot write the lease");
-            contender.fails(format!("cannot write the lease: {}", story(&error)));
+            contender.fails(format!("cannot write the lease: {}", error_chain(&error)));
             None
         }
         Err(_) => {

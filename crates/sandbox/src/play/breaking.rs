@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Longer than any finding takes to come or go on a busy machine.
-const PATIENCE: u64 = 120;
+const TIMEOUT: u64 = 120;
 
 /// Shows what can be broken.
 pub(crate) fn list(screen: &Screen) {
@@ -54,9 +54,9 @@ async fn one(
     let title = Definition::of(code).map_or("", |definition| definition.title);
     let appears = async {
         if asks {
-            user.asks(&format!("broken-{number}"), PATIENCE).await?;
+            user.asks(&format!("broken-{number}"), TIMEOUT).await?;
         }
-        user.sees(&format!("{code} names it"), PATIENCE, named).await
+        user.sees(&format!("{code} names it"), TIMEOUT, named).await
     };
     screen.step(&format!("{code} is there: {title}"), appears).await?;
     user.types(&["status"]).await?;
@@ -67,18 +67,18 @@ async fn one(
             entered().await;
         }
     }
-    user.stage.site().mend(breakage).await.context(PeerSnafu)?;
+    user.stage.site().undo(breakage).await.context(PeerSnafu)?;
     let clears = async {
         if asks {
-            user.asks(&format!("mended-{number}"), PATIENCE).await?;
+            user.asks(&format!("mended-{number}"), TIMEOUT).await?;
         }
         let well = |status: &VDOConfigStatus| {
             !named(status) && status.findings.iter().all(|f| f.severity == Severity::Info)
         };
-        user.sees(&format!("{code} is gone"), PATIENCE, well).await
+        user.sees(&format!("{code} is gone"), TIMEOUT, well).await
     };
     screen.step(&format!("mended: {code} is gone, nothing else is wrong"), clears).await?;
-    user.does(&["status", "--wait", "--timeout", &PATIENCE.to_string()]).await
+    user.does(&["status", "--wait", "--timeout", &TIMEOUT.to_string()]).await
 }
 
 /// Waits for Enter. A thread of its own: one that nobody presses must not hold up the end.

@@ -22,7 +22,7 @@ pub(crate) const KUBERNETES: &str = "1.33";
 /// What is there before.
 const OLDER: (&str, &str) = ("1.33.0", "3.6.3");
 /// How long an upgrade may take, in seconds.
-const PATIENCE: u64 = 600;
+const TIMEOUT: u64 = 600;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A wish for older drivers.
@@ -46,7 +46,7 @@ pub(super) async fn play(user: &User<'_>, arguments: &Arguments) -> Result<(), F
     let before = versions(&user.status().await?);
     user.does(&["upgrade", "--yes", "--no-wait"]).await?;
     user.screen.heading("The upgrade, step by step");
-    let seconds = arguments.manner.timeout.unwrap_or(PATIENCE);
+    let seconds = arguments.manner.timeout.unwrap_or(TIMEOUT);
     follow(user, &before, arguments.cpi(), seconds).await?;
     wait(user, arguments).await?;
     user.does(&["versions"]).await

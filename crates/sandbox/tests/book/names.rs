@@ -203,8 +203,8 @@ impl Known {
         let commands = typed(block);
         if block.language == "sh" {
             let checked = Command::new("bash").args(["-n", "-c", &block.text]).output().unwrap();
-            let said = String::from_utf8_lossy(&checked.stderr).into_owned();
-            assert!(checked.status.success(), "{}: {said}", block.place);
+            let output = String::from_utf8_lossy(&checked.stderr).into_owned();
+            assert!(checked.status.success(), "{}: {output}", block.place);
         }
         let split = commands.iter().flat_map(|line| commands_of(line));
         split

@@ -116,8 +116,8 @@ impl Reader {
 
     /// VDO looks for no machine of the node that is told to have none, and it goes again.
     async fn has_a_node_of_another_kind(&self) {
-        let said = shown(&self.types("vdoctl doctor --only VDO-12 -o json").await);
-        assert!(!said.contains(BARE_METAL), "{said}");
+        let output = shown(&self.types("vdoctl doctor --only VDO-12 -o json").await);
+        assert!(!output.contains(BARE_METAL), "{output}");
         self.succeeds(&format!("kubectl delete node {BARE_METAL}")).await;
     }
 
@@ -159,8 +159,8 @@ impl Reader {
         ];
         assert_eq!(given, expected);
         eventually("all checks are done with that account, and none complains", 60, async || {
-            let said = shown(&self.types("vdoctl doctor").await);
-            if said.contains("Nothing is wrong") { Ok(()) } else { Err(said) }
+            let output = shown(&self.types("vdoctl doctor").await);
+            if output.contains("Nothing is wrong") { Ok(()) } else { Err(output) }
         })
         .await;
     }
@@ -218,10 +218,10 @@ impl Reader {
     /// storage driver understands what it is given. That its pods are ready the simulated kubelet says.
     async fn has_drivers_by_hand(&self) {
         let truth = self.vcenter.truth().await;
-        let machines = truth["datacenters"][0]["vms"].as_array().unwrap();
+        let vms = truth["datacenters"][0]["vms"].as_array().unwrap();
         for node in nodes_of(&self.fresh).await {
             let name = node.metadata.name.unwrap_or_default();
-            let machine = machines.iter().find(|vm| vm["name"] == name.as_str()).unwrap();
+            let machine = vms.iter().find(|vm| vm["name"] == name.as_str()).unwrap();
             let spec = node.spec.unwrap_or_default();
             let id = format!("vsphere://{}", machine["uuid"].as_str().unwrap());
             assert_eq!(spec.provider_id, Some(id), "{name}");

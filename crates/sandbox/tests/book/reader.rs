@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Longer than anything in the book takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(4);
+const TIMEOUT: Duration = Duration::from_mins(4);
 /// In a checkout things are built first, unless the tests of all crates are run.
 const BUILDING: Duration = Duration::from_mins(40);
 /// What the pages call the vCenter.
@@ -97,9 +97,9 @@ type Running = Option<(i64, Process)>;
 
 impl Reader {
     async fn sits_down() -> Self {
-        let (vcenter, machines) = site::vcenter().await;
+        let (vcenter, vms) = site::vcenter().await;
         // The same machines for both: nobody who reads the book changes them for one cluster alone.
-        let (cluster, fresh) = tokio::join!(Cluster::of(&machines), Cluster::of(&machines));
+        let (cluster, fresh) = tokio::join!(Cluster::of(&vms), Cluster::of(&vms));
         let desk = Workdir::new("book").unwrap();
         let deploy = testkit::repository().join("deploy");
         std::os::unix::fs::symlink(deploy, desk.path().join("deploy")).unwrap();
@@ -218,8 +218,8 @@ impl Reader {
             .stderr(File::create(&log).unwrap())
             .kill_on_drop(true)
             .status();
-        let patience = if folder == testkit::repository() { BUILDING } else { PATIENCE };
-        let ended = time::timeout(patience, run).await;
+        let timeout = if folder == testkit::repository() { BUILDING } else { TIMEOUT };
+        let ended = time::timeout(timeout, run).await;
         let [stdout, stderr] = [out, log].map(|file| fs::read(file).unwrap());
         let Ok(status) = ended else {
             let output = Output { status: ExitStatus::default(), stdout, stderr };
@@ -229,7 +229,7 @@ impl Reader {
                 .output()
                 .unwrap();
             let (said, status) = (shown(&output), shown(&status));
-            panic!("still runs after {patience:?}:\n{script}\n{said}\n{status}");
+            panic!("still runs after {timeout:?}:\n{script}\n{said}\n{status}");
         };
         Output { status: status.unwrap(), stdout, stderr }
     }

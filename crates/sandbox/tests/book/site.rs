@@ -18,11 +18,11 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// On these machines, the first of which is the control plane's.
-    pub(crate) async fn of(machines: &[Vm]) -> Self {
+    pub(crate) async fn of(vms: &[Vm]) -> Self {
         let plane = ControlPlane::builder().with_controllers().start().await;
         let nodes = Nodes::start(&plane).await;
-        for (number, machine) in machines.iter().enumerate() {
-            let node = Node::named(&machine.name).system_uuid(&machine.uuid).uninitialized();
+        for (number, vm) in vms.iter().enumerate() {
+            let node = Node::named(&vm.name).system_uuid(&vm.uuid).uninitialized();
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
         Self { plane, nodes }
@@ -35,18 +35,17 @@ pub(crate) async fn vcenter() -> (Vcenter, Vec<Vm>) {
     // The account of the samples.
     inventory.users.push(VcenterUser::new("vdo@vsphere.local", "CHANGE-ME"));
     inventory.permissions.push(Permission::new("vdo@vsphere.local", "Admin", "/"));
-    let mut machines =
-        ["control-plane-1", "worker-1", "worker-2", "worker-3"].map(Vm::named).to_vec();
-    for (number, machine) in machines.iter_mut().enumerate() {
+    let mut vms = ["control-plane-1", "worker-1", "worker-2", "worker-3"].map(Vm::named).to_vec();
+    for (number, vm) in vms.iter_mut().enumerate() {
         let addresses =
             [format!("fe80::250:56ff:fe9f:{number}/64"), format!("10.0.0.{}/16", 14 + number)];
-        machine.nics = vec![Nic { addresses: addresses.into(), ..Nic::with_address("") }];
-        machine.folder = "k8s".into();
+        vm.nics = vec![Nic { addresses: addresses.into(), ..Nic::with_address("") }];
+        vm.folder = "k8s".into();
     }
     let template = Vm { power: "off".into(), ..Vm::named("k8s-template") };
     let frankfurt = &mut inventory.datacenters[0];
     frankfurt.name = "Frankfurt".into();
     frankfurt.folders = vec!["k8s".into()];
-    frankfurt.vms = machines.iter().cloned().chain([template]).collect();
-    (Vcenter::start(inventory).await, machines)
+    frankfurt.vms = vms.iter().cloned().chain([template]).collect();
+    (Vcenter::start(inventory).await, vms)
 }

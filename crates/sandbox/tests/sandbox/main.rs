@@ -48,24 +48,24 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
     upstream.interrupt();
     let (status, shown) = upstream.ends().await;
     let (ours, upstream) = (ours.ends().await, Ended::on_terminal(run::code(status), &shown));
-    assert_eq!((ours.code, upstream.code), (0, BY_CTRL_C), "{}\n{}", ours.said, upstream.said);
-    assert!(!ours.said.contains("\x1b["), "no colours in a pipe: {}", ours.said);
+    assert_eq!((ours.code, upstream.code), (0, BY_CTRL_C), "{}\n{}", ours.output, upstream.output);
+    assert!(!ours.output.contains("\x1b["), "no colours in a pipe: {}", ours.output);
     for ended in [&ours, &upstream] {
         for typed in ["$ vdoctl deploy\n", "$ vdoctl configure -f vdo.yaml\n", "$ vdoctl status"] {
-            assert!(ended.said.contains(typed), "{typed}: {}", ended.said);
+            assert!(ended.output.contains(typed), "{typed}: {}", ended.output);
         }
-        assert!(ended.said.contains("● Healthy"), "{}", ended.said);
+        assert!(ended.output.contains("● Healthy"), "{}", ended.output);
         for driver in ["  Cloud provider  Ready ", "  Storage         Ready "] {
-            let line = ended.said.lines().find(|line| line.starts_with(driver));
-            let line = line.unwrap_or_else(|| panic!("{driver}: {}", ended.said));
+            let line = ended.output.lines().find(|line| line.starts_with(driver));
+            let line = line.unwrap_or_else(|| panic!("{driver}: {}", ended.output));
             assert!(line.contains(" 5/5 "), "every node is served: {line}");
         }
-        assert!(ended.said.contains("What is real and what is simulated"), "{}", ended.said);
+        assert!(ended.output.contains("What is real and what is simulated"), "{}", ended.output);
     }
     explains_its_versions(&ours, "there is no other of its kind");
     explains_its_versions(&upstream, "the newest that fits; ");
     assert_ne!(ours.folder(), upstream.folder());
-    assert!(upstream.said.contains("implementation: Upstream"), "{}", upstream.said);
+    assert!(upstream.output.contains("implementation: Upstream"), "{}", upstream.output);
     ours.leaves_nothing().await;
     upstream.leaves_nothing().await;
     screens::hold("healthy", &ours.after("$ vdoctl status --wait", "● "));
@@ -73,7 +73,7 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
 
 /// Which release of each driver runs, why, and why not others.
 fn explains_its_versions(ended: &Ended, cloud: &str) {
-    let (_, told) = ended.said.split_once("Versions, and why these").unwrap();
+    let (_, told) = ended.output.split_once("Versions, and why these").unwrap();
     let line = |name: &str| {
         let mut lines = told.lines().skip_while(|line| !line.starts_with(name));
         let first = lines.next().unwrap_or_else(|| panic!("{name}: {told}"));
@@ -95,7 +95,7 @@ fn explains_its_versions(ended: &Ended, cloud: &str) {
         ("  Storage  ", storage.split(' ').nth(1)),
         ("  Cloud provider  ", provider.split(' ').nth(2)),
     ] {
-        let line = ended.said.lines().find(|line| line.starts_with(shown)).unwrap();
+        let line = ended.output.lines().find(|line| line.starts_with(shown)).unwrap();
         assert!(line.contains(&format!(" {} ", told.unwrap())), "{line}: {told:?}");
     }
 }
@@ -104,8 +104,8 @@ fn explains_its_versions(ended: &Ended, cloud: &str) {
 #[tokio::test]
 async fn all_faults_are_named_with_their_remedy_and_gone_once_they_are_mended() {
     let ended = Run::with(run::made("make sandbox ARGS=\"break all\"")).ends().await;
-    assert_eq!(ended.code, 0, "{}", ended.said);
-    let mut rest = ended.said.as_str();
+    assert_eq!(ended.code, 0, "{}", ended.output);
+    let mut rest = ended.output.as_str();
     for Breakage { name, code, how, .. } in run::breakages() {
         let part = format!("\n{name}: {how}\n");
         let at = rest.find(&part).unwrap_or_else(|| panic!("{name} comes next: {rest}"));
@@ -134,7 +134,7 @@ async fn all_faults_are_named_with_their_remedy_and_gone_once_they_are_mended() 
 #[tokio::test]
 async fn an_upgrade_is_approved_and_goes_through_node_by_node() {
     let ended = Run::with(run::made("make sandbox ARGS=upgrade")).ends().await;
-    assert_eq!(ended.code, 0, "{}", ended.said);
+    assert_eq!(ended.code, 0, "{}", ended.output);
     for shown in [
         "$ vdoctl plan\n",
         "$ vdoctl upgrade --yes --no-wait\n",
@@ -145,7 +145,7 @@ async fn an_upgrade_is_approved_and_goes_through_node_by_node() {
         "✔ storage 3.6.3 → 3.7.3\n",
         "● Healthy",
     ] {
-        assert!(ended.said.contains(shown), "{shown}: {}", ended.said);
+        assert!(ended.output.contains(shown), "{shown}: {}", ended.output);
     }
     ended.leaves_nothing().await;
 }
@@ -156,10 +156,10 @@ async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
     let line = "make sandbox ARGS=\"--with crash --timeout 20\"";
     let ended = Run::with(run::made(line)).ends().await;
     // Make's own code for whatever failed; it tells that of what it ran.
-    assert_eq!(ended.code, 2, "{}", ended.said);
-    assert!(ended.said.contains("sandbox] Error 1\n"), "{}", ended.said);
-    assert!(ended.said.contains("✖ "), "{}", ended.said);
-    assert!(ended.said.contains("sandbox: `vdoctl status --wait --timeout 20` ended with"));
+    assert_eq!(ended.code, 2, "{}", ended.output);
+    assert!(ended.output.contains("sandbox] Error 1\n"), "{}", ended.output);
+    assert!(ended.output.contains("✖ "), "{}", ended.output);
+    assert!(ended.output.contains("sandbox: `vdoctl status --wait --timeout 20` ended with"));
     ended.leaves_nothing().await;
 }
 
@@ -183,8 +183,8 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     typing.interrupt();
     let (status, shown) = typing.ends().await;
     let typing = Ended::on_terminal(run::code(status), &shown);
-    assert_eq!(typing.code, 130, "{}", typing.said);
-    assert!(!typing.said.contains("sandbox: "), "nothing failed: {}", typing.said);
+    assert_eq!(typing.code, 130, "{}", typing.output);
+    assert!(!typing.output.contains("sandbox: "), "nothing failed: {}", typing.output);
     typing.leaves_nothing().await;
 
     // and when everything was shown.
@@ -193,7 +193,7 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     assert!(!late.programs().is_empty());
     late.signal(Signal::INT);
     let late = late.ends().await;
-    assert_eq!(late.code, 0, "{}", late.said);
+    assert_eq!(late.code, 0, "{}", late.output);
     late.leaves_nothing().await;
 }
 
@@ -230,16 +230,16 @@ async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_noth
 #[tokio::test]
 async fn what_makes_no_sense_is_answered_with_what_would() {
     let ended = Run::of(&["break", "disk-uid"]).ends().await;
-    assert_eq!(ended.code, 2, "{}", ended.said);
-    assert!(ended.said.contains("a similar value exists: 'disk-uuid'"), "{}", ended.said);
+    assert_eq!(ended.code, 2, "{}", ended.output);
+    assert!(ended.output.contains("a similar value exists: 'disk-uuid'"), "{}", ended.output);
     let ended = Run::of(&["break"]).ends().await;
-    assert_eq!(ended.code, 2, "{}", ended.said);
+    assert_eq!(ended.code, 2, "{}", ended.output);
     let ended = Run::with(run::made("make sandbox ARGS=\"break --list\"")).ends().await;
-    assert_eq!(ended.code, 0, "{}", ended.said);
-    let listed = |b: &Breakage| ended.said.contains(b.name) && ended.said.contains(b.code);
-    assert!(run::breakages().count() >= 15 && run::breakages().all(listed), "{}", ended.said);
+    assert_eq!(ended.code, 0, "{}", ended.output);
+    let listed = |b: &Breakage| ended.output.contains(b.name) && ended.output.contains(b.code);
+    assert!(run::breakages().count() >= 15 && run::breakages().all(listed), "{}", ended.output);
     let ended = Run::with(run::made("make sandbox ARGS=--bare")).ends().await;
-    assert_eq!(ended.code, 0, "{}", ended.said);
+    assert_eq!(ended.code, 0, "{}", ended.output);
     ended.leaves_nothing().await;
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn breakages() -> impl Iterator<Item = &'static Breakage> {
 /// One that runs.
 pub(crate) struct Run {
     child: Child,
-    said: PathBuf,
+    output: PathBuf,
     _desk: Workdir,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Run {
 pub(crate) struct Ended {
     pub(crate) code: i32,
     /// Both its streams, in the order in which somebody reads them.
-    pub(crate) said: String,
+    pub(crate) output: String,
 }
 
 impl Run {
@@ -70,23 +70,23 @@ impl Run {
     /// Started so, its output going to a file.
     pub(crate) fn with(mut command: Command) -> Self {
         let desk = Workdir::new("sandbox-test").unwrap();
-        let said = desk.path().join("said");
-        let file = File::create(&said).unwrap();
+        let output = desk.path().join("said");
+        let file = File::create(&output).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let child = testkit::spawn_tied_to_us(command).unwrap();
-        Self { child, said, _desk: desk }
+        Self { child, output, _desk: desk }
     }
 
-    fn said(&self) -> String {
-        fs::read_to_string(&self.said).unwrap()
+    fn output(&self) -> String {
+        fs::read_to_string(&self.output).unwrap()
     }
 
     /// Waits until it says each of these; each has its own deadline.
     pub(crate) async fn says(&self, texts: &[&str]) {
         for text in texts {
             eventually(&format!("it says {text}"), 120, async || {
-                let said = self.said();
-                if said.contains(text) { Ok(()) } else { Err(said) }
+                let output = self.output();
+                if output.contains(text) { Ok(()) } else { Err(output) }
             })
             .await;
         }
@@ -94,7 +94,7 @@ impl Run {
 
     /// The programs that run in its folder now.
     pub(crate) fn programs(&self) -> Vec<String> {
-        Ended { code: 0, said: self.said() }.programs()
+        Ended { code: 0, output: self.output() }.programs()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -105,10 +105,10 @@ impl Run {
     /// Waits until it ends by itself.
     pub(crate) async fn ends(mut self) -> Ended {
         let status = eventually("it ends", 300, async || {
-            self.child.try_wait().unwrap().ok_or_else(|| fs::read_to_string(&self.said).unwrap())
+            self.child.try_wait().unwrap().ok_or_else(|| fs::read_to_string(&self.output).unwrap())
         })
         .await;
-        Ended { code: code(status), said: self.said() }
+        Ended { code: code(status), output: self.output() }
     }
 }
 
@@ -125,7 +125,7 @@ impl Ended {
     pub(crate) fn on_terminal(code: i32, shown: &str) -> Self {
         let plain = anstream::adapter::strip_str(shown).to_string().replace("\r\n", "\n");
         let left = plain.lines().map(|line| line.rsplit('\r').next().unwrap_or_default());
-        Self { code, said: left.map(|line| format!("{line}\n")).collect() }
+        Self { code, output: left.map(|line| format!("{line}\n")).collect() }
     }
 
     /// The programs that run in its folder now.
@@ -135,8 +135,8 @@ impl Ended {
 
     /// The folder it said all of its files are in.
     pub(crate) fn folder(&self) -> PathBuf {
-        let line = self.said.lines().find_map(|line| line.trim().strip_prefix("files "));
-        PathBuf::from(line.unwrap_or_else(|| panic!("it names its folder: {}", self.said)).trim())
+        let line = self.output.lines().find_map(|line| line.trim().strip_prefix("files "));
+        PathBuf::from(line.unwrap_or_else(|| panic!("it names its folder: {}", self.output)).trim())
     }
 
     /// No file of it is left, and no process that knows of one.
@@ -155,8 +155,8 @@ impl Ended {
 
     /// From the first line that begins so after this text, up to the next command or part.
     pub(crate) fn after(&self, text: &str, begins: &str) -> String {
-        let at = self.said.find(text).unwrap_or_else(|| panic!("{text}: {}", self.said));
-        let lines = self.said[at..].lines().skip_while(|line| !line.starts_with(begins));
+        let at = self.output.find(text).unwrap_or_else(|| panic!("{text}: {}", self.output));
+        let lines = self.output[at..].lines().skip_while(|line| !line.starts_with(begins));
         let lines =
             lines.take_while(|line| line.is_empty() || line.starts_with([' ', '●', '▲', '◐', '○']));
         lines.collect::<Vec<_>>().join("\n").trim_end().to_owned()

@@ -41,7 +41,7 @@ pub struct Site<'a> {
     /// Those who care for nodes and pods.
     pub nodes: &'a Nodes,
     /// The machine that suffers, as it is when all is well; its node has the same name.
-    pub machine: Vm,
+    pub vm: Vm,
     /// The permission of VDO's account that is taken away.
     pub permission: Permission,
     /// The name of the VsphereCloudConfig.
@@ -69,7 +69,7 @@ impl Site<'_> {
     ///
     /// # Panics
     /// If the simulator refuses one.
-    pub async fn mend(&self, breakage: &Breakage) -> Result<(), Error> {
+    pub async fn undo(&self, breakage: &Breakage) -> Result<(), Error> {
         self.change(breakage.kind, false).await
     }
 
@@ -82,9 +82,9 @@ impl Site<'_> {
             | Kind::Maintenance
             | Kind::OldHost
             | Kind::PowerOff
-            | Kind::NoMachine
+            | Kind::NoVm
             | Kind::Copy
-            | Kind::NoAddress => self.machine(kind, broken).await,
+            | Kind::NoAddress => self.break_vm(kind, broken).await,
             Kind::OtherAddress
             | Kind::OldKubelet
             | Kind::Registration
@@ -106,13 +106,13 @@ impl Site<'_> {
             Kind::ImagePull => self.pods(if broken { Fate::ImagePullFails } else { Fate::Ready }),
             Kind::Crash => self.pods(if broken { Fate::Crashes } else { Fate::Ready }),
             Kind::NoTag => self.tag("/DC0/host/cluster-a", !broken).await,
-            Kind::TagOnMachine => self.tag(&self.path(), broken).await,
+            Kind::TagOnVm => self.tag(&self.path(), broken).await,
         }
         Ok(())
     }
 
-    async fn machine(&self, kind: Kind, broken: bool) {
-        let Self { vcenter, machine, .. } = self;
+    async fn break_vm(&self, kind: Kind, broken: bool) {
+        let Self { vcenter, vm: machine, .. } = self;
         let pick = |bad: Value, good: Value| if broken { bad } else { good };
         let vm = async |patch: Value| vcenter.patch_vm(&self.path(), patch).await;
         let host = async |patch: Value| vcenter.patch_host(&self.host().await, patch).await;
@@ -133,7 +133,7 @@ impl Site<'_> {
                 self.nodes.set_ready(&machine.name, !broken).await;
                 vm(json!({"power": pick(json!("off"), json!("on"))})).await;
             }
-            Kind::NoMachine => {
+            Kind::NoVm => {
                 let other = Vm::named("somebody else").uuid;
                 vm(json!({"uuid": pick(json!(other), json!(machine.uuid))})).await;
             }
@@ -147,7 +147,7 @@ impl Site<'_> {
     }
 
     async fn node(&self, kind: Kind, broken: bool) -> Result<(), Error> {
-        let name = &self.machine.name;
+        let name = &self.vm.name;
         let nodes = self.all::<Node>();
         let pick = |bad: &str| broken.then(|| bad.to_owned());
         match kind {
@@ -165,7 +165,7 @@ impl Site<'_> {
             }
             Kind::Registration => {
                 let other = Vm::named("somebody else").uuid;
-                self.register(if broken { &other } else { &self.machine.uuid }).await
+                self.register(if broken { &other } else { &self.vm.uuid }).await
             }
             Kind::Moved => self.label(&[(ZONE, "zone-x")], broken).await,
             _ => self.label(&[(REGION, "region-1"), (OLD_REGION, "other")], broken).await,
@@ -230,7 +230,7 @@ impl Site<'_> {
 
     /// The path of the machine.
     fn path(&self) -> String {
-        let Vm { folder, name, .. } = &self.machine;
+        let Vm { folder, name, .. } = &self.vm;
         if folder.is_empty() {
             format!("/DC0/vm/{name}")
         } else {
@@ -242,7 +242,7 @@ impl Site<'_> {
     async fn host(&self) -> String {
         let truth = self.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
-        let vm = vms.into_iter().find(|vm| vm["name"] == self.machine.name.as_str());
+        let vm = vms.into_iter().find(|vm| vm["name"] == self.vm.name.as_str());
         let vm = vm.unwrap_or_default();
         let text = |key: &str| vm[key].as_str().unwrap_or_default().to_owned();
         format!("/DC0/host/{}/{}", text("cluster"), text("host"))
@@ -266,7 +266,7 @@ impl Site<'_> {
 
     /// Gives the node these labels, or those it had before.
     async fn label(&self, labels: &[(&str, &str)], broken: bool) -> Result<(), Error> {
-        let (name, nodes) = (&self.machine.name, self.all::<Node>());
+        let (name, nodes) = (&self.vm.name, self.all::<Node>());
         let node = nodes.get(name).await.context(KubernetesSnafu { what: "reading a node" })?;
         let (mut now, mut kept) = (json!({}), json!({}));
         for (key, value) in labels {
@@ -331,7 +331,7 @@ impl Site<'_> {
             json!({"name": DRIVER, "nodeID": id, "topologyKeys": crate::nodes::topology_keys()});
         for entry in [None, Some(entry)] {
             let drivers: Vec<Value> = entry.into_iter().collect();
-            merge(&registered, &self.machine.name, json!({"spec": {"drivers": drivers}})).await?;
+            merge(&registered, &self.vm.name, json!({"spec": {"drivers": drivers}})).await?;
         }
         Ok(())
     }

@@ -50,22 +50,22 @@ impl Catalog {
     pub(crate) fn local(self, screen: &Screen) -> Outcome {
         match self.what {
             What::Tool(tool::Command::Verify { file, keys }) => {
-                let bytes = tool::bytes(&file).map_err(|error| said(&error))?;
+                let bytes = tool::bytes(&file).map_err(|error| output(&error))?;
                 if keys.is_empty() {
                     proven(&file, &bytes)?;
                 }
-                let answer = tool::check(&file, &bytes, &keys).map_err(|error| said(&error))?;
+                let answer = tool::check(&file, &bytes, &keys).map_err(|error| output(&error))?;
                 screen.print(&fold(&answer, screen.width))
             }
             What::Tool(command) => {
                 // What comes through a pipe can be read once only, and our own was read by tests.
                 let files = command.catalogs().into_iter();
                 for file in files.filter(|file| !["-", "embedded"].contains(file)) {
-                    let bytes = tool::bytes(file).map_err(|error| said(&error))?;
+                    let bytes = tool::bytes(file).map_err(|error| output(&error))?;
                     legible(file, &bytes, command.publishes())?;
                 }
                 let prose = command.is_prose();
-                let answer = tool::run(command).map_err(|error| said(&error))?;
+                let answer = tool::run(command).map_err(|error| output(&error))?;
                 screen.print(&if prose { fold(&answer, screen.width) } else { answer })
             }
             What::Import { .. } => Ok(()),
@@ -74,7 +74,7 @@ impl Catalog {
 
     pub(crate) async fn run(self, global: &Global, screen: &Screen) -> Outcome {
         let What::Import { file } = &self.what else { return self.local(screen) };
-        let bytes = tool::bytes(file).map_err(|error| said(&error))?;
+        let bytes = tool::bytes(file).map_err(|error| output(&error))?;
         proven(file, &bytes)?;
         let text = String::from_utf8_lossy(&bytes);
         let cluster = Cluster::connect(global).await?;
@@ -140,7 +140,7 @@ fn mistakes(name: &str, text: String) -> Outcome {
 }
 
 /// What the library says, as ours.
-fn said(error: &snafu::Whatever) -> Failure {
+fn output(error: &snafu::Whatever) -> Failure {
     let mut texts = vec![error.to_string()];
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

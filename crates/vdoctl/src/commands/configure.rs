@@ -42,14 +42,14 @@ pub(crate) struct Configure {
     #[command(subcommand)]
     what: Option<What>,
     #[command(flatten)]
-    wish: Wish,
+    desired: DesiredDriver,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
     /// The same as without a word (as the earlier vdoctl called it).
     #[command(hide = true)]
-    Drivers(Box<Wish>),
+    Drivers(Box<DesiredDriver>),
     /// Where knowledge about releases comes from: a file or a URL.
     #[command(alias = "cm")]
     CompatibilityMatrix(matrix::Matrix),
@@ -71,7 +71,7 @@ enum UpdateWhat {
 
 /// What to configure.
 #[derive(Args, Debug, Default)]
-pub(crate) struct Wish {
+pub(crate) struct DesiredDriver {
     /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. Several files are taken together.
     #[arg(long, short, value_name = "FILE", conflicts_with = "vcenter")]
     file: Vec<PathBuf>,
@@ -108,13 +108,13 @@ impl Configure {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         match &self.what {
             Some(What::CompatibilityMatrix(matrix)) => matrix.run(global, screen).await,
-            Some(What::Drivers(wish)) => wish.run(global, screen).await,
-            None => self.wish.run(global, screen).await,
+            Some(What::Drivers(desired)) => desired.run(global, screen).await,
+            None => self.desired.run(global, screen).await,
         }
     }
 }
 
-impl Wish {
+impl DesiredDriver {
     async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         // What is wrong with a file is told without a cluster.
         let files = match self.file.as_slice() {

@@ -59,9 +59,10 @@ pub(crate) struct Deploy {
 
 impl Deploy {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        let mut homes: BTreeSet<String> = self.driver_namespaces.iter().cloned().collect();
-        let said = Allowed { namespaces: homes.clone(), ..Allowed::default() };
-        let Manifest { mut objects, file } = self.manifest(global, &said).await?;
+        let mut allowed_namespaces: BTreeSet<String> =
+            self.driver_namespaces.iter().cloned().collect();
+        let output = Allowed { namespaces: allowed_namespaces.clone(), ..Allowed::default() };
+        let Manifest { mut objects, file } = self.manifest(global, &output).await?;
         if let Some(form) = self.output {
             let texts = objects.iter().map(|object| super::formatted(form, &object.0));
             let texts = texts.collect::<Outcome<Vec<String>>>()?;
@@ -71,7 +72,7 @@ impl Deploy {
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
         let namespaces = Api::<Namespace>::all(cluster.client.clone());
-        for home in &homes {
+        for home in &allowed_namespaces {
             if namespaces.get_opt(home).await.doing("reading a namespace")?.is_none() {
                 return request(
                     format!("there is no namespace {home}, so no driver in it"),
@@ -79,9 +80,9 @@ impl Deploy {
                 );
             }
         }
-        homes.extend(super::driver_namespaces(&cluster).await?);
+        allowed_namespaces.extend(super::driver_namespaces(&cluster).await?);
         if self.spec.is_none() {
-            let allowed = super::allowed(&cluster, homes).await?;
+            let allowed = super::allowed(&cluster, allowed_namespaces).await?;
             objects = self.manifest(global, &allowed).await?.objects;
         }
         // A trial of all of it: who is refused has changed nothing.
@@ -312,14 +313,14 @@ pub(crate) fn written(error: writing::Error) -> Failure {
 }
 
 /// A manifest from elsewhere, which may take so long.
-async fn fetched(spec: &str, patience: Duration) -> Outcome<Manifest> {
+async fn fetched(spec: &str, timeout: Duration) -> Outcome<Manifest> {
     let path = spec.strip_prefix("file://").unwrap_or(spec);
     let file = if path.starts_with("http://") || path.starts_with("https://") {
         let failed = |source: reqwest::Error| Failure::Other {
             text: format!("{spec} cannot be fetched"),
             source: source.into(),
         };
-        let client = reqwest::Client::builder().timeout(patience).build().map_err(failed)?;
+        let client = reqwest::Client::builder().timeout(timeout).build().map_err(failed)?;
         let answer = client.get(path).send().await.and_then(reqwest::Response::error_for_status);
         File::parse(spec, answer.map_err(failed)?.text().await.map_err(failed)?)?
     } else {

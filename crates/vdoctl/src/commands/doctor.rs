@@ -11,7 +11,7 @@ use health::{
 };
 use jiff::Timestamp;
 use kube::Client;
-use operator::{proof, survey};
+use operator::{health_facts, proof};
 use serde_json::{Value, json};
 
 use super::configure::Door;
@@ -241,14 +241,14 @@ pub(crate) async fn look(
         .filter_map(|target| Some((target.name.clone(), target.connection.as_ref().ok()?.clone())));
     let vcenters = open.collect();
     let cluster_of = client.map(|client| (client, global.namespace.as_str()));
-    let facts = survey::once(cluster_of, targets, None).await;
+    let facts = health_facts::collect_once(cluster_of, targets, None).await;
     step.done("");
     Ok(Look { facts, cluster, vcenters })
 }
 
 /// The vCenters of the cluster; none where VDO is not installed.
-async fn targets(client: &Client, namespace: &str) -> Outcome<Vec<survey::Target>> {
-    match survey::targets(client, namespace, BUILD).await {
+async fn targets(client: &Client, namespace: &str) -> Outcome<Vec<health_facts::Target>> {
+    match health_facts::targets(client, namespace, BUILD).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         other => other.doing("reading VsphereCloudConfigs"),
     }

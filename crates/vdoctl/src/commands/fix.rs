@@ -8,7 +8,7 @@ use health::{Examination, repair::Proposal};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use operator::mend::{self, Hands};
+use operator::remediation::{self, Hands};
 
 use super::{configure::Door, doctor, explain};
 use crate::{
@@ -74,7 +74,7 @@ impl Fix {
         let facts = std::mem::take(&mut look.facts);
         let mut found = Examination::of(facts.clone()).report().all();
         found.retain(|finding| code.is_none_or(|code| finding.code == code));
-        let proposals = mend::propose(facts, code);
+        let proposals = remediation::propose(facts, code);
         let (refused, ready): (Vec<_>, Vec<_>) =
             proposals.into_iter().partition(|proposal| proposal.refused.is_some());
         match code {
@@ -83,12 +83,12 @@ impl Fix {
                 screen.print(&format!("{code} is not found here: there is nothing to mend.\n"))
             }
             Some(_) if ready.is_empty() => by_hand(&found, &refused, screen),
-            Some(_) => self.mend(&hands, &ready, &refused, screen).await,
+            Some(_) => self.remediate(&hands, &ready, &refused, screen).await,
         }
     }
 
     /// Shows, asks, does.
-    async fn mend(
+    async fn remediate(
         &self,
         hands: &Hands,
         ready: &[Proposal],
@@ -108,7 +108,7 @@ impl Fix {
         screen.confirm(&format!("Make {}?", count(ready.len(), "change")))?;
         for proposal in ready {
             let step = Step::begin(screen, proposal.says.clone());
-            match critical::section(mend::carry_out(hands, proposal)).await {
+            match critical::section(remediation::carry_out(hands, proposal)).await {
                 Ok(()) => step.done(""),
                 Err(error) => {
                     step.failed("");
@@ -134,7 +134,7 @@ impl Fix {
             cluster: cluster.client,
             vcenters: BTreeMap::new(),
         };
-        let made = mend::made(&hands).await.map_err(unmade)?;
+        let made = remediation::made(&hands).await.map_err(unmade)?;
         if made.is_empty() {
             return screen.print("Nothing was mended so far.\n");
         }
@@ -200,7 +200,7 @@ fn by_hand(found: &[Finding], refused: &[Proposal], screen: &Screen) -> Outcome 
 }
 
 async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
-    let made = mend::made(hands).await.map_err(unmade)?;
+    let made = remediation::made(hands).await.map_err(unmade)?;
     if !made.contains_key(id) {
         let near = crate::text::nearest(id, made.keys().map(String::as_str));
         return request(
@@ -213,7 +213,7 @@ async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
     }
     screen.confirm(&format!("Take {id} back?"))?;
     let step = Step::begin(screen, format!("Take {id} back"));
-    match critical::section(mend::undo(hands, id)).await {
+    match critical::section(remediation::undo(hands, id)).await {
         Ok(()) => {
             step.done("");
             Ok(())
@@ -225,6 +225,6 @@ async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
     }
 }
 
-fn unmade(error: mend::Error) -> Failure {
+fn unmade(error: remediation::Error) -> Failure {
     Failure::Other { text: "it could not be mended".into(), source: error.into() }
 }

@@ -41,11 +41,11 @@ use crate::{
 async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
     let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), api::NAMESPACE);
     let operator = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
-    let mut all = operator.as_ref().map(operator::install::more_homes).unwrap_or_default();
-    let recorded = operator::observe::recorded_homes(&cluster.client, api::NAMESPACE).await;
+    let mut all = operator.as_ref().map(operator::install::more_namespaces).unwrap_or_default();
+    let recorded = operator::observe::recorded_namespaces(&cluster.client, api::NAMESPACE).await;
     let recorded = if_allowed(recorded)?.unwrap_or_default().into_iter();
     // In the usual namespaces the operator has its rights by name.
-    all.extend(recorded.filter(|namespace| !operator::homes::is_usual(namespace)));
+    all.extend(recorded.filter(|namespace| !operator::allowed_namespaces::is_usual(namespace)));
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let mut there = BTreeSet::new();
     for namespace in all {

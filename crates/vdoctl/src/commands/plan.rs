@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use operator::{
     decide::decide,
     facts::Facts,
-    once,
+    one_shot,
     plan::{DriverPlan, StepState},
 };
 use semver::Version;
@@ -162,7 +162,7 @@ pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
     // A cluster without VDO, or without a VDOConfig, is told at once.
     cluster.config().await?;
     let step = Step::begin(screen, "Look at the cluster and its vCenters");
-    let look = once::look(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1));
+    let look = one_shot::look(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1));
     let seen = Box::pin(look).await;
     match seen {
         Ok(seen) => {
@@ -177,15 +177,15 @@ pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
 }
 
 /// Why nothing was seen, as ours.
-pub(crate) fn observed(error: once::Error) -> Failure {
+pub(crate) fn observed(error: one_shot::Error) -> Failure {
     match error {
-        once::Error::Cluster { source } => {
+        one_shot::Error::Cluster { source } => {
             Failure::Api { doing: "looking at the cluster".into(), source }
         }
-        once::Error::Kind { kind, source } => {
+        one_shot::Error::Kind { kind, source } => {
             Failure::Api { doing: format!("reading {kind}"), source }
         }
-        other @ once::Error::Slow { .. } => {
+        other @ one_shot::Error::Slow { .. } => {
             Failure::Other { text: "the cluster is too slow".into(), source: other.into() }
         }
     }

@@ -145,7 +145,7 @@ fn nothing(files: &[File]) -> Failure {
     let why = files.first().map(|file| file.text.clone()).unwrap_or_default();
     let why = serde_json::from_str::<serde_json::Value>(&why)
         .ok()
-        .and_then(|said| said["unreadable"].as_str().map(str::to_owned))
+        .and_then(|output| output["unreadable"].as_str().map(str::to_owned))
         .unwrap_or(why);
     Failure::Other { text: "nothing in this cluster could be read".into(), source: why.into() }
 }

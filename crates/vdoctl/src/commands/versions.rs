@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use operator::{
     facts::{ObjectId, Task, VcenterState, Workload},
-    names, once,
+    names, one_shot,
 };
 use serde_json::json;
 
@@ -32,7 +32,7 @@ impl Versions {
         let cluster = Cluster::connect(global).await?;
         let step = Step::begin(screen, "Look at the cluster and its vCenters");
         let within = Duration::from_mins(1);
-        let look = once::look(&cluster.client, &cluster.namespace, BUILD, within);
+        let look = one_shot::look(&cluster.client, &cluster.namespace, BUILD, within);
         let seen = Box::pin(look).await;
         let seen = seen.map_err(super::plan::observed)?;
         step.done("");
@@ -80,7 +80,7 @@ fn place(id: &ObjectId, workload: &Workload) -> String {
     paint(DIM, &format!("{}/{}{hands}", id.namespace, id.name))
 }
 
-fn as_value(seen: &once::Seen) -> serde_json::Value {
+fn as_value(seen: &one_shot::Seen) -> serde_json::Value {
     let vcenters = seen.vcenters.iter().map(|((namespace, name), vcenter)| {
         let (version, build) = match &vcenter.state {
             VcenterState::Verified { version, build, .. } => (Some(version), Some(build)),

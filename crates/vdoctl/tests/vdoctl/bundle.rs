@@ -16,7 +16,7 @@ use serde_json::json;
 use testkit::{Fate, User, eventually};
 
 use crate::{
-    stage::{PASSWORD, Said, Stage},
+    stage::{CommandOutput, PASSWORD, Stage},
     terminal::Terminal,
 };
 
@@ -88,13 +88,13 @@ fn last_words() -> &'static str {
 async fn a_log_that_tells_too_much(stage: &Stage) {
     stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(last_words()));
     let logs = stage.nodes.serve_logs().await;
-    let said = eventually("what it said is quoted", 60, async || {
-        let said = stage.vdoctl_beside(&["status"]).await;
-        if said.out.contains("VDO-1614") { Ok(said) } else { Err(said.all()) }
+    let output = eventually("what it said is quoted", 60, async || {
+        let output = stage.vdoctl_alongside(&["status"]).await;
+        if output.out.contains("VDO-1614") { Ok(output) } else { Err(output.all()) }
     })
     .await;
-    let told = stage.vdoctl_beside(&["doctor", "--explain"]).await;
-    let bundle = stage.vdoctl_beside(&["support-bundle", "--output", "bundle.tar.gz"]).await;
+    let told = stage.vdoctl_alongside(&["doctor", "--explain"]).await;
+    let bundle = stage.vdoctl_alongside(&["support-bundle", "--output", "bundle.tar.gz"]).await;
     assert_eq!(bundle.code, 0, "{}", bundle.all());
     assert!(bundle.err.contains(" logs"), "{}", bundle.all());
     assert!(logs.asked().iter().any(|path| path.contains("previous=true")), "{:?}", logs.asked());
@@ -102,7 +102,7 @@ async fn a_log_that_tells_too_much(stage: &Stage) {
     for helps in ["line 7 of a long log", "syncer begins", "it went wrong", "syncer gives up"] {
         assert!(text.contains(helps), "{helps}: the log is there");
     }
-    for (what, text) in [("status", said.all()), ("doctor", told.all()), ("the bundle", text)] {
+    for (what, text) in [("status", output.all()), ("doctor", told.all()), ("the bundle", text)] {
         assert!(!text.contains(PASSWORD), "{what} holds the password: {text}");
         for secret in UNWRITTEN {
             let at = text.find(secret).map(|at| &text[at.saturating_sub(80)..at + secret.len()]);
@@ -110,13 +110,13 @@ async fn a_log_that_tells_too_much(stage: &Stage) {
         }
     }
     stage.nodes.pods("vsphere-csi-node", Fate::Ready);
-    let said = stage.vdoctl_beside(&["status", "--wait", "--timeout", "300"]).await;
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_alongside(&["status", "--wait", "--timeout", "300"]).await;
+    assert_eq!(output.code, 0, "{}", output.all());
 }
 
 /// How many files of a bundle could not be read.
-fn unread(said: &Said) -> usize {
-    let told = said.err.lines().find(|line| line.contains("could not be read"));
+fn unread(output: &CommandOutput) -> usize {
+    let told = output.err.lines().find(|line| line.contains("could not be read"));
     told.map_or(0, |line| line.split_once(" of ").unwrap().0.parse().unwrap())
 }
 
@@ -124,12 +124,12 @@ fn unread(said: &Said) -> usize {
 fn elsewhere(stage: &Stage) {
     let at = |name: &str| stage.workdir.path().join(name);
     let mut piped = stage.command(&["support-bundle", "-o", "-"]);
-    let said = piped.stdin(Stdio::null()).output().unwrap();
-    let err = String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success(), "{err}");
+    let output = piped.stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
     assert!(err.contains("It holds "), "{err}");
     let mut text = Vec::new();
-    flate2::read::GzDecoder::new(&said.stdout[..]).read_to_end(&mut text).unwrap();
+    flate2::read::GzDecoder::new(&output.stdout[..]).read_to_end(&mut text).unwrap();
     assert!(String::from_utf8_lossy(&text).contains("vdo-support/about.json"));
     assert!(!at("-").exists());
 
@@ -139,9 +139,9 @@ fn elsewhere(stage: &Stage) {
     assert!(made.success());
     for (name, words) in [("link.tar.gz", "a symbolic link"), ("pipe.tar.gz", "a pipe")] {
         let before = fs::symlink_metadata(at(name)).unwrap().file_type();
-        let said = stage.vdoctl(&["support-bundle", "-o", name]);
-        assert_eq!(said.code, 1, "{}", said.all());
-        assert!(said.err.contains(&format!("{name} is {words}")), "{}", said.all());
+        let output = stage.vdoctl(&["support-bundle", "-o", name]);
+        assert_eq!(output.code, 1, "{}", output.all());
+        assert!(output.err.contains(&format!("{name} is {words}")), "{}", output.all());
         assert_eq!(fs::symlink_metadata(at(name)).unwrap().file_type(), before);
     }
     assert_eq!(fs::read_to_string(at("kept")).unwrap(), "kept");
@@ -196,19 +196,19 @@ pub(crate) async fn bundling(stage: &Stage) {
     // What was there before may be read by everybody; what somebody else left beside it is theirs.
     stage.workdir.write("bundle.tar.gz", "old").unwrap();
     stage.workdir.write("bundle.tar.gz.partial", "theirs").unwrap();
-    let said = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
-    assert_eq!(said.out, "bundle.tar.gz\n");
+    let output = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
+    assert_eq!(output.out, "bundle.tar.gz\n");
     let at = |name: &str| stage.workdir.path().join(name);
     let mode = fs::metadata(at("bundle.tar.gz")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "its owner alone reads it");
     assert_eq!(fs::read_to_string(at("bundle.tar.gz.partial")).unwrap(), "theirs");
-    let told = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = told.split_once("It holds ").unwrap().1;
     for wanted in ["1 vdoconfigs", "3 nodes", "1 vspherecloudconfigs", " pods", " configmaps"] {
-        assert!(told.contains(wanted), "{wanted}: {}", said.all());
+        assert!(told.contains(wanted), "{wanted}: {}", output.all());
     }
     // There is no kubelet here that would have logs.
-    let by_all = unread(&said);
+    let by_all = unread(&output);
     let text = bundled(stage);
     for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
         assert!(text.contains(wanted), "{wanted}");
@@ -237,12 +237,12 @@ pub(crate) async fn bundling(stage: &Stage) {
     bindings.create(&PostParams::default(), &binding).await.unwrap();
     let viewer = stage.plane.kubeconfig_as(&User::named("viewer")).display().to_string();
     let flags = ["--kubeconfig", viewer.as_str(), "support-bundle", "--output", "bundle.tar.gz"];
-    let said = eventually("the binding holds", 30, async || {
-        let said = stage.vdoctl(&flags);
-        if said.err.contains("were left out") { Ok(said) } else { Err(said.all()) }
+    let output = eventually("the binding holds", 30, async || {
+        let output = stage.vdoctl(&flags);
+        if output.err.contains("were left out") { Ok(output) } else { Err(output.all()) }
     })
     .await;
-    assert!(unread(&said) > by_all, "nodes, for one: {}", said.all());
-    assert!(said.all().contains("may not read every Secret"), "{}", said.all());
+    assert!(unread(&output) > by_all, "nodes, for one: {}", output.all());
+    assert!(output.all().contains("may not read every Secret"), "{}", output.all());
     assert!(!bundled(stage).contains("some day"), "what could not be searched is left out");
 }

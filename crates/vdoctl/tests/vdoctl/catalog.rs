@@ -12,7 +12,7 @@ fn tool(at: &Workdir, arguments: &[&str]) -> Output {
 }
 
 /// Its answer.
-fn said(at: &Workdir, arguments: &[&str]) -> String {
+fn output(at: &Workdir, arguments: &[&str]) -> String {
     let output = tool(at, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -30,7 +30,7 @@ fn refused(at: &Workdir, arguments: &[&str]) -> String {
 #[test]
 fn a_catalog_is_built_signed_and_checked() {
     let at = Workdir::new("tool").unwrap();
-    let keys = said(&at, &["keygen", "key.pem"]);
+    let keys = output(&at, &["keygen", "key.pem"]);
     // In PEM for the cluster, and on the last line in base64 for the command line: the same key.
     let (pem, key) = keys.trim().rsplit_once('\n').unwrap();
     assert!(pem.starts_with("-----BEGIN PUBLIC KEY-----\n"), "{pem}");
@@ -39,9 +39,9 @@ fn a_catalog_is_built_signed_and_checked() {
         refused(&at, &["keygen", "key.pem"]).contains("key.pem cannot be created"),
         "no key is lost"
     );
-    at.write("two.json", said(&at, &["build", "embedded", "--serial", "2"])).unwrap();
-    at.write("bundle.json", said(&at, &["sign", "two.json", "--key", "key.pem"])).unwrap();
-    let checked = said(&at, &["check", "bundle.json", "--key", key]);
+    at.write("two.json", output(&at, &["build", "embedded", "--serial", "2"])).unwrap();
+    at.write("bundle.json", output(&at, &["sign", "two.json", "--key", "key.pem"])).unwrap();
+    let checked = output(&at, &["check", "bundle.json", "--key", key]);
     assert!(checked.starts_with("serial 2, "), "{checked}");
     assert!(checked.contains("CSI: 26 releases, 2.7.0 to 3.8.0"), "{checked}");
     let ours = format!("CPI: 1 release by this project, {}\n", env!("CARGO_PKG_VERSION"));
@@ -49,7 +49,7 @@ fn a_catalog_is_built_signed_and_checked() {
     // From a signed catalog nothing runs that its signature does not cover.
     let (_, uncovered) = checked.split_once("not installed, images without a digest: ").unwrap();
     assert!(uncovered.contains("CSI 3.8.0") && !uncovered.contains("3.7.3"), "{checked}");
-    assert!(!said(&at, &["check", "two.json"]).contains("not installed"));
+    assert!(!output(&at, &["check", "two.json"]).contains("not installed"));
 
     let text = std::fs::read_to_string(at.path().join("bundle.json")).unwrap();
     at.write("forged.json", text.replacen("Ii", "Ij", 1)).unwrap();
@@ -85,24 +85,24 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
         at.write("typo.yaml", text).unwrap();
         // Also before others get it, and before any cluster is asked.
         for command in ["verify", "build", "import"] {
-            let said = refused(&at, &[command, "typo.yaml"]);
+            let output = refused(&at, &[command, "typo.yaml"]);
             for word in words {
-                assert!(said.contains(word), "{command} {to}: {word}: {said}");
+                assert!(output.contains(word), "{command} {to}: {word}: {output}");
             }
         }
     }
-    said(&at, &["verify", "embedded"]);
+    output(&at, &["verify", "embedded"]);
 }
 
 #[test]
 fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
     let at = Workdir::new("tool").unwrap();
-    said(&at, &["keygen", "key.pem"]);
+    output(&at, &["keygen", "key.pem"]);
     at.write("typo.yaml", catalog::EMBEDDED.replacen("expires:", "expiers:", 1)).unwrap();
     let sentence = refused(&at, &["sign", "typo.yaml", "--key", "key.pem"]);
     assert!(sentence.contains("did you mean expires?"), "{sentence}");
     // Somebody else's may be newer than this program.
-    said(&at, &["list", "typo.yaml"]);
+    output(&at, &["list", "typo.yaml"]);
     at.write("typo.yaml", catalog::EMBEDDED.replacen("serial: 1", "serial: one", 1)).unwrap();
     let sentence = refused(&at, &["list", "typo.yaml"]);
     assert!(sentence.contains("[typo.yaml:11:9]"), "{sentence}");
@@ -111,7 +111,7 @@ fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
 #[test]
 fn what_would_be_refused_is_not_signed() {
     let at = Workdir::new("tool").unwrap();
-    said(&at, &["keygen", "key.pem"]);
+    output(&at, &["keygen", "key.pem"]);
     at.write("bad.yaml", "schema: \"9.0\"").unwrap();
     let sentence = refused(&at, &["sign", "bad.yaml", "--key", "key.pem"]);
     assert!(sentence.contains("it would be refused, so it is not signed"), "{sentence}");
@@ -121,8 +121,8 @@ fn what_would_be_refused_is_not_signed() {
     let sentence = refused(&at, &["sign", "endless.yaml", "--key", "key.pem"]);
     assert!(sentence.contains("endless.yaml does not say when it expires"), "{sentence}");
     let expires = ["build", "endless.yaml", "--expires", "2099-01-01T00:00:00Z"];
-    at.write("ending.json", said(&at, &expires)).unwrap();
-    said(&at, &["sign", "ending.json", "--key", "key.pem"]);
+    at.write("ending.json", output(&at, &expires)).unwrap();
+    output(&at, &["sign", "ending.json", "--key", "key.pem"]);
 }
 
 #[test]
@@ -145,15 +145,15 @@ fn a_release_is_added_from_a_published_manifest_without_a_new_operator() {
         "7.0",
         "cpi.yaml",
     ];
-    at.write("new.json", said(&at, &add)).unwrap();
-    assert_eq!(said(&at, &["diff", "embedded", "new.json"]), "+ CPI 1.37.0\n");
-    let images = said(&at, &["images", "new.json", "--driver", "cpi", "--version", "1.37.0"]);
+    at.write("new.json", output(&at, &add)).unwrap();
+    assert_eq!(output(&at, &["diff", "embedded", "new.json"]), "+ CPI 1.37.0\n");
+    let images = output(&at, &["images", "new.json", "--driver", "cpi", "--version", "1.37.0"]);
     assert_eq!(images, "example.com/cpi:v1.37.0\n");
     let ask =
         ["explain", "new.json", "--driver", "cpi", "--kubernetes", "1.37.1", "--vsphere", "8.0U3"];
-    let answer = said(&at, &ask);
+    let answer = output(&at, &ask);
     assert!(answer.starts_with("Install 1.37.0\n"), "{answer}");
-    let rendered = said(
+    let rendered = output(
         &at,
         &[
             "render",
@@ -175,11 +175,11 @@ fn a_release_is_added_from_a_published_manifest_without_a_new_operator() {
 fn storage_is_rendered_for_zones_and_for_as_many_nodes_as_there_are() {
     let at = Workdir::new("tool").unwrap();
     let plain = ["render", "--driver", "csi", "--version", "3.8.0", "--kubernetes", "1.36"];
-    let rendered = said(&at, &plain);
+    let rendered = output(&at, &plain);
     assert!(rendered.contains("replicas: 3\n"), "{rendered}");
     assert!(!rendered.contains("--strict-topology"), "{rendered}");
     let fitted = [&plain[..], &["--zones", "--control-plane-nodes", "1"]].concat();
-    let rendered = said(&at, &fitted);
+    let rendered = output(&at, &fitted);
     assert!(rendered.contains("replicas: 1\n"), "{rendered}");
     assert!(rendered.contains("--strict-topology"), "{rendered}");
 }
@@ -189,7 +189,7 @@ fn the_cloud_controller_of_this_project_is_explained_listed_and_rendered() {
     let at = Workdir::new("tool").unwrap();
     let ours = ["--driver", "cpi", "--implementation", "rust"];
     let version = env!("CARGO_PKG_VERSION");
-    let ask = |with: &[&str]| said(&at, &[with, &ours].concat());
+    let ask = |with: &[&str]| output(&at, &[with, &ours].concat());
     let answer = ask(&["explain", "--kubernetes", "1.29.4", "--vsphere", "9.0"]);
     assert!(answer.starts_with(&format!("Install {version}\n")), "{answer}");
     let answer = ask(&["explain", "--kubernetes", "1.21.4", "--vsphere", "8.0"]);

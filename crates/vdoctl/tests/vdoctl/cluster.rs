@@ -21,7 +21,7 @@ use testkit::{User, eventually};
 
 use crate::{
     bundle, dialogue, releases, screens,
-    stage::{NAMESPACE, PASSWORD, PASSWORD_ENCODED, Said, Stage},
+    stage::{CommandOutput, NAMESPACE, PASSWORD, PASSWORD_ENCODED, Stage},
     transcripts, trouble,
 };
 
@@ -71,14 +71,14 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
 
 fn before_anything_is_there(stage: &Stage) {
     for command in ["status", "plan", "versions", "configure", "adopt"] {
-        let said = stage.vdoctl(&[command]);
-        assert!(matches!(said.code, 1 | 5), "{command}: {}", said.all());
-        assert_eq!(said.out, "", "{command}: {}", said.all());
+        let output = stage.vdoctl(&[command]);
+        assert!(matches!(output.code, 1 | 5), "{command}: {}", output.all());
+        assert_eq!(output.out, "", "{command}: {}", output.all());
     }
-    let said = stage.vdoctl(&["status"]);
-    assert_eq!(said.code, 5, "{}", said.all());
-    assert!(said.err.contains("VDO is not installed in this cluster"), "{}", said.all());
-    assert!(said.err.contains("vdoctl deploy installs it"), "{}", said.all());
+    let output = stage.vdoctl(&["status"]);
+    assert_eq!(output.code, 5, "{}", output.all());
+    assert!(output.err.contains("VDO is not installed in this cluster"), "{}", output.all());
+    assert!(output.err.contains("vdoctl deploy installs it"), "{}", output.all());
 }
 
 /// The flags that lead to the vCenter, without any object in a cluster.
@@ -98,22 +98,22 @@ async fn doctoring_before_anything_is_there(stage: &Stage) {
         stage.vdoctl_reading(&arguments, PASSWORD)
     };
     // The vCenter alone, before any cluster exists.
-    let said = doctor(&["--no-cluster", "-o", "json"]);
-    assert!(matches!(said.code, 0 | 3), "{}", said.all());
-    let found: Value = serde_json::from_str(&said.out).unwrap();
-    assert!(found["findings"].is_array(), "{}", said.all());
+    let output = doctor(&["--no-cluster", "-o", "json"]);
+    assert!(matches!(output.code, 0 | 3), "{}", output.all());
+    let found: Value = serde_json::from_str(&output.out).unwrap();
+    assert!(found["findings"].is_array(), "{}", output.all());
     // With the cluster, and no operator in it.
     stage.hide_disk_ids(true).await;
-    let said = doctor(&["--only", "1203"]);
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.starts_with("▲ 1 error"), "{}", said.all());
-    assert!(said.out.contains("VDO-1203") && said.out.contains("node-1"), "{}", said.all());
-    assert!(said.out.contains("Mend"), "{}", said.all());
-    assert!(!said.all().contains(PASSWORD), "{}", said.all());
+    let output = doctor(&["--only", "1203"]);
+    assert_eq!(output.code, 3, "{}", output.all());
+    assert!(output.out.starts_with("▲ 1 error"), "{}", output.all());
+    assert!(output.out.contains("VDO-1203") && output.out.contains("node-1"), "{}", output.all());
+    assert!(output.out.contains("Mend"), "{}", output.all());
+    assert!(!output.all().contains(PASSWORD), "{}", output.all());
     stage.hide_disk_ids(false).await;
-    let said = doctor(&["--only", "1203"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.out.starts_with("● Nothing is wrong"), "{}", said.all());
+    let output = doctor(&["--only", "1203"]);
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert!(output.out.starts_with("● Nothing is wrong"), "{}", output.all());
     nobody_is_logged_in(stage).await;
 }
 
@@ -129,16 +129,16 @@ async fn nobody_is_logged_in(stage: &Stage) {
 /// The doctor and the operator say the same.
 async fn doctoring(stage: &Stage) {
     stage.hide_disk_ids(true).await;
-    let said = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.contains("Background"), "what explain says: {}", said.all());
-    let said = eventually("the operator says so too", 60, async || {
-        let said = stage.vdoctl(&["status"]);
-        if said.out.contains("VDO-1203") { Ok(said) } else { Err(said.all()) }
+    let output = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
+    assert_eq!(output.code, 3, "{}", output.all());
+    assert!(output.out.contains("Background"), "what explain says: {}", output.all());
+    let output = eventually("the operator says so too", 60, async || {
+        let output = stage.vdoctl(&["status"]);
+        if output.out.contains("VDO-1203") { Ok(output) } else { Err(output.all()) }
     })
     .await;
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.starts_with("▲ Degraded"), "{}", said.all());
+    assert_eq!(output.code, 3, "{}", output.all());
+    assert!(output.out.starts_with("▲ Degraded"), "{}", output.all());
     assert_eq!(stage.vdoctl_unread(&["status"]).code, 3, "also where nobody reads it");
     stage.hide_disk_ids(false).await;
     stage.works(&["status", "--wait", "--timeout", "480"]);
@@ -146,17 +146,17 @@ async fn doctoring(stage: &Stage) {
 
 async fn deploying(stage: &Stage) {
     let namespaces = Api::<Namespace>::all(stage.plane.client());
-    let said = stage.works(&["deploy", "--dry-run"]);
-    assert!(said.out.contains("created   Deployment vmware-system-vdo/vdo"), "{}", said.all());
+    let output = stage.works(&["deploy", "--dry-run"]);
+    assert!(output.out.contains("created   Deployment vmware-system-vdo/vdo"), "{}", output.all());
     assert!(namespaces.get_opt(NAMESPACE).await.unwrap().is_none(), "a trial leaves nothing");
 
-    let said = stage.works(&["deploy", "-o", "yaml"]);
-    assert!(said.out.contains("kind: CustomResourceDefinition"), "{}", said.out);
+    let output = stage.works(&["deploy", "-o", "yaml"]);
+    assert!(output.out.contains("kind: CustomResourceDefinition"), "{}", output.out);
 
     transcripts::on_cluster(stage, "deploying");
-    let said = stage.works(&["deploy"]);
-    assert_eq!(said.out, "", "what is told on the way is no result: {}", said.all());
-    assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
+    let output = stage.works(&["deploy"]);
+    assert_eq!(output.out, "", "what is told on the way is no result: {}", output.all());
+    assert!(output.err.contains("✔ Start the operator"), "{}", output.all());
     // Let into one more namespace; a later deploy keeps it, and removing the operator takes it away.
     stage.works(&["deploy", "--driver-namespace", "default"]);
     stage.works(&["deploy"]);
@@ -164,12 +164,12 @@ async fn deploying(stage: &Stage) {
     let again = stage.works(&["deploy", "--dry-run"]);
     assert!(!again.out.contains("created") && !again.out.contains("changed"), "{}", again.all());
 
-    let said = stage.vdoctl(&["status"]);
-    assert_eq!(said.code, 5, "{}", said.all());
-    assert!(said.err.contains("vdoctl configure sets it up"), "{}", said.all());
+    let output = stage.vdoctl(&["status"]);
+    assert_eq!(output.code, 5, "{}", output.all());
+    assert!(output.err.contains("vdoctl configure sets it up"), "{}", output.all());
     screens::an_error_has_its_line_for_itself(stage).await;
-    let said = stage.works(&["version"]);
-    assert!(said.out.contains("operator    0.7.0"), "{}", said.all());
+    let output = stage.works(&["version"]);
+    assert!(output.out.contains("operator    0.7.0"), "{}", output.all());
 }
 
 /// The objects of a user, in one file.
@@ -216,18 +216,18 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
     };
     // A misspelt field: the place, and the nearest right word.
     let text = objects(stage, |_| {}).replace("storageProvider:", "storageProvdier:");
-    let said = configure(&text);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("spec has no field storageProvdier"), "{}", said.all());
-    assert!(said.err.contains("did you mean storageProvider?"), "{}", said.all());
-    assert!(said.err.contains("[wrong.yaml:"), "{}", said.all());
+    let output = configure(&text);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("spec has no field storageProvdier"), "{}", output.all());
+    assert!(output.err.contains("did you mean storageProvider?"), "{}", output.all());
+    assert!(output.err.contains("[wrong.yaml:"), "{}", output.all());
     nothing_is_there(stage, "a misspelt field").await;
 
     // What only the API server knows to be wrong is told at its place too.
     let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Pinned"}));
-    let said = configure(&text);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("Pinned needs to know where to stay"), "{}", said.all());
+    let output = configure(&text);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("Pinned needs to know where to stay"), "{}", output.all());
     nothing_is_there(stage, "a rule of the definition").await;
 
     for (change, words) in [
@@ -238,11 +238,11 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
     ] {
         let number = usize::from(change.get("spec").is_some());
         let text = objects(stage, |all| merge(&mut all[number], &change));
-        let said = configure(&text);
-        assert_ne!(said.code, 0, "{change}: {}", said.all());
-        let flat = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flat.contains(words), "{change}: {}", said.all());
-        assert!(!said.all().contains(PASSWORD), "{}", said.all());
+        let output = configure(&text);
+        assert_ne!(output.code, 0, "{change}: {}", output.all());
+        let flat = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(words), "{change}: {}", output.all());
+        assert!(!output.all().contains(PASSWORD), "{}", output.all());
         nothing_is_there(stage, &change.to_string()).await;
     }
 }
@@ -264,46 +264,46 @@ fn merge(into: &mut Value, change: &Value) {
 
 async fn configuring(stage: &Stage) {
     stage.workdir.write("vdo.yaml", objects(stage, |_| {})).unwrap();
-    let said = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run"]);
-    assert!(said.out.contains("new VDOConfig vmware-system-vdo/vdo"), "{}", said.all());
-    assert!(!said.all().contains(PASSWORD), "{}", said.all());
+    let output = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run"]);
+    assert!(output.out.contains("new VDOConfig vmware-system-vdo/vdo"), "{}", output.all());
+    assert!(!output.all().contains(PASSWORD), "{}", output.all());
     nothing_is_there(stage, "a trial").await;
-    let said = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run", "-vv"]);
-    assert!(said.err.contains("DEBUG") && said.err.contains("logged in"), "{}", said.all());
+    let output = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run", "-vv"]);
+    assert!(output.err.contains("DEBUG") && output.err.contains("logged in"), "{}", output.all());
     for encoded in PASSWORD_ENCODED {
-        assert!(!said.all().contains(encoded), "{encoded}: {}", said.all());
+        assert!(!output.all().contains(encoded), "{encoded}: {}", output.all());
     }
 
     transcripts::on_cluster(stage, "configuring");
     let secrets = Api::<Secret>::namespaced(stage.plane.client(), "kube-system");
     let secret = secrets.get("vc").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes(), "every character");
-    let said = stage.works(&["configure", "-f", "vdo.yaml"]);
-    assert!(said.out.contains("Everything is as it should be already"), "{}", said.all());
+    let output = stage.works(&["configure", "-f", "vdo.yaml"]);
+    assert!(output.out.contains("Everything is as it should be already"), "{}", output.all());
 
     stage.works(&["plan"]);
     nobody_is_logged_in(stage).await;
-    let said = stage.vdoctl(&["status"]);
-    assert_eq!(said.code, 4, "nobody has looked at it yet: {}", said.all());
-    assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
+    let output = stage.vdoctl(&["status"]);
+    assert_eq!(output.code, 4, "nobody has looked at it yet: {}", output.all());
+    assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
 }
 
 fn healthy(stage: &Stage) {
-    let said = stage.works(&["status", "--wait", "--timeout", "480"]);
-    assert!(said.out.starts_with("● Healthy"), "{}", said.all());
-    assert!(said.out.contains("Kubernetes 1.3"), "{}", said.all());
-    assert!(said.out.contains("vCenter 8.0.3"), "{}", said.all());
-    let line = said.out.lines().find(|line| line.contains("Storage")).unwrap();
+    let output = stage.works(&["status", "--wait", "--timeout", "480"]);
+    assert!(output.out.starts_with("● Healthy"), "{}", output.all());
+    assert!(output.out.contains("Kubernetes 1.3"), "{}", output.all());
+    assert!(output.out.contains("vCenter 8.0.3"), "{}", output.all());
+    let line = output.out.lines().find(|line| line.contains("Storage")).unwrap();
     assert!(line.contains("Ready") && line.contains("3."), "{line}");
-    assert!(!said.out.contains('\x1b'), "no colours in a pipe: {}", said.out);
+    assert!(!output.out.contains('\x1b'), "no colours in a pipe: {}", output.out);
 
-    let said = stage.works(&["status", "-o", "json"]);
-    let status: Value = serde_json::from_str(&said.out).unwrap();
+    let output = stage.works(&["status", "-o", "json"]);
+    let status: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(status["health"], "Healthy");
     assert_eq!(status["config"]["status"]["csi"]["phase"], "Deployed");
     stage.works(&["status", "-o", "yaml"]);
-    let said = stage.works(&["status", "-o", "wide"]);
-    assert!(said.out.contains("StorageReady"), "{}", said.all());
+    let output = stage.works(&["status", "-o", "wide"]);
+    assert!(output.out.contains("StorageReady"), "{}", output.all());
 
     let narrow = stage.command(&["status", "-o", "wide"]).env("COLUMNS", "60").output().unwrap();
     let narrow = String::from_utf8(narrow.stdout).unwrap();
@@ -321,10 +321,10 @@ async fn editing(stage: &Stage) {
     let question = "Write this to the cluster?";
     releases::interrupted_at(stage, &["configure", "-f", "vdo.yaml"], question).await;
     assert_eq!(configs.get("vdo").await.unwrap().spec, before.spec);
-    let said = stage.works(&["configure", "-f", "vdo.yaml"]);
-    assert!(said.out.contains("changed VDOConfig"), "{}", said.all());
-    assert!(said.out.contains("+   upgrades:"), "what is new is shown: {}", said.all());
-    assert!(said.out.contains("same Secret"), "{}", said.all());
+    let output = stage.works(&["configure", "-f", "vdo.yaml"]);
+    assert!(output.out.contains("changed VDOConfig"), "{}", output.all());
+    assert!(output.out.contains("+   upgrades:"), "what is new is shown: {}", output.all());
+    assert!(output.out.contains("same Secret"), "{}", output.all());
     let config = configs.get("vdo").await.unwrap();
     assert_eq!(config.spec.upgrade_policy(), api::vdo_config::UpgradePolicy::Manual);
 
@@ -335,16 +335,16 @@ async fn editing(stage: &Stage) {
         ("unread.yaml", api::vdo_config::UpgradePolicy::Stable),
         ("vdo.yaml", api::vdo_config::UpgradePolicy::Manual),
     ] {
-        let said = stage.vdoctl_unread(&["configure", "-f", file]);
-        assert_eq!(said.code, 0, "{}", said.all());
+        let output = stage.vdoctl_unread(&["configure", "-f", file]);
+        assert_eq!(output.code, 0, "{}", output.all());
         let config = configs.get("vdo").await.unwrap();
-        assert_eq!(config.spec.upgrade_policy(), policy, "{}", said.all());
+        assert_eq!(config.spec.upgrade_policy(), policy, "{}", output.all());
     }
 
     // Flags lead to the same objects: the known vCenter keeps its names.
     let address = stage.vcenter.address().to_string();
     let thumbprint = stage.vcenter.thumbprint_sha1();
-    let said = stage.vdoctl_reading(
+    let output = stage.vdoctl_reading(
         &[
             "configure",
             "--vcenter",
@@ -361,26 +361,26 @@ async fn editing(stage: &Stage) {
         ],
         &format!("{PASSWORD}\n"),
     );
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.out.contains("credentials: vc\n"), "{}", said.all());
-    assert!(!said.all().contains(PASSWORD), "{}", said.all());
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert!(output.out.contains("credentials: vc\n"), "{}", output.all());
+    assert!(!output.all().contains(PASSWORD), "{}", output.all());
 }
 
 fn looking(stage: &Stage) {
-    let said = stage.works(&["plan"]);
-    assert!(said.out.contains("Storage         keep 3."), "{}", said.all());
-    let said = stage.works(&["plan", "-o", "json"]);
-    let plan: Value = serde_json::from_str(&said.out).unwrap();
+    let output = stage.works(&["plan"]);
+    assert!(output.out.contains("Storage         keep 3."), "{}", output.all());
+    let output = stage.works(&["plan", "-o", "json"]);
+    let plan: Value = serde_json::from_str(&output.out).unwrap();
     assert_eq!(plan["drivers"][0]["driver"], "csi");
-    let said = stage.works(&["versions"]);
-    assert!(said.out.contains("Storage controller"), "{}", said.all());
-    assert!(said.out.contains("vmware-system-csi/vsphere-csi-node"), "{}", said.all());
-    let said = stage.works(&["images"]);
-    assert!(said.out.contains("csi-vsphere"), "{}", said.all());
-    let said = stage.works(&["upgrade"]);
-    assert!(said.out.contains("nothing to upgrade"), "{}", said.all());
-    let said = stage.works(&["adopt"]);
-    assert!(said.out.contains("nothing to adopt"), "{}", said.all());
+    let output = stage.works(&["versions"]);
+    assert!(output.out.contains("Storage controller"), "{}", output.all());
+    assert!(output.out.contains("vmware-system-csi/vsphere-csi-node"), "{}", output.all());
+    let output = stage.works(&["images"]);
+    assert!(output.out.contains("csi-vsphere"), "{}", output.all());
+    let output = stage.works(&["upgrade"]);
+    assert!(output.out.contains("nothing to upgrade"), "{}", output.all());
+    let output = stage.works(&["adopt"]);
+    assert!(output.out.contains("nothing to adopt"), "{}", output.all());
     as_a_plugin(stage);
 }
 
@@ -391,15 +391,15 @@ fn as_a_plugin(stage: &Stage) {
         let mut command = Command::new(testkit::peer("kubectl"));
         command.arg("vdo").args(words).env("KUBECONFIG", stage.kubeconfig());
         command.env("PATH", plugin.parent().unwrap()).env("COLUMNS", "100");
-        Said::from(command.stdin(Stdio::null()).output().unwrap())
+        CommandOutput::from(command.stdin(Stdio::null()).output().unwrap())
     };
     for words in [&["version"][..], &["version", "--client"], &["explain", "1203"]] {
         let (through, own) = (kubectl(words), stage.works(words));
         assert_eq!((through.code, &through.out), (0, &own.out), "{words:?}: {}", through.all());
     }
     assert!(kubectl(&["version"]).out.contains("operator"), "it asked the cluster");
-    let said = kubectl(&["explain", "9999"]);
-    assert_eq!(said.code, 2, "{}", said.all());
+    let output = kubectl(&["explain", "9999"]);
+    assert_eq!(output.code, 2, "{}", output.all());
 }
 
 async fn removing(stage: &Stage) {
@@ -407,13 +407,13 @@ async fn removing(stage: &Stage) {
     transcripts::on_cluster(stage, "blocked");
     stage.detach_the_volume().await;
 
-    let said = stage.vdoctl(&["remove", "csi"]);
-    assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
+    let output = stage.vdoctl(&["remove", "csi"]);
+    assert_eq!(output.code, 2, "without a terminal, yes has to be said: {}", output.all());
     releases::interrupted_at(stage, &["remove", "csi"], "Remove Storage?").await;
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), "vmware-system-csi");
     assert!(deployments.get_opt("vsphere-csi-controller").await.unwrap().is_some());
-    let said = stage.vdoctl_unread(&["remove", "csi", "--yes", "--timeout", "360"]);
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_unread(&["remove", "csi", "--yes", "--timeout", "360"]);
+    assert_eq!(output.code, 0, "{}", output.all());
     eventually("the storage driver is gone", 60, async || {
         let found = deployments.get_opt("vsphere-csi-controller").await.unwrap();
         if found.is_none() { Ok(()) } else { Err("it is there") }
@@ -430,14 +430,18 @@ async fn removing(stage: &Stage) {
     })
     .await;
     assert!(!stage.may_adopt_in("default").await);
-    let said = stage.vdoctl(&["status"]);
-    assert!(said.out.contains("The operator is not installed"), "{}", said.all());
-    assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
-    assert_eq!(said.code, 5, "{}", said.all());
+    let output = stage.vdoctl(&["status"]);
+    assert!(output.out.contains("The operator is not installed"), "{}", output.all());
+    assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
+    assert_eq!(output.code, 5, "{}", output.all());
     // Nobody is there to wait for.
-    let said = stage.vdoctl(&["status", "--wait", "--timeout", "100000"]);
-    assert_eq!(said.code, 5, "{}", said.all());
-    assert!(said.err.contains("the operator is not installed; vdoctl deploy"), "{}", said.all());
+    let output = stage.vdoctl(&["status", "--wait", "--timeout", "100000"]);
+    assert_eq!(output.code, 5, "{}", output.all());
+    assert!(
+        output.err.contains("the operator is not installed; vdoctl deploy"),
+        "{}",
+        output.all()
+    );
 }
 
 /// Where no pod of the operator runs, nobody vouches for what it said last.
@@ -449,38 +453,38 @@ async fn nobody_looks(stage: &Stage) {
     };
     let before = operators.get("vdo").await.unwrap().spec.unwrap().replicas.unwrap_or(1);
     scale(0).await;
-    let said = eventually("nobody runs", 60, async || {
-        let said = stage.vdoctl_beside(&["status"]).await;
-        if said.out.contains("does not run") { Ok(said) } else { Err(said.all()) }
+    let output = eventually("nobody runs", 60, async || {
+        let output = stage.vdoctl_alongside(&["status"]).await;
+        if output.out.contains("does not run") { Ok(output) } else { Err(output.all()) }
     })
     .await;
-    assert!(said.out.starts_with("○ Unknown"), "{}", said.all());
-    assert_eq!(said.code, 4, "{}", said.all());
+    assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
+    assert_eq!(output.code, 4, "{}", output.all());
     scale(before).await;
-    let said = stage.vdoctl_beside(&["status", "--wait", "--timeout", "300"]).await;
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_alongside(&["status", "--wait", "--timeout", "300"]).await;
+    assert_eq!(output.code, 0, "{}", output.all());
 }
 
 fn without_rights_and_without_a_cluster(stage: &Stage) {
     let nobody = stage.plane.kubeconfig_as(&User::named("nobody"));
     let nobody = nobody.display().to_string();
-    let said = stage.vdoctl(&["status", "--kubeconfig", &nobody]);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("forbidden"), "{}", said.all());
-    assert!(said.err.contains("ask for the right"), "{}", said.all());
+    let output = stage.vdoctl(&["status", "--kubeconfig", &nobody]);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("forbidden"), "{}", output.all());
+    assert!(output.err.contains("ask for the right"), "{}", output.all());
     let flags = ["support-bundle", "--output", "nothing.tar.gz", "--kubeconfig", &nobody];
-    let said = stage.vdoctl(&flags);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("nothing in this cluster could be read"), "{}", said.all());
-    assert!(said.err.contains("forbidden") && !said.err.contains('✔'), "{}", said.all());
+    let output = stage.vdoctl(&flags);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("nothing in this cluster could be read"), "{}", output.all());
+    assert!(output.err.contains("forbidden") && !output.err.contains('✔'), "{}", output.all());
     assert!(!stage.workdir.path().join("nothing.tar.gz").exists());
-    let said = stage.vdoctl(&["status", "--context", "no-such-context"]);
-    assert_eq!(said.code, 1, "{}", said.all());
+    let output = stage.vdoctl(&["status", "--context", "no-such-context"]);
+    assert_eq!(output.code, 1, "{}", output.all());
 
     stage.plane.kill_api_server();
     for command in [&["status"][..], &["deploy"], &["configure", "-f", "vdo.yaml"], &["plan"]] {
-        let said = stage.vdoctl(command);
-        assert_eq!(said.code, 1, "{command:?}: {}", said.all());
-        assert!(said.err.contains("kubectl cluster-info tells"), "{command:?}: {}", said.all());
+        let output = stage.vdoctl(command);
+        assert_eq!(output.code, 1, "{command:?}: {}", output.all());
+        assert!(output.err.contains("kubectl cluster-info tells"), "{command:?}: {}", output.all());
     }
 }

@@ -296,10 +296,10 @@ async fn flags_change_what_they_name(stage: &Stage) {
     // Its authority instead of its thumbprint.
     stage.workdir.write("ca.pem", stage.vcenter.ca_pem()).unwrap();
     let authority = [&arguments[..], &["--ca-file", "ca.pem"]].concat();
-    let said = stage.vdoctl_reading(&authority, PASSWORD);
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_reading(&authority, PASSWORD);
+    assert_eq!(output.code, 0, "{}", output.all());
     assert!(vcenters.get("vcenter").await.unwrap().spec.thumbprint.is_none());
-    assert_eq!(configs.get("vdo").await.unwrap().spec, config, "{}", said.all());
+    assert_eq!(configs.get("vdo").await.unwrap().spec, config, "{}", output.all());
     let all = ListParams::default();
     let seen = async || {
         let config = configs.get("vdo").await.unwrap().spec;
@@ -309,15 +309,15 @@ async fn flags_change_what_they_name(stage: &Stage) {
     };
     let before = seen().await;
     assert!(before.to_string().contains("caBundle"), "{before}");
-    let said = stage.vdoctl_reading(&arguments, PASSWORD);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert_eq!(seen().await, before, "{}", said.all());
+    let output = stage.vdoctl_reading(&arguments, PASSWORD);
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert_eq!(seen().await, before, "{}", output.all());
 
     // What is said does change.
     let more = ["--thumbprint", &stage.vcenter.thumbprint_sha256(), "--zone", "k8s-region"];
     let arguments = [&arguments[..], &more, &["--region", "k8s-zone"]].concat();
-    let said = stage.vdoctl_reading(&arguments, PASSWORD);
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_reading(&arguments, PASSWORD);
+    assert_eq!(output.code, 0, "{}", output.all());
     let vcenter = vcenters.get("vcenter").await.unwrap().spec;
     assert_eq!(vcenter.thumbprint.unwrap().0, stage.vcenter.thumbprint_sha256());
     assert!(vcenter.ca_bundle.is_none(), "one way to trust it takes the place of another");

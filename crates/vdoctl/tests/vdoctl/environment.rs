@@ -2,10 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use crate::stage::Said;
+use crate::stage::CommandOutput;
 
 /// Runs it where no cluster is, with these variables.
-fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Said {
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
     command
         .args(arguments)
@@ -28,38 +28,38 @@ fn a_flag_that_is_typed_wins_over_a_variable_it_conflicts_with() {
         ("VDOCTL_CONFIGURE_PASSWORD", "secret"),
         ("VDOCTL_CONFIGURE_THUMBPRINT", "aa"),
     ];
-    let said = run(&flags, &variables);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains(NO_CLUSTER), "{}", said.all());
+    let output = run(&flags, &variables);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
     // The other way round, and through a positional.
-    let said = run(&["fix", "1203"], &[("VDOCTL_FIX_MADE", "true")]);
-    assert!(said.err.contains(NO_CLUSTER), "{}", said.all());
+    let output = run(&["fix", "1203"], &[("VDOCTL_FIX_MADE", "true")]);
+    assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
     // Two variables are at odds with each other: nobody can know which is meant.
     let both = [("VDOCTL_CONFIGURE_FILE", "vdo.yaml"), ("VDOCTL_CONFIGURE_VCENTER", "vc")];
-    let said = run(&["configure"], &both);
-    assert_eq!(said.code, 2, "{}", said.all());
-    assert!(said.err.contains("cannot be used with"), "{}", said.all());
+    let output = run(&["configure"], &both);
+    assert_eq!(output.code, 2, "{}", output.all());
+    assert!(output.err.contains("cannot be used with"), "{}", output.all());
     // What is typed is judged as strictly as ever.
-    let said = run(&["configure", "-f", "x", "--vcenter", "vc"], &[]);
-    assert_eq!(said.code, 2, "{}", said.all());
+    let output = run(&["configure", "-f", "x", "--vcenter", "vc"], &[]);
+    assert_eq!(output.code, 2, "{}", output.all());
 }
 
 #[test]
 fn a_variable_says_nothing_without_what_it_belongs_to() {
     for variable in ["PASSWORD", "USER", "THUMBPRINT", "DATACENTER", "NO_CLUSTER"] {
         let name = format!("VDOCTL_DOCTOR_{variable}");
-        let said = run(&["doctor"], &[(name.as_str(), "1")]);
-        assert_eq!(said.code, 1, "{name}: {}", said.all());
-        assert!(said.err.contains(NO_CLUSTER), "{name}: {}", said.all());
+        let output = run(&["doctor"], &[(name.as_str(), "1")]);
+        assert_eq!(output.code, 1, "{name}: {}", output.all());
+        assert!(output.err.contains(NO_CLUSTER), "{name}: {}", output.all());
     }
     // A chain of them falls with its first.
     let zones = [("VDOCTL_CONFIGURE_ZONE", "z"), ("VDOCTL_CONFIGURE_REGION", "r")];
-    let said = run(&["configure"], &zones);
-    assert!(said.err.contains(NO_CLUSTER), "{}", said.all());
-    let said = run(&["configure", "compatibility-matrix", "https://example.com/c"], &zones);
-    assert!(said.err.contains(NO_CLUSTER), "{}", said.all());
-    let said = run(&["doctor", "--password", "x"], &[]);
-    assert_eq!(said.code, 2, "typed, it is a mistake: {}", said.all());
+    let output = run(&["configure"], &zones);
+    assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
+    let output = run(&["configure", "compatibility-matrix", "https://example.com/c"], &zones);
+    assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
+    let output = run(&["doctor", "--password", "x"], &[]);
+    assert_eq!(output.code, 2, "typed, it is a mistake: {}", output.all());
     // Beside it, it counts.
     let whole = [
         ("VDOCTL_DOCTOR_VCENTER", "127.0.0.1:1"),
@@ -67,9 +67,9 @@ fn a_variable_says_nothing_without_what_it_belongs_to() {
         ("VDOCTL_DOCTOR_PASSWORD", "p"),
         ("VDOCTL_DOCTOR_NO_CLUSTER", "true"),
     ];
-    let said = run(&["doctor", "--only", "1301"], &whole);
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.contains("127.0.0.1:1"), "{}", said.all());
+    let output = run(&["doctor", "--only", "1301"], &whole);
+    assert_eq!(output.code, 3, "{}", output.all());
+    assert!(output.out.contains("127.0.0.1:1"), "{}", output.all());
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn a_switch_that_is_off_is_not_given() {
     for no in ["false", "0", "off", ""] {
         let off = [("VDOCTL_CONFIGURE_INSECURE", no), ("VDOCTL_CONFIGURE_THUMBPRINT", "aa")];
         let vcenter = ["configure", "--vcenter", "vc", "--user", "u", "--password", "p"];
-        let said = run(&vcenter, &off);
-        assert!(said.err.contains(NO_CLUSTER), "{no:?}: {}", said.all());
-        let said = run(&["upgrade"], &[("VDOCTL_UPGRADE_BACK", no)]);
-        assert!(said.err.contains(NO_CLUSTER), "{no:?}: {}", said.all());
+        let output = run(&vcenter, &off);
+        assert!(output.err.contains(NO_CLUSTER), "{no:?}: {}", output.all());
+        let output = run(&["upgrade"], &[("VDOCTL_UPGRADE_BACK", no)]);
+        assert!(output.err.contains(NO_CLUSTER), "{no:?}: {}", output.all());
     }
 }
 
@@ -88,9 +88,13 @@ fn a_switch_that_is_off_is_not_given() {
 fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
     for word in ["maybe", "never", "disabled"] {
         for variable in ["VDOCTL_YES", "VDOCTL_REMOVE_DRY_RUN"] {
-            let said = run(&["remove", "csi"], &[(variable, word)]);
-            assert_eq!(said.code, 2, "{variable}={word}: {}", said.all());
-            assert!(said.err.contains("say true or false"), "{variable}={word}: {}", said.all());
+            let output = run(&["remove", "csi"], &[(variable, word)]);
+            assert_eq!(output.code, 2, "{variable}={word}: {}", output.all());
+            assert!(
+                output.err.contains("say true or false"),
+                "{variable}={word}: {}",
+                output.all()
+            );
         }
     }
 }
@@ -98,20 +102,25 @@ fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
 #[test]
 fn a_variable_that_belongs_to_a_word_is_passed_over_without_it() {
     for variable in [("VDOCTL_UPGRADE_TO", "3.7.3"), ("VDOCTL_UPGRADE_BACK", "true")] {
-        let said = run(&["upgrade"], &[variable]);
-        assert!(said.err.contains(NO_CLUSTER), "{variable:?}: {}", said.all());
+        let output = run(&["upgrade"], &[variable]);
+        assert!(output.err.contains(NO_CLUSTER), "{variable:?}: {}", output.all());
     }
     // Beside it, it counts.
-    let said = run(&["upgrade", "csi"], &[("VDOCTL_UPGRADE_TO", "three")]);
-    assert_eq!(said.code, 2, "{}", said.all());
+    let output = run(&["upgrade", "csi"], &[("VDOCTL_UPGRADE_TO", "three")]);
+    assert_eq!(output.code, 2, "{}", output.all());
 }
 
 #[test]
 fn how_much_is_told_is_a_number_or_a_yes() {
     for (value, code) in [("true", 0), ("2", 0), ("off", 0), ("", 0), ("loud", 2), ("-1", 2)] {
-        let said = run(&["version", "--client"], &[("VDOCTL_VERBOSE", value)]);
-        assert_eq!(said.code, code, "{value}: {}", said.all());
-        assert_eq!(said.err.contains("a number, or true"), code == 2, "{value}: {}", said.all());
+        let output = run(&["version", "--client"], &[("VDOCTL_VERBOSE", value)]);
+        assert_eq!(output.code, code, "{value}: {}", output.all());
+        assert_eq!(
+            output.err.contains("a number, or true"),
+            code == 2,
+            "{value}: {}",
+            output.all()
+        );
     }
 }
 
@@ -120,8 +129,8 @@ fn a_password_may_begin_with_a_dash() {
     let door = ["doctor", "--no-cluster", "--vcenter", "127.0.0.1:1", "--user", "u", "--insecure"];
     for password in ["-S3cret", "--S3cret"] {
         let line = [&door[..], &["--only", "1301", "--password", password]].concat();
-        let said = run(&line, &[]);
-        assert_eq!(said.code, 3, "{}", said.all());
-        assert!(!said.all().contains("S3cret"), "{}", said.all());
+        let output = run(&line, &[]);
+        assert_eq!(output.code, 3, "{}", output.all());
+        assert!(!output.all().contains("S3cret"), "{}", output.all());
     }
 }

@@ -24,7 +24,7 @@ use tokio::{
 use crate::{
     cluster::objects,
     gate::{Closing, Gate, Loss},
-    stage::{NAMESPACE, PASSWORD, Said, Stage},
+    stage::{CommandOutput, NAMESPACE, PASSWORD, Stage},
 };
 
 /// Longer than it is waited for.
@@ -68,9 +68,9 @@ async fn take_away(stage: &Stage, name: &str) {
 }
 
 /// What a user reads, without how it is broken into lines.
-fn flat(said: &Said) -> String {
+fn flat(output: &CommandOutput) -> String {
     let marks = |word: &&str| !["│", "├─▶", "╰─▶"].contains(word);
-    said.err.split_whitespace().filter(marks).collect::<Vec<_>>().join(" ")
+    output.err.split_whitespace().filter(marks).collect::<Vec<_>>().join(" ")
 }
 
 /// The API server goes away at each write in turn.
@@ -86,14 +86,14 @@ async fn comes_back_soon(stage: &Stage) {
             let gate = Gate::before(stage, "soon", Closing { at, loss, refused: 2 }).await;
             let kubeconfig = gate.kubeconfig();
             let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
-            let said = stage.vdoctl_beside(&line).await;
-            let told = flat(&said);
-            assert_eq!(said.code, 1, "{kind} {loss:?}: {}", said.all());
+            let output = stage.vdoctl_alongside(&line).await;
+            let told = flat(&output);
+            assert_eq!(output.code, 1, "{kind} {loss:?}: {}", output.all());
             let sentence = format!("writing {kind} ");
-            assert!(told.contains(&sentence), "{kind} {loss:?}: {}", said.all());
-            assert!(told.contains("/soon failed; nothing was changed"), "{}", said.all());
-            assert!(told.contains("help: is the cluster up"), "{}", said.all());
-            assert!(!said.all().contains(PASSWORD), "{}", said.all());
+            assert!(told.contains(&sentence), "{kind} {loss:?}: {}", output.all());
+            assert!(told.contains("/soon failed; nothing was changed"), "{}", output.all());
+            assert!(told.contains("help: is the cluster up"), "{}", output.all());
+            assert!(!output.all().contains(PASSWORD), "{}", output.all());
             assert_eq!(there(stage, "soon").await, Vec::<&str>::new(), "{kind} {loss:?}");
         }
     }
@@ -105,16 +105,17 @@ async fn stays_away(stage: &Stage) {
     let closing = Closing { at: 2, loss: Loss::OfRequest, refused: FOR_EVER };
     let gate = Gate::before(stage, "late", closing).await;
     let kubeconfig = gate.kubeconfig();
-    let said = stage.vdoctl_beside(&["configure", "-f", &file, "--kubeconfig", &kubeconfig]).await;
-    let told = flat(&said);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(told.contains("writing VsphereCloudConfig "), "{}", said.all());
-    assert!(told.contains("Secret kube-system/late could not be taken back"), "{}", said.all());
-    assert!(told.contains("help: run the same again once the cluster answers"), "{}", said.all());
+    let output =
+        stage.vdoctl_alongside(&["configure", "-f", &file, "--kubeconfig", &kubeconfig]).await;
+    let told = flat(&output);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(told.contains("writing VsphereCloudConfig "), "{}", output.all());
+    assert!(told.contains("Secret kube-system/late could not be taken back"), "{}", output.all());
+    assert!(told.contains("help: run the same again once the cluster answers"), "{}", output.all());
     assert_eq!(there(stage, "late").await, ["Secret"], "what is told is what is there");
 
-    let said = stage.vdoctl_beside(&["configure", "-f", &file]).await;
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
+    assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(there(stage, "late").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
     take_away(stage, "late").await;
 }
@@ -129,11 +130,11 @@ pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
         let kubeconfig = gate.kubeconfig();
         let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
         let line: Vec<&str> = line.into_iter().chain(then).collect();
-        let said = time::timeout(Duration::from_mins(4), interrupt(stage, &line, &gate)).await;
-        let said = said.unwrap_or_else(|_| panic!("{line:?} does not end"));
-        assert_eq!(said.code, code, "{at} {then:?}: {}", said.all());
-        assert!(flat(&said).contains("Configured."), "{at} {then:?}: {}", said.all());
-        assert_eq!(said.err.ends_with("interrupted\n"), code == 130, "{}", said.all());
+        let output = time::timeout(Duration::from_mins(4), interrupt(stage, &line, &gate)).await;
+        let output = output.unwrap_or_else(|_| panic!("{line:?} does not end"));
+        assert_eq!(output.code, code, "{at} {then:?}: {}", output.all());
+        assert!(flat(&output).contains("Configured."), "{at} {then:?}: {}", output.all());
+        assert_eq!(output.err.ends_with("interrupted\n"), code == 130, "{}", output.all());
         assert_eq!(there(stage, "cut").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
         take_away(stage, "cut").await;
     }
@@ -157,13 +158,13 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "patch"]},
     ]);
     let kubeconfig = user(stage, "deployer", rules).await;
-    let said = eventually("the binding holds", 30, async || {
-        let said = stage.vdoctl_beside(&["deploy", "--kubeconfig", &kubeconfig]).await;
-        if flat(&said).contains("\"deployments\"") { Ok(said) } else { Err(said.all()) }
+    let output = eventually("the binding holds", 30, async || {
+        let output = stage.vdoctl_alongside(&["deploy", "--kubeconfig", &kubeconfig]).await;
+        if flat(&output).contains("\"deployments\"") { Ok(output) } else { Err(output.all()) }
     })
     .await;
-    assert_eq!(said.code, 1, "{}", said.all());
-    let told = flat(&said);
+    assert_eq!(output.code, 1, "{}", output.all());
+    let told = flat(&output);
     assert!(told.contains("vmware-system-vdo/vdo is not allowed; nothing was changed"), "{told}");
     assert!(told.contains("cannot create resource \"deployments\""), "{told}");
     assert!(told.contains("help: installing takes the rights of a cluster-admin"), "{told}");
@@ -181,21 +182,21 @@ pub(crate) async fn left_while_deploying(stage: &Stage) {
     for (at, loss) in [(4, Loss::OfRequest), (9, Loss::OfAnswer)] {
         let gate = Gate::before(stage, "left", Closing { at, loss, refused: FOR_EVER }).await;
         let kubeconfig = gate.kubeconfig();
-        let said = stage.vdoctl_beside(&["deploy", "--kubeconfig", &kubeconfig]).await;
-        let told = flat(&said);
-        assert_eq!((said.code, said.out.as_str()), (1, ""), "{loss:?}: {}", said.all());
-        assert!(told.contains("✖ applying ") && told.contains(" failed"), "{}", said.all());
-        assert!(told.contains("what was applied before stays"), "{}", said.all());
-        assert!(told.contains("the same command again goes on from there"), "{}", said.all());
-        assert!(!said.err.contains('✔'), "{}", said.all());
+        let output = stage.vdoctl_alongside(&["deploy", "--kubeconfig", &kubeconfig]).await;
+        let told = flat(&output);
+        assert_eq!((output.code, output.out.as_str()), (1, ""), "{loss:?}: {}", output.all());
+        assert!(told.contains("✖ applying ") && told.contains(" failed"), "{}", output.all());
+        assert!(told.contains("what was applied before stays"), "{}", output.all());
+        assert!(told.contains("the same command again goes on from there"), "{}", output.all());
+        assert!(!output.err.contains('✔'), "{}", output.all());
         let rest = stage.works(&["deploy", "--dry-run"]).out;
         assert!(rest.contains("left ") && rest.contains("created "), "{loss:?}: {rest}");
     }
-    let said = stage.vdoctl_beside(&["deploy"]).await;
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
-    let said = stage.works(&["deploy", "--dry-run"]);
-    assert!(!said.out.contains("created") && !said.out.contains("changed"), "{}", said.all());
+    let output = stage.vdoctl_alongside(&["deploy"]).await;
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert!(output.err.contains("✔ Start the operator"), "{}", output.all());
+    let output = stage.works(&["deploy", "--dry-run"]);
+    assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
 /// Ctrl-C at a write of `deploy`: all objects are there, and what would have followed does not.
@@ -203,16 +204,16 @@ pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
     let gate =
         Gate::before(stage, "deploy", Closing { at: 2, loss: Loss::Nothing, refused: 0 }).await;
     let kubeconfig = gate.kubeconfig();
-    let said = interrupt(stage, &["deploy", "--kubeconfig", &kubeconfig], &gate).await;
-    assert_eq!(said.code, 130, "{}", said.all());
-    assert!(said.err.ends_with("interrupted\n"), "{}", said.all());
-    let said = stage.works(&["deploy", "--dry-run"]);
-    assert!(said.out.contains("left"), "{}", said.all());
-    assert!(!said.out.contains("created") && !said.out.contains("changed"), "{}", said.all());
+    let output = interrupt(stage, &["deploy", "--kubeconfig", &kubeconfig], &gate).await;
+    assert_eq!(output.code, 130, "{}", output.all());
+    assert!(output.err.ends_with("interrupted\n"), "{}", output.all());
+    let output = stage.works(&["deploy", "--dry-run"]);
+    assert!(output.out.contains("left"), "{}", output.all());
+    assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
 /// What a command says that is interrupted while a write of it waits before the gate.
-pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Said {
+pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> CommandOutput {
     let mut child = tokio::process::Command::from(stage.command(line))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -233,7 +234,7 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Said
         err.extend([line.as_str(), "\n"]);
     }
     let code = child.wait().await.unwrap().code().unwrap_or(-1);
-    Said { code, out: String::new(), err }
+    CommandOutput { code, out: String::new(), err }
 }
 
 /// Somebody with these rights, and their kubeconfig.
@@ -265,15 +266,15 @@ pub(crate) async fn a_right_is_missing(stage: &Stage) {
 
     let file = written_for(stage, "refused");
     let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
-    let said = eventually("the binding holds", 30, async || {
-        let said = stage.vdoctl_beside(&line).await;
-        if flat(&said).contains("cannot list") { Err(said.all()) } else { Ok(said) }
+    let output = eventually("the binding holds", 30, async || {
+        let output = stage.vdoctl_alongside(&line).await;
+        if flat(&output).contains("cannot list") { Err(output.all()) } else { Ok(output) }
     })
     .await;
-    assert_eq!(said.code, 1, "{}", said.all());
-    let told = flat(&said);
-    assert!(told.contains("cannot patch resource \"vdoconfigs\""), "{}", said.all());
-    assert!(told.contains("help: ask for the right that is named above"), "{}", said.all());
+    assert_eq!(output.code, 1, "{}", output.all());
+    let told = flat(&output);
+    assert!(told.contains("cannot patch resource \"vdoconfigs\""), "{}", output.all());
+    assert!(told.contains("help: ask for the right that is named above"), "{}", output.all());
     assert_eq!(there(stage, "refused").await, Vec::<&str>::new());
 }
 
@@ -283,12 +284,12 @@ pub(crate) async fn a_rule_of_the_cluster_refuses(stage: &Stage) {
     let file = written_for(stage, "refused");
     for (rule, meant) in [("false", false), ("request.dryRun", true)] {
         let policy = Policy::hold(stage, rule).await;
-        let said = stage.vdoctl_beside(&["configure", "-f", &file]).await;
-        assert_eq!(said.code, 1, "{rule}: {}", said.all());
-        let told = flat(&said);
-        assert!(told.contains("only the platform team writes VDOConfigs"), "{}", said.all());
-        assert_eq!(told.contains("nothing was changed"), meant, "{rule}: {}", said.all());
-        assert!(!said.all().contains(PASSWORD), "{}", said.all());
+        let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
+        assert_eq!(output.code, 1, "{rule}: {}", output.all());
+        let told = flat(&output);
+        assert!(told.contains("only the platform team writes VDOConfigs"), "{}", output.all());
+        assert_eq!(told.contains("nothing was changed"), meant, "{rule}: {}", output.all());
+        assert!(!output.all().contains(PASSWORD), "{}", output.all());
         assert_eq!(there(stage, "refused").await, Vec::<&str>::new(), "{rule}");
         policy.goes().await;
     }

@@ -55,12 +55,12 @@ async fn a_vdoconfig_in_another_namespace_is_followed_after_the_command_that_its
     let stage = Stage::set().await;
     stage.works(&["deploy", "--no-wait"]);
     configured_as_the_go_vdo_allowed(&stage).await;
-    let said = stage.vdoctl(&["status"]);
-    assert_eq!(said.code, 5, "{}", said.all());
+    let output = stage.vdoctl(&["status"]);
+    assert_eq!(output.code, 5, "{}", output.all());
     assert!(
-        said.err.contains("vdoctl move --from default --name vdo-config1a2b3c4d"),
+        output.err.contains("vdoctl move --from default --name vdo-config1a2b3c4d"),
         "{}",
-        said.all()
+        output.all()
     );
 
     transcripts::on_cluster(&stage, "moving");
@@ -76,17 +76,17 @@ async fn a_vdoconfig_in_another_namespace_is_followed_after_the_command_that_its
     .await;
     let command = finding.remedy[0].split("   ").next().unwrap();
     let words: Vec<&str> = command.split(' ').skip(1).collect();
-    let said = stage.vdoctl(&words);
-    assert_eq!(said.code, 2, "it asks first: {}", said.all());
+    let output = stage.vdoctl(&words);
+    assert_eq!(output.code, 2, "it asks first: {}", output.all());
     assert!(
-        said.out.contains("new VDOConfig vmware-system-vdo/vdo-config1a2b3c4d"),
+        output.out.contains("new VDOConfig vmware-system-vdo/vdo-config1a2b3c4d"),
         "{}",
-        said.all()
+        output.all()
     );
     assert!(ours.get_opt("vdo-config1a2b3c4d").await.unwrap().is_none());
 
-    let said = stage.works(&[&words[..], &["--yes"]].concat());
-    assert!(said.err.contains("Copied to namespace vmware-system-vdo"), "{}", said.all());
+    let output = stage.works(&[&words[..], &["--yes"]].concat());
+    assert!(output.err.contains("Copied to namespace vmware-system-vdo"), "{}", output.all());
     eventually("VDO follows the copy, and logs in with it", 120, async || {
         let config = ours.get("vdo-config1a2b3c4d").await.unwrap();
         let status = config.status.unwrap_or_default();
@@ -96,13 +96,13 @@ async fn a_vdoconfig_in_another_namespace_is_followed_after_the_command_that_its
     })
     .await;
     // What is left can be deleted, and changes nothing.
-    let then = said.err.split_once("Then: kubectl ").unwrap().1;
+    let then = output.err.split_once("Then: kubectl ").unwrap().1;
     assert!(then.starts_with("delete vdoconfig --namespace default vdo-config1a2b3c4d"), "{then}");
     theirs.delete("vdo-config1a2b3c4d", &DeleteParams::default()).await.unwrap();
     assert!(theirs.get_opt("vdo-config1a2b3c4d").await.unwrap().is_none(), "nothing holds it");
     // A second time there is nothing to do, and nothing is done.
-    let said = stage.vdoctl(&[&words[..], &["--yes"]].concat());
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("follows VDOConfig"), "{}", said.all());
+    let output = stage.vdoctl(&[&words[..], &["--yes"]].concat());
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("follows VDOConfig"), "{}", output.all());
     drop(operator);
 }

@@ -60,8 +60,8 @@ async fn deploying_a_manifest(stage: &Stage) {
     assert!(wrong.err.contains("/no/such/manifest.yaml cannot be read"), "{}", wrong.all());
     a_mistake_in_a_manifest_is_shown_at_its_place(stage);
     let spec = format!("file://{}", manifest.display());
-    let said = stage.works(&["deploy", "--spec", &spec, "--image", "registry.example.com/vdo:1"]);
-    assert!(said.err.contains("✔ Start the operator"), "{}", said.all());
+    let output = stage.works(&["deploy", "--spec", &spec, "--image", "registry.example.com/vdo:1"]);
+    assert!(output.err.contains("✔ Start the operator"), "{}", output.all());
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     let pod = deployments.get("vdo").await.unwrap().spec.unwrap().template.spec.unwrap();
     assert_eq!(pod.containers[0].image.as_deref(), Some("registry.example.com/vdo:1"));
@@ -90,15 +90,15 @@ fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
         let text = manifest.replacen(right, wrong, 1);
         assert_ne!(text, manifest, "{right}");
         stage.workdir.write("wrong.yaml", text).unwrap();
-        let said = stage.vdoctl(&["deploy", "--spec", "wrong.yaml"]);
-        assert_eq!(said.code, 1, "{wrong}: {}", said.all());
-        let flat = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        let output = stage.vdoctl(&["deploy", "--spec", "wrong.yaml"]);
+        assert_eq!(output.code, 1, "{wrong}: {}", output.all());
+        let flat = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [told, help, "[wrong.yaml:"] {
-            assert!(flat.contains(words), "{wrong}: {words}: {}", said.all());
+            assert!(flat.contains(words), "{wrong}: {words}: {}", output.all());
         }
     }
-    let said = stage.works(&["deploy", "--dry-run"]);
-    assert!(!said.out.contains("created") && !said.out.contains("changed"), "{}", said.all());
+    let output = stage.works(&["deploy", "--dry-run"]);
+    assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
 /// The embedded catalog, with two older lines of the storage driver let onto this cluster.
@@ -131,15 +131,15 @@ async fn bringing_catalogs(stage: &Stage) {
         &["catalog", "import"],
     ];
     for line in lines {
-        let said = stage.vdoctl(&[line, &["wrong.yaml"]].concat());
-        assert_eq!(said.code, 1, "{line:?}: {}", said.all());
-        assert!(said.err.contains("is no catalog VDO would use"), "{line:?}: {}", said.all());
+        let output = stage.vdoctl(&[line, &["wrong.yaml"]].concat());
+        assert_eq!(output.code, 1, "{line:?}: {}", output.all());
+        assert!(output.err.contains("is no catalog VDO would use"), "{line:?}: {}", output.all());
         assert!(maps.get_opt("vdo-catalog").await.unwrap().is_none(), "{line:?}");
     }
     let file = format!("file://{}", stage.workdir.path().join("catalog.yaml").display());
     for (line, file) in lines.iter().zip(["catalog.yaml", &file, &file, "catalog.yaml"]) {
-        let said = stage.works(&[line, &[file][..]].concat());
-        assert!(said.out.contains("vdoctl plan shows what"), "{line:?}: {}", said.all());
+        let output = stage.works(&[line, &[file][..]].concat());
+        assert!(output.out.contains("vdoctl plan shows what"), "{line:?}: {}", output.all());
         let data = maps.get("vdo-catalog").await.unwrap().data.unwrap();
         assert_eq!(data["catalog.yaml"], catalog(), "{line:?}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
@@ -148,8 +148,8 @@ async fn bringing_catalogs(stage: &Stage) {
     for (name, input, text) in
         [("-", catalog(), catalog()), ("embedded", String::new(), catalog::EMBEDDED.to_owned())]
     {
-        let said = stage.vdoctl_reading(&["catalog", "import", name], &input);
-        assert_eq!(said.code, 0, "{name}: {}", said.all());
+        let output = stage.vdoctl_reading(&["catalog", "import", name], &input);
+        assert_eq!(output.code, 0, "{name}: {}", output.all());
         let data = maps.get("vdo-catalog").await.unwrap().data.unwrap();
         assert_eq!(data["catalog.yaml"], text, "{name}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
@@ -160,10 +160,10 @@ async fn bringing_catalogs(stage: &Stage) {
     let gate = Gate::before(stage, "catalog", closing).await;
     let kubeconfig = gate.kubeconfig();
     let line = ["catalog", "import", "catalog.yaml", "--kubeconfig", &kubeconfig];
-    let said = halfway::interrupt(stage, &line, &gate).await;
-    assert!(said.err.contains("what was begun is finished first"), "{}", said.all());
-    assert!(maps.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", said.all());
-    assert!(configs.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", said.all());
+    let output = halfway::interrupt(stage, &line, &gate).await;
+    assert!(output.err.contains("what was begun is finished first"), "{}", output.all());
+    assert!(maps.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", output.all());
+    assert!(configs.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", output.all());
 }
 
 /// Storage 3.6.3 as an admin applies it, with a configuration of its own.
@@ -206,8 +206,8 @@ async fn installed_by_hand(stage: &Stage) {
 async fn adopting(stage: &Stage) {
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), CSI);
     let before = deployments.get("vsphere-csi-controller").await.unwrap().metadata.uid;
-    let said = stage.vdoctl(&["adopt"]);
-    assert_eq!(said.code, 2, "without a terminal, yes has to be said: {}", said.all());
+    let output = stage.vdoctl(&["adopt"]);
+    assert_eq!(output.code, 2, "without a terminal, yes has to be said: {}", output.all());
     assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
 
     interrupted_at(stage, &["adopt"], "Let VDO take it over?").await;
@@ -221,8 +221,8 @@ async fn adopting(stage: &Stage) {
     assert_eq!(status.cluster_id.as_deref(), Some("prod-7"), "volumes are known by it");
     let after = deployments.get("vsphere-csi-controller").await.unwrap().metadata.uid;
     assert_eq!(after, before, "nothing is made anew");
-    let said = stage.works(&["adopt"]);
-    assert!(said.out.contains("nothing to adopt"), "{}", said.all());
+    let output = stage.works(&["adopt"]);
+    assert!(output.out.contains("nothing to adopt"), "{}", output.all());
 }
 
 /// Ctrl-C at the question whether to do it.
@@ -242,22 +242,22 @@ async fn config(stage: &Stage) -> VDOConfig {
 
 /// An upgrade that gets stuck, and the way back.
 async fn taking_back(stage: &Stage) {
-    let said = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("is not being upgraded"), "{}", said.all());
+    let output = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("is not being upgraded"), "{}", output.all());
 
     stage.nodes.pods("v3.7.3", Fate::Crashes);
-    let said = stage.works(&["upgrade", "csi", "--to", "3.7.3", "--yes", "--no-wait"]);
-    assert!(said.out.contains("3.6.3 → 3.7.3"), "{}", said.all());
+    let output = stage.works(&["upgrade", "csi", "--to", "3.7.3", "--yes", "--no-wait"]);
+    assert!(output.out.contains("3.6.3 → 3.7.3"), "{}", output.all());
     eventually("the new release is on its way", 60, async || {
-        let said = stage.vdoctl(&["versions"]);
-        if said.out.contains("3.7.3") { Ok(()) } else { Err(said.all()) }
+        let output = stage.vdoctl(&["versions"]);
+        if output.out.contains("3.7.3") { Ok(()) } else { Err(output.all()) }
     })
     .await;
-    let said = stage.vdoctl(&["status"]);
-    assert!(matches!(said.code, 3 | 4), "{}", said.all());
-    let said = stage.works(&["upgrade", "csi", "--back", "--yes", "--timeout", "480"]);
-    assert!(said.out.contains("3.7.3 → 3.6.3"), "{}", said.all());
+    let output = stage.vdoctl(&["status"]);
+    assert!(matches!(output.code, 3 | 4), "{}", output.all());
+    let output = stage.works(&["upgrade", "csi", "--back", "--yes", "--timeout", "480"]);
+    assert!(output.out.contains("3.7.3 → 3.6.3"), "{}", output.all());
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some("3.6.3"));
     stage.works(&["status"]);
@@ -266,10 +266,10 @@ async fn taking_back(stage: &Stage) {
 /// Where the operator takes a release back by itself, whoever follows it is told why.
 fn told_of_a_release_that_does_not_run(stage: &Stage) {
     let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "480"];
-    let said = stage.vdoctl(&line);
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.contains("VDO-1905"), "{}", said.all());
-    assert!(said.out.contains("CrashLoopBackOff"), "{}", said.all());
+    let output = stage.vdoctl(&line);
+    assert_eq!(output.code, 3, "{}", output.all());
+    assert!(output.out.contains("VDO-1905"), "{}", output.all());
+    assert!(output.out.contains("CrashLoopBackOff"), "{}", output.all());
     stage.nodes.pods("v3.7.3", Fate::Ready);
 }
 
@@ -285,11 +285,11 @@ async fn approving(stage: &Stage) {
     let plan: Value = serde_json::from_str(&plan.out).unwrap();
     let waits = plan["drivers"][0]["waitsFor"].as_str().unwrap_or_default();
     let Some((newer, _)) = waits.split_once(" fits") else { panic!("nothing waits: {plan:#}") };
-    let said = stage.works(&["plan"]);
-    assert!(said.out.contains("waits") && said.out.contains(newer), "{}", said.all());
+    let output = stage.works(&["plan"]);
+    assert!(output.out.contains("waits") && output.out.contains(newer), "{}", output.all());
 
-    let said = stage.vdoctl(&["upgrade"]);
-    assert_eq!(said.code, 2, "nothing without a yes: {}", said.all());
+    let output = stage.vdoctl(&["upgrade"]);
+    assert_eq!(output.code, 2, "nothing without a yes: {}", output.all());
     let before = config(stage).await;
     interrupted_at(stage, &["upgrade"], "Go on?").await;
     let after = config(stage).await;
@@ -300,41 +300,45 @@ async fn approving(stage: &Stage) {
     transcripts::on_cluster(stage, "upgrading");
     let status = config(stage).await.status.unwrap();
     assert_eq!(status.csi.unwrap().version.as_deref(), Some(newer), "followed to its end");
-    let said = stage.works(&["upgrade"]);
-    assert!(said.out.contains("nothing to upgrade"), "{}", said.all());
+    let output = stage.works(&["upgrade"]);
+    assert!(output.out.contains("nothing to upgrade"), "{}", output.all());
     assert!(fs::exists(stage.workdir.path().join("vdo.yaml")).unwrap());
 }
 
 /// What a repair would do is shown; it is done on yes, and taken back on request. What VDO cannot mend
 /// is told with its remedy.
 async fn fixing(stage: &Stage) {
-    let said = stage.works(&["fix", "1203"]);
-    assert!(said.out.contains("VDO-1203 is not found here"), "{}", said.all());
+    let output = stage.works(&["fix", "1203"]);
+    assert!(output.out.contains("VDO-1203 is not found here"), "{}", output.all());
     stage.hide_disk_ids(true).await;
-    let said = stage.works(&["fix", "VDO-1203", "--dry-run"]);
-    assert!(said.out.contains("disk.EnableUUID") && said.out.contains("node-1"), "{}", said.all());
-    let said = stage.vdoctl(&["fix", "1203"]);
-    assert_eq!(said.code, 2, "nothing without a yes: {}", said.all());
+    let output = stage.works(&["fix", "VDO-1203", "--dry-run"]);
+    assert!(
+        output.out.contains("disk.EnableUUID") && output.out.contains("node-1"),
+        "{}",
+        output.all()
+    );
+    let output = stage.vdoctl(&["fix", "1203"]);
+    assert_eq!(output.code, 2, "nothing without a yes: {}", output.all());
     assert_eq!(disk_ids(stage).await, "FALSE");
-    let said = stage.works(&["fix"]);
-    assert!(said.out.contains("VDO-1203"), "it is listed: {}", said.all());
+    let output = stage.works(&["fix"]);
+    assert!(output.out.contains("VDO-1203"), "it is listed: {}", output.all());
 
     interrupted_at(stage, &["fix", "1203"], "Make 1 change?").await;
     assert_eq!(disk_ids(stage).await, "FALSE");
     transcripts::on_cluster(stage, "fixing");
     assert_eq!(disk_ids(stage).await, "TRUE");
-    let said = stage.works(&["fix", "--made"]);
-    let name = said.out.split_whitespace().find(|word| word.starts_with("VDO-1203.")).unwrap();
-    assert!(said.out.contains("mended"), "{}", said.all());
+    let output = stage.works(&["fix", "--made"]);
+    let name = output.out.split_whitespace().find(|word| word.starts_with("VDO-1203.")).unwrap();
+    assert!(output.out.contains("mended"), "{}", output.all());
     let wrong = stage.vdoctl(&["fix", "--undo", "VDO-1203.nobody", "--yes"]);
     assert_eq!(wrong.code, 2, "{}", wrong.all());
     interrupted_at(stage, &["fix", "--undo", name], &format!("Take {name} back?")).await;
     assert_eq!(disk_ids(stage).await, "TRUE");
-    let said = stage.vdoctl_unread(&["fix", "--undo", name, "--yes"]);
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_unread(&["fix", "--undo", name, "--yes"]);
+    assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(disk_ids(stage).await, "FALSE");
-    let said = stage.works(&["fix", "--made"]);
-    assert!(said.out.contains("taken back"), "{}", said.all());
+    let output = stage.works(&["fix", "--made"]);
+    assert!(output.out.contains("taken back"), "{}", output.all());
     stage.hide_disk_ids(false).await;
 
     // A machine that is too old needs hands, and a maintenance window.
@@ -343,13 +347,13 @@ async fn fixing(stage: &Stage) {
     let doctor = stage.vdoctl(&["doctor", "--only", "VDO-12", "-o", "json"]);
     let found: Value = serde_json::from_str(&doctor.out).unwrap();
     let code = found["findings"][0]["code"].as_str().unwrap();
-    let said = stage.vdoctl(&["fix", code, "--yes"]);
-    assert_eq!(said.code, 3, "{}", said.all());
-    assert!(said.out.contains("Mend"), "{}", said.all());
-    assert!(said.out.contains("VDO cannot mend this itself"), "{}", said.all());
+    let output = stage.vdoctl(&["fix", code, "--yes"]);
+    assert_eq!(output.code, 3, "{}", output.all());
+    assert!(output.out.contains("Mend"), "{}", output.all());
+    assert!(output.out.contains("VDO cannot mend this itself"), "{}", output.all());
     stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"version": "vmx-21"})).await;
-    let said = stage.vdoctl(&["fix", "9999"]);
-    assert_eq!(said.code, 2, "{}", said.all());
+    let output = stage.vdoctl(&["fix", "9999"]);
+    assert_eq!(output.code, 2, "{}", output.all());
     stage.works(&["status", "--wait", "--timeout", "480"]);
 }
 

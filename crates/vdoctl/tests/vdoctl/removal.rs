@@ -13,7 +13,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::stage::Said;
+use crate::stage::CommandOutput;
 
 /// Plays an API server that knows how to delete.
 #[derive(Clone, Default)]
@@ -128,7 +128,7 @@ impl Played {
 }
 
 /// `remove vdo` there; `signal` comes while the first deletion is under way.
-fn removing(played: &Played, signal: Option<Signal>) -> Said {
+fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
     let folder = testkit::Workdir::new("removal").unwrap();
     let kubeconfig = folder.write("config", played.open()).unwrap();
     played.with(|seen| seen.holds = signal.is_some());
@@ -159,17 +159,17 @@ fn removing(played: &Played, signal: Option<Signal>) -> Said {
         }
         err.extend([line.as_str(), "\n"]);
     }
-    Said { code: child.wait().unwrap().code().unwrap_or(-1), out: String::new(), err }
+    CommandOutput { code: child.wait().unwrap().code().unwrap_or(-1), out: String::new(), err }
 }
 
 #[test]
 fn a_removal_that_would_be_refused_is_not_begun() {
     let played = Played::default();
     played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", true)));
-    let said = removing(&played, None);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("failed; nothing was changed"), "{}", said.all());
-    assert!(said.err.contains("ask for the right that is named above"), "{}", said.all());
+    let output = removing(&played, None);
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("failed; nothing was changed"), "{}", output.all());
+    assert!(output.err.contains("ask for the right that is named above"), "{}", output.all());
     assert_eq!(played.with(|seen| seen.deleted.clone()), Vec::<String>::new());
 }
 
@@ -177,24 +177,24 @@ fn a_removal_that_would_be_refused_is_not_begun() {
 fn a_removal_that_stops_halfway_says_what_is_gone() {
     let played = Played::default();
     played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", false)));
-    let said = removing(&played, None);
-    assert_eq!(said.code, 1, "{}", said.all());
+    let output = removing(&played, None);
+    assert_eq!(output.code, 1, "{}", output.all());
     let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
     assert!(deleted.len() > 1 && deleted.len() < tried.len(), "{deleted:?} of {tried:?}");
-    let told: Vec<&str> = said.err.split_whitespace().filter(|word| *word != "│").collect();
+    let told: Vec<&str> = output.err.split_whitespace().filter(|word| *word != "│").collect();
     let told = told.join(" ");
-    assert!(told.contains(" Deployment vmware-system-vdo/vdo, "), "{}", said.all());
-    assert!(told.contains("ClusterRole vdo are gone"), "{}", said.all());
-    assert!(said.err.contains("the same command again goes on from there"), "{}", said.all());
+    assert!(told.contains(" Deployment vmware-system-vdo/vdo, "), "{}", output.all());
+    assert!(told.contains("ClusterRole vdo are gone"), "{}", output.all());
+    assert!(output.err.contains("the same command again goes on from there"), "{}", output.all());
 }
 
 #[test]
 fn a_removal_under_way_is_finished_whoever_wants_the_end() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let played = Played::default();
-        let said = removing(&played, Some(signal));
-        assert_eq!(said.code, 0, "{signal:?}: {}", said.all());
-        assert!(said.err.contains("Interrupted: what was begun"), "{signal:?}: {}", said.all());
+        let output = removing(&played, Some(signal));
+        assert_eq!(output.code, 0, "{signal:?}: {}", output.all());
+        assert!(output.err.contains("Interrupted: what was begun"), "{signal:?}: {}", output.all());
         let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
         assert_eq!(tried, deleted, "{signal:?}");
         let of_storage = deleted.iter().filter(|path| path.contains("/namespaces/storage/"));
@@ -207,13 +207,13 @@ async fn a_manifest_that_does_not_come_is_not_waited_for_for_ever() {
     // It takes connections and says nothing.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = format!("http://{}/vdo.yaml", silent.local_addr().unwrap());
-    let said = tokio::process::Command::new(env!("CARGO_BIN_EXE_vdoctl"))
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_vdoctl"))
         .args(["deploy", "--spec", &address, "--request-timeout", "1", "-o", "yaml"])
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let said = tokio::time::timeout(Duration::from_mins(1), said).await;
-    let said = Said::from(said.expect("it ends by itself").unwrap());
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("cannot be fetched"), "{}", said.all());
+    let output = tokio::time::timeout(Duration::from_mins(1), output).await;
+    let output = CommandOutput::from(output.expect("it ends by itself").unwrap());
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("cannot be fetched"), "{}", output.all());
 }

@@ -12,22 +12,22 @@ use kube::{
 use serde_json::json;
 use testkit::{Fate, eventually};
 
-use crate::stage::{NAMESPACE, Said, Stage};
+use crate::stage::{CommandOutput, NAMESPACE, Stage};
 
 /// Deploys an image that does not start, and gives up after so many seconds at the latest.
-async fn refused(stage: &Stage, image: &str, timeout: &str) -> Said {
+async fn refused(stage: &Stage, image: &str, timeout: &str) -> CommandOutput {
     let image = format!("registry.example.com/vdo:{image}");
-    let said = stage.vdoctl_beside(&["deploy", "--image", &image, "--timeout", timeout]).await;
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("✖ Start the operator"), "{}", said.all());
-    assert_eq!(ready(stage).await, 2, "the version before it runs: {}", said.all());
-    said
+    let output = stage.vdoctl_alongside(&["deploy", "--image", &image, "--timeout", timeout]).await;
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("✖ Start the operator"), "{}", output.all());
+    assert_eq!(ready(stage).await, 2, "the version before it runs: {}", output.all());
+    output
 }
 
 /// Asserts what an admin reads, wherever the lines are broken.
-fn says(said: &Said, words: &str) {
-    let flat = said.err.replace(['│', '×'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains(words), "{words}: {}", said.all());
+fn says(output: &CommandOutput, words: &str) {
+    let flat = output.err.replace(['│', '×'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(words), "{words}: {}", output.all());
 }
 
 async fn ready(stage: &Stage) -> usize {
@@ -67,16 +67,17 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
     stage.nodes.pods("vdo:no-image", Fate::ImagePullFails);
     stage.nodes.pods("vdo:crashes", Fate::CrashesSaying("panic: index out of range"));
     stage.nodes.pods("vdo:pending", Fate::Pending);
-    let said = stage.vdoctl_beside(&["deploy", "--image", "registry.example.com/vdo:works"]).await;
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.err.contains("✔ Start the operator  2 of 2 pods"), "{}", said.all());
+    let output =
+        stage.vdoctl_alongside(&["deploy", "--image", "registry.example.com/vdo:works"]).await;
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert!(output.err.contains("✔ Start the operator  2 of 2 pods"), "{}", output.all());
 
     // By itself, long before its timeout.
     let begin = tokio::time::Instant::now();
-    let said = refused(&stage, "no-image", "300").await;
-    assert!(begin.elapsed().as_secs() < 60 + 30, "{:?}: {}", begin.elapsed(), said.all());
-    says(&said, "does not start: ImagePullBackOff: Back-off pulling image");
-    says(&said, "the version before it keeps running");
+    let output = refused(&stage, "no-image", "300").await;
+    assert!(begin.elapsed().as_secs() < 60 + 30, "{:?}: {}", begin.elapsed(), output.all());
+    says(&output, "does not start: ImagePullBackOff: Back-off pulling image");
+    says(&output, "the version before it keeps running");
     says(&refused(&stage, "crashes", "90").await, "Error, exit code 1: panic: index out of range");
 
     cordon(&stage, true).await;
@@ -100,13 +101,14 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
 
     // Nothing is known to be wrong; it takes too long.
     let image = "registry.example.com/vdo:pending";
-    let said = stage.vdoctl_beside(&["deploy", "--image", image, "--timeout", "5"]).await;
-    assert_eq!(said.code, 4, "{}", said.all());
-    says(&said, "the operator did not start within 5 seconds");
+    let output = stage.vdoctl_alongside(&["deploy", "--image", image, "--timeout", "5"]).await;
+    assert_eq!(output.code, 4, "{}", output.all());
+    says(&output, "the operator did not start within 5 seconds");
 
     // Once the cause is corrected, the same command completes.
-    let said = stage.vdoctl_beside(&["deploy", "--image", "registry.example.com/vdo:works"]).await;
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output =
+        stage.vdoctl_alongside(&["deploy", "--image", "registry.example.com/vdo:works"]).await;
+    assert_eq!(output.code, 0, "{}", output.all());
     let deployments = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     let status = deployments.get("vdo").await.unwrap().status.unwrap();
     assert_eq!((status.updated_replicas, status.replicas), (Some(2), Some(2)));

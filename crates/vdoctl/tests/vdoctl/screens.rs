@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::{
-    stage::{PASSWORD, Said, Stage},
+    stage::{CommandOutput, PASSWORD, Stage},
     terminal::Terminal,
 };
 
@@ -98,14 +98,15 @@ fn words(line: &str) -> Vec<&str> {
 /// What does not fit sixty columns of what a command says in a pipe, and what else is wrong with it.
 fn narrow(stage: &Stage, line: &str, code: i32) -> Vec<String> {
     let mut command = stage.command(&words(line));
-    let said = Said::from(command.env("COLUMNS", "60").stdin(Stdio::null()).output().unwrap());
-    let mut wrong = too_long(line, &said.out);
-    wrong.extend(too_long(line, &said.err));
-    if said.code != code {
-        wrong.push(format!("{line} ends with {code}: {}", said.all()));
+    let output =
+        CommandOutput::from(command.env("COLUMNS", "60").stdin(Stdio::null()).output().unwrap());
+    let mut wrong = too_long(line, &output.out);
+    wrong.extend(too_long(line, &output.err));
+    if output.code != code {
+        wrong.push(format!("{line} ends with {code}: {}", output.all()));
     }
-    if said.all().contains('\x1b') {
-        wrong.push(format!("{line}: colours in a pipe: {}", said.all()));
+    if output.all().contains('\x1b') {
+        wrong.push(format!("{line}: colours in a pipe: {}", output.all()));
     }
     wrong
 }
@@ -139,9 +140,9 @@ pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
         let script = format!("{program} {line} | true; exit ${{PIPESTATUS[0]}}");
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("KUBECONFIG", stage.kubeconfig());
-        let said = Said::from(shell.current_dir(stage.workdir.path()).output().unwrap());
-        if said.code != 0 || said.err.contains("cannot be written") {
-            wrong.push(format!("{line} | true: {}", said.all()));
+        let output = CommandOutput::from(shell.current_dir(stage.workdir.path()).output().unwrap());
+        if output.code != 0 || output.err.contains("cannot be written") {
+            wrong.push(format!("{line} | true: {}", output.all()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -231,7 +232,7 @@ async fn help_and_mistakes_are_in_colour_where_colours_are_wanted() {
     let piped = |line: &str, variable: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
         command.args(words(line)).env_remove("NO_COLOR").env("VDOCTL_COLOR", variable);
-        Said::from(command.output().unwrap())
+        CommandOutput::from(command.output().unwrap())
     };
     assert!(is_coloured(&piped("--help --color always", "auto").out));
     assert!(is_coloured(&piped("--help", "always").out));
@@ -272,12 +273,12 @@ fn narrow_help(above: &[&str], long: &mut Vec<String>) -> usize {
     let mut count = 1;
     for flag in ["-h", "--help"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
-        let said = command.args(above).arg(flag).env("COLUMNS", "60").output().unwrap();
-        let said = Said::from(said);
-        assert_eq!(said.code, 0, "{above:?}: {}", said.all());
-        let wide = said.out.lines().filter(|line| line.chars().count() > 60);
+        let output = command.args(above).arg(flag).env("COLUMNS", "60").output().unwrap();
+        let output = CommandOutput::from(output);
+        assert_eq!(output.code, 0, "{above:?}: {}", output.all());
+        let wide = output.out.lines().filter(|line| line.chars().count() > 60);
         long.extend(wide.map(|line| format!("{above:?} {flag}: {line}")));
-        if let Some((_, listed)) = said.out.split_once("Commands:\n").filter(|_| flag == "-h") {
+        if let Some((_, listed)) = output.out.split_once("Commands:\n").filter(|_| flag == "-h") {
             let names = listed.lines().take_while(|line| !line.is_empty());
             for name in names.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
                 let name = name.split_whitespace().next().unwrap();
@@ -302,13 +303,13 @@ pub(crate) fn quiet_and_verbose(stage: &Stage) {
     assert!(plain.err.contains("Look at the cluster"), "{}", plain.all());
     assert_eq!((quiet.err.as_str(), &quiet.out), ("", &plain.out));
     let variable = stage.command(&["plan"]).env("VDOCTL_QUIET", "1").output().unwrap();
-    assert_eq!(Said::from(variable).err, "", "the same as a variable");
+    assert_eq!(CommandOutput::from(variable).err, "", "the same as a variable");
 
     let verbose = stage.vdoctl(&["doctor", "-vv"]);
     assert!(verbose.err.contains("DEBUG"), "{}", verbose.all());
     assert!(!verbose.all().contains(PASSWORD), "{}", verbose.all());
     let variable = stage.command(&["plan"]).env("VDOCTL_VERBOSE", "2").output().unwrap();
-    let variable = Said::from(variable);
+    let variable = CommandOutput::from(variable);
     assert!(variable.err.contains("DEBUG"), "{}", variable.all());
 }
 

@@ -44,20 +44,20 @@ pub(crate) struct Stage {
 }
 
 /// What a command said.
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// Both, for messages of failed tests.
     pub(crate) fn all(&self) -> String {
         format!("exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.out, self.err)
     }
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
@@ -125,12 +125,12 @@ impl Stage {
     }
 
     /// Runs it.
-    pub(crate) fn vdoctl(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn vdoctl(&self, arguments: &[&str]) -> CommandOutput {
         self.command(arguments).stdin(Stdio::null()).output().unwrap().into()
     }
 
     /// Runs it where nobody reads what it prints.
-    pub(crate) fn vdoctl_unread(&self, arguments: &[&str]) -> Said {
+    pub(crate) fn vdoctl_unread(&self, arguments: &[&str]) -> CommandOutput {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = self.command(arguments);
@@ -139,14 +139,14 @@ impl Stage {
     }
 
     /// Runs it while other things go on in this test.
-    pub(crate) async fn vdoctl_beside(&self, arguments: &[&str]) -> Said {
+    pub(crate) async fn vdoctl_alongside(&self, arguments: &[&str]) -> CommandOutput {
         let command =
             tokio::process::Command::from(self.command(arguments)).stdin(Stdio::null()).output();
         command.await.unwrap().into()
     }
 
     /// Runs it with something to read.
-    pub(crate) fn vdoctl_reading(&self, arguments: &[&str], input: &str) -> Said {
+    pub(crate) fn vdoctl_reading(&self, arguments: &[&str], input: &str) -> CommandOutput {
         let mut child = self
             .command(arguments)
             .stdin(Stdio::piped())
@@ -186,10 +186,10 @@ impl Stage {
     }
 
     /// Runs it and expects it to work.
-    pub(crate) fn works(&self, arguments: &[&str]) -> Said {
-        let said = self.vdoctl(arguments);
-        assert_eq!(said.code, 0, "vdoctl {arguments:?}: {}", said.all());
-        said
+    pub(crate) fn works(&self, arguments: &[&str]) -> CommandOutput {
+        let output = self.vdoctl(arguments);
+        assert_eq!(output.code, 0, "vdoctl {arguments:?}: {}", output.all());
+        output
     }
 
     /// The operator, under the rights of its service account, in this process: pods are simulated.
@@ -198,11 +198,11 @@ impl Stage {
     }
 
     /// The operator, that gives a release so long to become healthy.
-    pub(crate) async fn operator_with(&self, patience: SignedDuration) -> JoinSet<()> {
+    pub(crate) async fn operator_with(&self, timeout: SignedDuration) -> JoinSet<()> {
         let client = self.plane.client_as(&User::service_account(NAMESPACE, "vdo"));
         let build = BuildInfo::of("vdo");
         let metrics = OperatorMetrics::default();
-        let engine = Engine::start(client, NAMESPACE, patience, build, metrics).await.unwrap();
+        let engine = Engine::start(client, NAMESPACE, timeout, build, metrics).await.unwrap();
         let working = Checks::default().register("rounds", "none yet");
         let mut tasks = JoinSet::new();
         tasks.spawn(Box::pin(engine.run(CancellationToken::new(), working)));

@@ -18,7 +18,7 @@ use rustix::{
 use tokio::time::{Instant, sleep};
 
 /// Far more than any answer takes.
-const PATIENCE: Duration = Duration::from_mins(4);
+const TIMEOUT: Duration = Duration::from_mins(4);
 
 /// What a program may switch on for itself, and how it is switched off: a hidden cursor, marked pastes.
 const SWITCHES: [(&str, &str); 2] = [("\x1b[?25l", "\x1b[?25h"), ("\x1b[?2004h", "\x1b[?2004l")];
@@ -90,7 +90,7 @@ impl Terminal {
 
     /// Waits until one of these is shown, after what was waited for before, and says which came first.
     pub(crate) async fn expect_any(&mut self, texts: &[&str]) -> usize {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let shown = self.shown();
             let new = &shown[self.read..];
@@ -134,7 +134,7 @@ impl Terminal {
 
     /// Waits for the end; whatever ran leaves the terminal as it found it.
     pub(crate) async fn ends(mut self) -> (ExitStatus, String) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             // What it showed last may still be on its way when it is gone.
             if let Some(status) = self.child.try_wait().unwrap()

@@ -162,9 +162,9 @@ fn what_changes_something_and_what_finds_something_has_a_transcript_too() {
 /// Every command that looks, where all is well.
 pub(crate) async fn where_all_is_well(stage: &Stage) {
     eventually("the account was looked at, and nothing else is told", 60, async || {
-        let said = stage.vdoctl_beside(&["status"]).await;
-        let headline = said.out.lines().next().unwrap_or_default();
-        if headline.ends_with("· 1 hint") { Ok(()) } else { Err(said.all()) }
+        let output = stage.vdoctl_alongside(&["status"]).await;
+        let headline = output.out.lines().next().unwrap_or_default();
+        if headline.ends_with("· 1 hint") { Ok(()) } else { Err(output.all()) }
     })
     .await;
     on_cluster(stage, "cluster");
@@ -176,14 +176,14 @@ pub(crate) async fn where_all_is_well(stage: &Stage) {
 pub(crate) async fn where_something_is_wrong(stage: &Stage) {
     stage.hide_disk_ids(true).await;
     eventually("the operator says so", 60, async || {
-        let said = stage.vdoctl_beside(&["status"]).await;
-        let headline = said.out.lines().next().unwrap_or_default();
-        if headline.ends_with("· 1 error, 1 hint") { Ok(()) } else { Err(said.all()) }
+        let output = stage.vdoctl_alongside(&["status"]).await;
+        let headline = output.out.lines().next().unwrap_or_default();
+        if headline.ends_with("· 1 error, 1 hint") { Ok(()) } else { Err(output.all()) }
     })
     .await;
     on_cluster(stage, "degraded");
     screens::of_trouble_fit_sixty_columns(stage);
     stage.hide_disk_ids(false).await;
-    let said = stage.vdoctl_beside(&["status", "--wait", "--timeout", "300"]).await;
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_alongside(&["status", "--wait", "--timeout", "300"]).await;
+    assert_eq!(output.code, 0, "{}", output.all());
 }

@@ -7,7 +7,7 @@ use testkit::FaultProxy;
 
 use crate::{
     cluster::{nothing_is_there, objects},
-    stage::{PASSWORD, Said, Stage},
+    stage::{CommandOutput, PASSWORD, Stage},
     terminal::Terminal,
 };
 
@@ -17,12 +17,13 @@ pub(crate) fn a_disk_that_is_full(stage: &Stage) {
         let script = script.replace("vdoctl", env!("CARGO_BIN_EXE_vdoctl"));
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("KUBECONFIG", stage.kubeconfig());
-        Said::from(shell.current_dir(stage.workdir.path()).output().unwrap())
+        CommandOutput::from(shell.current_dir(stage.workdir.path()).output().unwrap())
     };
     // Files may grow to one block; whoever writes more gets an error instead of a signal.
-    let said = shell("trap '' XFSZ; ulimit -f 1; exec vdoctl support-bundle --output full.tar.gz");
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("full.tar.gz cannot be written"), "{}", said.all());
+    let output =
+        shell("trap '' XFSZ; ulimit -f 1; exec vdoctl support-bundle --output full.tar.gz");
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("full.tar.gz cannot be written"), "{}", output.all());
     let left: Vec<String> = fs::read_dir(stage.workdir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -36,21 +37,21 @@ pub(crate) fn a_disk_that_is_full(stage: &Stage) {
     if shell(&format!("{disk} true'")).code == 0 {
         let script =
             "vdoctl support-bundle --output disk/full.tar.gz; code=$?; ls -A disk; exit $code";
-        let said = shell(&format!("{disk} {{ {script}; }}'"));
-        assert_eq!(said.code, 1, "{}", said.all());
-        assert!(said.err.contains("disk/full.tar.gz cannot be written"), "{}", said.all());
-        assert!(said.err.contains("No space left on device"), "{}", said.all());
-        assert_eq!(said.out, "", "nothing half-made: {}", said.all());
+        let output = shell(&format!("{disk} {{ {script}; }}'"));
+        assert_eq!(output.code, 1, "{}", output.all());
+        assert!(output.err.contains("disk/full.tar.gz cannot be written"), "{}", output.all());
+        assert!(output.err.contains("No space left on device"), "{}", output.all());
+        assert_eq!(output.out, "", "nothing half-made: {}", output.all());
     }
-    let said = shell("vdoctl support-bundle --output - > /dev/full");
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("No space left on device"), "{}", said.all());
+    let output = shell("vdoctl support-bundle --output - > /dev/full");
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("No space left on device"), "{}", output.all());
 
-    let said = shell("vdoctl support-bundle --output /no/such/folder/bundle.tar.gz");
-    assert_eq!(said.code, 1, "{}", said.all());
-    let said = shell("vdoctl deploy -o yaml > /dev/full");
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("the output cannot be written"), "{}", said.all());
+    let output = shell("vdoctl support-bundle --output /no/such/folder/bundle.tar.gz");
+    assert_eq!(output.code, 1, "{}", output.all());
+    let output = shell("vdoctl deploy -o yaml > /dev/full");
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("the output cannot be written"), "{}", output.all());
 }
 
 /// `KUBECONFIG` as kubectl reads it, and contexts that are not there.
@@ -66,32 +67,33 @@ pub(crate) fn contexts_and_files(stage: &Stage) {
     let rest = stage.workdir.write("rest.yaml", rest.to_string()).unwrap();
     let list = format!("/no/such/file:{}:{}", choice.display(), rest.display());
     let run = |arguments: &[&str], list: &str| {
-        Said::from(stage.command(arguments).env("KUBECONFIG", list).output().unwrap())
+        CommandOutput::from(stage.command(arguments).env("KUBECONFIG", list).output().unwrap())
     };
-    let said = run(&["version"], &list);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.out.contains("Kubernetes"), "{}", said.all());
-    let said = run(&["status"], "/no/such/file:/nor/this");
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert!(said.err.contains("/no/such/file, /nor/this"), "{}", said.all());
+    let output = run(&["version"], &list);
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert!(output.out.contains("Kubernetes"), "{}", output.all());
+    let output = run(&["status"], "/no/such/file:/nor/this");
+    assert_eq!(output.code, 1, "{}", output.all());
+    assert!(output.err.contains("/no/such/file, /nor/this"), "{}", output.all());
 
     let near = format!("{context}x");
     for (wrong, words) in [
         (near.as_str(), format!("did you mean {context}?")),
         ("zzzzzzzzzzzzzzzz", format!("there are {context}")),
     ] {
-        let said = stage.vdoctl(&["status", "--context", wrong]);
-        assert_eq!(said.code, 1, "{}", said.all());
-        assert!(said.err.contains(&format!("no context \"{wrong}\"")), "{}", said.all());
-        assert!(said.err.contains(&words), "{}", said.all());
+        let output = stage.vdoctl(&["status", "--context", wrong]);
+        assert_eq!(output.code, 1, "{}", output.all());
+        assert!(output.err.contains(&format!("no context \"{wrong}\"")), "{}", output.all());
+        assert!(output.err.contains(&words), "{}", output.all());
         let variable = stage.command(&["status"]).env("VDOCTL_CONTEXT", wrong).output().unwrap();
-        assert_eq!(Said::from(variable).err, said.err, "the same as a variable");
+        assert_eq!(CommandOutput::from(variable).err, output.err, "the same as a variable");
     }
     let named = rest.display().to_string();
     let mut variables = stage.command(&["status"]);
     variables.env("VDOCTL_KUBECONFIG", named).env("VDOCTL_CONTEXT", context);
-    let said = Said::from(variables.env("VDOCTL_STATUS_OUTPUT", "json").output().unwrap());
-    assert!(said.out.starts_with('{'), "{}", said.all());
+    let output =
+        CommandOutput::from(variables.env("VDOCTL_STATUS_OUTPUT", "json").output().unwrap());
+    assert!(output.out.starts_with('{'), "{}", output.all());
 }
 
 /// `configure` tells what it waits for; a vCenter that takes its time is waited for, one that says nothing
@@ -105,9 +107,9 @@ pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
     let line = ["configure", "-f", "slow.yaml"];
 
     proxy.delay(Duration::from_millis(200));
-    let said = stage.vdoctl_beside(&[&line[..], &["--dry-run"]].concat()).await;
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert!(said.err.contains(&format!("✔ {waits_for}")), "{}", said.all());
+    let output = stage.vdoctl_alongside(&[&line[..], &["--dry-run"]].concat()).await;
+    assert_eq!(output.code, 0, "{}", output.all());
+    assert!(output.err.contains(&format!("✔ {waits_for}")), "{}", output.all());
 
     proxy.black_hole();
     // What is waited for shows while it is.
@@ -121,10 +123,10 @@ pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
     nothing_is_there(stage, "it said nothing").await;
 
     proxy.reset();
-    let said = stage.vdoctl_beside(&line).await;
-    assert_eq!((said.code, said.out.as_str()), (1, ""), "{}", said.all());
-    assert_eq!(said.err.matches("cannot be used").count(), 1, "{}", said.all());
-    assert!(said.err.contains(&address), "{}", said.all());
+    let output = stage.vdoctl_alongside(&line).await;
+    assert_eq!((output.code, output.out.as_str()), (1, ""), "{}", output.all());
+    assert_eq!(output.err.matches("cannot be used").count(), 1, "{}", output.all());
+    assert!(output.err.contains(&address), "{}", output.all());
     nothing_is_there(stage, "it hung up").await;
 }
 
@@ -147,12 +149,16 @@ pub(crate) async fn a_slow_vcenter(stage: &Stage) {
         "VDO-1301",
     ];
     proxy.delay(Duration::from_millis(200));
-    let said = stage.vdoctl_reading(&arguments, PASSWORD);
-    assert_eq!(said.code, 0, "{}", said.all());
+    let output = stage.vdoctl_reading(&arguments, PASSWORD);
+    assert_eq!(output.code, 0, "{}", output.all());
     for fault in [FaultProxy::black_hole, FaultProxy::reset] {
         fault(&proxy);
-        let said = stage.vdoctl_reading(&arguments, PASSWORD);
-        assert_eq!(said.code, 3, "{}", said.all());
-        assert!(said.out.contains("VDO-1301") && said.out.contains(&address), "{}", said.all());
+        let output = stage.vdoctl_reading(&arguments, PASSWORD);
+        assert_eq!(output.code, 3, "{}", output.all());
+        assert!(
+            output.out.contains("VDO-1301") && output.out.contains(&address),
+            "{}",
+            output.all()
+        );
     }
 }

@@ -289,7 +289,7 @@ impl Collector {
             outcome = outcome.and(destroyed);
         }
         if let Err(error) = outcome {
-            tracing::debug!(vcenter = client.address(), error = %error.story(), "cannot clear a watch away");
+            tracing::debug!(vcenter = client.address(), error = %error.error_chain(), "cannot clear a watch away");
         }
     }
 }

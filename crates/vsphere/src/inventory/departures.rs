@@ -141,12 +141,12 @@ mod tests {
     use super::super::model::Vm;
     use super::*;
 
-    fn machine(n: usize) -> MoRef {
+    fn vm(n: usize) -> MoRef {
         MoRef::new("VirtualMachine", format!("vm-{n}"))
     }
 
     fn left(n: usize) -> Departure {
-        Departure { object: Vm::new(machine(n)).into(), absence: Absence::Unreachable }
+        Departure { object: Vm::new(vm(n)).into(), absence: Absence::Unreachable }
     }
 
     #[test]
@@ -154,12 +154,12 @@ mod tests {
         let mut departures = Departures::default();
         for n in 0..GONE + 10 {
             departures.add(left(n));
-            departures.settle(&machine(n), gone_for_test(&machine(n)));
+            departures.settle(&vm(n), gone_for_test(&vm(n)));
         }
         departures.add(left(1_000_000));
         assert_eq!(departures.iter().count(), GONE + 1);
-        assert!(departures.get(&machine(0)).is_none(), "the oldest is forgotten");
-        assert!(departures.get(&machine(1_000_000)).is_some());
+        assert!(departures.get(&vm(0)).is_none(), "the oldest is forgotten");
+        assert!(departures.get(&vm(1_000_000)).is_some());
         assert!(!departures.take_overflow(), "its end was told: nobody need look again");
     }
 
@@ -180,18 +180,18 @@ mod tests {
     fn the_same_answer_is_told_once() {
         let mut departures = Departures::default();
         departures.add(left(1));
-        assert_eq!(departures.untold(), [machine(1)]);
-        assert!(departures.settle(&machine(1), Absence::Unreachable).is_some(), "it left");
-        assert!(departures.settle(&machine(1), Absence::Unreachable).is_none(), "still so");
+        assert_eq!(departures.untold(), [vm(1)]);
+        assert!(departures.settle(&vm(1), Absence::Unreachable).is_some(), "it left");
+        assert!(departures.settle(&vm(1), Absence::Unreachable).is_none(), "still so");
         assert!(departures.untold().is_empty());
-        assert_eq!(departures.unanswered(), [machine(1)]);
-        assert!(departures.settle(&machine(1), Absence::Elsewhere).is_some(), "now it is known");
-        assert!(departures.settle(&machine(1), Absence::Elsewhere).is_none());
+        assert_eq!(departures.unanswered(), [vm(1)]);
+        assert!(departures.settle(&vm(1), Absence::Elsewhere).is_some(), "now it is known");
+        assert!(departures.settle(&vm(1), Absence::Elsewhere).is_none());
         assert!(departures.unanswered().is_empty());
-        let gone = gone_for_test(&machine(1));
-        assert!(departures.settle(&machine(1), gone).is_some(), "it ended meanwhile");
+        let gone = gone_for_test(&vm(1));
+        assert!(departures.settle(&vm(1), gone).is_some(), "it ended meanwhile");
         assert!(departures.existing().is_empty());
-        assert!(departures.settle(&machine(2), Absence::Elsewhere).is_none(), "never seen");
+        assert!(departures.settle(&vm(2), Absence::Elsewhere).is_none(), "never seen");
     }
 
     #[test]
@@ -199,12 +199,12 @@ mod tests {
         let mut older = Departures::default();
         for n in 0..3 {
             older.add(left(n));
-            older.settle(&machine(n), Absence::Unreachable);
+            older.settle(&vm(n), Absence::Unreachable);
         }
-        older.remove(&machine(0));
+        older.remove(&vm(0));
         let mut newer = Departures::default();
-        newer.succeed(older, |reference| *reference == machine(1));
-        assert_eq!(newer.existing(), [machine(2)]);
+        newer.succeed(older, |reference| *reference == vm(1));
+        assert_eq!(newer.existing(), [vm(2)]);
         assert!(newer.untold().is_empty(), "what was told is not told again");
     }
 }

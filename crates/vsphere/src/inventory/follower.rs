@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use super::absence::{Absence, Standing};
 use super::apply::{Gap, apply};
 use super::model::Object;
-use super::patience::Patience;
+use super::retry_window::RetryWindow;
 use super::selection::Selection;
 use super::tree::Tree;
 use super::watch::{Event, Inventory, Status};
@@ -44,7 +44,7 @@ pub(super) struct Follower {
     started: bool,
     /// When hidden objects were last asked for.
     asked_hidden: Instant,
-    patience: Patience,
+    retry_window: RetryWindow,
     /// Collectors that failed while vCenter could not be asked to clear them away.
     orphans: Vec<Collector>,
 }
@@ -66,7 +66,7 @@ impl Follower {
             inventory,
             started: false,
             asked_hidden: Instant::now(),
-            patience: Patience::default(),
+            retry_window: RetryWindow::default(),
             orphans: Vec::new(),
         }
     }
@@ -236,7 +236,7 @@ impl Follower {
     fn next_question(&self) -> Instant {
         let now = Instant::now();
         let hidden = self.asked_hidden + ASK_HIDDEN;
-        self.patience.left(now).map_or(hidden, |left| hidden.min(now + left))
+        self.retry_window.left(now).map_or(hidden, |left| hidden.min(now + left))
     }
 
     /// Asks for what left just now, for what nobody answered for when it is time to ask again, and
@@ -245,7 +245,7 @@ impl Follower {
     fn question(&mut self, all: bool) -> Option<Question> {
         let now = Instant::now();
         let all = all || now >= self.asked_hidden + ASK_HIDDEN;
-        let ask_again = self.patience.is_due(now);
+        let ask_again = self.retry_window.is_due(now);
         if all {
             self.asked_hidden = now;
         }
@@ -294,7 +294,7 @@ impl Follower {
     /// Notes that vCenter was asked, with those asked for before or without them.
     fn asked(&mut self, again: bool) {
         let unanswered = !self.inventory.view().departed.unanswered().is_empty();
-        self.patience.asked(Instant::now(), unanswered, again);
+        self.retry_window.asked(Instant::now(), unanswered, again);
         if self.inventory.change(|tree| tree.departed.take_overflow()) {
             warn!(
                 vcenter = self.client.address(),
@@ -340,7 +340,7 @@ impl Follower {
     }
 
     fn unreachable(&self, error: Error) {
-        warn!(vcenter = self.client.address(), error = %error.story(), "cannot follow the inventory");
+        warn!(vcenter = self.client.address(), error = %error.error_chain(), "cannot follow the inventory");
         let error = Arc::new(error);
         self.inventory.set_status(Status::Unreachable(Arc::clone(&error)));
         self.inventory.tell(Event::Unreachable(error));

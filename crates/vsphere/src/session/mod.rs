@@ -180,7 +180,7 @@ impl Session {
             }
             Err(error) => {
                 if matches!(error, Error::LoginRefused { .. }) {
-                    warn!(vcenter = self.wire.name(), error = %error.story(), "login refused, not trying again");
+                    warn!(vcenter = self.wire.name(), error = %error.error_chain(), "login refused, not trying again");
                     *self.refusal() = Some(error.clone());
                 }
                 Err(error)
@@ -358,7 +358,7 @@ impl Session {
             Side::Rest => rest::close_session(&self.wire, secret).await,
         };
         if let Err(error) = outcome {
-            debug!(vcenter = self.wire.name(), error = %error.story(), ?side, "logout failed; vCenter will end the session by itself");
+            debug!(vcenter = self.wire.name(), error = %error.error_chain(), ?side, "logout failed; vCenter will end the session by itself");
         }
     }
 

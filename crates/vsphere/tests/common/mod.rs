@@ -66,7 +66,7 @@ pub(crate) async fn connected(vcenter: &Vcenter) -> Client {
 pub(crate) async fn connected_within(vcenter: &Vcenter, limits: &Limits) -> Client {
     let connect = async || {
         let connected = client_of(vcenter).limits(limits.clone()).connect().await;
-        connected.map_err(|error| error.story())
+        connected.map_err(|error| error.error_chain())
     };
     eventually("the simulator lets us in", 60, connect).await
 }

@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// How long after its end a lease may stay unclaimed.
-const PATIENCE: i64 = 120;
+const GRACE_PERIOD: i64 = 120;
 
 /// Whether the driver was taken away: nobody needs to lead then.
 fn is_gone(view: &View<'_>, driver: &str) -> bool {
@@ -37,7 +37,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         if is_gone(view, &lease.driver) {
             continue;
         }
-        if age > i64::from(lease.seconds) + PATIENCE {
+        if age > i64::from(lease.seconds) + GRACE_PERIOD {
             sink.raise(
                 Hit::new(
                     codes::LEASE_STALE,

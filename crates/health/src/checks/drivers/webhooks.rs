@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 const WARNING: i64 = 21 * 86_400;
 
 /// How long its pod may take to be replaced.
-const PATIENCE: i64 = 60;
+const GRACE_PERIOD: i64 = 60;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let question = "whether the drivers' webhooks are well";
@@ -46,7 +46,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         let question = format!("whether somebody answers for {name}");
         if let Some(0) = sink.need(&webhook.endpoints, subject, &question)
             && webhook.fails_closed
-            && view.seconds_since(webhook.since) > view.patience(PATIENCE)
+            && view.seconds_since(webhook.since) > view.grace_period(GRACE_PERIOD)
         {
             sink.raise(hit(codes::WEBHOOK_UNANSWERED));
         }

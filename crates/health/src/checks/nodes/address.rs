@@ -10,7 +10,7 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "nodes/address",
     gives: &[codes::ADDRESS_WRONG, codes::ADDRESS_NONE],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {

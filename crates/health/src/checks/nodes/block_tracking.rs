@@ -19,7 +19,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let census = view.index.census();
     let (on, off) = (&census.tracked, &census.untracked);
     let (fewer, value) = if on.len() <= off.len() { (on, "FALSE") } else { (off, "TRUE") };
-    let first = fewer.first().and_then(|name| view.only_machine(view.node(name)?));
+    let first = fewer.first().and_then(|name| view.only_vm(view.node(name)?));
     let Some(first) = first else { return };
     sink.raise(
         Hit::new(codes::CBT_MIXED, cluster_subject())

@@ -9,21 +9,21 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// How long registering may take.
-const PATIENCE: i64 = 300;
+const GRACE_PERIOD: i64 = 300;
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let Some(driver) = view.storage_driver() else { return };
     let question = format_args!("whether the storage driver is registered on {}", node.name);
     let Some(entry) = sink.need(&node.csi, || node_subject(node), question) else { return };
     let Some(entry) = entry else {
-        let due = node.ready && view.seconds_since(node.created) > view.patience(PATIENCE);
+        let due = node.ready && view.seconds_since(node.created) > view.grace_period(GRACE_PERIOD);
         if due && !node.is_foreign() && node.os == "linux" {
             let hit = Hit::of_node(codes::CSI_NODE_MISSING, node).driver("CSI");
             sink.raise(hit.shared("namespace", &driver.namespace));
         }
         return;
     };
-    if node.is_foreign() && matches!(view.machine(node), Machine::Absent) {
+    if node.is_foreign() && matches!(view.node_vm(node), NodeVm::Absent) {
         let id = node.provider_id.as_deref().unwrap_or("of another platform");
         let hit = Hit::of_node(codes::NODE_FOREIGN, node).driver("CSI");
         sink.raise(hit.with("reason", format!("its provider id is {id}")));

@@ -33,8 +33,8 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     if node.is_foreign() {
         return;
     }
-    match view.machine(node) {
-        Machine::One(found) => {
+    match view.node_vm(node) {
+        NodeVm::One(found) => {
             let listed = &found.vcenter.datacenters;
             let told = cloud.vcenters.contains(&found.vcenter.name);
             let seen = told && (listed.is_empty() || listed.contains(&found.vm.datacenter));
@@ -44,7 +44,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
                 sink.raise(hit("cannot find a VM whose files are inaccessible".to_owned()));
             }
         }
-        Machine::Unclear { vcenter: Some(vcenter), reason } => {
+        NodeVm::Unclear { vcenter: Some(vcenter), reason } => {
             let old = driver.version.is_some_and(|version| version < CAREFUL);
             if old {
                 let text =
@@ -52,7 +52,7 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
                 sink.raise(hit(text).vcenter(&vcenter.name));
             }
         }
-        Machine::Several(_) | Machine::Absent | Machine::Unclear { .. } => {}
+        NodeVm::Several(_) | NodeVm::Absent | NodeVm::Unclear { .. } => {}
     }
 }
 

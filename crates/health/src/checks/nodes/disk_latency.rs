@@ -3,7 +3,7 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/disk_latency", gives: &[codes::DISK_SLOW], run: Run::Machine(check) };
+    Check { name: "nodes/disk_latency", gives: &[codes::DISK_SLOW], run: Run::NodeVm(check) };
 
 /// Beyond this, in milliseconds, etcd loses its leader.
 const LIMIT: u32 = 100;

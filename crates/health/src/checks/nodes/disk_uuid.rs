@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/disk_uuid",
     gives: &[codes::DISK_UUID_OFF, codes::DISK_UUID_WAITS],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {

@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/guest_name",
     gives: &[codes::GUEST_NAME_DIFFERS, codes::GUEST_NAME_SHARED],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {

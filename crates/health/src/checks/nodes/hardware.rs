@@ -3,7 +3,7 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/hardware", gives: &[codes::HARDWARE_TOO_OLD], run: Run::Machine(check) };
+    Check { name: "nodes/hardware", gives: &[codes::HARDWARE_TOO_OLD], run: Run::NodeVm(check) };
 
 /// The oldest hardware version the storage driver supports.
 const NEEDED: u32 = 15;

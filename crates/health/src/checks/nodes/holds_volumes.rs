@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 
 /// How long a node may be away before its volumes should be elsewhere: its pods are sent away after five
 /// minutes, and after six Kubernetes detaches what it may.
-const PATIENCE: i64 = 360;
+const GRACE_PERIOD: i64 = 360;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let question = "whether volumes hang on nodes that are down";
@@ -23,7 +23,10 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     let contested = sink.need(&view.facts.storage.contested, cluster_subject, question);
     for node in view.nodes() {
         let away = view.seconds_since(node.ready_since);
-        if node.ready || away < view.patience(PATIENCE) || node.has_taint(Node::OUT_OF_SERVICE) {
+        if node.ready
+            || away < view.grace_period(GRACE_PERIOD)
+            || node.has_taint(Node::OUT_OF_SERVICE)
+        {
             continue;
         }
         let handles = view.index.volumes_on_node(&node.name);
@@ -40,7 +43,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             Some((volume, pod)) => (Severity::Error, format!("; {pod} waits for {volume}")),
             None => (Severity::Warning, String::new()),
         };
-        let power = match view.only_machine(node) {
+        let power = match view.only_vm(node) {
             Some(found) if found.vm.power == Power::Off => "vCenter says its VM is off".to_owned(),
             Some(found) => format!("govc vm.power -off {}", quoted(&found.vm.path)),
             None => "look at the machine".to_owned(),

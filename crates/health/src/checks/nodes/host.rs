@@ -5,7 +5,7 @@ use crate::{checks::prelude::*, facts::Platform};
 pub(super) const CHECK: Check = Check {
     name: "nodes/host",
     gives: &[codes::HOST_TOO_OLD, codes::HOST_UNUSABLE],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 /// What OpenShift wants before it upgrades.

@@ -9,13 +9,13 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// How long initialising may take.
-const PATIENCE: i64 = 120;
+const GRACE_PERIOD: i64 = 120;
 
 fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let (Some(_), age) = (&view.facts.wanted.cloud, view.seconds_since(node.created)) else {
         return;
     };
-    if age < view.patience(PATIENCE) {
+    if age < view.grace_period(GRACE_PERIOD) {
         return;
     }
     let driver = match &view.facts.cluster.drivers.cloud {

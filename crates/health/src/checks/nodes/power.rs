@@ -5,7 +5,7 @@ use crate::{checks::prelude::*, facts::Power};
 pub(super) const CHECK: Check = Check {
     name: "nodes/power",
     gives: &[codes::VM_OFF, codes::VM_INACCESSIBLE],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 fn check(_: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {

@@ -24,9 +24,8 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     let system = node.system_uuid.to_ascii_lowercase();
     let other = index::swapped(&system);
     let uuids = std::iter::once(system).chain(other);
-    let machines: Vec<_> =
-        uuids.flat_map(|uuid| view.index.vms_with_uuid(&uuid).to_vec()).collect();
-    let [only] = machines.as_slice() else { return };
+    let vms: Vec<_> = uuids.flat_map(|uuid| view.index.vms_with_uuid(&uuid).to_vec()).collect();
+    let [only] = vms.as_slice() else { return };
     let Some(found) = view.vm(only) else { return };
     if !found.vm.bios_uuid.eq_ignore_ascii_case(uuid.trim()) {
         let hit = Hit::of_vm(codes::PROVIDER_ID_WRONG, node, &found).with("id", id);

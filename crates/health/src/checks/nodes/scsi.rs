@@ -5,7 +5,7 @@ use crate::checks::prelude::*;
 pub(super) const CHECK: Check = Check {
     name: "nodes/scsi",
     gives: &[codes::SCSI_SLOTS, codes::SCSI_KIND],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 /// Places on one controller: 15 of the old kind; 64 where the paravirtual one has them.

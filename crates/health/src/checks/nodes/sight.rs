@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/sight", gives: &[codes::VM_OUT_OF_SIGHT], run: Run::Machine(check) };
+    Check { name: "nodes/sight", gives: &[codes::VM_OUT_OF_SIGHT], run: Run::NodeVm(check) };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let wanted = &view.facts.wanted;

@@ -6,7 +6,7 @@ use crate::{
 };
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/tools", gives: &[codes::TOOLS_NOT_RUNNING], run: Run::Machine(check) };
+    Check { name: "nodes/tools", gives: &[codes::TOOLS_NOT_RUNNING], run: Run::NodeVm(check) };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     if view.facts.wanted.cloud.is_none() || found.vm.power != Power::On {

@@ -12,18 +12,18 @@ fn check(view: &View<'_>, node: &Node, sink: &mut Sink) {
     if node.is_foreign() {
         return;
     }
-    match view.machine(node) {
-        Machine::One(_) => {}
-        Machine::Absent => {
+    match view.node_vm(node) {
+        NodeVm::One(_) => {}
+        NodeVm::Absent => {
             sink.raise(Hit::of_node(codes::VM_NOT_FOUND, node).with("uuid", &node.system_uuid));
         }
-        Machine::Several(found) => {
+        NodeVm::Several(found) => {
             let paths: Vec<&str> = found.iter().map(|f| f.vm.path.as_str()).collect();
             let hit = Hit::of_node(codes::VM_AMBIGUOUS, node).with("vms", paths.join(" and "));
             sink.raise(hit.with("uuid", &found[0].vm.bios_uuid));
         }
-        Machine::Unclear { vcenter, reason } => {
-            let matters = super::super::of_machines().join(", ");
+        NodeVm::Unclear { vcenter, reason } => {
+            let matters = super::super::of_vms().join(", ");
             let question = format!("anything about the VM of {} ({matters})", node.name);
             let hit = sink.cannot_tell(node_subject(node), &question, reason);
             hit.anchors.extend(vcenter.map(|vcenter| (Anchor::Vcenter, vcenter.name.clone())));

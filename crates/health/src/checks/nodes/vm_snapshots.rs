@@ -3,7 +3,7 @@
 use crate::checks::prelude::*;
 
 pub(super) const CHECK: Check =
-    Check { name: "nodes/vm_snapshots", gives: &[codes::VM_SNAPSHOTS], run: Run::Machine(check) };
+    Check { name: "nodes/vm_snapshots", gives: &[codes::VM_SNAPSHOTS], run: Run::NodeVm(check) };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {
     let snapshots = &found.vm.snapshots;

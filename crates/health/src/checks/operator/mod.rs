@@ -1,7 +1,7 @@
 //! VDO itself, and what it may do.
 
 mod catalog;
-mod fights;
+mod conflicts;
 mod network;
 mod platform;
 mod rights;
@@ -9,4 +9,4 @@ mod rights;
 use crate::check::Check;
 
 pub(super) const CHECKS: &[&Check] =
-    &[&rights::CHECK, &catalog::CHECK, &fights::CHECK, &network::CHECK, &platform::CHECK];
+    &[&rights::CHECK, &catalog::CHECK, &conflicts::CHECK, &network::CHECK, &platform::CHECK];

@@ -32,13 +32,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             let needed = needed
                 .entry(entity.kind)
                 .or_insert_with(|| privileges::needed(entity.kind, &view.facts.wanted).collect());
-            let lacking: Vec<(&Requirement, Vec<&str>)> =
-                needed.iter().filter_map(|r| Some((*r, lacking(r, held)?))).collect();
+            let missing: Vec<(&Requirement, Vec<&str>)> =
+                needed.iter().filter_map(|r| Some((*r, missing_names(r, held)?))).collect();
             // Any other role lets the account read, too; one object can carry one role only.
-            let more = lacking.iter().any(|(requirement, _)| requirement.role != READ_ONLY);
-            for (requirement, names) in lacking {
+            let more = missing.iter().any(|(requirement, _)| requirement.role != READ_ONLY);
+            for (requirement, names) in missing {
                 if requirement.role != READ_ONLY || !more {
-                    let hit = missing(vcenter, entity, requirement, &names, needed);
+                    let hit = missing_hit(vcenter, entity, requirement, &names, needed);
                     sink.raise(datastores.weigh(entity, hit));
                 }
             }
@@ -50,13 +50,13 @@ fn check(view: &View<'_>, sink: &mut Sink) {
 const READ_ONLY: &str = "ReadOnly";
 
 /// What is missing of a requirement.
-fn lacking(requirement: &Requirement, held: &BTreeSet<String>) -> Option<Vec<&'static str>> {
+fn missing_names(requirement: &Requirement, held: &BTreeSet<String>) -> Option<Vec<&'static str>> {
     let names = requirement.privileges.iter().copied().filter(|name| !held.contains(*name));
     let names: Vec<&str> = names.collect();
     (!names.is_empty()).then_some(names)
 }
 
-fn missing(
+fn missing_hit(
     vcenter: &Vcenter,
     entity: &Entity,
     requirement: &Requirement,

@@ -15,7 +15,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// How long it may take.
-const PATIENCE: i64 = 120;
+const GRACE_PERIOD: i64 = 120;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let storage = &view.facts.storage;
@@ -25,7 +25,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
     };
     for attachment in attachments {
         let age = view.seconds_since(attachment.since);
-        if age < view.patience(PATIENCE) || attachment.message.is_empty() {
+        if age < view.grace_period(GRACE_PERIOD) || attachment.message.is_empty() {
             continue;
         }
         stuck(view, attachment, age, sink);
@@ -43,7 +43,7 @@ fn stuck(view: &View<'_>, attachment: &Attachment, age: i64, sink: &mut Sink) {
     } else {
         codes::ATTACH_FAILS
     };
-    let machine = view.node(&attachment.node).and_then(|node| view.only_machine(node));
+    let machine = view.node(&attachment.node).and_then(|node| view.only_vm(node));
     let vm = machine.map_or("of the node", |found| found.vm.path.as_str());
     let meaning = messages::explain(&attachment.message);
     let subject = Subject::kubernetes("VolumeAttachment", None, &attachment.name);

@@ -9,7 +9,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// How long making a volume may take.
-const PATIENCE: i64 = 300;
+const GRACE_PERIOD: i64 = 300;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     let question = "whether claims wait for a volume";
@@ -19,7 +19,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
             file_volume(view, claim, sink);
         }
         let age = view.seconds_since(claim.since);
-        if age < view.patience(PATIENCE) || claim.message.is_empty() {
+        if age < view.grace_period(GRACE_PERIOD) || claim.message.is_empty() {
             continue;
         }
         let explained = messages::explain(&claim.message);

@@ -18,11 +18,11 @@ fn check(view: &View<'_>, volume: &Volume, sink: &mut Sink) {
 /// Names the VMs that hold the disk of a volume which belongs on a node.
 pub(super) fn compare(view: &View<'_>, volume: &Volume, node: &Node, sink: &mut Sink) {
     let holders = view.index.vms_with_volume(&volume.handle);
-    if holders.is_empty() || view.index.machines_of(&node.name) == holders {
+    if holders.is_empty() || view.index.vms_of(&node.name) == holders {
         return;
     }
     // Only a VM that is known for certain can be told apart from another.
-    let Some(own) = view.only_machine(node) else { return };
+    let Some(own) = view.only_vm(node) else { return };
     for holder in holders.iter().filter_map(|at| view.vm(at)) {
         if holder.id != own.id || holder.vcenter.name != own.vcenter.name {
             let hit = super::hit(codes::DISK_HELD_ELSEWHERE, volume).with("node", &node.name);

@@ -9,7 +9,7 @@ pub(super) const CHECK: Check = Check {
 };
 
 /// How long a vCenter may be away before that is a fault.
-const PATIENCE: i64 = 120;
+const GRACE_PERIOD: i64 = 120;
 
 fn check(view: &View<'_>, sink: &mut Sink) {
     for vcenter in view.facts.vcenters.values() {
@@ -24,7 +24,7 @@ fn check(view: &View<'_>, sink: &mut Sink) {
         };
         let hit = super::hit(codes::VCENTER_UNREACHABLE, vcenter).with("reason", reason);
         // A vCenter that restarts is away for minutes, and the drivers wait for it.
-        let young = view.seconds_since(vcenter.since) < PATIENCE;
+        let young = view.seconds_since(vcenter.since) < GRACE_PERIOD;
         sink.raise(if young { hit.severity(Severity::Warning) } else { hit });
     }
 }

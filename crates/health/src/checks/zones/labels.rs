@@ -7,7 +7,7 @@ use crate::{checks::prelude::*, topology};
 pub(super) const CHECK: Check = Check {
     name: "zones/labels",
     gives: &[codes::ZONE_MOVED, codes::ZONE_LABELS_DISAGREE, codes::NODE_WITHOUT_ZONE],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {

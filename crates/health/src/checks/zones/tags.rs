@@ -9,7 +9,7 @@ use crate::{
 pub(super) const CHECK: Check = Check {
     name: "zones/tags",
     gives: &[codes::TAG_MISSING, codes::TAG_DOUBLE, codes::TAG_ON_VM],
-    run: Run::Machine(check),
+    run: Run::NodeVm(check),
 };
 
 fn check(view: &View<'_>, node: &Node, found: &Found<'_>, sink: &mut Sink) {

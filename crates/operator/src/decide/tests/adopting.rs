@@ -8,7 +8,7 @@ use crate::facts::{ClusterId, Told};
 /// A cluster in which the storage driver was installed from upstream's manifest, with a vCenter's
 /// address as its identity, as the predecessor did.
 fn upstream() -> World {
-    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let home = "vmware-system-csi";
     let parts = [
         ("Deployment", "vsphere-csi-controller", Task::Controller),
@@ -34,7 +34,7 @@ fn settings_are_read(world: &mut World) {
 
 fn adopt(world: &mut World, adoption: &str) {
     let adoption = serde_json::from_value(json!(adoption)).unwrap();
-    world.wish(|config| config.spec.adoption = Some(adoption));
+    world.desired(|config| config.spec.adoption = Some(adoption));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn what_matches_no_known_release_is_never_overwritten() {
 
 #[test]
 fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_machine() {
-    let mut world = World::wishing(&json!({
+    let mut world = World::with_spec(&json!({
         "cloudProvider": {"vsphereCloudConfigs": ["vc"]}, "adoption": "Automatic",
     }));
     let name = "vsphere-cloud-controller-manager";
@@ -97,10 +97,10 @@ fn the_cloud_controller_is_not_adopted_into_a_configuration_that_hides_a_machine
         workload.selector = BTreeMap::from([("name".to_owned(), name.to_owned())]);
     }
     settings_are_read(&mut world);
-    world.facts.cluster.nodes[0].machine = Machine::Missing;
+    world.facts.cluster.nodes[0].vm = NodeVm::Missing;
     world.settle();
     assert!(!world.done.iter().any(|done| done.starts_with("apply")), "{:?}", world.done);
-    world.facts.cluster.nodes[0].machine = found_by("vmware-system-vdo/vc");
+    world.facts.cluster.nodes[0].vm = found_by("vmware-system-vdo/vc");
     world.settle();
     assert!(world.record(Driver::Cpi).healthy);
     assert!(world.done.iter().any(|done| done.starts_with("apply DaemonSet")));
@@ -230,7 +230,7 @@ impl Shape {
             Driver::Cpi => json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}}),
             Driver::Csi => json!({"storageProvider": {"vsphereCloudConfig": "vc"}}),
         };
-        let mut world = World::wishing(&spec);
+        let mut world = World::with_spec(&spec);
         settings_are_read(&mut world);
         for (kind, name, (key, value)) in self.parts {
             let node = self.driver == Driver::Csi && *kind == "DaemonSet";
@@ -469,8 +469,8 @@ fn an_adopted_driver_gets_no_user_that_sees_less_or_may_do_less() {
     type Change = fn(&mut World);
     let doubts: [(Change, Change); 2] = [
         (
-            |world| world.facts.cluster.nodes[1].machine = Machine::Missing,
-            |world| world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/vc"),
+            |world| world.facts.cluster.nodes[1].vm = NodeVm::Missing,
+            |world| world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/vc"),
         ),
         (
             |world| {

@@ -1,7 +1,7 @@
 //! Install, upgrade, rollback, pruning: one thing after the other, recorded first.
 
 use super::*;
-use crate::facts::{Fight, PullSecret, Refusal};
+use crate::facts::{Conflict, PullSecret, Refusal};
 
 #[test]
 fn what_is_applied_is_recorded_before_it_is_applied() {
@@ -98,7 +98,7 @@ fn a_release_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
     assert_eq!(world.done, Vec::<String>::new(), "nothing has changed, nothing is tried");
 
     world.broken.clear();
-    world.wish(|_| {});
+    world.desired(|_| {});
     world.settle();
     assert_eq!(running(&world), Some(NEWEST_CSI), "somebody changed the wish");
     assert!(!world.codes().contains(&"VDO-1905".into()));
@@ -170,7 +170,7 @@ fn what_the_successor_lacks_is_pruned_only_from_the_record_and_only_after_it_is_
 #[test]
 fn storage_is_not_upgraded_while_the_cloud_controller_is_being_changed() {
     let mut world = World::new();
-    world.wish(|config| {
+    world.desired(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.version = Some(api::text::ReleaseVersion("1.33.1".into()));
     });
@@ -178,7 +178,7 @@ fn storage_is_not_upgraded_while_the_cloud_controller_is_being_changed() {
     world.settle();
     world.done.clear();
     world.broken.push("1.34.0".into());
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.cloud_provider.as_mut().unwrap().version = None;
         config.spec.storage_provider.as_mut().unwrap().version = None;
     });
@@ -192,7 +192,7 @@ fn storage_is_not_upgraded_while_the_cloud_controller_is_being_changed() {
 fn with_the_manual_policy_an_upgrade_waits_for_approval() {
     let latest = "3.8.0";
     let mut world = older("3.6.3");
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         let upgrades = json!({"policy": "Manual"});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
@@ -213,7 +213,7 @@ fn a_change_of_mind_on_the_way_back_is_decided_from_what_ran_before() {
     record.healthy = false;
     let rejected = json!({"version": "3.7.3", "why": "it crashed", "generation": 0});
     record.rejected = Some(serde_json::from_value(rejected).unwrap());
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         let upgrades = json!({"policy": "Manual"});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
@@ -227,7 +227,7 @@ fn a_change_of_mind_on_the_way_back_is_decided_from_what_ran_before() {
 #[test]
 fn an_upgrade_waits_for_its_window_and_a_repair_does_not() {
     let mut world = older("3.6.3");
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         let upgrades = json!({"window": {"start": "22:00", "duration": "2h"}});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
@@ -296,14 +296,14 @@ fn who_keeps_changing_an_object_is_named_and_it_is_put_right_with_growing_pauses
     let id = id.clone();
     world.facts.objects.get_mut(&id).unwrap().settled = false;
     let last = world.facts.now;
-    let fight = |times| Fight { manager: "argocd-controller".into(), times, last };
-    world.facts.fights.insert(id.clone(), fight(4));
+    let conflict = |times| Conflict { manager: "argocd-controller".into(), times, last };
+    world.facts.conflicts.insert(id.clone(), conflict(4));
     assert!(matches!(world.driver(Driver::Csi).next, Next::Apply(_)), "at once, to begin with");
     assert_eq!(world.codes(), Vec::<String>::new());
 
     let mut before = SignedDuration::ZERO;
     for times in [5, 6, 7, 30] {
-        world.facts.fights.insert(id.clone(), fight(times));
+        world.facts.conflicts.insert(id.clone(), conflict(times));
         world.facts.now = last;
         let plan = world.plan();
         assert_eq!(plan.drivers[1].next, Next::Nothing, "everything else goes on");
@@ -329,13 +329,13 @@ fn secrets_to_pull_with_are_copied_to_where_the_drivers_are() {
     };
     world.facts.pull_secrets.insert("registry".into(), secret);
     let images = json!({"pullSecrets": ["registry"]});
-    world.wish(|config| config.spec.images = serde_json::from_value(images).unwrap());
-    let mut homes = Vec::new();
+    world.desired(|config| config.spec.images = serde_json::from_value(images).unwrap());
+    let mut allowed_namespaces = Vec::new();
     loop {
         for driver in world.plan().drivers {
             let Next::Apply(objects) = driver.next else { continue };
             for object in objects.iter().filter(|object| object.name() == "registry") {
-                homes.push(object.namespace().to_owned());
+                allowed_namespaces.push(object.namespace().to_owned());
                 assert!(text_of(object).contains("token-of-the-registry"));
             }
         }
@@ -343,7 +343,7 @@ fn secrets_to_pull_with_are_copied_to_where_the_drivers_are() {
             break;
         }
     }
-    assert_eq!(homes, ["kube-system", "vmware-system-csi"]);
+    assert_eq!(allowed_namespaces, ["kube-system", "vmware-system-csi"]);
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn what_is_said_about_nsx_reaches_the_cloud_controller() {
             "classes": [{"name": "public", "ipPoolId": "pool-2"}],
         },
     });
-    world.wish(|config| {
+    world.desired(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.nsx = Some(serde_json::from_value(nsx).unwrap());
     });
@@ -386,14 +386,14 @@ fn what_is_said_about_nsx_reaches_the_cloud_controller() {
 fn storage_classes_come_last_and_stay_when_they_are_no_longer_asked_for() {
     let mut world = World::new();
     let classes = json!([{"name": "fast", "storagePolicy": "Gold", "default": true}]);
-    world.wish(|config| {
+    world.desired(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.storage_classes = serde_json::from_value(classes).unwrap();
     });
     world.settle();
     let place = |what: &str| world.done.iter().position(|done| done == what).unwrap();
     assert!(place("apply StorageClass fast") > place("apply DaemonSet vsphere-csi-node"));
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().storage_classes.clear();
     });
     world.settle();
@@ -404,7 +404,7 @@ fn storage_classes_come_last_and_stay_when_they_are_no_longer_asked_for() {
 #[test]
 fn whoever_asks_for_snapshots_gets_a_class_for_them_last_and_it_stays() {
     let mut world = World::new();
-    world.wish(|config| {
+    world.desired(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.snapshots = serde_json::from_value(json!({"installController": true})).unwrap();
     });
@@ -423,7 +423,7 @@ fn whoever_asks_for_snapshots_gets_a_class_for_them_last_and_it_stays() {
 fn a_node_that_is_told_to_be_none_of_vsphere_holds_up_nothing_and_gets_no_storage() {
     let mut world = World::new();
     let bare = &mut world.facts.cluster.nodes[1];
-    (bare.machine, bare.provider_id) = (Machine::Missing, String::new());
+    (bare.vm, bare.provider_id) = (NodeVm::Missing, String::new());
     let mut sets = Vec::new();
     loop {
         if let Next::Apply(objects) = world.driver(Driver::Csi).next {

@@ -1,7 +1,7 @@
 //! A new password of the same user reaches the drivers whatever else waits.
 
 use super::*;
-use crate::facts::{Fight, PullSecret};
+use crate::facts::{Conflict, PullSecret};
 
 const NEW: &str = "second password";
 const CLOUD: &str = "restart DaemonSet vsphere-cloud-controller-manager";
@@ -9,7 +9,7 @@ const BOTH: [Driver; 2] = [Driver::Cpi, Driver::Csi];
 
 /// Both drivers run with two vCenters.
 fn with_two() -> World {
-    let mut world = World::wishing(&json!({
+    let mut world = World::with_spec(&json!({
         "cloudProvider": {"vsphereCloudConfigs": ["vc", "other"]},
         "storageProvider": {"vsphereCloudConfigs": ["vc", "other"]},
     }));
@@ -32,9 +32,9 @@ type Trouble = (&'static str, fn(&mut World));
 
 fn troubles() -> Vec<Trouble> {
     vec![
-        ("a dead node", |world| world.facts.cluster.nodes[1].machine = Machine::Missing),
+        ("a dead node", |world| world.facts.cluster.nodes[1].vm = NodeVm::Missing),
         ("a node of which nothing is known", |world| {
-            world.facts.cluster.nodes[1].machine = Machine::Unknown("no answer".into());
+            world.facts.cluster.nodes[1].vm = NodeVm::Unknown("no answer".into());
         }),
         ("a catalog that lost both releases", |world| {
             Arc::make_mut(&mut world.facts.catalog).releases.clear();
@@ -51,22 +51,22 @@ fn troubles() -> Vec<Trouble> {
         }),
         ("zones that no node has", |world| {
             world.facts.health.findings = vec![api::finding::codes::TAG_MISSING.found().build()];
-            world.wish(|config| {
+            world.desired(|config| {
                 let topology = json!({"zone": "z", "region": "r"});
                 config.spec.cloud_provider.as_mut().unwrap().topology =
                     serde_json::from_value(topology).unwrap();
             });
         }),
         ("a cluster id that is shared", |world| {
-            world.facts.strangers = Ok(vec!["shop/orders".into()]);
+            world.facts.foreign_volumes = Ok(vec!["shop/orders".into()]);
         }),
-        ("CNS that does not answer", |world| world.facts.strangers = Err("no answer".into())),
+        ("CNS that does not answer", |world| world.facts.foreign_volumes = Err("no answer".into())),
         ("a release that crashes", |world| {
             world.broken.push("3.6.3".into());
             pin(world, "3.6.3");
         }),
         ("a new VDO that renders otherwise, and a window that is shut", |world| {
-            world.wish(|config| {
+            world.desired(|config| {
                 let window = r#"{"window": {"start": "22:00", "duration": "2h"}}"#;
                 config.spec.upgrades = Some(serde_json::from_str(window).unwrap());
             });
@@ -77,8 +77,8 @@ fn troubles() -> Vec<Trouble> {
             *catalog = serde_json::from_str(&text).unwrap();
         }),
         ("a change of the spec that waits for a dead node", |world| {
-            world.facts.cluster.nodes[1].machine = Machine::Missing;
-            world.wish(|config| {
+            world.facts.cluster.nodes[1].vm = NodeVm::Missing;
+            world.desired(|config| {
                 let storage = config.spec.storage_provider.as_mut().unwrap();
                 storage.cluster_distribution = Some("another".into());
                 let cloud = config.spec.cloud_provider.as_mut().unwrap();
@@ -177,7 +177,7 @@ fn what_a_new_password_changes_is_the_password_alone() {
 #[test]
 fn another_revision_of_the_same_password_waits_for_no_node() {
     let mut world = World::installed();
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.vcenter().credentials_version = "another revision".into();
     world.settle();
     for driver in BOTH {
@@ -243,7 +243,7 @@ fn an_adopted_driver_gets_a_new_password_under_the_name_its_secret_has() {
     });
     (record.configuration, record.origin) = (None, None);
     world.facts.objects.retain(|id, _| id.name != names::CSI_SECRET);
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.rotate("vc", NEW);
     world.settle();
     let recorded = world.done.iter().position(|done| done == "record CSI").unwrap();
@@ -258,8 +258,9 @@ fn a_second_writer_of_the_secret_does_not_make_the_driver_restart_all_the_time()
     let mut world = World::installed();
     let secret = &world.facts.driver_secrets[&Driver::Cpi];
     let (id, before) = (secret.id.clone(), secret.data.clone());
-    let fight = Fight { manager: "argocd-controller".into(), times: 6, last: world.facts.now };
-    world.facts.fights.insert(id, fight);
+    let conflict =
+        Conflict { manager: "argocd-controller".into(), times: 6, last: world.facts.now };
+    world.facts.conflicts.insert(id, conflict);
     world.rotate("vc", NEW);
     world.settle();
     assert_told(&world, "a new password does not wait until the pause is over");
@@ -326,7 +327,7 @@ fn a_vsphere_cloud_config_with_another_name_gets_its_password_through() {
     for record in [&mut world.facts.records.cpi, &mut world.facts.records.csi] {
         record.users = ["former k8s@vsphere.local".to_owned()].into();
     }
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.rotate("vc", NEW);
     world.settle();
     assert_told(&world, "under another name");
@@ -335,7 +336,7 @@ fn a_vsphere_cloud_config_with_another_name_gets_its_password_through() {
 #[test]
 fn drivers_that_vdo_does_not_manage_get_nothing() {
     let mut world = World::installed();
-    world.wish(|config| {
+    world.desired(|config| {
         let observe = Some(api::vdo_config::Mode::Observe);
         config.spec.cloud_provider.as_mut().unwrap().mode = observe;
         config.spec.storage_provider.as_mut().unwrap().mode = observe;

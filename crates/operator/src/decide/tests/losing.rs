@@ -17,7 +17,7 @@ fn applied(world: &World) -> Vec<&String> {
 #[test]
 fn a_driver_whose_record_is_lost_is_written_down_anew_and_not_touched() {
     let mut world = older("3.6.3");
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().version = None;
         config.spec.upgrades = serde_json::from_value(json!({"policy": "Manual"})).unwrap();
     });
@@ -109,22 +109,22 @@ fn a_record_that_cannot_be_read_is_named_and_nothing_of_its_driver_is_touched() 
     assert!(finding.seen.as_deref().unwrap().contains("gibberish"), "{finding:?}");
     // What the other one has may be needed here: it is not deleted either.
     let removed = json!({"mode": "Removed"});
-    world.wish(|config| config.spec.cloud_provider = serde_json::from_value(removed).unwrap());
+    world.desired(|config| config.spec.cloud_provider = serde_json::from_value(removed).unwrap());
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
 }
 
 #[test]
 fn a_driver_whose_record_is_lost_is_not_called_removed_while_it_runs() {
-    for farewell in [false, true] {
+    for deletion_outcome in [false, true] {
         let mut world = World::installed();
         world.facts.records = Records::default();
-        world.wish(|config| {
+        world.desired(|config| {
             config.spec.deletion_policy = Some(api::vdo_config::DeletionPolicy::Remove);
             config.spec.storage_provider.as_mut().unwrap().mode =
-                (!farewell).then_some(api::vdo_config::Mode::Removed);
+                (!deletion_outcome).then_some(api::vdo_config::Mode::Removed);
             config.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
-            if farewell {
+            if deletion_outcome {
                 config.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
             }
         });

@@ -37,16 +37,16 @@ fn a_cluster_id_the_driver_keeps_itself_is_not_written_into_its_configuration() 
 
 #[test]
 fn a_cluster_id_that_another_cluster_uses_too_is_not_taken() {
-    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
     world.facts.cluster_id = Ok(Some(id));
-    world.facts.strangers = Ok(vec!["shop/orders".into()]);
+    world.facts.foreign_volumes = Ok(vec!["shop/orders".into()]);
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
     let plan = world.plan();
     let finding = plan.findings.iter().find(|finding| finding.code == "VDO-1512").unwrap();
     assert!(finding.seen.as_deref().unwrap().contains("shop/orders"), "{finding:?}");
-    world.facts.strangers = Ok(Vec::new());
+    world.facts.foreign_volumes = Ok(Vec::new());
     world.settle();
     assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("10.10.10.10"));
 }
@@ -57,21 +57,21 @@ fn a_record_restored_from_another_cluster_brings_no_identity_that_is_in_use_ther
     world.facts.records.csi.cluster = Some("another".into());
     let id = world.record(Driver::Csi).cluster_id.clone().unwrap();
     world.facts.cluster_id = Ok(Some(ClusterId { id, kept_by_driver: false }));
-    world.facts.strangers = Ok(vec!["shop/orders".into()]);
+    world.facts.foreign_volumes = Ok(vec!["shop/orders".into()]);
     assert_eq!(storage_plan(&world).next, Next::Blocked);
     // Nobody can be asked yet.
     let verified = std::mem::replace(&mut world.vcenter().state, away(true));
-    world.facts.strangers = Err("vc is not connected".into());
+    world.facts.foreign_volumes = Err("vc is not connected".into());
     assert_eq!(storage_plan(&world).next, Next::Wait);
     world.vcenter().state = verified;
-    world.facts.strangers = Ok(Vec::new());
+    world.facts.foreign_volumes = Ok(Vec::new());
     let expected = Next::Record(Box::new(world.record(Driver::Csi).clone()));
     assert_eq!(storage_plan(&world).next, expected, "it is written down as this cluster's");
 }
 
 #[test]
 fn an_identity_is_taken_from_volumes_only_if_they_agree() {
-    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     world.facts.ambiguous = vec!["10.10.10.10".into(), "prod-7".into()];
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
@@ -96,10 +96,10 @@ fn the_secret_with_an_admins_credentials_is_not_overwritten_by_a_drivers_own() {
 
 #[test]
 fn a_cluster_id_is_not_taken_while_it_is_not_known_whether_another_cluster_uses_it() {
-    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
     world.facts.cluster_id = Ok(Some(id));
-    world.facts.strangers = Err("CNS of vc: no permission".into());
+    world.facts.foreign_volumes = Err("CNS of vc: no permission".into());
     world.settle();
     assert_eq!(world.done, Vec::<String>::new());
     let plan = world.driver(Driver::Csi);
@@ -215,7 +215,7 @@ fn trust_in_a_vcenter_reaches_the_drivers() {
 }
 
 fn roll(world: &mut World) {
-    world.wish(|config| {
+    world.desired(|config| {
         let topology = json!({"zone": "k8s-zone", "region": "k8s-region"});
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.topology = Some(serde_json::from_value(topology).unwrap());
@@ -229,23 +229,23 @@ fn rolled(world: &World) -> bool {
 
 #[test]
 fn the_cloud_controller_is_not_rolled_while_the_machine_of_a_node_is_missing_or_unknown() {
-    let machines = [
-        Machine::Missing,
-        Machine::Unknown("vc is away".into()),
+    let vms = [
+        NodeVm::Missing,
+        NodeVm::Unknown("vc is away".into()),
         // Found, but by a user the cloud controller does not log in as.
         found_by("vmware-system-vdo/other"),
         found_by("elsewhere/vc"),
     ];
-    for machine in machines {
+    for vm in vms {
         let mut world = World::installed();
         world.facts.vcenters.insert("other".into(), vcenter("vc.example.com", "theirs"));
-        world.facts.cluster.nodes[1].machine = machine.clone();
+        world.facts.cluster.nodes[1].vm = vm.clone();
         roll(&mut world);
-        assert!(!rolled(&world), "{machine:?}");
+        assert!(!rolled(&world), "{vm:?}");
         let plan = world.driver(Driver::Cpi);
         assert_eq!(plan.next, Next::Blocked);
         assert!(plan.steps[0].message.as_deref().unwrap().contains("node-2"));
-        world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/vc");
+        world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/vc");
         world.settle();
         assert!(rolled(&world), "once it is found");
     }
@@ -254,7 +254,7 @@ fn the_cloud_controller_is_not_rolled_while_the_machine_of_a_node_is_missing_or_
 #[test]
 fn a_node_of_another_cloud_holds_nothing_up() {
     let mut world = World::installed();
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.facts.cluster.nodes[1].provider_id = "aws:///i-0".into();
     roll(&mut world);
     assert!(rolled(&world));
@@ -263,7 +263,7 @@ fn a_node_of_another_cloud_holds_nothing_up() {
 #[test]
 fn the_cloud_controller_is_repaired_even_while_a_machine_is_missing() {
     let mut world = World::installed();
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.facts.objects.retain(|id, _| id.name != "vsphere-cloud-controller-manager");
     world.settle();
     assert!(rolled(&world), "what was rolled out before is put back: {:?}", world.done);
@@ -284,15 +284,15 @@ fn drift_is_repaired() {
 #[test]
 fn another_user_does_not_reach_storage_before_every_machine_is_seen_by_it() {
     let hidden = [
-        Machine::Missing,
-        Machine::Unknown("vc is not connected".into()),
+        NodeVm::Missing,
+        NodeVm::Unknown("vc is not connected".into()),
         // Seen by another user of the same vCenter.
         found_by("vmware-system-vdo/other"),
     ];
     for hidden in hidden {
         let mut world = World::installed();
         world.facts.vcenters.insert("other".into(), vcenter("vc.example.com", "theirs"));
-        world.facts.cluster.nodes[1].machine = hidden;
+        world.facts.cluster.nodes[1].vm = hidden;
         assert_eq!(world.driver(Driver::Csi).next, Next::Nothing, "what runs is not touched");
         let vcenter = world.vcenter();
         let username = "another@vsphere.local".into();
@@ -305,7 +305,7 @@ fn another_user_does_not_reach_storage_before_every_machine_is_seen_by_it() {
         assert!(waits.starts_with("another vCenter or user: "), "{waits}");
         assert!(!world.done.iter().any(|done| done.contains("Secret")), "{:?}", world.done);
 
-        world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/vc");
+        world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/vc");
         world.settle();
         assert!(world.done.contains(&"apply Secret vsphere-config-secret".into()));
     }
@@ -315,7 +315,7 @@ fn another_user_does_not_reach_storage_before_every_machine_is_seen_by_it() {
 fn a_machine_in_a_vcenter_that_storage_is_not_told_of_holds_no_credentials_up() {
     let mut world = World::installed();
     world.facts.vcenters.insert("far".into(), vcenter("far.example.com", "theirs"));
-    world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/far");
+    world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/far");
     let vcenter = world.vcenter();
     vcenter.credentials = Some(credential("second password"));
     vcenter.credentials_version = "stands for the second".into();
@@ -327,9 +327,9 @@ fn a_machine_in_a_vcenter_that_storage_is_not_told_of_holds_no_credentials_up() 
 fn a_vcenter_is_not_taken_from_storage_while_a_volume_is_attached_there() {
     let mut world = World::installed();
     world.facts.vcenters.insert("far".into(), vcenter("far.example.com", "theirs"));
-    world.facts.cluster.nodes[1].machine = found_by("vmware-system-vdo/far");
+    world.facts.cluster.nodes[1].vm = found_by("vmware-system-vdo/far");
     let named = |world: &mut World, names: &[&str]| {
-        world.wish(|config| {
+        world.desired(|config| {
             let storage = config.spec.storage_provider.as_mut().unwrap();
             storage.vsphere_cloud_config = None;
             storage.vsphere_cloud_configs = serde_json::from_value(json!(names)).unwrap();
@@ -379,20 +379,20 @@ fn nothing_is_installed_before_the_vcenters_were_asked_what_could_stand_in_the_w
 
 #[test]
 fn a_cluster_id_that_only_seems_to_be_shared_is_taken_once_somebody_says_so() {
-    let mut world = World::wishing(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
+    let mut world = World::with_spec(&json!({"storageProvider": {"vsphereCloudConfig": "vc"}}));
     let id = ClusterId { id: "10.10.10.10".into(), kept_by_driver: false };
     world.facts.cluster_id = Ok(Some(id));
-    world.facts.strangers = Ok(vec!["shop/orders".into()]);
+    world.facts.foreign_volumes = Ok(vec!["shop/orders".into()]);
     let accept = |until: &str| {
         let accepted = json!([{"code": "VDO-1512", "reason": "left over", "until": until}]);
         move |config: &mut VDOConfig| {
             config.spec.acknowledgements = serde_json::from_value(accepted).unwrap();
         }
     };
-    world.wish(accept("2026-11-14T11:00:00Z"));
+    world.desired(accept("2026-11-14T11:00:00Z"));
     world.settle();
     assert_eq!(world.done, Vec::<String>::new(), "the time for it is over");
-    world.wish(accept("2026-11-15T11:00:00Z"));
+    world.desired(accept("2026-11-15T11:00:00Z"));
     world.settle();
     assert_eq!(world.record(Driver::Csi).cluster_id.as_deref(), Some("10.10.10.10"));
 }
@@ -403,7 +403,7 @@ fn what_the_rules_found_can_be_accepted_for_a_time() {
     world.annotate(names::PAUSED, "true");
     let accepted =
         json!([{"code": "VDO-1906", "reason": "we know", "until": "2026-11-15T11:00:00Z"}]);
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.acknowledgements = serde_json::from_value(accepted).unwrap();
     });
     let plan = world.plan();
@@ -419,14 +419,14 @@ fn what_the_rules_found_can_be_accepted_for_a_time() {
 #[test]
 fn no_cloud_controller_comes_to_nodes_it_would_take_for_gone() {
     let mut world = World::new();
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.settle();
     assert!(!world.done.iter().any(|done| done.contains("cloud-controller")), "{:?}", world.done);
     assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked);
-    world.facts.cluster.nodes[1].machine = Machine::Unknown("vc is not read yet".into());
+    world.facts.cluster.nodes[1].vm = NodeVm::Unknown("vc is not read yet".into());
     assert_eq!(world.driver(Driver::Cpi).next, Next::Wait);
     // One that no cloud controller has seen only waits for its machine.
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.facts.cluster.nodes[1].provider_id = String::new();
     world.settle();
     assert!(world.record(Driver::Cpi).healthy);

@@ -7,7 +7,7 @@ const SHUT: &str = r#"{"window": {"start": "22:00", "duration": "2h"}}"#;
 /// Both drivers run, and a newer VDO with other images for the same releases takes over.
 fn taken_over(upgrades: Option<&str>) -> World {
     let mut world = World::new();
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.upgrades = upgrades.map(|text| serde_json::from_str(text).unwrap());
     });
     world.settle();
@@ -52,7 +52,7 @@ fn without_a_window_an_upgrade_of_vdo_leaves_the_driver_untouched_until_somethin
     assert!(!touched(&world), "{:?}", world.done);
     let plan = world.driver(Driver::Csi);
     assert!(plan.held.as_deref().unwrap().contains("next release or change"), "{plan:?}");
-    world.wish(|config| {
+    world.desired(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.max_volumes_per_node = Some(30);
     });
@@ -70,7 +70,7 @@ fn what_somebody_asks_for_does_not_wait_and_credentials_do_not_either() {
     let cloud = "restart DaemonSet vsphere-cloud-controller-manager";
     assert!(world.done.iter().any(|done| done == cloud), "it has to restart: {:?}", world.done);
     assert!(!touched(&world), "{:?}", world.done);
-    world.wish(|config| {
+    world.desired(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.max_volumes_per_node = Some(30);
     });

@@ -20,7 +20,7 @@ fn a_running_driver_is_kept_when_vcenter_is_away_whatever_else_changes() {
             world.vcenter().state = away(transient);
             world.vcenter().since = world.facts.now;
             world.pass(SignedDuration::from_mins(minutes));
-            world.wish(|config| {
+            world.desired(|config| {
                 config.spec.storage_provider.as_mut().unwrap().max_volumes_per_node = Some(20);
             });
             world.settle();
@@ -43,7 +43,7 @@ fn what_somebody_deleted_is_put_back_though_vcenter_is_away() {
     assert!(!done.contains("Secret"), "nothing is told that is not proven: {done}");
     // Where more than that is asked for, it waits.
     world.done.clear();
-    world.wish(|config| {
+    world.desired(|config| {
         let storage = config.spec.storage_provider.as_mut().unwrap();
         storage.cluster_distribution = Some("another".into());
     });
@@ -57,7 +57,7 @@ fn half_of_two_vcenters_away_changes_nothing() {
     let mut world = World::installed();
     world.facts.vcenters.insert("other".into(), vcenter("other.example.com", "second"));
     world.facts.vcenters.get_mut("other").unwrap().state = away(true);
-    world.wish(|config| {
+    world.desired(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.vsphere_cloud_configs.push(api::text::ObjectName("other".into()));
     });
@@ -85,7 +85,7 @@ fn a_vcenter_that_is_away_for_a_moment_is_no_trouble_yet() {
 fn attached_volumes_refuse_removal_and_are_named() {
     let mut world = World::installed();
     world.facts.attached = vec![("pv-7".into(), "node-2".into())];
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.storage_provider.as_mut().unwrap().mode = Some(api::vdo_config::Mode::Removed);
     });
     world.settle();
@@ -216,7 +216,7 @@ fn paused_means_nothing_is_done() {
     let mut worlds = [World::new(), World::installed()];
     for world in &mut worlds {
         world.annotate(names::PAUSED, "true");
-        world.wish(|config| {
+        world.desired(|config| {
             config.spec.deletion_policy = Some(api::vdo_config::DeletionPolicy::Remove);
         });
         world.settle();
@@ -266,7 +266,7 @@ fn drivers_outlive_a_config_that_is_deleted() {
 #[test]
 fn drivers_go_before_a_config_that_asks_for_it_and_not_while_volumes_are_attached() {
     let mut world = World::installed();
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.deletion_policy = Some(api::vdo_config::DeletionPolicy::Remove);
     });
     assert_eq!(finalizer_of(&world), Finalizer::Set);

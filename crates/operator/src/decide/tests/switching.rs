@@ -8,7 +8,7 @@ const UPSTREAM: &str = "1.34.0";
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
 fn choose(world: &mut World, maker: Maker) {
-    world.wish(|config| {
+    world.desired(|config| {
         config.spec.cloud_provider.as_mut().unwrap().implementation = Some(maker);
     });
 }
@@ -87,7 +87,7 @@ fn one_that_does_not_become_healthy_is_taken_back_and_not_tried_again() {
 #[test]
 fn a_change_of_maker_waits_for_its_window_and_for_every_machine() {
     let mut world = World::installed();
-    world.wish(|config| {
+    world.desired(|config| {
         let upgrades = json!({"window": {"start": "22:00", "duration": "2h"}});
         config.spec.upgrades = Some(serde_json::from_value(upgrades).unwrap());
     });
@@ -95,8 +95,8 @@ fn a_change_of_maker_waits_for_its_window_and_for_every_machine() {
     world.settle();
     assert_eq!(running(&world), (Implementation::Upstream, Some(UPSTREAM)));
     assert!(world.driver(Driver::Cpi).held.unwrap().contains("maintenance window"));
-    world.wish(|config| config.spec.upgrades = None);
-    world.facts.cluster.nodes[1].machine = Machine::Missing;
+    world.desired(|config| config.spec.upgrades = None);
+    world.facts.cluster.nodes[1].vm = NodeVm::Missing;
     world.settle();
     assert_eq!(running(&world), (Implementation::Upstream, Some(UPSTREAM)));
     assert_eq!(world.driver(Driver::Cpi).next, Next::Blocked);
@@ -105,7 +105,7 @@ fn a_change_of_maker_waits_for_its_window_and_for_every_machine() {
 #[test]
 fn a_version_of_the_other_maker_changes_nothing_and_is_named() {
     let mut world = World::installed();
-    world.wish(|config| {
+    world.desired(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.version = Some(api::text::ReleaseVersion(UPSTREAM.into()));
         cloud.implementation = Some(Maker::Rust);
@@ -120,7 +120,7 @@ fn a_version_of_the_other_maker_changes_nothing_and_is_named() {
 #[test]
 fn nsx_needs_the_upstream_cloud_controller_and_the_status_says_so() {
     let mut world = World::installed();
-    world.wish(|config| {
+    world.desired(|config| {
         let cloud = config.spec.cloud_provider.as_mut().unwrap();
         cloud.implementation = Some(Maker::Rust);
         let nsx = json!({"host": "nsx.example.com", "credentials": "nsx"});
@@ -129,7 +129,7 @@ fn nsx_needs_the_upstream_cloud_controller_and_the_status_says_so() {
     world.settle();
     assert_eq!(running(&world).0, Implementation::Upstream);
     assert_eq!(world.codes(), [api::finding::codes::UPSTREAM_NEEDED.code]);
-    world.wish(|config| config.spec.cloud_provider.as_mut().unwrap().nsx = None);
+    world.desired(|config| config.spec.cloud_provider.as_mut().unwrap().nsx = None);
     world.settle();
     assert_eq!(running(&world), (Implementation::Rust, Some(OURS)));
     assert_eq!(world.codes(), Vec::<String>::new());

@@ -81,8 +81,8 @@ fn judged(path: &Path, text: &str) -> Outcome {
         return Ok(());
     }
     let trust = ::catalog::trust::Trust { keys: &[], unsigned: true };
-    let mut shelf = ::catalog::trust::Shelf::embedded();
-    match shelf.offer(text.as_bytes(), trust, jiff::Timestamp::now()) {
+    let mut cache = ::catalog::trust::CatalogStore::embedded();
+    match cache.offer(text.as_bytes(), trust, jiff::Timestamp::now()) {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::Other {
             text: format!("{} is no catalog VDO would use", path.display()),

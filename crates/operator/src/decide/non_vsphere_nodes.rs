@@ -1,0 +1,63 @@
+//! Nodes that are no machines of vSphere, in a cluster of which others are.
+//!
+//! The storage driver on such a node registers a machine no vCenter knows, and its controller ends over
+//! that, for the whole cluster. So VDO labels such a node as an admin would, and the driver's pod leaves
+//! it. Only where there is no doubt: its provider id is another cloud's, every vCenter was asked for its
+//! machine and has none, no volume of the driver is attached to it, other nodes have their machines where
+//! this one was looked for, and nobody has said anything else of it. What VDO has said of a node it takes
+//! back when its machine is found.
+
+use std::collections::BTreeSet;
+
+use api::vdo_config::Mode;
+use catalog::Driver;
+use health::facts::is_foreign_id;
+
+use crate::{
+    facts::{Facts, Node, NodeVm, VcenterState},
+    plan::{DriverPlan, NodeWord},
+};
+
+/// Words in one round: what goes wrong shall not go wrong everywhere at once.
+const AT_ONCE: usize = 10;
+
+/// What is to be said of nodes.
+pub(super) fn words(facts: &Facts, drivers: &[DriverPlan]) -> Vec<NodeWord> {
+    let managed = |d: &DriverPlan| d.driver == Driver::Csi && d.mode == Mode::Managed;
+    if !drivers.iter().any(managed) || facts.records.csi.version.is_none() {
+        return Vec::new();
+    }
+    let attached: BTreeSet<&str> = facts.attached.iter().map(|(_, node)| node.as_str()).collect();
+    let sure = all_answer(facts) && facts.cluster.nodes.iter().any(is_found);
+    let words = facts.cluster.nodes.iter().filter_map(|node| {
+        let out = match () {
+            () if is_taken_back(node) => false,
+            () if sure && is_elsewhere(node) && !attached.contains(node.name.as_str()) => true,
+            () => return None,
+        };
+        let why = if out {
+            format!("its provider id is {}, and no vCenter has its machine", node.provider_id)
+        } else {
+            "its machine is in a vCenter after all".to_owned()
+        };
+        Some(NodeWord { node: node.name.clone(), out, why })
+    });
+    words.take(AT_ONCE).collect()
+}
+
+fn all_answer(facts: &Facts) -> bool {
+    facts.vcenters.values().all(|v| matches!(v.state, VcenterState::Verified { .. }))
+}
+
+fn is_found(node: &Node) -> bool {
+    matches!(node.vm, NodeVm::Found(_))
+}
+
+fn is_elsewhere(node: &Node) -> bool {
+    let untold = node.said.is_none() && !node.told_foreign;
+    untold && is_foreign_id(&node.provider_id) && node.vm == NodeVm::Missing
+}
+
+fn is_taken_back(node: &Node) -> bool {
+    node.left_out && node.said.as_deref() == Some("false") && is_found(node)
+}

@@ -1,0 +1,352 @@
+//! Small things kept from large objects, filled by a watch.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use futures::{Stream, StreamExt, stream::BoxStream};
+use health::facts::Known;
+use kube::{
+    Api, Resource, ResourceExt,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+/// A watch that fills a shelf, to be run as a task.
+pub(crate) type Filler = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What was kept, by `namespace/name`. Clones are the same shelf.
+#[derive(Debug)]
+pub(crate) struct Cache<T>(Arc<RwLock<Inner<T>>>);
+
+impl<T> Clone for Cache<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    items: BTreeMap<String, T>,
+    /// Items of a view that is not complete yet.
+    coming: BTreeMap<String, T>,
+    /// Why there is no view, until there is one.
+    blind: Option<String>,
+    revision: u64,
+}
+
+/// The objects of one kind, and what is kept of each.
+pub(crate) struct Source<K, T> {
+    open: Box<dyn Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + Sync>,
+    keep: fn(&K) -> Option<T>,
+    differs: fn(&T, &T) -> bool,
+}
+
+impl<K, T> Source<K, T>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    T: Clone + PartialEq + Send + Sync + 'static,
+{
+    /// What `keep` makes of each object of `api`.
+    pub(crate) fn of(api: Api<K>, config: watcher::Config, keep: fn(&K) -> Option<T>) -> Self {
+        let open = move || watcher(api.clone(), config.clone()).boxed();
+        Self { open: Box::new(open), keep, differs: PartialEq::ne }
+    }
+
+    /// What is news.
+    pub(crate) fn differing(mut self, differs: fn(&T, &T) -> bool) -> Self {
+        self.differs = differs;
+        self
+    }
+
+    /// Everything, once. `optional`: a kind the cluster does not have has no objects.
+    pub(crate) async fn read(&self, optional: bool) -> Known<BTreeMap<String, T>> {
+        let mut found = BTreeMap::new();
+        let mut events = (self.open)();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::InitApply(object)) => {
+                    found.extend((self.keep)(&object).map(|item| (key(&object), item)));
+                }
+                Ok(watcher::Event::InitDone) => break,
+                Ok(_) => {}
+                Err(error) if optional && is_undefined(&error) => break,
+                Err(error) => return Known::unknown(&reason(&error)),
+            }
+        }
+        Known::Known(found)
+    }
+
+    /// A shelf kept filled, and the watch that fills it.
+    pub(crate) fn watch(self, changed: &Arc<watch::Sender<()>>) -> (Cache<T>, Filler) {
+        let kept = Cache::blank();
+        let (target, changed) = (kept.clone(), changed.clone());
+        let filler = (self.open)().default_backoff().for_each(move |event| {
+            if target.take(event, self.keep, self.differs) {
+                changed.send_replace(());
+            }
+            std::future::ready(())
+        });
+        (kept, Box::pin(filler))
+    }
+
+    /// The same for a kind that is not in every cluster: filled while `definition` is there, and empty
+    /// while it is not. Nothing is asked of the API server in vain.
+    pub(crate) fn watch_while(
+        self,
+        definition: Cache<()>,
+        changed: &Arc<watch::Sender<()>>,
+    ) -> (Cache<T>, Filler) {
+        let kept = Cache::blank();
+        let (target, changed) = (kept.clone(), changed.clone());
+        let filler = async move {
+            let mut news = changed.subscribe();
+            let mut events = None;
+            loop {
+                let defined = definition.read(|known| !known.is_empty());
+                match (&defined, &events) {
+                    (Known::Known(true), None) => {
+                        target.forget("it has not been listed yet");
+                        events = Some(Box::pin((self.open)().default_backoff()));
+                    }
+                    (Known::Known(false), _) => {
+                        events = None;
+                        if target.empty() {
+                            changed.send_replace(());
+                        }
+                    }
+                    (Known::Unknown { reason }, None) => target.forget(reason),
+                    _ => {}
+                }
+                let next = async {
+                    match &mut events {
+                        Some(events) => events.next().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    event = next => {
+                        let Some(event) = event else { return };
+                        if target.take(event, self.keep, self.differs) {
+                            changed.send_replace(());
+                        }
+                    }
+                    more = news.changed() => if more.is_err() { return },
+                }
+            }
+        };
+        (kept, Box::pin(filler))
+    }
+}
+
+impl<T> Cache<T> {
+    fn blank() -> Self {
+        let inner = Inner {
+            items: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            blind: Some("it has not been listed yet".to_owned()),
+            revision: 0,
+        };
+        Self(Arc::new(RwLock::new(inner)))
+    }
+
+    /// There is no view any more, for this reason.
+    fn forget(&self, reason: &str) {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        inner.items.clear();
+        inner.coming.clear();
+        let news = inner.blind.as_deref() != Some(reason);
+        inner.blind = Some(reason.to_owned());
+        inner.revision += u64::from(news);
+    }
+
+    /// There is nothing, for certain. Whether that is news.
+    fn empty(&self) -> bool {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let news = inner.blind.take().is_some() || !inner.items.is_empty();
+        inner.items.clear();
+        inner.coming.clear();
+        inner.revision += u64::from(news);
+        news
+    }
+}
+
+impl<T: Clone + PartialEq + Send + Sync + 'static> Cache<T> {
+    /// A shelf for what `keep` makes of each object of a watch, and the task that fills it. `changed` is
+    /// told when an item comes, goes or `differs` from what it was.
+    pub(crate) fn of<K>(
+        events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+        changed: Arc<watch::Sender<()>>,
+    ) -> (Self, Filler)
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        let cache = Self::blank();
+        let target = cache.clone();
+        let filler = events.default_backoff().for_each(move |event| {
+            if target.take(event, keep, differs) {
+                changed.send_replace(());
+            }
+            std::future::ready(())
+        });
+        (cache, Box::pin(filler))
+    }
+
+    /// Whether that was news.
+    fn take<K: Resource>(
+        &self,
+        event: watcher::Result<watcher::Event<K>>,
+        keep: fn(&K) -> Option<T>,
+        differs: fn(&T, &T) -> bool,
+    ) -> bool {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let news = match event {
+            Ok(watcher::Event::Init) => {
+                inner.coming.clear();
+                false
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                let key = key(&object);
+                if let Some(item) = keep(&object) {
+                    inner.coming.insert(key, item);
+                }
+                false
+            }
+            Ok(watcher::Event::InitDone) => {
+                let coming = std::mem::take(&mut inner.coming);
+                let news = inner.blind.take().is_some() || inner.items != coming;
+                inner.items = coming;
+                news
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                let key = key(&object);
+                match keep(&object) {
+                    Some(item) => {
+                        let news = inner.items.get(&key).is_none_or(|old| differs(old, &item));
+                        inner.items.insert(key, item);
+                        news
+                    }
+                    None => inner.items.remove(&key).is_some(),
+                }
+            }
+            Ok(watcher::Event::Delete(object)) => inner.items.remove(&key(&object)).is_some(),
+            Err(error) => {
+                let reason = reason(&error);
+                // A view that was complete stays: what is watched again catches up.
+                let news = inner.blind.as_ref().is_some_and(|before| *before != reason);
+                if inner.blind.is_some() {
+                    inner.blind = Some(reason);
+                }
+                news
+            }
+        };
+        inner.revision += u64::from(news);
+        news
+    }
+
+    /// Waits until there is a view; `news` hears of every change.
+    pub(crate) async fn listed(&self, mut news: watch::Receiver<()>) {
+        while matches!(self.read(|_| ()), Known::Unknown { .. }) && news.changed().await.is_ok() {}
+    }
+
+    /// Changes whenever what is kept changes.
+    pub(crate) fn revision(&self) -> u64 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).revision
+    }
+
+    /// What is made of everything that is kept, or why there is nothing.
+    pub(crate) fn read<R>(&self, make: impl FnOnce(&BTreeMap<String, T>) -> R) -> Known<R> {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match &inner.blind {
+            Some(reason) => Known::unknown(reason),
+            None => Known::Known(make(&inner.items)),
+        }
+    }
+}
+
+fn key<K: Resource>(object: &K) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}
+
+/// Whether the API server does not know the kind.
+fn is_undefined(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}
+
+/// Why a watch does not work, without what changes from one attempt to the next.
+fn reason(error: &watcher::Error) -> String {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            Some(status.message.clone())
+        }
+        watcher::Error::WatchError(status) => Some(status.message.clone()),
+        _ => None,
+    };
+    status.unwrap_or_else(|| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(name: &str, value: &str) -> ConfigMap {
+        let map = json!({"metadata": {"name": name}, "data": {"k": value}});
+        serde_json::from_value(map).unwrap()
+    }
+
+    fn keep(map: &ConfigMap) -> Option<String> {
+        map.data.as_ref()?.get("k").filter(|value| *value != "no").cloned()
+    }
+
+    fn cache() -> Cache<String> {
+        Cache(Arc::new(RwLock::new(Inner {
+            items: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            blind: Some("not yet".into()),
+            revision: 0,
+        })))
+    }
+
+    #[test]
+    fn a_shelf_without_a_view_says_why_and_never_that_it_is_empty() {
+        let cache = cache();
+        assert_eq!(cache.read(BTreeMap::len), Known::unknown("not yet"));
+        let forbidden = kube::core::Status::failure("configmaps is forbidden", "Forbidden");
+        let refused = watcher::Error::WatchError(Box::new(forbidden));
+        assert!(cache.take::<ConfigMap>(Err(refused), keep, PartialEq::ne), "the reason is news");
+        assert_eq!(cache.read(BTreeMap::len), Known::unknown("configmaps is forbidden"));
+        cache.take::<ConfigMap>(Ok(watcher::Event::Init), keep, PartialEq::ne);
+        assert!(cache.take::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne));
+        assert_eq!(cache.read(BTreeMap::len), Known::Known(0));
+    }
+
+    #[test]
+    fn only_what_changes_what_is_kept_is_news() {
+        let cache = cache();
+        cache.take(Ok(watcher::Event::InitApply(map("a", "1"))), keep, PartialEq::ne);
+        cache.take::<ConfigMap>(Ok(watcher::Event::InitDone), keep, PartialEq::ne);
+        let before = cache.revision();
+        assert!(!cache.take(Ok(watcher::Event::Apply(map("a", "1"))), keep, PartialEq::ne));
+        assert!(!cache.take(Ok(watcher::Event::Apply(map("b", "no"))), keep, PartialEq::ne));
+        assert_eq!(cache.revision(), before);
+        assert!(
+            cache.take(Ok(watcher::Event::Apply(map("a", "no"))), keep, PartialEq::ne),
+            "it goes"
+        );
+        assert_eq!(cache.read(BTreeMap::len), Known::Known(0));
+        assert!(cache.revision() > before);
+    }
+}

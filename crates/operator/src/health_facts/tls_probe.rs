@@ -1,0 +1,79 @@
+//! What a vCenter shows whoever knocks: its certificate and its clock. No login, no password.
+
+use runtime::error_chain::error_chain;
+use std::time::Duration;
+
+use health::facts::{Known, Tls};
+use jiff::Timestamp;
+use reqwest::tls::TlsInfo;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How long a vCenter may take to open.
+const WITHIN: Duration = Duration::from_secs(15);
+/// A page every vCenter serves without a login.
+const PAGE: &str = "/sdk/vimServiceVersions.xml";
+/// SHA-1 with RSA and with ECDSA.
+const SHA1: [&str; 2] = ["1.2.840.113549.1.1.5", "1.2.840.10045.4.1"];
+/// The longest RSA key the storage driver takes, in bits.
+const LONGEST: usize = 8192;
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TlsProbe {
+    /// The certificate, apart from whether it is trusted: that is for whoever logs in to say.
+    pub tls: Known<Tls>,
+    /// How many seconds its clock is ahead of ours.
+    pub clock_ahead: Known<i64>,
+}
+
+/// Looks at a vCenter, given as `host` or `host:port`.
+pub async fn look(address: &str) -> TlsProbe {
+    match probe(address).await {
+        Ok(seen) => seen,
+        Err(error) => {
+            let reason = error_chain(&error);
+            TlsProbe { tls: Known::unknown(&reason), clock_ahead: Known::unknown(&reason) }
+        }
+    }
+}
+
+async fn probe(address: &str) -> Result<TlsProbe, reqwest::Error> {
+    // Any certificate will do to look at it; nothing secret is sent here.
+    let client = reqwest::Client::builder()
+        .danger_accept_invalid_certs(true)
+        .tls_info(true)
+        .timeout(WITHIN)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()?;
+    let url = format!("https://{}{PAGE}", address.trim_end_matches('/'));
+    let answer = client.get(url).send().await?;
+    let date = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok());
+    let clock = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+    let ahead = clock.map(|clock| clock.timestamp().as_second() - Timestamp::now().as_second());
+    let silent = Known::unknown("it does not say the time");
+    let info = answer.extensions().get::<TlsInfo>();
+    let certificate = info.and_then(TlsInfo::peer_certificate).and_then(read);
+    let hidden = Known::unknown("its certificate cannot be read");
+    Ok(TlsProbe {
+        tls: certificate.map_or(hidden, Known::Known),
+        clock_ahead: ahead.map_or(silent, Known::Known),
+    })
+}
+
+fn read(der: &[u8]) -> Option<Tls> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let expires = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
+    let signed = certificate.signature_algorithm.algorithm.to_id_string();
+    let bits = match certificate.public_key().parsed() {
+        Ok(x509_parser::public_key::PublicKey::RSA(key)) => key.key_size(),
+        _ => 0,
+    };
+    let outdated = if SHA1.contains(&signed.as_str()) {
+        Some("it is signed with SHA-1".to_owned())
+    } else {
+        (bits > LONGEST).then(|| format!("its RSA key has {bits} bits"))
+    };
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
+    let bytes: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    Some(Tls { distrusted: None, expires, outdated, thumbprint: bytes.join(":") })
+}

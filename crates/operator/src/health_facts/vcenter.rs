@@ -1,0 +1,168 @@
+//! One vCenter, as the checks see it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use health::facts::{About, Inventory, Known, Login, Reach, Tls, Vcenter, Version};
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use vsphere::{AboutInfo, Client, Error, LoginRefusal};
+
+use super::audit::Audit;
+use crate::names;
+
+/// What a VsphereCloudConfig says of a vCenter.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) secret: String,
+    pub(super) user: String,
+    pub(super) datacenters: BTreeSet<String>,
+    pub(super) since: Timestamp,
+    /// When the password expires, where somebody said so.
+    pub(super) password_expires: Known<Option<Timestamp>>,
+}
+
+impl Described {
+    fn vcenter(self) -> Vcenter {
+        Vcenter {
+            name: self.name,
+            address: self.address,
+            secret: self.secret,
+            user: self.user,
+            datacenters: self.datacenters,
+            since: self.since,
+            password_expires: self.password_expires,
+            ..Vcenter::default()
+        }
+    }
+
+    /// A vCenter that has let us in. Without an audit, what only an audit tells is unknown.
+    pub(super) fn connected(
+        self,
+        client: &Client,
+        mut inventory: Known<Inventory>,
+        audit: Option<&Audit>,
+    ) -> Vcenter {
+        let mut vcenter = self.vcenter();
+        vcenter.reach = Reach::Answers.into();
+        vcenter.login = Login::Accepted.into();
+        vcenter.about = match client.about() {
+            Ok(about) => self::about(&about),
+            Err(error) => Known::unknown(&error.error_chain()),
+        };
+        if let Some(audit) = audit {
+            vcenter.tls = audit.tls_probe.tls.clone();
+            vcenter.clock_ahead = audit.tls_probe.clock_ahead.clone();
+            vcenter.sessions = audit.sessions.clone();
+            vcenter.services.clone_from(&audit.services);
+            vcenter.grants = audit.grants.clone();
+            vcenter.tasks = audit.tasks.clone();
+            if let Some(inventory) = inventory.get_mut() {
+                inventory.tags = audit.tags.clone();
+                inventory.policies = audit.policies.clone();
+                inventory.file_service = audit.file_service.clone();
+                inventory.host_groups = audit.host_groups.clone();
+            }
+        }
+        vcenter.inventory = inventory;
+        vcenter
+    }
+
+    /// A vCenter that cannot be tried, or has not been yet.
+    pub(super) fn untried(self, reason: &str) -> Vcenter {
+        let mut vcenter = self.vcenter();
+        vcenter.reach = Known::unknown(reason);
+        vcenter.inventory = Known::unknown(reason);
+        vcenter.about = Known::unknown(reason);
+        vcenter.clock_ahead = Known::unknown(reason);
+        vcenter.grants = Known::unknown(reason);
+        vcenter.tasks = Known::unknown(reason);
+        vcenter.tls = Known::unknown(reason);
+        vcenter.login = Known::unknown(reason);
+        vcenter
+    }
+
+    /// A vCenter that does not let us in, or is away. What was seen of it last may still be shown.
+    pub(super) fn failed(self, error: &Error) -> Vcenter {
+        let error_chain = error.error_chain();
+        let mut vcenter = self.untried(&error_chain);
+        vcenter.reach = Reach::Answers.into();
+        match error {
+            Error::Unresolvable { .. } | Error::BadAddress { .. } => {
+                vcenter.reach = Reach::NoSuchName { reason: error_chain }.into();
+            }
+            Error::NotTls { .. } | Error::NotVcenter { .. } | Error::Esxi { .. } => {
+                vcenter.reach = Reach::NotAVcenter { reason: error_chain }.into();
+            }
+            Error::Certificate { refused, .. } => {
+                vcenter.tls = Tls {
+                    distrusted: Some(refused.to_string()),
+                    expires: Timestamp::MAX,
+                    outdated: None,
+                    thumbprint: refused.seen.to_string(),
+                }
+                .into();
+            }
+            Error::LoginRefused { reason, .. } => {
+                let reason_text = reason.to_string();
+                vcenter.login = match reason {
+                    LoginRefusal::Locked => Login::Locked { reason: reason_text },
+                    _ => Login::Refused { reason: reason_text },
+                }
+                .into();
+            }
+            Error::NoSuchDatacenter { existing, .. } => {
+                let names = existing.iter().filter_map(|path| path.rsplit('/').next());
+                vcenter.only_datacenters = Some(names.map(str::to_owned).collect());
+                vcenter.login = Login::Accepted.into();
+            }
+            error if error.is_transient() => {
+                vcenter.reach = Reach::NoAnswer { reason: error_chain }.into();
+            }
+            // It answers, and something else is wrong; whoever needs the answer says what.
+            _ => {}
+        }
+        vcenter
+    }
+}
+
+/// When a password expires, as somebody noted it on the Secret that holds it; none if nobody did.
+pub(crate) fn password_expires(annotations: &BTreeMap<String, String>) -> Known<Option<Timestamp>> {
+    let Some(noted) = annotations.get(names::PASSWORD_EXPIRES) else {
+        return Known::Known(None);
+    };
+    let day = || noted.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok();
+    let moment = noted.parse().ok().or_else(|| Some(day()?.timestamp()));
+    match moment {
+        Some(moment) => Known::Known(Some(moment)),
+        None => Known::unknown(&format!("{} of its Secret is no date", names::PASSWORD_EXPIRES)),
+    }
+}
+
+fn about(about: &AboutInfo) -> Known<About> {
+    match about.version.parse::<Version>() {
+        Ok(_) => Known::Known(About {
+            version: super::inventory::version(Some(&about.version), Some(&about.api_version)),
+            instance_uuid: about.instance_uuid.clone().unwrap_or_default(),
+        }),
+        Err(reason) => Known::Unknown { reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_password_is_a_day_or_a_moment_or_unknown() {
+        let noted = |text: &str| {
+            let all = BTreeMap::from([(names::PASSWORD_EXPIRES.to_owned(), text.to_owned())]);
+            password_expires(&all)
+        };
+        let day = "2027-01-31T00:00:00Z".parse().unwrap();
+        assert_eq!(noted("2027-01-31"), Known::Known(Some(day)));
+        assert_eq!(noted("2027-01-31T01:00:00+01:00"), Known::Known(Some(day)));
+        assert_eq!(password_expires(&BTreeMap::new()), Known::Known(None));
+        assert!(noted("next year").reason().unwrap().contains("is no date"));
+    }
+}

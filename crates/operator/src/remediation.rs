@@ -1,0 +1,191 @@
+//! Carries out repairs: those `spec.remediation` allows by itself, others when somebody asks.
+//!
+//! ```text
+//!   findings ─► health::repair ─► proposals ─► carry_out ─► node, workload, features, webhook, machine
+//!                                    │             │
+//!                           Mending: which,        └─► ledger: what was before ─► undo
+//!                           when, how many
+//! ```
+//!
+//! None of them can lose data: what a repair rests upon is looked at again right before it is made, and
+//! a change that somebody else makes at the same moment wins. What was there before is kept in a
+//! ConfigMap first, each repair is told by an event, and one that failed is not tried again at once.
+
+mod features;
+mod history;
+mod node;
+mod patch;
+mod remediator;
+mod vm;
+mod webhook;
+mod workload;
+
+use std::collections::BTreeMap;
+
+use api::vdo_config::Remediation;
+use health::{
+    Examination,
+    facts::Facts,
+    repair::{Proposal, Repair},
+};
+use kube::Client;
+use serde_json::Value;
+use snafu::{OptionExt, ResultExt, Snafu};
+
+pub(crate) use self::remediator::key;
+pub use self::{
+    history::{Entry, History},
+    remediator::Remediator,
+};
+use crate::webhook_certificates;
+
+/// Why a repair could not be made or taken back.
+#[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
+#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
+pub enum Error {
+    #[snafu(display("the API server did not take it"))]
+    Kubernetes {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("the vCenter did not take it"))]
+    Vcenter {
+        #[snafu(source(from(vsphere::Error, Box::new)))]
+        source: Box<vsphere::Error>,
+    },
+    #[snafu(display("the vCenter {vcenter} is not connected"))]
+    Away { vcenter: String },
+    #[snafu(display("{object} is not as it was any more: {what}. Look again"))]
+    Changed { object: String, what: String },
+    #[snafu(display(
+        "{volume} is attached to {node}, and would be detached under the entry: move its pods away first"
+    ))]
+    Attached { node: String, volume: String },
+    #[snafu(display("{reason}"))]
+    Refused { reason: String },
+    #[snafu(display(
+        "{object} is VDO's own and kept as its release has it: `vdoctl plan` shows whether another fits"
+    ))]
+    Ours { object: String },
+    #[snafu(display("what was before could not be kept, so nothing was changed"))]
+    Keep {
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display(
+        "there is no record of a repair {id}: `kubectl get configmap {map} -o yaml` lists them"
+    ))]
+    NoRecord { id: String, map: &'static str },
+    #[snafu(display("{id} leaves nothing that could be taken back"))]
+    NothingToUndo { id: String },
+    #[snafu(display("no new certificate could be made"))]
+    Certificate { source: webhook_certificates::Error },
+}
+
+/// With what repairs are made.
+pub struct Hands {
+    /// The cluster.
+    pub cluster: Client,
+    /// The operator's namespace, where what was before is kept. Without one nothing is kept, and nothing
+    /// can be taken back.
+    pub home: Option<String>,
+    /// Sessions with vCenters, by the name of their VsphereCloudConfig.
+    pub vcenters: BTreeMap<String, vsphere::Client>,
+}
+
+/// What could be repaired, of one code or of all. Touches nothing.
+pub fn propose(facts: Facts, code: Option<&str>) -> Vec<Proposal> {
+    let examination = Examination::of(facts);
+    let mut proposals = health::repair::propose(&examination, &Remediation::default());
+    proposals.retain(|proposal| code.is_none_or(|code| proposal.code == code));
+    proposals
+}
+
+/// Makes one repair. Made twice, it changes nothing the second time.
+///
+/// # Errors
+/// If it is not for VDO to make, if what it rests upon has changed, or if somebody refuses it. Nothing is
+/// changed then, except that a webhook may already trust a certificate that does not exist yet.
+pub async fn carry_out(hands: &Hands, proposal: &Proposal) -> Result<(), Error> {
+    if let Some(reason) = &proposal.refused {
+        return RefusedSnafu { reason }.fail();
+    }
+    let history = History::of(hands);
+    let keep = async |before: Value| history.keep(proposal, before).await;
+    let made = match &proposal.repair {
+        Repair::SetDiskUuid { vcenter, vm, .. } => {
+            keep(Value::Null).await?;
+            vm::show_disk_uuids(hands, vcenter, vm, true).await
+        }
+        Repair::TaintNode { node } => {
+            keep(Value::Null).await?;
+            node::taint(&hands.cluster, node).await
+        }
+        Repair::RemoveCsiEntry { node, id, namespace } => {
+            let entry = node::stale_entry(&hands.cluster, node, id).await?;
+            keep(entry).await?;
+            node::remove_entry(&hands.cluster, node, id).await?;
+            node::restart_driver(&hands.cluster, node, namespace).await
+        }
+        Repair::ReplaceImages { namespace, workload, images } => {
+            keep(Value::Null).await?;
+            workload::replace(&hands.cluster, namespace, workload, images).await
+        }
+        Repair::RenewWebhookCertificate { webhook, namespace, secret } => {
+            keep(Value::Null).await?;
+            webhook::renew(&hands.cluster, webhook, namespace, secret).await
+        }
+        Repair::SetFeatures { namespace, features } => {
+            keep(Value::Null).await?;
+            features::add(&hands.cluster, namespace, features).await
+        }
+        // Never proposed without a refusal.
+        Repair::Grant { .. } => RefusedSnafu { reason: "VDO grants no rights" }.fail(),
+    };
+    // What was not made is not on record; of a machine nobody knows whether vCenter did it after all.
+    let unsure = matches!(proposal.repair, Repair::SetDiskUuid { .. });
+    if made.is_err() && !unsure {
+        history.forget(&proposal.id()).await?;
+    }
+    made
+}
+
+/// What was repaired, by the id of the proposal.
+///
+/// # Errors
+/// If the record cannot be read.
+pub async fn made(hands: &Hands) -> Result<BTreeMap<String, Entry>, Error> {
+    History::of(hands).read().await.context(KubernetesSnafu)
+}
+
+/// Takes a repair back that is on record. What changed since by other hands stays as it is.
+///
+/// # Errors
+/// If there is no such record, if there is nothing to take back, or if somebody refuses.
+pub async fn undo(hands: &Hands, id: &str) -> Result<(), Error> {
+    let history = History::of(hands);
+    let entries = history.read().await.context(KubernetesSnafu)?;
+    let entry = entries.get(id).context(NoRecordSnafu { id, map: crate::names::REPAIRS })?.clone();
+    let cluster = &hands.cluster;
+    match &entry.repair {
+        Repair::SetDiskUuid { vcenter, vm, .. } => {
+            vm::show_disk_uuids(hands, vcenter, vm, false).await?;
+        }
+        Repair::TaintNode { node } => node::untaint(cluster, node).await?,
+        Repair::ReplaceImages { namespace, workload, images } => {
+            let back = images.iter().map(|(container, image)| {
+                let (from, to) = (image.to.clone(), image.from.clone());
+                (container.clone(), health::repair::Moved { from, to })
+            });
+            workload::replace(cluster, namespace, workload, &back.collect()).await?;
+        }
+        Repair::SetFeatures { namespace, features } => {
+            features::remove(cluster, namespace, features).await?;
+        }
+        Repair::RemoveCsiEntry { .. }
+        | Repair::RenewWebhookCertificate { .. }
+        | Repair::Grant { .. } => return NothingToUndoSnafu { id }.fail(),
+    }
+    history.undone(id, entry).await
+}

@@ -1,0 +1,125 @@
+//! What was repaired, when, and what was there before: a ConfigMap beside the operator.
+
+use std::collections::BTreeMap;
+
+use health::repair::{Proposal, Repair};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use snafu::ResultExt;
+
+use super::{Error, Hands, KeepSnafu};
+use crate::names;
+
+/// Bytes of records that are kept; a ConfigMap takes a little more. Of the oldest beyond that nothing is
+/// known any more.
+const MOST_BYTES: usize = 800 * 1024;
+
+/// One repair.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When it was made last.
+    pub at: Timestamp,
+    /// What was done.
+    pub repair: Repair,
+    /// What was there before, where the repair itself does not say.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub before: Value,
+    /// When it was taken back, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone: Option<Timestamp>,
+}
+
+/// The record of repairs.
+pub struct History {
+    maps: Option<Api<ConfigMap>>,
+}
+
+impl History {
+    /// The one these hands write to.
+    pub fn of(hands: &Hands) -> Self {
+        let home = hands.home.as_deref();
+        Self { maps: home.map(|home| Self::maps(&hands.cluster, home)) }
+    }
+
+    /// The one in a namespace.
+    pub fn in_namespace(client: &Client, home: &str) -> Self {
+        Self { maps: Some(Self::maps(client, home)) }
+    }
+
+    fn maps(client: &Client, home: &str) -> Api<ConfigMap> {
+        Api::namespaced(client.clone(), home)
+    }
+
+    /// All that is on record, by id. What cannot be read is left out.
+    ///
+    /// # Errors
+    /// If the API server does not answer, or does not let us.
+    pub async fn read(&self) -> Result<BTreeMap<String, Entry>, kube::Error> {
+        let Some(maps) = &self.maps else { return Ok(BTreeMap::new()) };
+        let data = maps.get_opt(names::REPAIRS).await?.and_then(|map| map.data).unwrap_or_default();
+        let read = data.into_iter();
+        let read = read.filter_map(|(id, text)| Some((id, serde_json::from_str(&text).ok()?)));
+        Ok(read.collect())
+    }
+
+    /// Notes that a repair is about to be made.
+    pub(super) async fn keep(&self, proposal: &Proposal, before: Value) -> Result<(), Error> {
+        let repair = proposal.repair.clone();
+        let entry = Entry { at: Timestamp::now(), repair, before, undone: None };
+        self.write(&proposal.id(), &entry).await
+    }
+
+    /// Notes that a repair was taken back.
+    pub(super) async fn undone(&self, id: &str, entry: Entry) -> Result<(), Error> {
+        self.write(id, &Entry { undone: Some(Timestamp::now()), ..entry }).await
+    }
+
+    /// Takes a record out again.
+    pub(super) async fn forget(&self, id: &str) -> Result<(), Error> {
+        let Some(maps) = &self.maps else { return Ok(()) };
+        let change = Patch::Merge(json!({"data": {id: null}}));
+        maps.patch(names::REPAIRS, &Self::parameters(), &change).await.map(drop).context(KeepSnafu)
+    }
+
+    fn parameters() -> PatchParams {
+        PatchParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PatchParams::default() }
+    }
+
+    async fn write(&self, id: &str, entry: &Entry) -> Result<(), Error> {
+        let Some(maps) = &self.maps else { return Ok(()) };
+        let kept = self.read().await.context(KeepSnafu)?;
+        let text = |entry: &Entry| {
+            serde_json::to_string(entry).map_err(kube::Error::SerdeError).context(KeepSnafu)
+        };
+        let mut data = BTreeMap::from([(id.to_owned(), Value::String(text(entry)?))]);
+        let mut room = MOST_BYTES;
+        let mut newest: Vec<(&String, &Entry)> = kept.iter().collect();
+        newest.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.at));
+        for (id, entry) in newest {
+            room = room.saturating_sub(id.len() + text(entry)?.len() + 16);
+            if room == 0 {
+                data.entry(id.clone()).or_insert(Value::Null);
+            }
+        }
+        let change = Patch::Merge(json!({"data": data}));
+        match maps.patch(names::REPAIRS, &Self::parameters(), &change).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let body = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": names::REPAIRS}, "data": data,
+                });
+                let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
+                maps.patch(names::REPAIRS, &parameters, &Patch::Apply(body)).await
+            }
+            other => other,
+        }
+        .map(drop)
+        .context(KeepSnafu)
+    }
+}

@@ -1,0 +1,257 @@
+//! The repairs the operator makes by itself: which, when, and how many at a time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use api::{
+    VDOConfigSpec,
+    vdo_config::{Remedy, Repair as Kind},
+};
+use health::{
+    facts::AccessReview,
+    repair::{Proposal, Repair},
+};
+use jiff::Timestamp;
+use kube::{
+    Client, Resource, ResourceExt,
+    runtime::events::{Event, EventType, Recorder},
+};
+use runtime::error_chain::error_chain;
+use tokio::time::Instant;
+
+use super::{Entry, Error, Hands, History, carry_out, undo};
+use crate::{
+    facts::{Facts, Platform},
+    health_facts::cluster::is_allowed,
+    names,
+    vcenters::Vcenters,
+};
+
+/// A repair that did not help, or could not be made, is tried again after this time.
+const AGAIN: Duration = Duration::from_mins(10);
+/// An account that lacked a right is asked about it again after this time.
+const DENIED_AGAIN: Duration = Duration::from_secs(20);
+/// Repairs in one round: a change that goes wrong shall not go wrong everywhere at once.
+const AT_ONCE: usize = 5;
+
+/// What was repaired, and when.
+#[derive(Debug, Default)]
+pub struct Remediator {
+    /// What was tried, by id.
+    tried: BTreeMap<String, Instant>,
+    /// Codes of which it was said that VDO does not repair them.
+    told: BTreeSet<String>,
+    /// What is on record, and the version of the record it was read from.
+    made: BTreeMap<String, Entry>,
+    version: Option<String>,
+    /// Whether the account may change CSINodes, and when it was asked.
+    csi_nodes: Option<(bool, Instant)>,
+}
+
+impl Remediator {
+    /// The machines whose `disk.EnableUUID` VDO has set, as `vcenter.vm`, and when: until the
+    /// machine was off since, the setting waits. `version`: of the ConfigMap, none if there is none.
+    pub async fn set(
+        &mut self,
+        client: &Client,
+        home: &str,
+        version: Option<String>,
+    ) -> Result<BTreeMap<String, Timestamp>, kube::Error> {
+        if self.version != version {
+            self.made = History::in_namespace(client, home).read().await?;
+            self.version = version;
+        }
+        let set = self.made.values().filter(|entry| entry.undone.is_none());
+        let set = set.filter_map(|entry| match &entry.repair {
+            Repair::SetDiskUuid { vcenter, vm, .. } => Some((key(vcenter, vm), entry.at)),
+            _ => None,
+        });
+        Ok(set.collect())
+    }
+
+    /// The rights that a remediation needs which the VDOConfig asks for, and that the account lacks. The
+    /// manifest binds none of them: an admin who wants the remediation does.
+    pub async fn denied(&mut self, client: &Client, spec: &VDOConfigSpec) -> Vec<AccessReview> {
+        if spec.remedy(Kind::CsiNodes) != Remedy::Fix {
+            self.csi_nodes = None;
+            return Vec::new();
+        }
+        let review = AccessReview {
+            group: "storage.k8s.io".into(),
+            resource: "csinodes".into(),
+            verb: "patch".into(),
+            needed_for: "spec.remediation.csiNodes".into(),
+            ..AccessReview::default()
+        };
+        let fresh = |(allowed, when): &(bool, Instant)| {
+            when.elapsed() < if *allowed { AGAIN } else { DENIED_AGAIN }
+        };
+        if !self.csi_nodes.as_ref().is_some_and(fresh) {
+            // Where the question fails, the remediation itself shows what is missing.
+            let allowed = is_allowed(client, &review).await.unwrap_or(true);
+            self.csi_nodes = Some((allowed, Instant::now()));
+        }
+        let denied = self.csi_nodes.is_some_and(|(allowed, _)| !allowed);
+        denied.then_some(review).into_iter().collect()
+    }
+
+    /// Takes back what shall be taken back, then makes the repairs that are allowed and due.
+    pub async fn remediate(
+        &mut self,
+        client: &Client,
+        recorder: &Recorder,
+        facts: &Facts,
+        vcenters: &Vcenters,
+    ) {
+        self.tried.retain(|_, when| when.elapsed() < AGAIN);
+        let requested = Requested::of(facts);
+        let hands = hands(client, facts, vcenters);
+        let mut told = self.take_back(&hands, &requested).await;
+        told.extend(self.refuse(facts));
+        for proposal in self.due(facts, &requested) {
+            self.tried.insert(proposal.id(), Instant::now());
+            let made = carry_out(&hands, &proposal).await;
+            told.push(tell(&proposal, made.as_ref().err()));
+        }
+        for event in told {
+            tracing::info!(reason = event.reason, note = ?event.note, "a repair");
+            // That it was made does not depend on whether it can be told.
+            let _ = recorder.publish(&event, &facts.config.object_ref(&())).await;
+        }
+    }
+
+    fn due(&self, facts: &Facts, requested: &Requested) -> Vec<Proposal> {
+        let denied = |repair: &Repair| {
+            matches!(repair, Repair::RemoveCsiEntry { .. })
+                && self.csi_nodes.is_some_and(|(allowed, _)| !allowed)
+        };
+        let due = facts.health.repairs.iter().filter(|proposal| {
+            let id = proposal.id();
+            proposal.automatic
+                && !is_of_platform(facts, &proposal.repair)
+                && !requested.names(&id)
+                && !self.tried.contains_key(&id)
+                && !denied(&proposal.repair)
+        });
+        due.take(AT_ONCE).cloned().collect()
+    }
+
+    async fn take_back(&mut self, hands: &Hands, requested: &Requested) -> Vec<Event> {
+        let made =
+            self.made.iter().filter(|(id, entry)| entry.undone.is_none() && requested.names(id));
+        let ids: Vec<String> = made.map(|(id, _)| id.clone()).take(AT_ONCE).collect();
+        let mut told = Vec::new();
+        for id in ids {
+            if self.tried.contains_key(&undoing(&id)) {
+                continue;
+            }
+            let result = undo(hands, &id).await;
+            self.tried.insert(undoing(&id), Instant::now());
+            match result {
+                Ok(()) => {
+                    self.tried.remove(&id);
+                    let note = format!("{id} was taken back");
+                    told.push(event(&id, "RepairUndone", EventType::Normal, &note));
+                }
+                Err(error) => {
+                    let note = format!("{id} could not be taken back: {}", error_chain(&error));
+                    told.push(event(&id, "UndoFailed", EventType::Warning, &note));
+                }
+            }
+        }
+        // What is asked for again later is done again.
+        self.tried.retain(|id, _| id.strip_prefix(UNDOING).is_none_or(|id| requested.names(id)));
+        told
+    }
+
+    /// Whoever asks for a repair that VDO does not make is told so, once.
+    fn refuse(&mut self, facts: &Facts) -> Vec<Event> {
+        let mut told = Vec::new();
+        for proposal in &facts.health.repairs {
+            let Some(reason) = &proposal.refused else { continue };
+            let asked = facts.config.spec.remedy(proposal.repair.kind()) == Remedy::Fix;
+            if asked && self.told.insert(proposal.code.clone()) {
+                let note = format!("{}: not repaired: {reason}", proposal.code);
+                told.push(event(&proposal.code, "RepairNotPossible", EventType::Warning, &note));
+            }
+        }
+        let open: BTreeSet<&str> = facts.health.repairs.iter().map(|p| p.code.as_str()).collect();
+        self.told.retain(|code| open.contains(code.as_str()));
+        told
+    }
+}
+
+const UNDOING: &str = "undo ";
+
+fn undoing(id: &str) -> String {
+    format!("{UNDOING}{id}")
+}
+
+/// The key of a machine in the list of those that were changed.
+pub(crate) fn key(vcenter: &str, vm: &str) -> String {
+    format!("{vcenter}.{vm}")
+}
+
+/// Which repairs shall be taken back, and not be made while that is wished.
+struct Requested(BTreeSet<String>);
+
+impl Requested {
+    fn of(facts: &Facts) -> Self {
+        let text = facts.config.annotations().get(names::UNDO).cloned().unwrap_or_default();
+        let names = text.split([',', ' ']).map(str::trim).filter(|name| !name.is_empty());
+        Self(names.map(str::to_owned).collect())
+    }
+
+    /// An id names one repair, a code all of its kind.
+    fn names(&self, id: &str) -> bool {
+        self.0.contains(id) || id.split_once('.').is_some_and(|(code, _)| self.0.contains(code))
+    }
+}
+
+fn hands(client: &Client, facts: &Facts, vcenters: &Vcenters) -> Hands {
+    let home = facts.config.namespace().unwrap_or_default();
+    let sessions = facts.vcenters.keys().filter_map(|name| {
+        Some((name.clone(), vcenters.known(&format!("{home}/{name}"))?.client?))
+    });
+    Hands { cluster: client.clone(), home: Some(facts.home.clone()), vcenters: sessions.collect() }
+}
+
+/// Whether it is about a driver the platform keeps: it would take the change back.
+fn is_of_platform(facts: &Facts, repair: &Repair) -> bool {
+    let driver = matches!(
+        repair,
+        Repair::ReplaceImages { .. }
+            | Repair::RenewWebhookCertificate { .. }
+            | Repair::SetFeatures { .. }
+    );
+    driver && facts.cluster.platform == Platform::OpenShift { owns_drivers: true }
+}
+
+fn tell(proposal: &Proposal, error: Option<&Error>) -> Event {
+    let Proposal { code, says, then, .. } = proposal;
+    let id = proposal.id();
+    match error {
+        None => {
+            let then = then.iter().map(|then| format!(". Left to do: {then}"));
+            let note = format!("{code}: {says}{}", then.collect::<String>());
+            event(&id, "Repaired", EventType::Normal, &note)
+        }
+        Some(error) => {
+            let note = format!("{code}: {says}: {}", error_chain(error));
+            event(&id, "RepairFailed", EventType::Warning, &note)
+        }
+    }
+}
+
+/// Events that agree in all but the text are told as one: the action says what each is about.
+fn event(about: &str, reason: &str, type_: EventType, note: &str) -> Event {
+    Event {
+        type_,
+        reason: reason.into(),
+        note: Some(note.chars().take(1000).collect()),
+        action: about.chars().take(128).collect(),
+        secondary: None,
+    }
+}
