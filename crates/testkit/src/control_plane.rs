@@ -174,6 +174,18 @@ impl ControlPlane {
         must(self.write_kubeconfig(user, address))
     }
 
+    /// The kubeconfig of a kubelet, with a certificate of its own: the API server treats it as that node.
+    pub(crate) fn node_kubeconfig(
+        &self,
+        node: &str,
+        address: SocketAddr,
+    ) -> Result<Vec<u8>, Error> {
+        let identity = self.authority.client(&format!("system:node:{node}"), "system:nodes")?;
+        let certificate = self.authority.certificate();
+        let config = kubeconfig::render(&User::admin(), address, &certificate, &identity);
+        Ok(serde_json::to_vec_pretty(&config).expect("a kubeconfig is plain data"))
+    }
+
     /// Where the API server listens.
     pub fn address(&self) -> SocketAddr {
         loopback(self.ports[2].number)

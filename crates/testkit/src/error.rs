@@ -47,6 +47,14 @@ pub enum Error {
         source: Box<kube::Error>,
     },
 
+    /// A tool for images failed.
+    #[snafu(display("{command} failed: {text}"))]
+    Image { command: String, text: String },
+
+    /// A real node cannot run here, or did not become Ready.
+    #[snafu(display("{name}: {text}"))]
+    RealNode { name: String, text: String },
+
     /// The simulator's control port refused a lever.
     #[snafu(display("the simulator refused {what}: {text}"))]
     Lever { what: String, text: String },

@@ -105,6 +105,11 @@ impl Drop for MemoryGroup {
     }
 }
 
+/// The working set of a cgroup v1 folder; none if it is gone.
+pub(crate) fn working_set_of(folder: &Path) -> Option<u64> {
+    folder.exists().then(|| working_set(folder, false))
+}
+
 fn working_set(folder: &Path, unified: bool) -> u64 {
     let (usage, inactive) = if unified {
         ("memory.current", "inactive_file")

@@ -57,7 +57,8 @@ pub(super) fn api_server(
         format!("--secure-port={port}"),
         "--bind-address=127.0.0.1".into(),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
-        "--authorization-mode=RBAC".into(),
+        "--authorization-mode=Node,RBAC".into(),
+        "--enable-admission-plugins=NodeRestriction".into(),
         "--allow-privileged=true".into(),
         // A simulated kubelet that gives logs is found by an address no real one has.
         "--kubelet-preferred-address-types=ExternalDNS,InternalIP,Hostname".into(),

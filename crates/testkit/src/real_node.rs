@@ -1,0 +1,411 @@
+//! A real node: kubelet, containerd, runc and CNI plugins in namespaces of their own, on the machine of the test.
+//!
+//! ```text
+//!   the test's network                        the node's network namespace
+//!   API server 127.0.0.1:21007  ◄── relay ──  10.96.0.1:443        kubelet, pods
+//!   registry   127.0.0.1:21009  ◄── relay ──  10.77.0.1:5000       containerd
+//!   vCenter    127.0.0.1:21011  ◄── relay ──  10.77.0.1:8443       operator, drivers
+//! ```
+//!
+//! A relay listens inside the node's network namespace and connects outside of it, so that nodes of parallel tests
+//! may all have the same addresses and nothing of the machine's own network changes.
+//!
+//! It needs root and Linux with cgroup v1 hierarchies for cpu, memory and pids; see [`RealNode::launch`].
+
+use std::{
+    fs::File,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener},
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use rustix::process::Signal;
+use snafu::ResultExt as _;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+use crate::{
+    control_plane::ControlPlane,
+    error::{Error, FilesSnafu, RealNodeSnafu, must},
+    peers::locate,
+    process::Process,
+    registry::Registry,
+    workdir::Workdir,
+};
+
+const INIT: &str = include_str!("real_node/init.sh");
+/// The address of the Service `kubernetes`, where pods look for the API server.
+const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// The address under which a node reaches everything else outside of it.
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+const REGISTRY_PORT: u16 = 5000;
+const READY_TIMEOUT: Duration = Duration::from_mins(3);
+/// The cgroup v1 hierarchies a kubelet works with.
+const HIERARCHIES: [&str; 9] =
+    ["cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd"];
+
+/// A node with a real kubelet. Gone when dropped, with everything it runs.
+pub struct RealNode {
+    name: String,
+    address: IpAddr,
+    init: Process,
+    /// In the namespaces of the node: its first process.
+    inner: u32,
+    cgroup: String,
+    relays: JoinSet<()>,
+    workdir: Workdir,
+}
+
+impl RealNode {
+    /// Starts a node and waits until it is registered and Ready.
+    ///
+    /// # Panics
+    /// If it cannot be started, with the reason and the last log lines.
+    pub async fn start(plane: &ControlPlane, registry: &Registry, name: &str, number: u8) -> Self {
+        must(Self::launch(plane, registry, name, number).await)
+    }
+
+    /// The same with the error. `number` gives the node its address, `10.77.0.(10 + number)`.
+    pub async fn launch(
+        plane: &ControlPlane,
+        registry: &Registry,
+        name: &str,
+        number: u8,
+    ) -> Result<Self, Error> {
+        check_machine()?;
+        let workdir = Workdir::new(&format!("node-{name}"))?;
+        let address = Ipv4Addr::new(10, 77, 0, 10 + number);
+        let cgroup = format!("vdo-{}-{name}", std::process::id());
+        prepare_cgroups(&cgroup)?;
+        write_files(plane, &workdir, name, number, &cgroup)?;
+        let folder = workdir.path().display().to_string();
+        let (address_text, outside) = (address.to_string(), OUTSIDE.to_string());
+        let service = API_SERVICE.to_string();
+        let namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+        let script = ["--propagation", "private", "bash", "-c", INIT, "node", &folder, name];
+        let addresses = [address_text.as_str(), &outside, &service];
+        let arguments: Vec<&str> = [&namespaces[..], &script, &addresses].concat();
+        let init = Process::spawn(Path::new("unshare"), name, arguments, &[], &workdir)?;
+        let kubelet_started = workdir.path().join("kubelet.pid");
+        // The relays come first: neither kubelet nor containerd waits for them, but both try again.
+        let inner = init
+            .ready(READY_TIMEOUT, async || {
+                first_child(init.pid())
+                    .filter(|_| kubelet_started.exists())
+                    .ok_or("kubelet is not started")
+            })
+            .await?;
+        let relays = JoinSet::new();
+        let address = IpAddr::V4(address);
+        let mut node =
+            Self { name: name.to_owned(), address, init, inner, cgroup, relays, workdir };
+        node.relay(SocketAddr::from((API_SERVICE, 443)), plane.address())?;
+        node.relay(SocketAddr::from((OUTSIDE, REGISTRY_PORT)), registry.address())?;
+        node.until_ready(plane).await?;
+        Ok(node)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Lets the node reach `target`, which listens on this machine. Returns the address in the node.
+    ///
+    /// # Panics
+    /// If the port is taken inside the node.
+    pub fn reach(&mut self, target: SocketAddr) -> SocketAddr {
+        let address = SocketAddr::from((OUTSIDE, target.port()));
+        must(self.relay(address, target));
+        address
+    }
+
+    fn relay(&mut self, address: SocketAddr, target: SocketAddr) -> Result<(), Error> {
+        let listener = self.listen(address)?;
+        self.relays.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut inside, _)) = listener.accept().await {
+                connections.spawn(async move {
+                    if let Ok(mut outside) = TcpStream::connect(target).await {
+                        let _ = tokio::io::copy_bidirectional(&mut inside, &mut outside).await;
+                    }
+                });
+            }
+        });
+        Ok(())
+    }
+
+    /// A socket belongs to the network namespace of the thread that made it, for good.
+    fn listen(&self, address: SocketAddr) -> Result<TcpListener, Error> {
+        let path = PathBuf::from(format!("/proc/{}/ns/net", self.inner));
+        let bind = move || -> std::io::Result<StdListener> {
+            let namespace = File::open(path)?;
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)?;
+            let listener = StdListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        // The thread ends afterwards: no other code ever runs in that namespace.
+        let bound = std::thread::spawn(bind).join().expect("binding a socket does not panic");
+        let path = PathBuf::from(address.to_string());
+        bound.and_then(TcpListener::from_std).context(FilesSnafu { path })
+    }
+
+    async fn until_ready(&self, plane: &ControlPlane) -> Result<(), Error> {
+        let nodes = Api::<Node>::all(plane.client());
+        let ready = async || match nodes.get_opt(&self.name).await {
+            Ok(Some(node)) if is_ready(&node) => Ok(()),
+            Ok(Some(_)) => Err("not Ready".to_owned()),
+            Ok(None) => Err("not registered".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.init.ready(READY_TIMEOUT, ready).await.map_err(|error| {
+            let kubelet = std::fs::read_to_string(self.workdir.path().join("kubelet.log"));
+            let lines: Vec<String> =
+                kubelet.unwrap_or_default().lines().map(str::to_owned).collect();
+            let last = lines[lines.len().saturating_sub(15)..].join("\n");
+            RealNodeSnafu { name: &self.name, text: format!("{error}\n{last}") }.build()
+        })
+    }
+
+    /// Kills the kubelet; the node starts it again, as a service manager does.
+    pub fn kill_kubelet(&self) {
+        self.kill("kubelet");
+    }
+
+    /// Kills containerd. Its containers go on.
+    pub fn kill_containerd(&self) {
+        self.kill("containerd");
+    }
+
+    /// The processes of the node have other ids inside than outside: they are found by their names.
+    fn kill(&self, program: &str) {
+        for pid in descendants(self.inner) {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            #[expect(clippy::cast_possible_wrap, reason = "a pid is a positive i32")]
+            if let Some(pid) =
+                rustix::process::Pid::from_raw(pid as i32).filter(|_| name.trim() == program)
+            {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// The working set of a container in bytes, as the kubelet computes it. `part` is part of the container's id or
+    /// of the command in it.
+    pub fn working_set(&self, command: &str) -> Option<u64> {
+        let pid = descendants(self.inner).into_iter().find(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0)
+                .next()
+                .is_some_and(|first| first.ends_with(command.as_bytes()))
+        })?;
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let group = groups.lines().find_map(|line| line.split_once(":memory:"))?.1.to_owned();
+        let folder = Path::new("/sys/fs/cgroup/memory").join(group.trim_start_matches('/'));
+        crate::working_set::working_set_of(&folder)
+    }
+
+    /// The folder with its logs.
+    pub fn folder(&self) -> &Path {
+        self.workdir.path()
+    }
+}
+
+impl Drop for RealNode {
+    fn drop(&mut self) {
+        self.init.kill();
+        for hierarchy in HIERARCHIES {
+            remove_groups(&Path::new("/sys/fs/cgroup").join(hierarchy).join(&self.cgroup));
+        }
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// What a real node needs of the machine; the error says what is missing and what to do.
+fn check_machine() -> Result<(), Error> {
+    let fail = |text: &str| RealNodeSnafu { name: "a real node", text }.fail();
+    if !rustix::process::geteuid().is_root() {
+        return fail("it needs root: run as root, or in a container with --privileged");
+    }
+    for program in ["unshare", "ip", "mount"] {
+        let found = std::env::var("PATH").unwrap_or_default();
+        if !found
+            .split(':')
+            .chain(["/usr/sbin", "/sbin"])
+            .any(|folder| Path::new(folder).join(program).exists())
+        {
+            return fail(&format!(
+                "{program} is missing: install it (Debian: util-linux iproute2 mount)"
+            ));
+        }
+    }
+    if !Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
+        return fail(
+            "this machine has no cgroup v1 hierarchy for memory: start it with systemd.unified_cgroup_hierarchy=0",
+        );
+    }
+    Ok(())
+}
+
+fn prepare_cgroups(name: &str) -> Result<(), Error> {
+    for hierarchy in HIERARCHIES {
+        let path = Path::new("/sys/fs/cgroup").join(hierarchy).join(name);
+        std::fs::create_dir_all(&path).context(FilesSnafu { path: &path })?;
+    }
+    let parent = Path::new("/sys/fs/cgroup/cpuset");
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let path = parent.join(name).join(file);
+        let text = std::fs::read(parent.join(file)).context(FilesSnafu { path: &path })?;
+        std::fs::write(&path, text).context(FilesSnafu { path: &path })?;
+    }
+    Ok(())
+}
+
+/// The kernel takes a moment to let go of the processes of a group.
+fn remove_groups(path: &Path) {
+    for _ in 0..50 {
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                remove_groups(&entry.path());
+            }
+        }
+        if std::fs::remove_dir(path).is_ok() || !path.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn write_files(
+    plane: &ControlPlane,
+    workdir: &Workdir,
+    name: &str,
+    number: u8,
+    cgroup: &str,
+) -> Result<(), Error> {
+    let folder = workdir.path();
+    for part in ["bin", "dev", "mirrors/registry.test"] {
+        let path = folder.join(part);
+        std::fs::create_dir_all(&path).context(FilesSnafu { path })?;
+    }
+    let programs = [
+        ("kubelet", "kubelet"),
+        ("containerd", "containerd"),
+        ("containerd-shim-runc-v2", "containerd-shim-runc-v2"),
+        ("runc", "runc"),
+        ("cni-bridge", "bridge"),
+        ("cni-host-local", "host-local"),
+        ("cni-loopback", "loopback"),
+    ];
+    for (peer, file) in programs {
+        let path = folder.join("bin").join(file);
+        std::os::unix::fs::symlink(locate(peer)?, &path).context(FilesSnafu { path: &path })?;
+    }
+    let here = folder.display();
+    workdir
+        .write("kubeconfig", plane.node_kubeconfig(name, SocketAddr::from((API_SERVICE, 443)))?)?;
+    workdir.write("ca.crt", plane.ca_pem())?;
+    let host = format!("http://{OUTSIDE}:{REGISTRY_PORT}");
+    workdir.write(
+        "mirrors/registry.test/hosts.toml",
+        format!(
+            "server = \"{host}\"\n[host.\"{host}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+        ),
+    )?;
+    workdir.write(
+        "containerd.toml",
+        format!(
+            r#"version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = ["io.containerd.nri.v1.nri"]
+[grpc]
+  address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dir = "{here}/bin"
+    conf_dir = "/etc/cni/net.d"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "registry.test/pause:1"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{here}/mirrors"
+"#
+        ),
+    )?;
+    std::fs::create_dir_all(folder.join("cni")).context(FilesSnafu { path: folder.join("cni") })?;
+    workdir.write(
+        "cni/10-bridge.conflist",
+        format!(
+            r#"{{"cniVersion": "1.0.0", "name": "pods", "plugins": [{{
+  "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
+  "ipam": {{"type": "host-local", "dataDir": "{here}/ipam",
+           "ranges": [[{{"subnet": "10.78.{number}.0/24"}}]], "routes": [{{"dst": "0.0.0.0/0"}}]}}
+}}]}}"#
+        ),
+    )?;
+    workdir.write("kubelet.yaml", format!(
+        r#"apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+failSwapOn: false
+oomScoreAdj: 0
+cgroupDriver: cgroupfs
+cgroupRoot: /{cgroup}
+enforceNodeAllocatable: ["pods"]
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {here}/ca.crt}}}}
+authorization: {{mode: Webhook}}
+evictionHard: {{memory.available: "0%", nodefs.available: "0%", imagefs.available: "0%", nodefs.inodesFree: "0%"}}
+imageGCHighThresholdPercent: 100
+makeIPTablesUtilChains: false
+nodeStatusUpdateFrequency: 5s
+maxOpenFiles: 20000
+"#
+    ))?;
+    Ok(())
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn first_child(parent: u32) -> Option<u32> {
+    children(parent).first().copied()
+}
+
+fn descendants(parent: u32) -> Vec<u32> {
+    let mut all = crate::process::processes_started_by(parent);
+    let mut next = 0;
+    while let Some(pid) = all.get(next).copied() {
+        all.extend(crate::process::processes_started_by(pid));
+        next += 1;
+    }
+    all
+}
