@@ -1,7 +1,7 @@
 //! What a vCenter is.
 
 use crate::moref::MoRef;
-use crate::soap::codec::data;
+use crate::xml::codec::data;
 
 data! {
     /// Product and version of a vCenter.

@@ -5,8 +5,8 @@ use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
 use crate::collector::{managed, retrieve};
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::codec::{Encode, data};
 use crate::wire::Method;
+use crate::xml::codec::{Encode, data};
 
 /// Objects asked about in one call. An administrator has some 400 privileges on each, 25 KiB of
 /// text: a reply stays well below what is read in one piece.

@@ -9,19 +9,20 @@ use tokio::task::JoinSet;
 use tracing::debug;
 
 use crate::about::{AboutInfo, ServiceContent};
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::rest::{RestCall, Style, with_session};
-use crate::session::{Credentials, Session, Side, Ticket};
-use crate::soap::codec::Field;
+use crate::session::{Session, Side, Ticket};
 use crate::soap::envelope::Args;
-use crate::tasks::Tasks;
+use crate::task_registry::TaskRegistry;
+use crate::tls::Trust;
 use crate::transport::address::Address;
 use crate::transport::http::{Http, Limits};
 use crate::transport::observe::{CallObserver, Unobserved};
-use crate::transport::tls::Trust;
 use crate::version::ApiVersion;
 use crate::wire::{Method, Nature, Wire};
+use crate::xml::codec::Field;
 
 /// A vCenter, connected. Clones share one session, one connection pool and one set of limits.
 ///
@@ -44,7 +45,7 @@ pub struct Client {
 struct Inner {
     wire: Arc<Wire>,
     session: Arc<Session>,
-    tasks: Tasks,
+    tasks: TaskRegistry,
     /// What runs beside the callers: keeping the session alive.
     beside: Mutex<JoinSet<()>>,
 }
@@ -122,7 +123,7 @@ impl ClientBuilder {
         let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
             let mut beside = JoinSet::new();
             beside.spawn(keep_alive(weak.clone(), wire.http.limits().clone()));
-            Inner { wire, session, tasks: Tasks::default(), beside: Mutex::new(beside) }
+            Inner { wire, session, tasks: TaskRegistry::default(), beside: Mutex::new(beside) }
         });
         Ok(Client { inner })
     }
@@ -203,7 +204,7 @@ impl Client {
         self.inner.wire.http.limits()
     }
 
-    pub(crate) fn tasks(&self) -> &Tasks {
+    pub(crate) fn task_registry(&self) -> &TaskRegistry {
         &self.inner.tasks
     }
 
@@ -356,7 +357,7 @@ impl WeakClient {
 
 /// How long to wait before the next attempt: doubling, with jitter so that many clients do not come
 /// back at once.
-pub(crate) fn pause(limits: &Limits, attempt: u32) -> Duration {
+pub(crate) fn retry_pause(limits: &Limits, attempt: u32) -> Duration {
     let doubled = limits
         .pause
         .saturating_mul(1 << attempt.saturating_sub(1).min(16))
@@ -366,7 +367,7 @@ pub(crate) fn pause(limits: &Limits, attempt: u32) -> Duration {
 
 /// The pause before the next attempt, and not less than what vCenter asked for, within reason.
 fn respite(limits: &Limits, attempt: u32, asked: Option<Duration>) -> Duration {
-    pause(limits, attempt).max(asked.unwrap_or_default().min(limits.longest_pause))
+    retry_pause(limits, attempt).max(asked.unwrap_or_default().min(limits.longest_pause))
 }
 
 /// Touches sessions that nobody uses, so that vCenter does not end them.

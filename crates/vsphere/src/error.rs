@@ -6,8 +6,9 @@ use std::time::Duration;
 use snafu::Snafu;
 
 use crate::moref::MoRef;
-use crate::soap::{Fault, FaultKind, XmlError};
-use crate::transport::tls::{CertificateRefused, Refusal};
+use crate::soap::{Fault, FaultKind};
+use crate::tls::{CertificateRefused, Refusal};
+use crate::xml::XmlError;
 
 /// Why a call, or the whole conversation with a vCenter, failed.
 ///

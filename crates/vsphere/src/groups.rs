@@ -5,7 +5,7 @@ use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
 use crate::collector::{managed, retrieve};
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::codec::data;
+use crate::xml::codec::data;
 
 data! {
     /// A group of a cluster: of hosts, or of virtual machines.

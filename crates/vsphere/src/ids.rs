@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::soap::XmlError;
-use crate::soap::codec::Decode;
-use crate::soap::reader::{Reader, Start};
+use crate::xml::XmlError;
+use crate::xml::codec::Decode;
+use crate::xml::reader::{Reader, Start};
 
 fn parse(text: &str) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];

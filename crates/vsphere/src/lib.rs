@@ -65,7 +65,10 @@ pub mod authorization;
 mod client;
 pub mod cns;
 mod collector;
+mod credentials;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod groups;
 mod ids;
 pub mod inventory;
@@ -76,30 +79,28 @@ mod session;
 pub mod sessions;
 mod soap;
 pub mod tags;
+mod task_registry;
 mod tasks;
+mod tls;
 mod transport;
 mod version;
 pub mod vm;
 pub mod vsan;
 mod wire;
+mod xml;
 
 pub use self::about::AboutInfo;
 pub use self::client::{Client, ClientBuilder};
+pub use self::credentials::Credentials;
 pub use self::error::{Error, LoginRefusal, ProxyRefusal};
 pub use self::ids::{BiosUuid, InstanceUuid};
 pub use self::moref::{Kind, MoRef};
-pub use self::session::Credentials;
-pub use self::soap::{Fault, FaultKind, Value, XmlError};
-pub use self::tasks::{Task, TaskInfo, TaskState};
+pub use self::soap::{Fault, FaultKind, Value};
+pub use self::task_registry::{TaskInfo, TaskState};
+pub use self::tasks::Task;
+pub use self::tls::{CertificateRefused, Refusal, Shown, Thumbprint, Trust};
 pub use self::transport::address::Address;
 pub use self::transport::http::Limits;
 pub use self::transport::observe::{Call, CallCounter, CallObserver, Outcome};
-pub use self::transport::tls::{CertificateRefused, Refusal, Shown, Thumbprint, Trust};
 pub use self::version::ApiVersion;
-
-/// The decoders, for fuzzing. Not part of the API.
-#[doc(hidden)]
-pub mod fuzzing {
-    pub use crate::rest::decode as decode_rest;
-    pub use crate::soap::fuzzing::decode;
-}
+pub use self::xml::XmlError;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::soap::codec::{Decode, Encode};
-use crate::soap::reader::{Reader, Start, XmlError};
-use crate::soap::writer::Writer;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::reader::{Reader, Start, XmlError};
+use crate::xml::writer::Writer;
 
 /// vCenter's own name for one of its objects, such as `VirtualMachine:vm-42`. It means nothing to
 /// another vCenter, and is never used again after the object is destroyed. Cloning it is cheap.

@@ -4,8 +4,8 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::moref::{Kind, MoRef};
 use crate::soap::Fault;
-use crate::soap::codec::{Encode, data};
 use crate::wire::{Method, Service};
+use crate::xml::codec::{Encode, data};
 
 data! {
     /// The entry points of the policy service.

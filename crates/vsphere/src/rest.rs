@@ -11,11 +11,11 @@ use serde_json::Value as Json;
 use tracing::instrument;
 use zeroize::Zeroizing;
 
+use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::session::Credentials;
+use crate::transport::body_trace;
 use crate::transport::http::{Outgoing, Size, secret_header};
 use crate::transport::observe::Outcome;
-use crate::transport::trail;
 use crate::version::ApiVersion;
 use crate::wire::Wire;
 
@@ -126,7 +126,7 @@ async fn send(
     let mut incoming = wire.http.send(outgoing).await?;
     let status = incoming.status();
     let text = incoming.text().await?;
-    trail::rest(wire.name(), &call.name, body.as_ref().map(|body| body.as_str()), &text);
+    body_trace::rest(wire.name(), &call.name, body.as_ref().map(|body| body.as_str()), &text);
     let (address, method) = (wire.name().to_owned(), call.name.clone());
     if matches!(status.as_u16(), 502..=504) {
         incoming.ended(Outcome::Failed);
@@ -139,7 +139,7 @@ async fn send(
             address,
             method,
             status: status.as_u16(),
-            message: message(&text),
+            message: error_message(&text),
         });
     }
     if text.trim().is_empty() {
@@ -152,10 +152,10 @@ async fn send(
         return Err(Error::NotVcenter { address, what });
     };
     incoming.ended(Outcome::Done);
-    Ok(unwrapped(&call.path, json))
+    Ok(unwrap_value(&call.path, json))
 }
 
-fn unwrapped(path: &str, json: Json) -> Json {
+pub(crate) fn unwrap_value(path: &str, json: Json) -> Json {
     match json {
         Json::Object(mut map) if path.starts_with("/rest/") && map.contains_key("value") => {
             map.remove("value").unwrap_or_default()
@@ -165,7 +165,7 @@ fn unwrapped(path: &str, json: Json) -> Json {
 }
 
 /// The sentences of an error reply, whichever of its shapes it has.
-fn message(text: &str) -> String {
+pub(crate) fn error_message(text: &str) -> String {
     let json: Json = serde_json::from_str(text).unwrap_or_default();
     let holder = if json.get("value").is_some_and(|v| v.get("messages").is_some()) {
         &json["value"]
@@ -184,19 +184,6 @@ fn message(text: &str) -> String {
         (true, "") => "without a reason".to_owned(),
         (true, kind) => kind.rsplit('.').next().unwrap_or(kind).to_owned(),
     }
-}
-
-/// Reads `bytes` as every kind of answer there is, for fuzzing. Returns how much was understood;
-/// never panics.
-pub fn decode(bytes: &[u8]) -> usize {
-    let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
-    let mut understood = usize::from(message(text) != "without a reason");
-    for path in ["/rest/com/vmware/x", "/api/x"] {
-        if let Ok(json) = serde_json::from_str::<Json>(text) {
-            understood += crate::tags::shapes(&unwrapped(path, json));
-        }
-    }
-    understood
 }
 
 #[cfg(test)]
@@ -218,13 +205,15 @@ mod tests {
     #[test]
     fn errors_are_read_in_both_generations() {
         let old = r#"{"type":"com.vmware.vapi.std.errors.unauthenticated","value":{"messages":[{"default_message":"Authentication required."}]}}"#;
-        assert_eq!(message(old), "Authentication required.");
+        assert_eq!(error_message(old), "Authentication required.");
         let new = r#"{"error_type":"UNAUTHENTICATED","messages":[{"default_message":"Unable to authenticate user"}]}"#;
-        assert_eq!(message(new), "Unable to authenticate user");
+        assert_eq!(error_message(new), "Unable to authenticate user");
         assert_eq!(
-            message(r#"{"type":"com.vmware.vapi.std.errors.not_found","value":{"messages":[]}}"#),
+            error_message(
+                r#"{"type":"com.vmware.vapi.std.errors.not_found","value":{"messages":[]}}"#
+            ),
             "not_found"
         );
-        assert_eq!(message("<html>"), "without a reason");
+        assert_eq!(error_message("<html>"), "without a reason");
     }
 }

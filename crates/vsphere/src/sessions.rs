@@ -9,8 +9,8 @@ use crate::client::Client;
 use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
 use crate::collector::{managed, retrieve};
 use crate::error::Error;
-use crate::soap::codec::data;
 use crate::wire::Method;
+use crate::xml::codec::data;
 
 data! {
     /// A session.

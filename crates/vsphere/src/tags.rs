@@ -233,7 +233,7 @@ fn escaped(id: &str) -> String {
 }
 
 /// What an attacker's answers go through, for fuzzing. Returns how many shapes fit.
-pub(crate) fn shapes(json: &Json) -> usize {
+pub(crate) fn count_matching_types(json: &Json) -> usize {
     fn fits<T: DeserializeOwned>(json: &Json) -> usize {
         usize::from(T::deserialize(json).is_ok())
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::soap::XmlError;
-use crate::soap::reader::Reader;
+use crate::xml::XmlError;
+use crate::xml::reader::Reader;
 
 /// A version of the vSphere API, such as `6.7.3` or `8.0.3.0`. Ordered by its numbers; missing ones
 /// count as 0.

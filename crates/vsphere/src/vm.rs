@@ -5,9 +5,9 @@ use crate::error::Error;
 use crate::inventory::OptionValue;
 use crate::moref::MoRef;
 use crate::soap::Value;
-use crate::soap::codec::data;
 use crate::tasks::Task;
 use crate::wire::Method;
+use crate::xml::codec::data;
 
 data! {
     /// What to change of a machine. What is `None` or empty stays as it is.
@@ -73,7 +73,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::to_xml;
+    use crate::xml::codec::to_xml;
 
     #[test]
     fn a_change_is_written_in_the_order_vcenter_demands() {

@@ -3,8 +3,8 @@
 use crate::client::Client;
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::codec::data;
 use crate::wire::{Method, Service};
+use crate::xml::codec::data;
 
 data! {
     /// The vSAN configuration of a cluster.

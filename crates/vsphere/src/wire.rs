@@ -13,15 +13,16 @@ use zeroize::Zeroizing;
 use crate::about::ServiceContent;
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::codec::Field;
-use crate::soap::envelope::{self, Args, Reply};
-use crate::soap::reader::Reader;
-use crate::soap::stream::{Stream, open_response};
-use crate::soap::{Fault, XmlError};
+use crate::soap::Fault;
+use crate::soap::envelope::{self, Args, Reply, open_response};
+use crate::transport::body_trace::{self, ReplyTrace};
 use crate::transport::http::{Http, Incoming, Outgoing, Size, secret_header};
 use crate::transport::observe::Outcome;
-use crate::transport::trail::{self, Trail};
 use crate::version::{ApiVersion, negotiate, service_versions};
+use crate::xml::XmlError;
+use crate::xml::codec::Field;
+use crate::xml::reader::Reader;
+use crate::xml::stream::Stream;
 
 /// A method: where it lives and what a second attempt would mean.
 #[derive(Debug, Clone, Copy)]
@@ -288,7 +289,7 @@ impl Wire {
         incoming: &mut Incoming,
     ) -> Result<R, Error> {
         let text = incoming.text().await?;
-        trail::reply(self.name(), method.name, &text);
+        body_trace::reply(self.name(), method.name, &text);
         match envelope::reply(&text) {
             Ok(Reply::Returned(value)) => {
                 incoming.ended(Outcome::Done);
@@ -318,8 +319,8 @@ impl Wire {
         let greeting = self.greeting()?;
         let request = Request { method, this, args, cookie, size: Size::Streamed };
         let incoming = self.post(greeting.spoken, request).await?;
-        let trail = Trail::of(self.name(), method.name);
-        let mut reply = ReplyStream { incoming, stream: Stream::new(), trail };
+        let trace = ReplyTrace::new(self.name(), method.name);
+        let mut reply = ReplyStream { incoming, stream: Stream::new(), trace };
         match reply.next(open_response).await? {
             None => Ok(reply),
             Some(fault) => {
@@ -343,7 +344,7 @@ impl Wire {
             if service == Service::Vim { None } else { secret.map(|c| c.trim_matches('"')) };
         let namespace = service.namespace();
         let body = Zeroizing::new(envelope::request(namespace, method.name, this, args, in_header));
-        trail::request(self.name(), method.name, &body);
+        body_trace::request(self.name(), method.name, &body);
         let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/xml; charset=utf-8"))];
         if let Ok(action) = HeaderValue::from_str(&action) {
             headers.push((HeaderName::from_static("soapaction"), action));
@@ -415,7 +416,7 @@ pub(crate) struct ReplyStream {
     incoming: Incoming,
     stream: Stream,
     /// Traces the beginning of the reply when it has been read, or when reading was given up.
-    trail: Trail,
+    trace: ReplyTrace,
 }
 
 impl ReplyStream {
@@ -430,7 +431,7 @@ impl ReplyStream {
                 Ok(Some(value)) => return Ok(value),
                 Ok(None) => match self.incoming.chunk().await? {
                     Some(chunk) => {
-                        self.trail.note(chunk.as_ref());
+                        self.trace.record(chunk.as_ref());
                         self.stream
                             .feed(chunk.as_ref())
                             .map_err(|e| self.incoming.unreadable(e))?;
@@ -445,7 +446,7 @@ impl ReplyStream {
     /// Reads what is left, so that the connection can be used again.
     pub(crate) async fn finish(mut self) -> Result<(), Error> {
         while let Some(chunk) = self.incoming.chunk().await? {
-            self.trail.note(chunk.as_ref());
+            self.trace.record(chunk.as_ref());
         }
         self.incoming.ended(Outcome::Done);
         Ok(())

@@ -29,12 +29,12 @@ pub use self::types::{
 use crate::client::Client;
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::XmlError;
-use crate::soap::codec::Encode;
 use crate::soap::envelope::Args;
 use crate::tasks::Task;
 use crate::version::ApiVersion;
 use crate::wire::{Method, Service};
+use crate::xml::XmlError;
+use crate::xml::codec::Encode;
 
 /// Volumes or snapshots per reply of a query.
 const PAGE: usize = 500;

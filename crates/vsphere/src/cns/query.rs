@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::types::{BackingDetails, KeyValue, SnapshotId, VolumeId, VolumeMetadata};
 use crate::moref::MoRef;
 use crate::soap::Fault;
-use crate::soap::codec::data;
+use crate::xml::codec::data;
 
 data! {
     /// Which part of a long list.
@@ -288,7 +288,7 @@ impl From<Option<RawInfo>> for VolumeInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
     /// Hand-made: the simulator makes no file volumes.
     #[test]

@@ -1,11 +1,11 @@
 //! Volumes, as they are sent to the container storage service.
 
 use crate::moref::MoRef;
-use crate::soap::XmlError;
-use crate::soap::codec::{Decode, Encode, data};
-use crate::soap::reader::{Reader, Start};
-use crate::soap::writer::Writer;
 use crate::version::ApiVersion;
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, Encode, data};
+use crate::xml::reader::{Reader, Start};
+use crate::xml::writer::Writer;
 
 data! {
     /// Names a volume.
@@ -349,7 +349,7 @@ data! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::to_xml;
+    use crate::xml::codec::to_xml;
 
     fn spec() -> CreateSpec {
         let cluster = ContainerCluster {

@@ -6,15 +6,16 @@ use tokio::time::Instant;
 
 use super::managed::Managed;
 use super::spec::{FilterSpec, ObjectSpec, PropertySpec, RetrieveOptions, Traversal, WaitOptions};
-use super::update::{Change, Found};
+use super::update::{Change, RetrievedObject};
 use crate::client::{Client, Effort};
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::session::{Side, Ticket};
-use crate::soap::codec::{Decode, Encode};
-use crate::soap::stream::child;
-use crate::soap::{Fault, FaultKind, XmlError};
+use crate::soap::{Fault, FaultKind};
 use crate::wire::{Method, Nature, ReplyStream};
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::stream::child;
 
 /// Reads properties of `T` from all the objects the spec leads to, once. Nothing of the reply is
 /// kept but the values. A failure in the middle starts the whole retrieval again. `page` is the
@@ -23,7 +24,7 @@ pub(crate) async fn retrieve<T: Managed>(
     client: &Client,
     spec: &FilterSpec,
     page: Option<i32>,
-) -> Result<Vec<Found<T>>, Error> {
+) -> Result<Vec<RetrievedObject<T>>, Error> {
     let effort = client.effort(Side::Soap, Nature::Read);
     retrieve_with(effort, client, spec, page).await
 }
@@ -34,7 +35,7 @@ pub(crate) async fn retrieve_with<T: Managed>(
     client: &Client,
     spec: &FilterSpec,
     page: Option<i32>,
-) -> Result<Vec<Found<T>>, Error> {
+) -> Result<Vec<RetrievedObject<T>>, Error> {
     loop {
         let ticket = effort.ticket().await?;
         let mut all = Vec::new();
@@ -50,7 +51,7 @@ async fn retrieve_once<T: Managed>(
     spec: &FilterSpec,
     page_size: Option<i32>,
     ticket: &Ticket,
-    all: &mut Vec<Found<T>>,
+    all: &mut Vec<RetrievedObject<T>>,
 ) -> Result<(), Error> {
     let collector = client.content()?.property_collector;
     let options = RetrieveOptions { max_objects: page_size };
@@ -80,7 +81,7 @@ enum Part<T> {
 /// Reads one page; returns the token of the next.
 async fn page<T: Managed>(
     reply: &mut ReplyStream,
-    all: &mut Vec<Found<T>>,
+    all: &mut Vec<RetrievedObject<T>>,
 ) -> Result<Option<String>, Error> {
     let mut token = None;
     if !reply.next(|r| Ok(r.next_child()?.is_some())).await? {
@@ -91,7 +92,7 @@ async fn page<T: Managed>(
             child(reader, |start, reader| {
                 Ok(match start.name() {
                     "token" => Part::Token(reader.text()?.into_owned()),
-                    "objects" => Part::Object(Found::decode(start, reader)?),
+                    "objects" => Part::Object(RetrievedObject::decode(start, reader)?),
                     _ => {
                         reader.skip()?;
                         Part::Nothing
@@ -109,7 +110,7 @@ async fn page<T: Managed>(
 }
 
 /// A session that ended may show in the properties instead of in the call: nothing was read then.
-fn session_lost<T>(found: &[Found<T>]) -> Option<&Fault> {
+fn session_lost<T>(found: &[RetrievedObject<T>]) -> Option<&Fault> {
     let missing = found.iter().flat_map(|found| &found.missing);
     missing.map(|missing| &missing.fault).find(|fault| fault.kind == FaultKind::NotAuthenticated)
 }
@@ -145,7 +146,7 @@ pub(crate) struct Waited<T> {
 }
 
 impl Collector {
-    /// Makes a collector without a filter. [`Collector::look_at`] comes next.
+    /// Makes a collector without a filter. [`Collector::create_filter`] comes next.
     pub(crate) async fn new(client: &Client, ticket: Ticket) -> Result<Self, Error> {
         let create = Method::change("CreatePropertyCollector");
         let root = client.content()?.property_collector;
@@ -157,7 +158,7 @@ impl Collector {
     ///
     /// # Errors
     /// After an error the collector is of no more use, but is still there to be cleared away.
-    pub(crate) async fn look_at(
+    pub(crate) async fn create_filter(
         &mut self,
         client: &Client,
         properties: Vec<PropertySpec>,

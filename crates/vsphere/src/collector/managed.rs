@@ -1,8 +1,8 @@
 //! Types that hold properties of managed objects.
 
 use crate::moref::MoRef;
-use crate::soap::XmlError;
-use crate::soap::reader::{Reader, Start};
+use crate::xml::XmlError;
+use crate::xml::reader::{Reader, Start};
 
 /// Which properties of a value are meant, one bit each.
 pub(crate) type Mask = u64;
@@ -85,13 +85,13 @@ macro_rules! managed {
             fn assign(
                 &mut self,
                 path: &str,
-                start: &$crate::soap::reader::Start<'_>,
-                reader: &mut $crate::soap::reader::Reader<'_>,
-            ) -> Result<$crate::collector::managed::Mask, $crate::soap::XmlError> {
+                start: &$crate::xml::reader::Start<'_>,
+                reader: &mut $crate::xml::reader::Reader<'_>,
+            ) -> Result<$crate::collector::managed::Mask, $crate::xml::XmlError> {
                 let mut bit = 1;
                 $($(
                     if path == $path {
-                        self.$field = Some(<$type as $crate::soap::codec::Decode>::decode(start, reader)?);
+                        self.$field = Some(<$type as $crate::xml::codec::Decode>::decode(start, reader)?);
                         return Ok(bit);
                     }
                     bit <<= 1;

@@ -15,4 +15,4 @@ pub(crate) mod update;
 
 pub(crate) use self::calls::{Collector, retrieve, retrieve_with};
 pub(crate) use self::managed::{Managed, managed};
-pub(crate) use self::update::{Change, Found};
+pub(crate) use self::update::{Change, RetrievedObject};

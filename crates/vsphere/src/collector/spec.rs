@@ -1,8 +1,8 @@
 //! Which objects and properties a call is about.
 
 use crate::moref::MoRef;
-use crate::soap::codec::{Encode, data};
-use crate::soap::writer::Writer;
+use crate::xml::codec::{Encode, data};
+use crate::xml::writer::Writer;
 
 data! {
     /// Properties of all objects of a type, derived types included.

@@ -2,9 +2,10 @@
 
 use super::managed::{Managed, Mask};
 use crate::moref::MoRef;
-use crate::soap::codec::{Decode, data};
-use crate::soap::reader::{Reader, Start};
-use crate::soap::{Fault, XmlError};
+use crate::soap::Fault;
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, data};
+use crate::xml::reader::{Reader, Start};
 
 data! {
     /// A property that was asked for and not given.
@@ -16,14 +17,9 @@ data! {
     }
 }
 
-/// A fault is only ever read; a type that holds one can still be declared like the others.
-impl crate::soap::codec::Encode for Fault {
-    fn encode(&self, _: &str, _: &mut crate::soap::writer::Writer) {}
-}
-
 /// An object of a one-off retrieval.
 #[derive(Debug)]
-pub(crate) struct Found<T> {
+pub(crate) struct RetrievedObject<T> {
     pub(crate) reference: MoRef,
     /// `None` when `T` does not hold objects of this type.
     pub(crate) value: Option<T>,
@@ -43,7 +39,7 @@ pub(crate) enum Change<T> {
     Foreign,
 }
 
-impl<T: Managed> Decode for Found<T> {
+impl<T: Managed> Decode for RetrievedObject<T> {
     /// `ObjectContent`
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let (mut reference, mut value, mut missing) = (None, None, Vec::new());

@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use super::model::Object;
 use crate::client::{Client, Effort};
 use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
-use crate::collector::{Found, managed, retrieve, retrieve_with};
+use crate::collector::{RetrievedObject, managed, retrieve, retrieve_with};
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::session::Side;
@@ -190,7 +190,7 @@ fn question(objects: &[MoRef], missing_is_fine: bool) -> FilterSpec {
     }
 }
 
-fn standing(found: &Found<Object>) -> Standing {
+fn standing(found: &RetrievedObject<Object>) -> Standing {
     let refused = found.missing.iter().find_map(|missing| match &missing.fault.kind {
         FaultKind::NoPermission { privilege, .. } => Some(privilege.clone()),
         _ => None,
@@ -228,7 +228,7 @@ pub(super) fn gone_for_test(object: &MoRef) -> Absence {
 mod tests {
     use super::*;
     use crate::soap::Fault;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
     #[test]
     fn an_object_whose_name_is_kept_back_is_not_called_present() {
@@ -258,7 +258,7 @@ mod tests {
         let fault = |kind| Error::Fault {
             address: "vc".to_owned(),
             method: "RetrievePropertiesEx".to_owned(),
-            source: Box::new(Fault { kind, ..Fault::plain("") }),
+            source: Box::new(Fault { kind, ..Fault::from_message("") }),
         };
         let not_found = |object| fault(FaultKind::ManagedObjectNotFound { object });
         assert!(matches!(verdict(&vm, &not_found(Some(vm.clone()))), Absence::Gone(_)));

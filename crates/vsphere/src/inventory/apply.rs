@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::inventory::{Absence, PowerState, Presence};
     use crate::moref::MoRef;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
     /// Hand-made: the simulator never tells changes out of order.
     fn change(kind: &str, properties: &str) -> Change<Object> {

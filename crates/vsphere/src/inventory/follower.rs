@@ -23,7 +23,7 @@ use super::retry_window::RetryWindow;
 use super::selection::Selection;
 use super::tree::Tree;
 use super::watch::{Event, Inventory, Status};
-use crate::client::{Client, pause};
+use crate::client::{Client, retry_pause};
 use crate::collector::Collector;
 use crate::collector::calls::{View as ServerView, Waited};
 use crate::error::Error;
@@ -94,7 +94,7 @@ impl Follower {
             }
             self.unreachable(error);
             tokio::select! {
-                () = tokio::time::sleep(pause(self.client.limits(), failures)) => {}
+                () = tokio::time::sleep(retry_pause(self.client.limits(), failures)) => {}
                 () = stop(&mut stopped) => return self.clear_away(None).await,
             }
         }
@@ -182,7 +182,7 @@ impl Follower {
             }
         };
         self.clear_orphans(Some(ticket.generation)).await;
-        collector.look_at(&self.client, self.selection.properties(), objects, views).await?;
+        collector.create_filter(&self.client, self.selection.properties(), objects, views).await?;
         Ok(collector)
     }
 
@@ -306,7 +306,7 @@ impl Follower {
 
     fn failure(&self, Gap: Gap) -> Error {
         let words = "vCenter reported a change of an object that is not in view";
-        self.client.wire().fault("WaitForUpdatesEx", crate::soap::Fault::plain(words))
+        self.client.wire().fault("WaitForUpdatesEx", crate::soap::Fault::from_message(words))
     }
 
     /// Clears a collector away that is of no more use: at once, or when vCenter is there again.

@@ -11,9 +11,9 @@ use crate::collector::managed::Mask;
 use crate::collector::{Managed, managed};
 use crate::ids::{BiosUuid, InstanceUuid};
 use crate::moref::MoRef;
-use crate::soap::XmlError;
-use crate::soap::codec::wire_enum;
-use crate::soap::reader::{Reader, Start};
+use crate::xml::XmlError;
+use crate::xml::codec::wire_enum;
+use crate::xml::reader::{Reader, Start};
 
 managed! {
     /// A virtual machine.

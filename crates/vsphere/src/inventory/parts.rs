@@ -8,10 +8,11 @@ use jiff::Timestamp;
 
 use super::model::PowerState;
 use crate::moref::MoRef;
-use crate::soap::codec::{Decode, coded, data};
-use crate::soap::reader::{Reader, Start};
-use crate::soap::{Value, XmlError};
+use crate::soap::Value;
 use crate::transport::redact::is_guest_variable;
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, coded, data};
+use crate::xml::reader::{Reader, Start};
 
 /// The advanced options of a machine.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -389,7 +390,7 @@ impl RawDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
     /// Hand-made: the simulator gives no zones, no interfaces without detail, and the same in both.
     #[test]

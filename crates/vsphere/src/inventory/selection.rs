@@ -156,7 +156,7 @@ impl Selection {
 mod tests {
     use super::*;
     use crate::inventory::ExtraConfig;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
     #[test]
     fn of_the_advanced_options_only_those_asked_for_are_kept() {

@@ -13,7 +13,6 @@
 //!
 //! [`Limits::doubt`]: crate::Limits::doubt
 
-mod credentials;
 mod lane;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,14 +25,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub use self::credentials::Credentials;
 pub(crate) use self::lane::Ticket;
 use self::lane::{Lane, State};
+use crate::credentials::Credentials;
 use crate::error::{Error, LoginRefusal};
 use crate::rest;
-use crate::soap::codec::{Encode, data};
 use crate::soap::{Fault, FaultKind};
 use crate::wire::{Method, Wire};
+use crate::xml::codec::{Encode, data};
 
 /// How long the end of the sessions may take.
 const FAREWELL: Duration = Duration::from_secs(5);

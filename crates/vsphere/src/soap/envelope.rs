@@ -1,10 +1,10 @@
 //! SOAP envelopes: the request around the arguments, the reply around the result.
 
-use super::codec::{Encode, Field};
 use super::fault::{Fault, soap_fault};
-use super::reader::{Reader, XmlError};
-use super::writer::Writer;
 use crate::moref::MoRef;
+use crate::xml::codec::{Encode, Field};
+use crate::xml::reader::{Reader, XmlError};
+use crate::xml::writer::Writer;
 
 /// The arguments of a call, in WSDL order.
 pub(crate) type Args<'a> = &'a [(&'a str, &'a dyn Encode)];
@@ -54,7 +54,7 @@ pub(crate) enum Reply<T> {
 }
 
 /// Moves the cursor into the first element of the body, and says whether it is a fault.
-pub(crate) fn enter_body(reader: &mut Reader<'_>) -> Result<bool, XmlError> {
+fn enter_body(reader: &mut Reader<'_>) -> Result<bool, XmlError> {
     expect(reader, "Envelope")?;
     loop {
         let Some(part) = reader.next_child()? else {
@@ -69,6 +69,11 @@ pub(crate) fn enter_body(reader: &mut Reader<'_>) -> Result<bool, XmlError> {
         Some(content) => Ok(content.name() == "Fault"),
         None => Err(XmlError::Missing { of: "the envelope's body", field: "any content" }),
     }
+}
+
+/// Moves the cursor into the method's response, or returns the fault.
+pub(crate) fn open_response(reader: &mut Reader<'_>) -> Result<Option<Fault>, XmlError> {
+    if enter_body(reader)? { soap_fault(reader).map(Some) } else { Ok(None) }
 }
 
 fn expect(reader: &mut Reader<'_>, name: &'static str) -> Result<(), XmlError> {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use super::codec::Decode;
-use super::reader::{Reader, Start, XmlError};
 use crate::moref::MoRef;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::reader::{Reader, Start, XmlError};
+use crate::xml::writer::Writer;
 
 /// A fault: its type with what belongs to it, vCenter's words, and what caused it.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,7 +108,7 @@ pub enum FaultKind {
 
 impl Fault {
     /// A fault of which only the sentence is known.
-    pub(crate) fn plain(message: &str) -> Self {
+    pub(crate) fn from_message(message: &str) -> Self {
         let (type_name, message) = ("".into(), message.into());
         Self { kind: FaultKind::Other, type_name, message, details: Vec::new(), cause: None }
     }
@@ -302,7 +303,7 @@ fn message(reader: &mut Reader<'_>) -> Result<Option<Box<str>>, XmlError> {
 /// A fault inside a reply: `LocalizedMethodFault`.
 impl Decode for Fault {
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
-        let mut fault = Fault::plain("");
+        let mut fault = Fault::from_message("");
         let mut message = Box::default();
         while let Some(start) = reader.next_child()? {
             match start.name() {
@@ -319,9 +320,14 @@ impl Decode for Fault {
     }
 }
 
+/// A client never sends a fault. The impl exists so that `data!` can declare types that hold one.
+impl Encode for Fault {
+    fn encode(&self, _: &str, _: &mut Writer) {}
+}
+
 /// Reads the inside of a SOAP `Fault`: the reply to a call that failed.
 pub(crate) fn soap_fault(reader: &mut Reader<'_>) -> Result<Fault, XmlError> {
-    let mut fault = Fault::plain("");
+    let mut fault = Fault::from_message("");
     let mut sentence = Box::default();
     while let Some(start) = reader.next_child()? {
         match start.name() {
@@ -342,8 +348,8 @@ pub(crate) fn soap_fault(reader: &mut Reader<'_>) -> Result<Fault, XmlError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::from_xml;
     use super::*;
+    use crate::xml::codec::from_xml;
 
     /// Hand-made: the simulator never nests faults.
     #[test]
@@ -371,7 +377,7 @@ mod tests {
     #[test]
     fn only_not_found_of_the_very_object_proves_its_absence() {
         let vm = MoRef::new("VirtualMachine", "vm-1");
-        let fault = |kind| Fault { kind, ..Fault::plain("") };
+        let fault = |kind| Fault { kind, ..Fault::from_message("") };
         let gone = FaultKind::ManagedObjectNotFound { object: Some(vm.clone()) };
         assert!(fault(gone).proves_absence_of(&vm));
         let other =

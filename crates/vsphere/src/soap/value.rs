@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::codec::{Decode, Encode};
-use super::reader::{Reader, Start, XmlError};
-use super::writer::Writer;
 use crate::moref::MoRef;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::reader::{Reader, Start, XmlError};
+use crate::xml::writer::Writer;
 
 /// A value of any type: an advanced option, the result of a task.
 ///
@@ -125,8 +125,8 @@ impl Encode for Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::{from_xml, to_xml};
     use super::*;
+    use crate::xml::codec::{from_xml, to_xml};
 
     #[test]
     fn values_of_every_type_are_read_back() {

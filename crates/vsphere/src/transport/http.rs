@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 
 use super::address::Address;
 use super::observe::{CallObserver, Observed, Outcome};
-use super::tls::{CertificateRefused, Trust, client_config};
 use crate::error::{BadTrustSnafu, Error, ProxyRefusal};
-use crate::soap::XmlError;
+use crate::tls::{CertificateRefused, Trust, client_config};
+use crate::xml::XmlError;
 
 /// How long and how much. The defaults suit a vCenter on the same continent; tests shorten them.
 #[derive(Debug, Clone)]

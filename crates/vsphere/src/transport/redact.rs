@@ -5,12 +5,12 @@ const SECRET: [&str; 7] =
     ["password", "vcSessionCookie", "key", "sessionId", "token", "id_token", "refresh_token"];
 
 /// At most this much of a body is shown.
-pub(super) const SHOWN: usize = 16 << 10;
+pub(super) const MAX_LOGGED: usize = 16 << 10;
 
 /// `body` with every secret replaced, and cut to a length that a log can take. Values of guest
 /// variables (`guestinfo.*`) are replaced too: cloud-init puts passwords there.
 pub(crate) fn redacted(body: &str) -> String {
-    let mut out = String::with_capacity(body.len().min(SHOWN) + 64);
+    let mut out = String::with_capacity(body.len().min(MAX_LOGGED) + 64);
     let mut rest = body;
     let mut guest_variable = false;
     while let Some(open) = rest.find('<') {
@@ -32,14 +32,14 @@ pub(crate) fn redacted(body: &str) -> String {
         if tag == "value" {
             guest_variable = false;
         }
-        if out.len() > SHOWN {
+        if out.len() > MAX_LOGGED {
             break;
         }
     }
-    if out.len() <= SHOWN {
+    if out.len() <= MAX_LOGGED {
         out.push_str(rest);
     }
-    cut(out)
+    truncated(out)
 }
 
 /// Whether an option of a machine is one of its guest variables. Like ESXi, it does not care for the
@@ -50,9 +50,9 @@ pub(crate) fn is_guest_variable(key: &str) -> bool {
 }
 
 /// `text`, not longer than a log can take.
-pub(super) fn cut(mut text: String) -> String {
-    if text.len() > SHOWN {
-        text.truncate(text.floor_char_boundary(SHOWN));
+pub(super) fn truncated(mut text: String) -> String {
+    if text.len() > MAX_LOGGED {
+        text.truncate(text.floor_char_boundary(MAX_LOGGED));
         text.push('…');
     }
     text
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn long_bodies_are_cut() {
-        assert!(redacted(&"<a>ä</a>".repeat(10_000)).len() < SHOWN + 16);
+        assert!(redacted(&"<a>ä</a>".repeat(10_000)).len() < MAX_LOGGED + 16);
     }
 
     #[test]

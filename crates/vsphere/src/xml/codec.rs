@@ -246,7 +246,7 @@ macro_rules! data {
             $($(#[$field_meta])* pub $field: $type,)*
         }
 
-        $crate::soap::codec::coded! { $name $(xsi $xsi)? { $($field: $type = $wire,)* } }
+        $crate::xml::codec::coded! { $name $(xsi $xsi)? { $($field: $type = $wire,)* } }
     };
 }
 pub(crate) use data;
@@ -254,29 +254,29 @@ pub(crate) use data;
 /// What `data!` does for a type that is declared elsewhere, because it is not shown as others are.
 macro_rules! coded {
     ($name:ident $(xsi $xsi:literal)? { $($field:ident: $type:ty = $wire:literal,)* }) => {
-        impl $crate::soap::codec::Decode for $name {
+        impl $crate::xml::codec::Decode for $name {
             fn decode(
-                _: &$crate::soap::reader::Start<'_>,
-                reader: &mut $crate::soap::reader::Reader<'_>,
-            ) -> Result<Self, $crate::soap::reader::XmlError> {
-                $(let mut $field = <$type as $crate::soap::codec::Field>::Slot::default();)*
+                _: &$crate::xml::reader::Start<'_>,
+                reader: &mut $crate::xml::reader::Reader<'_>,
+            ) -> Result<Self, $crate::xml::reader::XmlError> {
+                $(let mut $field = <$type as $crate::xml::codec::Field>::Slot::default();)*
                 while let Some(start) = reader.next_child()? {
                     match start.name() {
-                        $($wire => <$type as $crate::soap::codec::Field>::take(&mut $field, &start, reader)?,)*
+                        $($wire => <$type as $crate::xml::codec::Field>::take(&mut $field, &start, reader)?,)*
                         _ => reader.skip()?,
                     }
                 }
                 Ok(Self {
-                    $($field: <$type as $crate::soap::codec::Field>::finish($field, stringify!($name), $wire)?,)*
+                    $($field: <$type as $crate::xml::codec::Field>::finish($field, stringify!($name), $wire)?,)*
                 })
             }
         }
 
-        impl $crate::soap::codec::Encode for $name {
-            fn encode(&self, name: &str, writer: &mut $crate::soap::writer::Writer) {
+        impl $crate::xml::codec::Encode for $name {
+            fn encode(&self, name: &str, writer: &mut $crate::xml::writer::Writer) {
                 let xsi: &[(&str, &str)] = &[$(("xsi:type", $xsi))?];
                 writer.open_with(name, xsi);
-                $($crate::soap::codec::Encode::encode(&self.$field, $wire, writer);)*
+                $($crate::xml::codec::Encode::encode(&self.$field, $wire, writer);)*
                 writer.close(name);
             }
         }
@@ -324,17 +324,17 @@ macro_rules! wire_enum {
             }
         }
 
-        impl $crate::soap::codec::Decode for $name {
+        impl $crate::xml::codec::Decode for $name {
             fn decode(
-                _: &$crate::soap::reader::Start<'_>,
-                reader: &mut $crate::soap::reader::Reader<'_>,
-            ) -> Result<Self, $crate::soap::reader::XmlError> {
+                _: &$crate::xml::reader::Start<'_>,
+                reader: &mut $crate::xml::reader::Reader<'_>,
+            ) -> Result<Self, $crate::xml::reader::XmlError> {
                 Ok(Self::from(reader.text()?.trim()))
             }
         }
 
-        impl $crate::soap::codec::Encode for $name {
-            fn encode(&self, name: &str, writer: &mut $crate::soap::writer::Writer) {
+        impl $crate::xml::codec::Encode for $name {
+            fn encode(&self, name: &str, writer: &mut $crate::xml::writer::Writer) {
                 writer.leaf(name, self.as_str());
             }
         }

@@ -7,7 +7,6 @@
 //!
 //! It does no I/O itself: the caller feeds it.
 
-use super::fault::{Fault, soap_fault};
 use super::reader::{Reader, Start, XmlError};
 
 /// The largest single element (one object with all its properties) that is held.
@@ -116,11 +115,6 @@ pub(crate) fn child<T>(
         Some(start) => read(&start, reader).map(Some),
         None => Ok(None),
     }
-}
-
-/// Moves into the method's response, or returns the fault.
-pub(crate) fn open_response(reader: &mut Reader<'_>) -> Result<Option<Fault>, XmlError> {
-    if super::envelope::enter_body(reader)? { soap_fault(reader).map(Some) } else { Ok(None) }
 }
 
 #[cfg(test)]

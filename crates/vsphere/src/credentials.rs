@@ -26,9 +26,9 @@ enum Proof {
 }
 
 /// A login as SOAP wants it.
-pub(super) struct Login<'a> {
-    pub(super) method: &'static str,
-    pub(super) args: Vec<(&'static str, &'a str)>,
+pub(crate) struct Login<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) args: Vec<(&'static str, &'a str)>,
 }
 
 impl Credentials {
@@ -57,7 +57,7 @@ impl Credentials {
     }
 
     /// The SOAP method to log in with, and its arguments.
-    pub(super) fn login(&self) -> Login<'_> {
+    pub(crate) fn login(&self) -> Login<'_> {
         match &self.proof {
             Proof::Password(password) => Login {
                 method: "Login",
