@@ -38,7 +38,7 @@ pub fn decode(bytes: &[u8]) -> usize {
 /// Feeds `bytes` to every decoder of REST replies. Returns how many succeeded; never panics.
 pub fn decode_rest(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
-    let mut decoded = usize::from(rest::error_message(text) != "without a reason");
+    let mut decoded = usize::from(rest::error_message(text) != "no reason given");
     for path in ["/rest/com/vmware/x", "/api/x"] {
         if let Ok(json) = serde_json::from_str::<Json>(text) {
             decoded += tags::count_matching_types(&rest::unwrap_value(path, json));

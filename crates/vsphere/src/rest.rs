@@ -1,8 +1,7 @@
-//! The REST side of a vCenter: its session, and one call.
+//! REST calls to a vCenter, and the REST session.
 //!
-//! Up to 7.0 Update 1 there is only `/rest`, whose replies come in an envelope `{"value": …}`;
-//! later releases have `/api`, without it. Which one is spoken is decided here, by version, and
-//! nowhere else.
+//! Up to 7.0 Update 1 there is only `/rest`, which wraps replies in `{"value": …}`. Later releases
+//! have `/api`, without the wrapper. Only this module decides by version which one to use.
 
 use reqwest::Method as Verb;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -14,12 +13,11 @@ use zeroize::Zeroizing;
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::transport::body_trace;
-use crate::transport::http::{Outgoing, Size, secret_header};
+use crate::transport::http::{Outgoing, ReplySize, secret_header};
 use crate::transport::observe::Outcome;
 use crate::version::ApiVersion;
 use crate::wire::Wire;
 
-/// The two generations of the REST API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Rest,
@@ -27,7 +25,7 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    pub(crate) fn of(version: ApiVersion) -> Self {
+    pub(crate) fn for_version(version: ApiVersion) -> Self {
         if version >= ApiVersion::V7_0U2 { Self::Api } else { Self::Rest }
     }
 
@@ -43,29 +41,28 @@ impl Style {
     }
 }
 
-/// One REST call.
 #[derive(Debug, Clone)]
 pub(crate) struct RestCall {
     pub(crate) verb: Verb,
-    /// With ids and query.
+    /// With ids and query, as sent.
     pub(crate) path: String,
-    /// Without: what is counted and reported.
+    /// Without ids, as counted and reported.
     pub(crate) name: String,
     pub(crate) body: Option<Json>,
 }
 
 impl RestCall {
-    /// Lists are as long as the question; everything that is asked for by its name is small.
-    fn size(&self) -> Size {
-        if self.body.is_some() { Size::Whole } else { Size::Small }
+    /// A reply to a request with a body can be long. A single object is always small.
+    fn size(&self) -> ReplySize {
+        if self.body.is_some() { ReplySize::Whole } else { ReplySize::Small }
     }
 }
 
 fn style(wire: &Wire) -> Result<Style, Error> {
-    Ok(Style::of(wire.greeting()?.api))
+    Ok(Style::for_version(wire.service_info()?.api))
 }
 
-/// Opens a session and returns its id.
+/// Returns the session id.
 pub(crate) async fn open_session(
     wire: &Wire,
     credentials: &Credentials,
@@ -77,19 +74,18 @@ pub(crate) async fn open_session(
         Json::String(id) => Ok(SecretString::from(id)),
         _ => Err(Error::NotVcenter {
             address: wire.name().to_owned(),
-            what: "its REST service opened a session without an id".to_owned(),
+            what: "its REST service returned no session id".to_owned(),
         }),
     }
 }
 
-/// Ends a session.
 pub(crate) async fn close_session(wire: &Wire, id: &SecretString) -> Result<(), Error> {
     let path = style(wire)?.path("cis/session");
     let call = RestCall { verb: Verb::DELETE, name: format!("DELETE {path}"), path, body: None };
     with_session(wire, &call, id).await.map(drop)
 }
 
-/// The call, in the session `id`.
+/// Makes the call in the session `id`.
 pub(crate) async fn with_session(
     wire: &Wire,
     call: &RestCall,
@@ -119,7 +115,7 @@ async fn send(
         body: body.clone(),
         within: wire.http.limits().call,
         idle: None,
-        // The end of a session does not wait behind the calls it ends.
+        // A logout must not wait behind the calls that it ends.
         queues: call.verb != Verb::DELETE,
         size: call.size(),
     };
@@ -129,12 +125,12 @@ async fn send(
     body_trace::rest(wire.name(), &call.name, body.as_ref().map(|body| body.as_str()), &text);
     let (address, method) = (wire.name().to_owned(), call.name.clone());
     if matches!(status.as_u16(), 502..=504) {
-        incoming.ended(Outcome::Failed);
+        incoming.set_outcome(Outcome::Failed);
         let retry_after = incoming.retry_after();
         return Err(Error::Unavailable { address, status: status.as_u16(), retry_after });
     }
     if !status.is_success() {
-        incoming.ended(Outcome::Refused);
+        incoming.set_outcome(Outcome::Refused);
         return Err(Error::Rest {
             address,
             method,
@@ -143,15 +139,15 @@ async fn send(
         });
     }
     if text.trim().is_empty() {
-        incoming.ended(Outcome::Done);
+        incoming.set_outcome(Outcome::Done);
         return Ok(Json::Null);
     }
     let Ok(json) = serde_json::from_str::<Json>(&text) else {
-        incoming.ended(Outcome::Failed);
-        let what = format!("{} is answered with something that is not JSON", call.name);
+        incoming.set_outcome(Outcome::Failed);
+        let what = format!("its reply to {} is not JSON", call.name);
         return Err(Error::NotVcenter { address, what });
     };
-    incoming.ended(Outcome::Done);
+    incoming.set_outcome(Outcome::Done);
     Ok(unwrap_value(&call.path, json))
 }
 
@@ -164,7 +160,7 @@ pub(crate) fn unwrap_value(path: &str, json: Json) -> Json {
     }
 }
 
-/// The sentences of an error reply, whichever of its shapes it has.
+/// The messages of an error reply, in the format of either API.
 pub(crate) fn error_message(text: &str) -> String {
     let json: Json = serde_json::from_str(text).unwrap_or_default();
     let holder = if json.get("value").is_some_and(|v| v.get("messages").is_some()) {
@@ -181,7 +177,7 @@ pub(crate) fn error_message(text: &str) -> String {
     let kind = holder["error_type"].as_str().or_else(|| json["type"].as_str()).unwrap_or_default();
     match (sentences.is_empty(), kind) {
         (false, _) => sentences.join("; "),
-        (true, "") => "without a reason".to_owned(),
+        (true, "") => "no reason given".to_owned(),
         (true, kind) => kind.rsplit('.').next().unwrap_or(kind).to_owned(),
     }
 }
@@ -191,19 +187,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_generation_follows_from_the_version() {
+    fn the_version_selects_the_rest_api() {
         for (version, path) in [
             ("6.7.3", "/rest/com/vmware/cis/session"),
             ("7.0.1.0", "/rest/com/vmware/cis/session"),
             ("7.0.2.0", "/api/session"),
             ("9.0.0.0", "/api/session"),
         ] {
-            assert_eq!(Style::of(version.parse().unwrap()).path("cis/session"), path);
+            assert_eq!(Style::for_version(version.parse().unwrap()).path("cis/session"), path);
         }
     }
 
     #[test]
-    fn errors_are_read_in_both_generations() {
+    fn error_messages_are_read_from_both_apis() {
         let old = r#"{"type":"com.vmware.vapi.std.errors.unauthenticated","value":{"messages":[{"default_message":"Authentication required."}]}}"#;
         assert_eq!(error_message(old), "Authentication required.");
         let new = r#"{"error_type":"UNAUTHENTICATED","messages":[{"default_message":"Unable to authenticate user"}]}"#;
@@ -214,6 +210,6 @@ mod tests {
             ),
             "not_found"
         );
-        assert_eq!(error_message("<html>"), "without a reason");
+        assert_eq!(error_message("<html>"), "no reason given");
     }
 }

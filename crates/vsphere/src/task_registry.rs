@@ -1,6 +1,6 @@
-//! The tasks of one vCenter that callers wait for, and the last status vCenter reported for each.
+//! The tasks of one vCenter that callers wait for, with the last status vCenter reported.
 //!
-//! The client owns the registry. `tasks` fills it from vCenter and hands out the waiting ends.
+//! The client owns the registry. The `tasks` module fills it and waits on it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -32,7 +32,7 @@ const FILTER_IDLE: Duration = Duration::from_secs(30);
 
 /// A task that was started. It continues in vCenter even if no caller waits for it.
 #[derive(Debug)]
-#[must_use = "a task that nobody waits for may fail unnoticed"]
+#[must_use = "a task without a wait may fail unnoticed"]
 pub struct Task {
     client: Client,
     reference: MoRef,
@@ -158,7 +158,7 @@ async fn watch_tasks(client: WeakClient, waits: Arc<TaskWaits>, limits: Limits) 
     }
 }
 
-/// Whether watching stays impossible until somebody intervenes.
+/// Whether watching stays impossible without intervention.
 fn is_final(error: &Error) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! Bytes to and from a vCenter: addresses, TLS, HTTP, and what can be seen from outside.
+//! HTTP to a vCenter: addresses, limits, observers and body tracing.
 
 pub(crate) mod address;
 pub(crate) mod body_trace;
