@@ -78,7 +78,7 @@ messages! {
     "in NSX, which this controller does not serve" means
         "load balancers and routes in NSX need the upstream cloud controller",
         see UPSTREAM_NEEDED;
-    "does not let ... log in: user name or password are wrong" means
+    "does not let ... log in: the user name or password is wrong" means
         "the password in the Secret is not vCenter's, or the account is locked",
         see LOGIN_REFUSED, ACCOUNT_LOCKED;
     "does not let ... log in: the account is locked" means

@@ -1,12 +1,12 @@
-//! Prints what a vCenter holds, then follows it live: for support, and as an example.
+//! Prints the inventory of a vCenter and then watches it. For support, and as an example.
 //!
 //! ```sh
 //! VSPHERE_PASSWORD=… cargo run -p vsphere --example inventory -- vc.example.com administrator@vsphere.local
 //! ```
 //!
-//! Options: `--thumbprint T` or `--ca FILE` to trust its certificate, `--insecure` to trust
-//! anybody, `--datacenter D` to look only there (may be repeated), `--once` not to follow,
-//! `--trace-soap` to see every call with its secrets replaced.
+//! Options: `--thumbprint T` or `--ca FILE` to trust its certificate, `--insecure` to skip
+//! verification, `--datacenter D` to limit the inventory (repeatable), `--once` to exit after the
+//! first view, `--trace-soap` to log every call with secrets redacted.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 
 use std::io::Write as _;
@@ -111,7 +111,7 @@ async fn run(options: Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints the first view and then every change, until interrupted.
+/// Prints the snapshot and then every change, until interrupted.
 async fn follow(client: &Client, selection: Selection) -> Result<(), Error> {
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
@@ -191,7 +191,7 @@ fn line(tree: &Tree, object: &Object) -> String {
     format!("{:<16} {path}  {detail}", object.reference().kind.as_str()).trim_end().to_owned()
 }
 
-/// A reader that has seen enough (`| head`) is no error.
+/// A closed pipe (`| head`) is not an error.
 fn say(line: &str) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         std::process::exit(0);

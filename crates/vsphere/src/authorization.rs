@@ -1,79 +1,69 @@
-//! Roles, permissions, and what a user may do.
+//! Roles, permissions and effective privileges.
 
 use crate::client::Client;
 use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
 use crate::collector::{managed, retrieve};
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::codec::{Encode, data};
 use crate::wire::Method;
+use crate::xml::codec::{Encode, data};
 
-/// Objects asked about in one call. An administrator has some 400 privileges on each, 25 KiB of
-/// text: a reply stays well below what is read in one piece.
+/// The number of objects per call. An administrator has about 400 privileges on each, or 25 KiB of
+/// text, so a reply stays well below [`Limits::text`](crate::Limits::text).
 const AT_ONCE: usize = 1_000;
 
 data! {
-    /// A role: a name for a set of privileges.
+    /// A named set of privileges.
     pub struct AuthorizationRole {
-        /// Its number.
         id: i32 = "roleId",
-        /// Whether it came with vCenter and cannot be changed.
+        /// Whether the role is built into vCenter and cannot be changed.
         system: bool = "system",
-        /// Its name.
         name: String = "name",
-        /// Its privileges, such as `Datastore.FileManagement`.
+        /// Such as `Datastore.FileManagement`.
         privileges: Vec<String> = "privilege",
     }
 }
 
 data! {
-    /// A role given to somebody on an object.
+    /// A role assigned to a user or group on an object.
     pub struct EntityPermission {
-        /// The object; where it is asked for by object, vCenter may leave it out.
+        /// The object. vCenter may omit it in replies to queries by object.
         entity: Option<MoRef> = "entity",
-        /// The user or group, as vCenter names it: `VSPHERE.LOCAL\vdo`.
+        /// The user or group in vCenter's spelling: `VSPHERE.LOCAL\vdo`.
         principal: String = "principal",
-        /// Whether it is a group.
         group: bool = "group",
-        /// The role.
         role: i32 = "roleId",
-        /// Whether it holds for everything below.
+        /// Whether the permission propagates to child objects.
         propagate: bool = "propagate",
     }
 }
 
 data! {
-    /// What a user may do on an object, all roles and groups taken together.
+    /// The privileges of a user on an object, from all roles and groups.
     pub struct EffectivePrivileges {
-        /// The object.
         entity: MoRef = "entity",
-        /// The privileges.
         privileges: Vec<String> = "privileges",
     }
 }
 
 data! {
-    /// Which of some privileges a user has on an object.
+    /// The answer to a privilege check on one object.
     pub struct PrivilegeCheck {
-        /// The object.
         entity: MoRef = "entity",
-        /// Each privilege.
         privileges: Vec<PrivilegeAnswer> = "privAvailability",
     }
 }
 
 data! {
-    /// Whether a user has a privilege.
+    /// Whether the user has one privilege.
     pub struct PrivilegeAnswer {
-        /// The privilege.
         privilege: String = "privId",
-        /// Whether so.
         granted: bool = "isGranted",
     }
 }
 
 impl PrivilegeCheck {
-    /// The privileges that are missing.
+    /// The privileges that the user lacks.
     pub fn missing(&self) -> impl Iterator<Item = &str> {
         self.privileges
             .iter()
@@ -83,18 +73,14 @@ impl PrivilegeCheck {
 }
 
 managed! {
-    /// The list of roles.
     struct Roles of AuthorizationManager {
-        /// The list.
         LIST {
-            /// The list.
             roles: Box<[AuthorizationRole]> = "roleList",
         }
     }
 }
 
 impl Client {
-    /// All roles.
     pub async fn roles(&self) -> Result<Vec<AuthorizationRole>, Error> {
         let manager = self.content()?.authorization_manager;
         let spec = FilterSpec {
@@ -103,14 +89,15 @@ impl Client {
                 Roles::LIST.iter().copied(),
             )],
             objects: vec![ObjectSpec::just(manager)],
-            missing_is_fine: false,
+            skip_missing: false,
         };
         let found = retrieve::<Roles>(self, &spec, None).await?;
         let lists = found.into_iter().filter_map(|found| found.value?.roles);
         Ok(lists.flat_map(<[_]>::into_vec).collect())
     }
 
-    /// The permissions set on an object; with `inherited` also those that reach it from above.
+    /// The permissions set on an object. With `inherited`, includes permissions that propagate to
+    /// it.
     pub async fn permissions(
         &self,
         entity: &MoRef,
@@ -121,8 +108,8 @@ impl Client {
         self.call(Method::read("RetrieveEntityPermissions"), &manager, args).await
     }
 
-    /// What a user may do on many objects, in one call for every thousand. The user is named as
-    /// [`Client::user`] does.
+    /// The privileges of a user on many objects. Makes one call per 1,000 objects. `user` is in the
+    /// spelling of [`Client::user`].
     pub async fn privileges_of(
         &self,
         user: &str,
@@ -138,7 +125,7 @@ impl Client {
         Ok(all)
     }
 
-    /// What the user of the session may do on many objects, in one call for every thousand.
+    /// The privileges of the session's user on many objects. Makes one call per 1,000 objects.
     pub async fn own_privileges(
         &self,
         entities: &[MoRef],
@@ -147,8 +134,8 @@ impl Client {
         self.privileges_of(&user, entities).await
     }
 
-    /// Which of `privileges` the user of the session has on many objects, in one call for every
-    /// thousand.
+    /// Checks which of `privileges` the session's user has on many objects. Makes one call per
+    /// 1,000 objects.
     pub async fn check_privileges(
         &self,
         entities: &[MoRef],
@@ -166,14 +153,14 @@ impl Client {
         Ok(all)
     }
 
-    /// Makes a role; returns its number. Needs `Authorization.ModifyRoles`.
+    /// Creates a role and returns its id. Needs `Authorization.ModifyRoles`.
     pub async fn create_role(&self, name: &str, privileges: &[String]) -> Result<i32, Error> {
         let manager = self.content()?.authorization_manager;
         let args: &[(&str, &dyn Encode)] = &[("name", &name), ("privIds", &privileges)];
         self.call(Method::change("AddAuthorizationRole"), &manager, args).await
     }
 
-    /// Gives a role this name and exactly these privileges. Needs `Authorization.ModifyRoles`.
+    /// Sets the name and the exact privileges of a role. Needs `Authorization.ModifyRoles`.
     pub async fn update_role(
         &self,
         role: i32,
@@ -186,8 +173,8 @@ impl Client {
         self.call(Method::change("UpdateAuthorizationRole"), &manager, args).await
     }
 
-    /// Sets permissions on an object; those of other principals stay. Needs
-    /// `Authorization.ModifyPermissions` there.
+    /// Sets permissions on an object and keeps those of other principals. Needs
+    /// `Authorization.ModifyPermissions` on the object.
     pub async fn set_permissions(
         &self,
         entity: &MoRef,
@@ -198,7 +185,7 @@ impl Client {
         self.call(Method::change("SetEntityPermissions"), &manager, args).await
     }
 
-    /// Takes a principal's permission on an object away.
+    /// Needs `Authorization.ModifyPermissions` on the object.
     pub async fn remove_permission(
         &self,
         entity: &MoRef,

@@ -1,4 +1,4 @@
-//! Everything that can go wrong, in words an administrator can act on.
+//! Errors, in messages that an administrator can act on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,311 +6,189 @@ use std::time::Duration;
 use snafu::Snafu;
 
 use crate::moref::MoRef;
-use crate::soap::{Fault, FaultKind, XmlError};
-use crate::transport::tls::{CertificateRefused, Refusal};
+use crate::soap::{Fault, FaultKind};
+use crate::tls::{CertificateRefused, Refusal};
+use crate::xml::XmlError;
 
-/// Why a call, or the whole conversation with a vCenter, failed.
+/// Why a call or a connection to a vCenter failed.
 ///
-/// `Display` says what failed and what to do; the source chain says why, without repeating it.
+/// `Display` says what failed and how to fix it. The source chain says why, without repeating it.
 #[derive(Debug, Clone, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub enum Error {
-    /// The address cannot be understood.
+    /// The address is invalid.
     #[snafu(display(
-        "\"{given}\" is not the address of a vCenter: {why}; give a host name or IP address, with a port if it is not 443"
+        "\"{given}\" is not a valid vCenter address: {why}; use a host name or IP address, with a port if it is not 443"
     ))]
-    BadAddress {
-        /// What was given.
-        given: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    BadAddress { given: String, why: &'static str },
 
-    /// A CA bundle or thumbprint cannot be understood, or TLS cannot be set up.
-    #[snafu(display("the trust settings for {address} cannot be used: {why}"))]
-    BadTrust {
-        /// The vCenter.
-        address: String,
-        /// What is wrong with them.
-        why: String,
-    },
+    /// A CA bundle or thumbprint is invalid, or TLS setup failed.
+    #[snafu(display("the trust settings for {address} are invalid: {why}"))]
+    BadTrust { address: String, why: String },
 
-    /// The host name is not known.
+    /// The host name does not resolve.
     #[snafu(display(
-        "the name of {address} cannot be resolved; check the name and the DNS servers of this machine"
+        "the name of {address} cannot be resolved; check the name and the DNS servers of this host"
     ))]
-    Unresolvable {
-        /// The vCenter.
-        address: String,
-        /// What the resolver said.
-        source: Arc<reqwest::Error>,
-    },
+    Unresolvable { address: String, source: Arc<reqwest::Error> },
 
-    /// Nobody listens there.
+    /// No connection to this address is possible.
     #[snafu(display(
-        "nothing answers at {address}; check address and port, and that no firewall stands between"
+        "nothing answers at {address}; check address and port, and that no firewall blocks the connection"
     ))]
-    Unreachable {
-        /// The vCenter.
-        address: String,
-        /// What the network said.
-        source: Arc<reqwest::Error>,
-    },
+    Unreachable { address: String, source: Arc<reqwest::Error> },
 
-    /// The proxy between us and the vCenter did not let us through. vCenter never saw the call.
-    #[snafu(display("the proxy on the way to {address} {refusal}"))]
-    Proxy {
-        /// The vCenter.
-        address: String,
-        /// What it said.
-        refusal: ProxyRefusal,
-        /// What the network said.
-        source: Arc<reqwest::Error>,
-    },
+    /// The proxy did not open the connection. vCenter never received the call.
+    #[snafu(display("the proxy for {address} {refusal}"))]
+    Proxy { address: String, refusal: ProxyRefusal, source: Arc<reqwest::Error> },
 
-    /// Somebody listens, but does not speak TLS.
+    /// The server does not speak TLS.
     #[snafu(display("{address} does not speak TLS; vCenter's HTTPS port is usually 443"))]
-    NotTls {
-        /// The vCenter.
-        address: String,
-        /// What the TLS library said.
-        source: Arc<reqwest::Error>,
-    },
+    NotTls { address: String, source: Arc<reqwest::Error> },
 
-    /// The certificate is not accepted.
+    /// The vCenter's certificate is not trusted.
     #[snafu(display("the certificate of {address} is not accepted: {refused}"))]
     Certificate {
-        /// The vCenter.
         address: String,
-        /// Why not, with the thumbprint that was seen.
+        /// The reason, with the thumbprint of the certificate.
         refused: CertificateRefused,
     },
 
-    /// Something answers that is not a vCenter.
+    /// The server is not a vCenter.
     #[snafu(display(
         "{address} is not a vCenter: {what}; check the address, and that no proxy or load balancer answers in its place"
     ))]
-    NotVcenter {
-        /// The address.
-        address: String,
-        /// What was found there.
-        what: String,
-    },
+    NotVcenter { address: String, what: String },
 
-    /// An ESXi host answers.
+    /// The server is an ESXi host.
     #[snafu(display(
-        "{address} is the ESXi host {product}, not a vCenter; give the address of the vCenter that manages it"
+        "{address} is the ESXi host {product}, not a vCenter; use the address of the vCenter that manages it"
     ))]
-    Esxi {
-        /// The address.
-        address: String,
-        /// The product's full name.
-        product: String,
-    },
+    Esxi { address: String, product: String },
 
-    /// vCenter is older than this client can serve.
+    /// This client does not support such an old vCenter.
     #[snafu(display("{address} runs vSphere API {found}, older than {needed}; upgrade vCenter"))]
-    TooOld {
-        /// The vCenter.
-        address: String,
-        /// Its version.
-        found: String,
-        /// The oldest supported.
-        needed: &'static str,
-    },
+    TooOld { address: String, found: String, needed: &'static str },
 
-    /// Another vCenter answers than the one this client first met there: reinstalled, or the name
-    /// leads elsewhere. Nothing it says is about the objects known so far.
+    /// A different vCenter answers at this address: it was reinstalled, or the name points
+    /// elsewhere. Its answers are not about the objects known so far.
     #[snafu(display(
-        "{address} is now another vCenter (instance {found}) than the one first met there (instance {expected}); no password was sent to it: check where the name leads, or, if the vCenter was replaced on purpose, restart this program"
+        "{address} is now a different vCenter (instance {found}, before: {expected}) and received no password; check where the name points or, if you replaced the vCenter on purpose, restart this program"
     ))]
     OtherVcenter {
-        /// The address.
         address: String,
-        /// The instance uuid of the vCenter first met.
+        /// The instance uuid of the first vCenter at this address.
         expected: String,
-        /// The instance uuid of the one that answers now.
+        /// The instance uuid of the vCenter that answers now.
         found: String,
     },
 
-    /// vCenter, or the proxy in front of it, says that the service is not there at present.
+    /// vCenter, or a proxy in front of it, reports that the service is unavailable.
     #[snafu(display(
-        "{address} is not available (HTTP {status}); it may be starting: this passes by itself, or look at the vCenter service state"
+        "{address} is unavailable (HTTP {status}); wait if it is starting, otherwise check the state of the vCenter services"
     ))]
     Unavailable {
-        /// The vCenter.
         address: String,
-        /// The HTTP status.
         status: u16,
-        /// How long it asks to be left alone.
+        /// The `Retry-After` of the reply.
         retry_after: Option<Duration>,
     },
 
-    /// No reply in time.
+    /// vCenter did not reply in time.
     #[snafu(display("{address} did not answer {method} within {after:?}"))]
     Timeout {
-        /// The vCenter.
         address: String,
-        /// The call.
         method: String,
-        /// How long was waited.
+        /// The time waited.
         after: Duration,
     },
 
-    /// The connection broke during the call.
+    /// The connection failed during the call.
     #[snafu(display("the connection to {address} broke during {method}"))]
-    Dropped {
-        /// The vCenter.
-        address: String,
-        /// The call.
-        method: String,
-        /// What the network said.
-        source: Arc<reqwest::Error>,
-    },
+    Dropped { address: String, method: String, source: Arc<reqwest::Error> },
 
-    /// The reply is larger than anything vCenter sends.
+    /// The reply exceeds the size limit.
     #[snafu(display(
-        "the reply of {address} to {method} is larger than {limit} bytes and was not read"
+        "the reply of {address} to {method} is larger than the limit of {limit} bytes"
     ))]
-    TooLarge {
-        /// The vCenter.
-        address: String,
-        /// The call.
-        method: String,
-        /// The limit.
-        limit: usize,
-    },
+    TooLarge { address: String, method: String, limit: usize },
 
-    /// The reply cannot be read.
+    /// The reply is not valid.
     #[snafu(display("the reply of {address} to {method} cannot be read"))]
-    Unreadable {
-        /// The vCenter.
-        address: String,
-        /// The call.
-        method: String,
-        /// What is wrong with it.
-        source: XmlError,
-    },
+    Unreadable { address: String, method: String, source: XmlError },
 
-    /// vCenter refused the call.
+    /// vCenter returned a fault.
     #[snafu(display("{address} refused {method}"))]
     Fault {
-        /// The vCenter.
         address: String,
-        /// The call.
         method: String,
-        /// What it said.
         #[snafu(source(from(Fault, Box::new)))]
         source: Box<Fault>,
     },
 
-    /// A REST call was refused.
+    /// A REST call returned an error status.
     #[snafu(display("{address} refused {method} (HTTP {status}): {message}"))]
-    Rest {
-        /// The vCenter.
-        address: String,
-        /// The call.
-        method: String,
-        /// The HTTP status.
-        status: u16,
-        /// What it said.
-        message: String,
-    },
+    Rest { address: String, method: String, status: u16, message: String },
 
-    /// The user name or password is not accepted. No further attempt is made with them.
+    /// vCenter rejected the credentials. The client does not try them again.
     #[snafu(display("{address} does not let {user} log in: {reason}"))]
-    LoginRefused {
-        /// The vCenter.
-        address: String,
-        /// The user.
-        user: String,
-        /// Why.
-        reason: LoginRefusal,
-    },
+    LoginRefused { address: String, user: String, reason: LoginRefusal },
 
     /// The client was shut down.
     #[snafu(display("the connection to {address} was closed by this program"))]
-    ShutDown {
-        /// The vCenter.
-        address: String,
-    },
+    ShutDown { address: String },
 
-    /// A datacenter that was named does not exist, or is not visible.
+    /// A requested datacenter does not exist, or the user cannot see it.
     #[snafu(display("{address} has no datacenter {wanted}; this user sees {}", list(existing)))]
     NoSuchDatacenter {
-        /// The vCenter.
         address: String,
-        /// The one asked for.
         wanted: String,
-        /// Those that are there.
+        /// The datacenters that the user sees.
         existing: Vec<String>,
     },
 
-    /// A task ended badly.
+    /// The task ended with a fault.
     #[snafu(display("the task {method} on {address} failed"))]
     TaskFailed {
-        /// The vCenter.
         address: String,
-        /// What was started.
         method: String,
-        /// Why it failed.
         #[snafu(source(from(Fault, Box::new)))]
         source: Box<Fault>,
     },
 
-    /// A task does not end. It goes on in vCenter.
+    /// The task did not end in time. It continues in vCenter.
     #[snafu(display(
-        "the task {method} ({task}) on {address} has not ended after {after:?} and goes on there, at {progress}%; look at it in the vCenter task list"
+        "the task {method} ({task}) on {address} still runs after {after:?}, at {progress}%; check it in the vCenter task list"
     ))]
     TaskUnfinished {
-        /// The vCenter.
         address: String,
-        /// What was started.
         method: String,
-        /// The task.
         task: MoRef,
-        /// How long was waited.
+        /// The time waited.
         after: Duration,
-        /// The progress vCenter last reported.
+        /// The percentage that vCenter last reported.
         progress: u8,
     },
 
-    /// vCenter no longer knows a task: whether it succeeded must be found out by looking at the
-    /// object.
+    /// vCenter no longer knows the task. Only the object itself shows whether the task succeeded.
     #[snafu(display(
-        "{address} no longer knows the task {method} ({task}); whether it was done can only be seen on the object itself"
+        "{address} no longer knows the task {method} ({task}); check on the object whether it succeeded"
     ))]
-    TaskLost {
-        /// The vCenter.
-        address: String,
-        /// What was started.
-        method: String,
-        /// The task.
-        task: MoRef,
-    },
+    TaskLost { address: String, method: String, task: MoRef },
 
-    /// The vCenter cannot do this.
-    #[snafu(display("{address} cannot {what}: that needs vSphere {needed}, and it runs {found}"))]
-    Unsupported {
-        /// The vCenter.
-        address: String,
-        /// What was wanted.
-        what: &'static str,
-        /// The version that can.
-        needed: &'static str,
-        /// Its version.
-        found: String,
-    },
+    /// This vCenter is too old for the operation.
+    #[snafu(display("{address} cannot {what}: this needs vSphere {needed}, but it runs {found}"))]
+    Unsupported { address: String, what: &'static str, needed: &'static str, found: String },
 }
 
-/// Why a proxy did not let us through.
+/// Why a proxy did not open the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProxyRefusal {
-    /// It wants a user and a password (HTTP 407).
+    /// The proxy requires a user and password (HTTP 407).
     Authentication,
-    /// It does not lead to this address.
+    /// The proxy does not allow this address.
     Forbidden,
-    /// It does not answer, or not as a proxy.
+    /// The proxy does not answer, or is not a proxy.
     Unreachable,
 }
 
@@ -318,32 +196,33 @@ impl std::fmt::Display for ProxyRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Authentication => {
-                "wants a user and a password; put them into HTTPS_PROXY (http://user:password@proxy:port), or name the vCenter in NO_PROXY to go without the proxy"
+                "requires a user and a password; set them in HTTPS_PROXY (http://user:password@proxy:port), or list the vCenter in NO_PROXY to bypass the proxy"
             }
             Self::Forbidden => {
-                "refuses to lead there; allow the address and port in the proxy, or name the vCenter in NO_PROXY to go without it"
+                "does not allow the connection; allow the address and port in the proxy, or list the vCenter in NO_PROXY to bypass it"
             }
             Self::Unreachable => {
-                "does not answer; check HTTPS_PROXY, or name the vCenter in NO_PROXY to go without the proxy"
+                "does not answer; check HTTPS_PROXY, or list the vCenter in NO_PROXY to bypass the proxy"
             }
         })
     }
 }
 
-/// Why a login was refused.
+/// Why a login failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LoginRefusal {
-    /// User name or password are wrong. vCenter gives the same answer for an account it has locked.
+    /// The user name or password is wrong. vCenter gives the same answer for a locked account.
     Credentials,
-    /// vCenter says that the account is locked.
+    /// vCenter reports that the account is locked.
     Locked,
-    /// vCenter says that the password has expired.
+    /// vCenter reports that the password has expired.
     PasswordExpired,
-    /// The user is known but may not log in: no role on any object.
+    /// The user has no role on any object and so lacks the permission to log in.
     NoPermission,
-    /// There is no user name or no password. Nothing was sent.
+    /// The user name or password is empty. The client sent nothing.
     Missing,
-    /// User name or password contain a line break, as a file often ends with. Nothing was sent.
+    /// The user name or password contains a line break, as text files often do. The client sent
+    /// nothing.
     LineBreak,
 }
 
@@ -351,19 +230,19 @@ impl std::fmt::Display for LoginRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Credentials => {
-                "user name or password are wrong, or the account is locked; it was tried once and is not tried again until they change"
+                "the user name or password is wrong, or the account is locked; they are not tried again until they change"
             }
             Self::Locked => "the account is locked; unlock it in vCenter, then set the credentials again",
             Self::PasswordExpired => "the password has expired; set a new one in vCenter, then here",
-            Self::Missing => "user name or password are empty",
-            Self::LineBreak => "user name or password contain a line break; remove it where they are stored",
+            Self::Missing => "the user name or password is empty",
+            Self::LineBreak => "the user name or password contains a line break; remove it from the stored value",
             Self::NoPermission => "the user has no role on any object; grant at least Read-only on one",
         })
     }
 }
 
 impl Error {
-    /// The fault behind the error, where vCenter gave one.
+    /// The vCenter fault behind the error, if any.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Self::Fault { source, .. } | Self::TaskFailed { source, .. } => Some(source),
@@ -371,7 +250,7 @@ impl Error {
         }
     }
 
-    /// Whether the session was lost. A call that failed so was not carried out.
+    /// Whether the session has ended. vCenter did not execute the call.
     pub(crate) fn is_not_authenticated(&self) -> bool {
         match self {
             Self::Rest { status, .. } => *status == 401,
@@ -379,7 +258,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody doing anything.
+    /// Whether the same call may succeed later without intervention.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -392,8 +271,7 @@ impl Error {
         ) || matches!(self, Self::Unreadable { source, .. } if source.is_incomplete())
     }
 
-    /// Whether the failure proves that vCenter never saw the call, so that even a change may be
-    /// tried again.
+    /// Whether vCenter certainly never received the call, so that even a change can be retried.
     pub fn never_reached(&self) -> bool {
         matches!(
             self,
@@ -404,7 +282,7 @@ impl Error {
         )
     }
 
-    /// How long vCenter, or what stands in front of it, asks to be left alone.
+    /// The `Retry-After` that vCenter, or a proxy in front of it, sent.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Unavailable { retry_after, .. } => *retry_after,
@@ -412,8 +290,8 @@ impl Error {
         }
     }
 
-    /// Whether a password was sent and vCenter's answer to it did not arrive.
-    pub(crate) fn is_login_in_doubt(&self) -> bool {
+    /// Whether the client sent a password and received no answer.
+    pub(crate) fn is_unanswered_login(&self) -> bool {
         match self {
             Self::Timeout { method, .. }
             | Self::Dropped { method, .. }
@@ -423,7 +301,7 @@ impl Error {
         }
     }
 
-    /// A short name of the kind of failure, for metrics.
+    /// A short name of the failure, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::BadAddress { .. } => "bad_address",
@@ -461,16 +339,16 @@ impl Error {
         }
     }
 
-    /// The whole story in one line: this error and everything behind it.
+    /// The error and its sources in one line.
     pub fn error_chain(&self) -> String {
-        let mut error_chain = self.to_string();
+        let mut chain = self.to_string();
         let mut next = std::error::Error::source(self);
         while let Some(error) = next {
-            error_chain.push_str(": ");
-            error_chain.push_str(&error.to_string());
+            chain.push_str(": ");
+            chain.push_str(&error.to_string());
             next = error.source();
         }
-        error_chain
+        chain
     }
 }
 

@@ -1,11 +1,11 @@
-//! Ids that must not be mixed up.
+//! The two uuids of a VM, as distinct types.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::soap::XmlError;
-use crate::soap::codec::Decode;
-use crate::soap::reader::{Reader, Start};
+use crate::xml::XmlError;
+use crate::xml::codec::Decode;
+use crate::xml::reader::{Reader, Start};
 
 fn parse(text: &str) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
@@ -16,7 +16,7 @@ fn parse(text: &str) -> Option<[u8; 16]> {
     digits.next().is_none().then_some(bytes)
 }
 
-fn show(bytes: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn format(bytes: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (i, byte) in bytes.iter().enumerate() {
         if matches!(i, 4 | 6 | 8 | 10) {
             f.write_str("-")?;
@@ -33,7 +33,7 @@ macro_rules! uuid {
         pub struct $name([u8; 16]);
 
         impl $name {
-            /// Whether vCenter has not given a value, as it does for machines it has lost sight of.
+            /// Whether the uuid is unset. vCenter sends no uuid for a VM it cannot access.
             pub fn is_nil(self) -> bool {
                 self.0 == [0; 16]
             }
@@ -42,7 +42,7 @@ macro_rules! uuid {
         impl FromStr for $name {
             type Err = XmlError;
 
-            /// Reads 32 hexadecimal digits in either case, with or without hyphens.
+            /// Parses 32 hexadecimal digits in either case, with or without hyphens.
             fn from_str(text: &str) -> Result<Self, XmlError> {
                 parse(text).map(Self).ok_or_else(|| XmlError::unreadable(text, $expected))
             }
@@ -51,18 +51,18 @@ macro_rules! uuid {
         impl fmt::Display for $name {
             /// Lower case, with hyphens.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                show(&self.0, f)
+                format(&self.0, f)
             }
         }
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                show(&self.0, f)
+                format(&self.0, f)
             }
         }
 
-        /// A value that is no uuid counts as none: vCenter leaves it empty for a machine that is
-        /// inaccessible, and one such machine must not make all others unreadable.
+        /// Decodes an invalid uuid as nil. vCenter sends an empty uuid for an inaccessible VM,
+        /// which must not break the decoding of all other VMs.
         impl Decode for $name {
             fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
                 Ok(Self(parse(&reader.text()?).unwrap_or_default()))
@@ -72,19 +72,19 @@ macro_rules! uuid {
 }
 
 uuid!(
-    /// The uuid a virtual machine's firmware shows its guest. Copies of a machine may share it.
+    /// The uuid that a VM's firmware shows to its guest. Copies of a VM may share it.
     BiosUuid,
     "a BIOS uuid"
 );
 uuid!(
-    /// The uuid vCenter gives a virtual machine. It tells machines apart within one vCenter.
+    /// The uuid that vCenter assigns to a VM. It is unique within one vCenter.
     InstanceUuid,
     "an instance uuid"
 );
 
 impl BiosUuid {
-    /// The same uuid in the other byte order: guests of older hardware versions show the first
-    /// three groups reversed.
+    /// The uuid in the other byte order. Guests of older hardware versions see the first three
+    /// groups reversed.
     #[must_use]
     pub fn swapped(self) -> Self {
         let mut bytes = self.0;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_byte_orders_are_two_faces_of_one_uuid() {
+    fn swapping_the_byte_order_twice_restores_the_uuid() {
         let shown: BiosUuid = "56492E42-22AD-3911-6D72-59CC8F26BC90".parse().unwrap();
         assert_eq!(shown.swapped().to_string(), "422e4956-ad22-1139-6d72-59cc8f26bc90");
         assert_eq!(shown.swapped().swapped(), shown);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uuid_is_refused() {
+    fn an_invalid_uuid_is_rejected() {
         for text in [
             "",
             "56492e42",

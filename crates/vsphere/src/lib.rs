@@ -1,29 +1,24 @@
-//! A client for vCenter: the SOAP and REST calls this product needs, from vSphere 6.7 Update 3 to
-//! 9.x, typed.
+//! A typed client for the vCenter SOAP and REST APIs that VDO needs, for vSphere 6.7 Update 3 to
+//! 9.x. It does not poll: one session and one inventory watch per vCenter serve all callers. A
+//! quiet vCenter costs one call every two minutes.
 //!
-//! It polls nothing. One session and one inventory watch per vCenter serve everybody; a quiet
-//! vCenter costs a call every two minutes, a change costs what the change costs.
+//! Modules in order of dependency. Each row uses only rows below it:
 //!
 //! ```text
-//!             ┌───────────────────────── Client ─────────────────────────┐
-//!             │  one session for all callers, retries where that is right │
-//!             └──┬──────────┬─────────┬──────────┬──────────┬─────────┬──┘
-//!   what it does │          │         │          │          │         │
-//!          inventory      tasks   vm, tags   authorization  pbm      cns
-//!          watch, tree,   one     changes,   roles, rights, storage  container
-//!          absence        filter  names      sessions       policies volumes, vsan
-//!                │          │         │          │          │         │
-//!                └────┬─────┘         └──────────┴────┬─────┴─────────┘
-//!                 collector                           │
-//!                 properties of many objects,         │
-//!                 read as they arrive                 │
-//!                     └───────────────┬───────────────┘
-//!                                  session      who we are: SOAP and REST, one login for all
-//!                                     │
-//!                                   wire        one SOAP call; rest: one REST call
-//!                              ┌──────┴──────┐
-//!                            soap         transport
-//!                            XML, faults  TLS, HTTP, limits, observers
+//!   fuzzing                                    entry points for the fuzz targets
+//!   vm · cns                                   changes to VMs, container volumes
+//!   inventory · tasks · authorization ·        operations; watches and retrievals
+//!     sessions · groups                          go through the collector
+//!   collector · tags · pbm · vsan              properties of many objects, tags, policies
+//!   client                                     one session for all callers, retries
+//!   session · task_registry                    one login for all; tasks that callers wait for
+//!   rest                                       one REST call
+//!   wire                                       one SOAP call
+//!   transport · credentials                    HTTP, limits, observers; user and password
+//!   error                                      errors with a fix
+//!   soap · about · tls                         messages, server description, certificates
+//!   moref · ids · version                      references, uuids, API versions
+//!   xml                                        reader, writer, `data!`
 //! ```
 //!
 //! ```no_run
@@ -45,27 +40,29 @@
 //! ```
 //!
 //! # Absence
-//! An object that is not in view may be gone, hidden from this user, or out of reach with the whole
-//! vCenter. These are told apart by type: see [`inventory::Absence`]. Only [`inventory::Gone`] is
-//! proof that an object does not exist.
+//! An object that is not in view may be deleted, hidden from this user, or unreachable with the whole
+//! vCenter. [`inventory::Absence`] distinguishes these cases. Only [`inventory::Gone`] proves that an
+//! object does not exist.
 //!
-//! # Adding to it
-//! - A property of an object: one line in `inventory/model.rs`.
-//! - A method: a few lines beside those of its kind; its arguments in WSDL order, its nature
-//!   (`read`, `change`) said.
-//! - A data object: its fields in WSDL order, with `data!` of `soap/codec.rs`.
+//! # Extending it
+//! - A property of an object: add one line in `inventory/model.rs`.
+//! - A method: call it with `Method::read` or `Method::change` and its arguments in WSDL order.
+//! - A data object: declare its fields in WSDL order with `data!` of `xml/codec.rs`.
 //!
-//! # Seeing what it does
-//! A [`CallObserver`] is told of every call. With the tracing target `vsphere::soap` at level
-//! trace, the first 16 KiB of every body, SOAP and REST, are logged with all secrets replaced; of a
-//! reply that is read as it arrives, once it has been read.
+//! # Observing it
+//! A [`CallObserver`] sees every call. The tracing target `vsphere::soap` at level trace logs the first
+//! 16 KiB of every body, SOAP and REST, with all secrets redacted. It logs a streamed reply when the
+//! client has read it.
 
 mod about;
 pub mod authorization;
 mod client;
 pub mod cns;
 mod collector;
+mod credentials;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod groups;
 mod ids;
 pub mod inventory;
@@ -76,30 +73,28 @@ mod session;
 pub mod sessions;
 mod soap;
 pub mod tags;
+mod task_registry;
 mod tasks;
+mod tls;
 mod transport;
 mod version;
 pub mod vm;
 pub mod vsan;
 mod wire;
+mod xml;
 
 pub use self::about::AboutInfo;
 pub use self::client::{Client, ClientBuilder};
+pub use self::credentials::Credentials;
 pub use self::error::{Error, LoginRefusal, ProxyRefusal};
 pub use self::ids::{BiosUuid, InstanceUuid};
 pub use self::moref::{Kind, MoRef};
-pub use self::session::Credentials;
-pub use self::soap::{Fault, FaultKind, Value, XmlError};
-pub use self::tasks::{Task, TaskInfo, TaskState};
+pub use self::soap::{Fault, FaultKind, Value};
+pub use self::task_registry::{TaskInfo, TaskState};
+pub use self::tasks::Task;
+pub use self::tls::{CertificateRefused, Refusal, Shown, Thumbprint, Trust};
 pub use self::transport::address::Address;
 pub use self::transport::http::Limits;
 pub use self::transport::observe::{Call, CallCounter, CallObserver, Outcome};
-pub use self::transport::tls::{CertificateRefused, Refusal, Shown, Thumbprint, Trust};
 pub use self::version::ApiVersion;
-
-/// The decoders, for fuzzing. Not part of the API.
-#[doc(hidden)]
-pub mod fuzzing {
-    pub use crate::rest::decode as decode_rest;
-    pub use crate::soap::fuzzing::decode;
-}
+pub use self::xml::XmlError;

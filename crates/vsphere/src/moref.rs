@@ -4,24 +4,22 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::soap::codec::{Decode, Encode};
-use crate::soap::reader::{Reader, Start, XmlError};
-use crate::soap::writer::Writer;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::reader::{Reader, Start, XmlError};
+use crate::xml::writer::Writer;
 
-/// vCenter's own name for one of its objects, such as `VirtualMachine:vm-42`. It means nothing to
-/// another vCenter, and is never used again after the object is destroyed. Cloning it is cheap.
+/// vCenter's reference to an object, such as `VirtualMachine:vm-42`. It is valid only in one
+/// vCenter, which never reuses it. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MoRef {
-    /// The object's type.
     pub kind: Kind,
-    /// The object's id.
     pub id: Arc<str>,
 }
 
 macro_rules! kinds {
     ($($kind:ident),* $(,)?) => {
-        /// The type of a managed object. Types this crate has no use for are kept by name.
-        #[allow(missing_docs)]
+        /// The type of a managed object. `Other` holds the name of a type that this crate does not
+        /// use.
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Kind {
             $($kind,)*
@@ -29,7 +27,6 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// The type's name in the API.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$kind => stringify!($kind),)*
@@ -55,7 +52,7 @@ kinds! {
 }
 
 impl MoRef {
-    /// The reference `kind:id`.
+    /// Creates the reference `kind:id`.
     pub fn new(kind: &str, id: impl Into<Arc<str>>) -> Self {
         Self { kind: kind.into(), id: id.into() }
     }
@@ -76,7 +73,7 @@ impl fmt::Debug for MoRef {
 impl FromStr for MoRef {
     type Err = XmlError;
 
-    /// Reads what `Display` writes.
+    /// Parses the format of `Display`.
     fn from_str(text: &str) -> Result<Self, XmlError> {
         match text.split_once(':') {
             Some((kind, id)) if !kind.is_empty() && !id.is_empty() => Ok(Self::new(kind, id)),
@@ -89,7 +86,7 @@ impl Decode for MoRef {
     fn decode(start: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let kind = start.attribute("type").map(|kind| Kind::from(&*kind));
         let id: Arc<str> = reader.text()?.trim().into();
-        let kind = kind.ok_or(XmlError::Missing { of: "a reference", field: "its type" })?;
+        let kind = kind.ok_or(XmlError::Missing { of: "a reference", field: "type" })?;
         Ok(Self { kind, id })
     }
 }

@@ -4,11 +4,11 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::moref::{Kind, MoRef};
 use crate::soap::Fault;
-use crate::soap::codec::{Encode, data};
 use crate::wire::{Method, Service};
+use crate::xml::codec::{Encode, data};
 
 data! {
-    /// The entry points of the policy service.
+    /// The managers of the policy service.
     struct PolicyService {
         profile_manager: MoRef = "profileManager",
         placement_solver: MoRef = "placementSolver",
@@ -57,27 +57,24 @@ data! {
     }
 }
 
-/// A storage policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoragePolicy {
-    /// Tells it apart.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// What its maker wrote.
+    /// Free text of the author.
     pub description: Option<String>,
-    /// Whether it is the default of some kind of storage.
+    /// Whether the policy is the default of a datastore type.
     pub is_default: bool,
 }
 
 /// Whether a datastore satisfies a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compatibility {
-    /// The datastore, or cluster of datastores.
+    /// A datastore or datastore cluster.
     pub datastore: MoRef,
-    /// Why not. Empty: it does.
+    /// Why the datastore does not satisfy the policy. Empty if it does.
     pub errors: Vec<Fault>,
-    /// What it would do less well.
+    /// Restrictions that do not rule out the datastore.
     pub warnings: Vec<Fault>,
 }
 
@@ -91,22 +88,22 @@ impl Compatibility {
 impl Client {
     async fn policy_service(&self) -> Result<PolicyService, Error> {
         let this = MoRef::new("PbmServiceInstance", "ServiceInstance");
-        self.call(Method::read("PbmRetrieveServiceContent").of(Service::Pbm), &this, &[]).await
+        self.call(Method::read("PbmRetrieveServiceContent").on(Service::Pbm), &this, &[]).await
     }
 
-    /// All storage policies. None when the user lacks `StorageProfile.View`: vCenter does not tell
-    /// that apart.
+    /// Lists all storage policies. The list is empty if the user lacks `StorageProfile.View`;
+    /// vCenter does not distinguish the cases.
     pub async fn storage_policies(&self) -> Result<Vec<StoragePolicy>, Error> {
         let manager = self.policy_service().await?.profile_manager;
         let storage = ResourceType { name: "STORAGE".to_owned() };
         let args: &[(&str, &dyn Encode)] =
             &[("resourceType", &storage), ("profileCategory", &"REQUIREMENT")];
-        let method = Method::read("PbmQueryProfile").of(Service::Pbm);
+        let method = Method::read("PbmQueryProfile").on(Service::Pbm);
         let ids: Vec<ProfileId> = self.call(method, &manager, args).await?;
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let method = Method::read("PbmRetrieveContent").of(Service::Pbm);
+        let method = Method::read("PbmRetrieveContent").on(Service::Pbm);
         let profiles: Vec<Profile> = self.call(method, &manager, &[("profileIds", &ids)]).await?;
         let policy = |profile: Profile| StoragePolicy {
             id: profile.id.id,
@@ -117,7 +114,7 @@ impl Client {
         Ok(profiles.into_iter().map(policy).collect())
     }
 
-    /// Which of these datastores satisfy a policy; with none given, which of all do.
+    /// Checks which of `datastores` satisfy a policy. An empty slice means all datastores.
     pub async fn compatible_datastores(
         &self,
         policy: &str,
@@ -132,7 +129,7 @@ impl Client {
         let requirement = Requirement { profile: ProfileId { id: policy.to_owned() } };
         let args: &[(&str, &dyn Encode)] =
             &[("hubsToSearch", &hubs), ("placementSubjectRequirement", &requirement)];
-        let method = Method::read("PbmCheckRequirements").of(Service::Pbm);
+        let method = Method::read("PbmCheckRequirements").on(Service::Pbm);
         let placements: Vec<Placement> = self.call(method, &solver, args).await?;
         let compatibility = |placement: Placement| Compatibility {
             datastore: MoRef {

@@ -1,8 +1,7 @@
-//! The REST side of a vCenter: its session, and one call.
+//! REST calls to a vCenter, and the REST session.
 //!
-//! Up to 7.0 Update 1 there is only `/rest`, whose replies come in an envelope `{"value": …}`;
-//! later releases have `/api`, without it. Which one is spoken is decided here, by version, and
-//! nowhere else.
+//! Up to 7.0 Update 1 there is only `/rest`, which wraps replies in `{"value": …}`. Later releases
+//! have `/api`, without the wrapper. Only this module decides by version which one to use.
 
 use reqwest::Method as Verb;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -11,15 +10,14 @@ use serde_json::Value as Json;
 use tracing::instrument;
 use zeroize::Zeroizing;
 
+use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::session::Credentials;
-use crate::transport::http::{Outgoing, Size, secret_header};
+use crate::transport::body_trace;
+use crate::transport::http::{Outgoing, ReplySize, secret_header};
 use crate::transport::observe::Outcome;
-use crate::transport::trail;
 use crate::version::ApiVersion;
 use crate::wire::Wire;
 
-/// The two generations of the REST API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Rest,
@@ -27,7 +25,7 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    pub(crate) fn of(version: ApiVersion) -> Self {
+    pub(crate) fn for_version(version: ApiVersion) -> Self {
         if version >= ApiVersion::V7_0U2 { Self::Api } else { Self::Rest }
     }
 
@@ -43,29 +41,28 @@ impl Style {
     }
 }
 
-/// One REST call.
 #[derive(Debug, Clone)]
 pub(crate) struct RestCall {
     pub(crate) verb: Verb,
-    /// With ids and query.
+    /// With ids and query, as sent.
     pub(crate) path: String,
-    /// Without: what is counted and reported.
+    /// Without ids, as counted and reported.
     pub(crate) name: String,
     pub(crate) body: Option<Json>,
 }
 
 impl RestCall {
-    /// Lists are as long as the question; everything that is asked for by its name is small.
-    fn size(&self) -> Size {
-        if self.body.is_some() { Size::Whole } else { Size::Small }
+    /// A reply to a request with a body can be long. A single object is always small.
+    fn size(&self) -> ReplySize {
+        if self.body.is_some() { ReplySize::Whole } else { ReplySize::Small }
     }
 }
 
 fn style(wire: &Wire) -> Result<Style, Error> {
-    Ok(Style::of(wire.greeting()?.api))
+    Ok(Style::for_version(wire.service_info()?.api))
 }
 
-/// Opens a session and returns its id.
+/// Returns the session id.
 pub(crate) async fn open_session(
     wire: &Wire,
     credentials: &Credentials,
@@ -77,19 +74,18 @@ pub(crate) async fn open_session(
         Json::String(id) => Ok(SecretString::from(id)),
         _ => Err(Error::NotVcenter {
             address: wire.name().to_owned(),
-            what: "its REST service opened a session without an id".to_owned(),
+            what: "its REST service returned no session id".to_owned(),
         }),
     }
 }
 
-/// Ends a session.
 pub(crate) async fn close_session(wire: &Wire, id: &SecretString) -> Result<(), Error> {
     let path = style(wire)?.path("cis/session");
     let call = RestCall { verb: Verb::DELETE, name: format!("DELETE {path}"), path, body: None };
     with_session(wire, &call, id).await.map(drop)
 }
 
-/// The call, in the session `id`.
+/// Makes the call in the session `id`.
 pub(crate) async fn with_session(
     wire: &Wire,
     call: &RestCall,
@@ -119,43 +115,43 @@ async fn send(
         body: body.clone(),
         within: wire.http.limits().call,
         idle: None,
-        // The end of a session does not wait behind the calls it ends.
+        // A logout must not wait behind the calls that it ends.
         queues: call.verb != Verb::DELETE,
         size: call.size(),
     };
     let mut incoming = wire.http.send(outgoing).await?;
     let status = incoming.status();
     let text = incoming.text().await?;
-    trail::rest(wire.name(), &call.name, body.as_ref().map(|body| body.as_str()), &text);
+    body_trace::rest(wire.name(), &call.name, body.as_ref().map(|body| body.as_str()), &text);
     let (address, method) = (wire.name().to_owned(), call.name.clone());
     if matches!(status.as_u16(), 502..=504) {
-        incoming.ended(Outcome::Failed);
+        incoming.set_outcome(Outcome::Failed);
         let retry_after = incoming.retry_after();
         return Err(Error::Unavailable { address, status: status.as_u16(), retry_after });
     }
     if !status.is_success() {
-        incoming.ended(Outcome::Refused);
+        incoming.set_outcome(Outcome::Refused);
         return Err(Error::Rest {
             address,
             method,
             status: status.as_u16(),
-            message: message(&text),
+            message: error_message(&text),
         });
     }
     if text.trim().is_empty() {
-        incoming.ended(Outcome::Done);
+        incoming.set_outcome(Outcome::Done);
         return Ok(Json::Null);
     }
     let Ok(json) = serde_json::from_str::<Json>(&text) else {
-        incoming.ended(Outcome::Failed);
-        let what = format!("{} is answered with something that is not JSON", call.name);
+        incoming.set_outcome(Outcome::Failed);
+        let what = format!("its reply to {} is not JSON", call.name);
         return Err(Error::NotVcenter { address, what });
     };
-    incoming.ended(Outcome::Done);
-    Ok(unwrapped(&call.path, json))
+    incoming.set_outcome(Outcome::Done);
+    Ok(unwrap_value(&call.path, json))
 }
 
-fn unwrapped(path: &str, json: Json) -> Json {
+pub(crate) fn unwrap_value(path: &str, json: Json) -> Json {
     match json {
         Json::Object(mut map) if path.starts_with("/rest/") && map.contains_key("value") => {
             map.remove("value").unwrap_or_default()
@@ -164,8 +160,8 @@ fn unwrapped(path: &str, json: Json) -> Json {
     }
 }
 
-/// The sentences of an error reply, whichever of its shapes it has.
-fn message(text: &str) -> String {
+/// The messages of an error reply, in the format of either API.
+pub(crate) fn error_message(text: &str) -> String {
     let json: Json = serde_json::from_str(text).unwrap_or_default();
     let holder = if json.get("value").is_some_and(|v| v.get("messages").is_some()) {
         &json["value"]
@@ -181,22 +177,9 @@ fn message(text: &str) -> String {
     let kind = holder["error_type"].as_str().or_else(|| json["type"].as_str()).unwrap_or_default();
     match (sentences.is_empty(), kind) {
         (false, _) => sentences.join("; "),
-        (true, "") => "without a reason".to_owned(),
+        (true, "") => "no reason given".to_owned(),
         (true, kind) => kind.rsplit('.').next().unwrap_or(kind).to_owned(),
     }
-}
-
-/// Reads `bytes` as every kind of answer there is, for fuzzing. Returns how much was understood;
-/// never panics.
-pub fn decode(bytes: &[u8]) -> usize {
-    let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
-    let mut understood = usize::from(message(text) != "without a reason");
-    for path in ["/rest/com/vmware/x", "/api/x"] {
-        if let Ok(json) = serde_json::from_str::<Json>(text) {
-            understood += crate::tags::shapes(&unwrapped(path, json));
-        }
-    }
-    understood
 }
 
 #[cfg(test)]
@@ -204,27 +187,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_generation_follows_from_the_version() {
+    fn the_version_selects_the_rest_api() {
         for (version, path) in [
             ("6.7.3", "/rest/com/vmware/cis/session"),
             ("7.0.1.0", "/rest/com/vmware/cis/session"),
             ("7.0.2.0", "/api/session"),
             ("9.0.0.0", "/api/session"),
         ] {
-            assert_eq!(Style::of(version.parse().unwrap()).path("cis/session"), path);
+            assert_eq!(Style::for_version(version.parse().unwrap()).path("cis/session"), path);
         }
     }
 
     #[test]
-    fn errors_are_read_in_both_generations() {
+    fn error_messages_are_read_from_both_apis() {
         let old = r#"{"type":"com.vmware.vapi.std.errors.unauthenticated","value":{"messages":[{"default_message":"Authentication required."}]}}"#;
-        assert_eq!(message(old), "Authentication required.");
+        assert_eq!(error_message(old), "Authentication required.");
         let new = r#"{"error_type":"UNAUTHENTICATED","messages":[{"default_message":"Unable to authenticate user"}]}"#;
-        assert_eq!(message(new), "Unable to authenticate user");
+        assert_eq!(error_message(new), "Unable to authenticate user");
         assert_eq!(
-            message(r#"{"type":"com.vmware.vapi.std.errors.not_found","value":{"messages":[]}}"#),
+            error_message(
+                r#"{"type":"com.vmware.vapi.std.errors.not_found","value":{"messages":[]}}"#
+            ),
             "not_found"
         );
-        assert_eq!(message("<html>"), "without a reason");
+        assert_eq!(error_message("<html>"), "no reason given");
     }
 }

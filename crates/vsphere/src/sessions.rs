@@ -1,5 +1,5 @@
-//! Who is logged in to a vCenter. A vCenter has room for about 2,000 sessions; programs that leak
-//! them shut others out.
+//! The sessions of all users of a vCenter. A vCenter allows about 2,000 sessions; programs that
+//! leak sessions lock out others.
 
 use std::collections::BTreeMap;
 
@@ -9,48 +9,43 @@ use crate::client::Client;
 use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
 use crate::collector::{managed, retrieve};
 use crate::error::Error;
-use crate::soap::codec::data;
 use crate::wire::Method;
+use crate::xml::codec::data;
 
 data! {
-    /// A session.
     pub struct UserSession {
-        /// Names it. Enough to end it, not to use it.
+        /// Identifies the session. The key can end the session but not use it.
         key: String = "key",
-        /// The user.
         user: String = "userName",
-        /// Since when.
+        /// When the user logged in.
         login_time: Timestamp = "loginTime",
-        /// Last used.
+        /// When the session was last used.
         last_active: Timestamp = "lastActiveTime",
-        /// From where.
+        /// The client's IP address.
         ip_address: Option<String> = "ipAddress",
-        /// By what program.
+        /// The client program.
         user_agent: Option<String> = "userAgent",
-        /// Calls so far.
         calls: Option<i64> = "callCount",
     }
 }
 
 managed! {
-    /// The list of sessions.
     struct Sessions of SessionManager {
-        /// The list.
         LIST {
-            /// The list.
             sessions: Box<[UserSession]> = "sessionList",
         }
     }
 }
 
 impl Client {
-    /// All sessions that the user may see: with `Sessions.TerminateSession`, everybody's.
+    /// Lists the sessions that the user can see. With `Sessions.TerminateSession`, these are the
+    /// sessions of all users.
     pub async fn sessions(&self) -> Result<Vec<UserSession>, Error> {
         let manager = self.content()?.session_manager;
         let spec = FilterSpec {
             properties: vec![PropertySpec::new("SessionManager", Sessions::LIST.iter().copied())],
             objects: vec![ObjectSpec::just(manager)],
-            missing_is_fine: false,
+            skip_missing: false,
         };
         let found = retrieve::<Sessions>(self, &spec, None).await?;
         let mut all = Vec::new();
@@ -63,7 +58,7 @@ impl Client {
         Ok(all)
     }
 
-    /// Ends sessions of others. Needs `Sessions.TerminateSession`.
+    /// Ends sessions of other clients. Needs `Sessions.TerminateSession`.
     pub async fn end_sessions(&self, keys: &[String]) -> Result<(), Error> {
         let manager = self.content()?.session_manager;
         self.call(Method::change("TerminateSession"), &manager, &[("sessionId", &keys)]).await

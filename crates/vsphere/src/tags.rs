@@ -1,7 +1,7 @@
-//! Tags: what is attached to what, by name.
+//! Tags of objects, by name.
 //!
-//! Which tags are attached to many objects is one call. The names behind the ids change rarely and
-//! are kept; a tag seen for the first time is looked up, and all are read again after a while.
+//! One call returns the tags of many objects as ids. The names behind the ids rarely change, so the
+//! client caches them. It looks up new ids and drops the whole cache after a while.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,33 +17,26 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::moref::MoRef;
 use crate::rest::{RestCall, Style};
-use crate::wire::Nature;
+use crate::wire::CallKind;
 
-/// A tag.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
-    /// Its category's name.
+    /// The name of the category.
     pub category: Arc<str>,
-    /// Its name.
     pub name: Arc<str>,
-    /// Its id.
     pub id: Arc<str>,
 }
 
-/// A category of tags.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct TagCategory {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// What it is for.
     #[serde(default)]
     pub description: String,
-    /// `SINGLE`: at most one of its tags on an object; `MULTIPLE`.
+    /// `SINGLE` allows at most one tag of the category on an object; `MULTIPLE` allows several.
     #[serde(default)]
     pub cardinality: String,
-    /// The types its tags may be attached to; none means all.
+    /// The object types that tags of the category can be attached to. Empty means all.
     #[serde(default)]
     pub associable_types: Vec<String>,
 }
@@ -69,38 +62,36 @@ struct RawAttached {
     tag_ids: Vec<String>,
 }
 
-/// The tags of each object asked for, sorted.
+/// The tags of each requested object, sorted.
 pub type Attached = HashMap<MoRef, Vec<Tag>>;
 
-/// The tags of one vCenter.
 #[derive(Debug)]
 pub struct Tags {
     client: Client,
-    /// How long names are believed.
+    /// The maximum age of cached names.
     fresh_for: Duration,
-    known: Mutex<Known>,
+    cache: Mutex<TagCache>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    read: Option<Instant>,
+struct TagCache {
+    filled: Option<Instant>,
     categories: HashMap<String, Arc<TagCategory>>,
     tags: HashMap<String, Tag>,
-    /// What [`Tags::changed`] last returned.
+    /// The last result of [`Tags::changed`].
     last: Option<Attached>,
 }
 
 impl Client {
-    /// The tags of this vCenter, with names that may be as old as `fresh_for`.
+    /// Access to tags. Caches names for up to `fresh_for`.
     pub fn tags(&self, fresh_for: Duration) -> Tags {
-        Tags { client: self.clone(), fresh_for, known: Mutex::default() }
+        Tags { client: self.clone(), fresh_for, cache: Mutex::default() }
     }
 }
 
 impl Tags {
-    /// All categories.
     pub async fn categories(&self) -> Result<Vec<Arc<TagCategory>>, Error> {
-        self.forget_if_old();
+        self.drop_stale_cache();
         let ids: Vec<String> = self.get("cis/tagging/category", None).await?;
         let mut categories = Vec::with_capacity(ids.len());
         for id in &ids {
@@ -110,10 +101,10 @@ impl Tags {
         Ok(categories)
     }
 
-    /// The tags attached to each of these objects, in one call plus one for each tag not seen
-    /// before. Objects without tags, or that cannot be seen, have an empty list.
+    /// The tags of each object. Makes one call, plus one for each tag that is not in the cache. The
+    /// list is empty for objects without tags and for objects that the user cannot see.
     pub async fn attached(&self, objects: &[MoRef]) -> Result<Attached, Error> {
-        self.forget_if_old();
+        self.drop_stale_cache();
         let mut attached: Attached =
             objects.iter().map(|object| (object.clone(), Vec::new())).collect();
         if objects.is_empty() {
@@ -122,10 +113,10 @@ impl Tags {
         let ids: Vec<Json> =
             objects.iter().map(|o| json!({"type": o.kind.as_str(), "id": &*o.id})).collect();
         let body = json!({ "object_ids": ids });
-        let answer = self
+        let reply = self
             .action("cis/tagging/tag-association", "list-attached-tags-on-objects", body)
             .await?;
-        for entry in self.parse::<Vec<RawAttached>>("tag-association", answer)? {
+        for entry in self.parse::<Vec<RawAttached>>("tag-association", reply)? {
             let mut tags = Vec::with_capacity(entry.tag_ids.len());
             for id in &entry.tag_ids {
                 tags.extend(self.tag(id).await?);
@@ -136,34 +127,34 @@ impl Tags {
         Ok(attached)
     }
 
-    /// The same, but `None` when nothing is different from what this method returned before.
+    /// Like [`Tags::attached`], but returns `None` if nothing changed since the last call.
     pub async fn changed(&self, objects: &[MoRef]) -> Result<Option<Attached>, Error> {
         let attached = self.attached(objects).await?;
-        let mut known = self.known();
-        if known.last.as_ref() == Some(&attached) {
+        let mut cache = self.cache();
+        if cache.last.as_ref() == Some(&attached) {
             return Ok(None);
         }
-        known.last = Some(attached.clone());
+        cache.last = Some(attached.clone());
         Ok(Some(attached))
     }
 
-    /// Never held over a call: callers do not wait for each other's.
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Must not be held across a call, so that callers do not block each other.
+    fn cache(&self) -> MutexGuard<'_, TagCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forget_if_old(&self) {
-        let mut known = self.known();
-        if known.read.is_none_or(|read| read.elapsed() >= self.fresh_for) {
-            known.categories.clear();
-            known.tags.clear();
-            known.read = Some(Instant::now());
+    fn drop_stale_cache(&self) {
+        let mut cache = self.cache();
+        if cache.filled.is_none_or(|filled| filled.elapsed() >= self.fresh_for) {
+            cache.categories.clear();
+            cache.tags.clear();
+            cache.filled = Some(Instant::now());
         }
     }
 
-    /// A tag that was deleted since it was listed is `None`.
+    /// Returns `None` for a tag that was deleted since it was listed.
     async fn tag(&self, id: &str) -> Result<Option<Tag>, Error> {
-        if let Some(tag) = self.known().tags.get(id) {
+        if let Some(tag) = self.cache().tags.get(id) {
             return Ok(Some(tag.clone()));
         }
         let raw: RawTag = match self.get("cis/tagging/tag", Some(id)).await {
@@ -176,19 +167,19 @@ impl Tags {
             name: raw.name.into(),
             id: raw.id.into(),
         };
-        self.known().tags.insert(id.to_owned(), tag.clone());
+        self.cache().tags.insert(id.to_owned(), tag.clone());
         Ok(Some(tag))
     }
 
     async fn category(&self, id: &str) -> Result<Option<Arc<TagCategory>>, Error> {
-        if let Some(category) = self.known().categories.get(id) {
+        if let Some(category) = self.cache().categories.get(id) {
             return Ok(Some(Arc::clone(category)));
         }
         let category: Arc<TagCategory> = match self.get("cis/tagging/category", Some(id)).await {
             Err(Error::Rest { status: 404, .. }) => return Ok(None),
             category => Arc::new(category?),
         };
-        self.known().categories.insert(id.to_owned(), Arc::clone(&category));
+        self.cache().categories.insert(id.to_owned(), Arc::clone(&category));
         Ok(Some(category))
     }
 
@@ -197,12 +188,12 @@ impl Tags {
         let base = style.path(endpoint);
         let path = match (id, style) {
             (None, _) => base.clone(),
-            (Some(id), Style::Rest) => format!("{base}/id:{}", escaped(id)),
-            (Some(id), Style::Api) => format!("{base}/{}", escaped(id)),
+            (Some(id), Style::Rest) => format!("{base}/id:{}", percent_encoded(id)),
+            (Some(id), Style::Api) => format!("{base}/{}", percent_encoded(id)),
         };
         let call = RestCall { verb: Verb::GET, path, name: format!("GET {base}"), body: None };
-        let answer = self.client.rest(Nature::Read, &call).await?;
-        self.parse(&call.name, answer)
+        let reply = self.client.rest(CallKind::Read, &call).await?;
+        self.parse(&call.name, reply)
     }
 
     async fn action(&self, endpoint: &str, action: &str, body: Json) -> Result<Json, Error> {
@@ -211,29 +202,28 @@ impl Tags {
         let path = format!("{}?{mark}action={action}", style.path(endpoint));
         let call =
             RestCall { verb: Verb::POST, name: format!("POST {path}"), path, body: Some(body) };
-        // It only reads, whatever its verb.
-        self.client.rest(Nature::Read, &call).await
+        // A POST that only reads.
+        self.client.rest(CallKind::Read, &call).await
     }
 
     fn parse<T: DeserializeOwned>(&self, what: &str, json: Json) -> Result<T, Error> {
         serde_json::from_value(json).map_err(|error| Error::NotVcenter {
             address: self.client.address().to_owned(),
-            what: format!("its answer to {what} has another shape than a vCenter's: {error}"),
+            what: format!("its reply to {what} has an unexpected format: {error}"),
         })
     }
 }
 
-/// An id as part of a path. Tag ids have colons, which are allowed there; anything else unusual is
-/// escaped.
-fn escaped(id: &str) -> String {
+/// Percent-encodes an id for use in a path. Keeps colons, which tag ids contain and paths allow.
+fn percent_encoded(id: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~:".contains(&b);
     id.bytes()
         .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
         .collect()
 }
 
-/// What an attacker's answers go through, for fuzzing. Returns how many shapes fit.
-pub(crate) fn shapes(json: &Json) -> usize {
+/// For fuzzing: the number of reply types that `json` deserializes into.
+pub(crate) fn count_matching_types(json: &Json) -> usize {
     fn fits<T: DeserializeOwned>(json: &Json) -> usize {
         usize::from(T::deserialize(json).is_ok())
     }

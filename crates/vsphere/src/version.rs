@@ -3,32 +3,27 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::soap::XmlError;
-use crate::soap::reader::Reader;
+use crate::xml::XmlError;
+use crate::xml::reader::Reader;
 
-/// A version of the vSphere API, such as `6.7.3` or `8.0.3.0`. Ordered by its numbers; missing ones
-/// count as 0.
+/// A version of the vSphere API, such as `6.7.3` or `8.0.3.0`. Missing numbers count as 0 in
+/// comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ApiVersion([u16; 4]);
 
 impl ApiVersion {
-    /// The oldest version this crate serves: vSphere 6.7 Update 3.
+    /// vSphere 6.7 Update 3: the oldest supported version.
     pub const V6_7U3: Self = Self([6, 7, 3, 0]);
-    /// vSphere 7.0.
     pub const V7_0: Self = Self([7, 0, 0, 0]);
     /// vSphere 7.0 Update 2: the first with `/api`.
     pub const V7_0U2: Self = Self([7, 0, 2, 0]);
     /// vSphere 7.0 Update 3: the first with snapshots of container volumes.
     pub const V7_0U3: Self = Self([7, 0, 3, 0]);
-    /// vSphere 8.0.
     pub const V8_0: Self = Self([8, 0, 0, 0]);
-    /// vSphere 9.0.
     pub const V9_0: Self = Self([9, 0, 0, 0]);
-    /// The newest version whose types this crate was written from. A newer server is spoken to in
-    /// this one.
+    /// The newest version that this crate knows. The client uses it with newer servers.
     pub(crate) const NEWEST: Self = Self([9, 1, 0, 0]);
 
-    /// The first number.
     pub fn major(self) -> u16 {
         self.0[0]
     }
@@ -51,7 +46,7 @@ impl FromStr for ApiVersion {
 }
 
 impl fmt::Display for ApiVersion {
-    /// As vSphere writes it: three numbers up to 6.7, four from 7.0 on.
+    /// In vSphere's format: three numbers up to 6.7, four from 7.0 on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [major, minor, update, patch] = self.0;
         match (major, update, patch) {
@@ -68,7 +63,7 @@ impl fmt::Debug for ApiVersion {
     }
 }
 
-/// The versions of one service, as its `…ServiceVersions.xml` lists them: the current one first.
+/// Reads the versions of a service from its `…ServiceVersions.xml`, the current version first.
 pub(crate) fn service_versions(document: &str, namespace: &str) -> Result<Vec<String>, XmlError> {
     let mut reader = Reader::new(document);
     match reader.next_child()? {
@@ -102,7 +97,7 @@ pub(crate) fn service_versions(document: &str, namespace: &str) -> Result<Vec<St
     Ok(Vec::new())
 }
 
-/// The version to speak: the newest that both sides know.
+/// The newest version that both client and server support.
 pub(crate) fn negotiate(offered: &[String]) -> ApiVersion {
     let known = offered.iter().filter_map(|text| text.parse::<ApiVersion>().ok());
     known.filter(|version| *version <= ApiVersion::NEWEST).max().unwrap_or(ApiVersion::V6_7U3)
@@ -117,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_ordered_by_number_and_not_by_letter() {
+    fn versions_are_ordered_by_number_and_not_alphabetically() {
         let ordered = [
             "6.5", "6.7", "6.7.1", "6.7.3", "7.0.0.0", "7.0.3.2", "8.0.0.0", "8.0.3.0", "9.0.0.0",
             "10.0.0.0",
@@ -131,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_shown_as_vsphere_shows_them() {
+    fn versions_display_in_vspheres_format() {
         for text in ["6.5", "6.7", "6.7.3", "7.0.0.0", "7.0.3.2", "8.0.3.0"] {
             assert_eq!(version(text).to_string(), text);
         }
@@ -141,16 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_server_is_spoken_to_in_the_newest_version_we_know() {
+    fn a_newer_server_gets_the_newest_version_we_know() {
         let offered = ["10.1.0.0", "10.0.0.0", "9.0.0.0", "8.0.3.0", "6.7.3"].map(str::to_owned);
         assert_eq!(negotiate(&offered).to_string(), "9.0.0.0");
         assert_eq!(negotiate(&["6.7.3".to_owned(), "6.7.2".to_owned()]).to_string(), "6.7.3");
         assert_eq!(negotiate(&[]).to_string(), "6.7.3");
     }
 
-    /// Hand-made: the simulator lists no prior versions.
+    /// Hand-made document: the simulator lists no prior versions.
     #[test]
-    fn the_list_of_versions_is_read() {
+    fn the_list_of_versions_is_parsed() {
         let document = r#"<?xml version="1.0"?><namespaces version="1.0"><namespace><name>urn:vim25</name>
             <version>8.0.3.0</version><priorVersions><version>8.0.2.0</version><version>7.0</version></priorVersions>
             </namespace><namespace><name>urn:vim</name><version>2.0</version></namespace></namespaces>"#;

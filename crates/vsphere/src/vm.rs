@@ -1,52 +1,45 @@
-//! Changing virtual machines.
+//! Changes to VMs.
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::inventory::OptionValue;
 use crate::moref::MoRef;
 use crate::soap::Value;
-use crate::soap::codec::data;
 use crate::tasks::Task;
 use crate::wire::Method;
+use crate::xml::codec::data;
 
 data! {
-    /// What to change of a machine. What is `None` or empty stays as it is.
+    /// A change to a VM. Fields that are `None` or empty stay unchanged.
     #[derive(Default)]
     pub struct VmChange {
-        /// Refuses the change if the machine was changed since it had this version.
+        /// vCenter rejects the change if the VM no longer has this version.
         change_version: Option<String> = "changeVersion",
-        /// The name in the inventory.
         name: Option<String> = "name",
-        /// The notes.
         annotation: Option<String> = "annotation",
-        /// Switches.
         flags: Option<VmFlags> = "flags",
-        /// Virtual processors.
         cpus: Option<i32> = "numCPUs",
-        /// Memory.
         memory_mib: Option<i64> = "memoryMB",
-        /// Advanced options to set; an empty text removes one.
+        /// Advanced options to set. An empty value removes the option.
         extra_config: Vec<OptionValue> = "extraConfig",
     }
 }
 
 data! {
-    /// Switches of a machine.
     pub struct VmFlags {
-        /// Whether the guest can see the ids of its disks. Takes effect with the next power cycle.
+        /// Whether the guest sees disk uuids. Takes effect at the next power cycle.
         disk_uuid_enabled: Option<bool> = "diskUuidEnabled",
     }
 }
 
 impl VmChange {
-    /// Sets an advanced option.
     #[must_use]
     pub fn option(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.extra_config.push(OptionValue { key: key.into(), value: value.into() });
         self
     }
 
-    /// Lets the guest see the ids of its disks, or not: `disk.EnableUUID`.
+    /// Shows or hides disk uuids in the guest: `disk.EnableUUID`.
     #[must_use]
     pub fn show_disk_uuids(mut self, show: bool) -> Self {
         self.flags = Some(VmFlags { disk_uuid_enabled: Some(show) });
@@ -55,15 +48,15 @@ impl VmChange {
 }
 
 impl Client {
-    /// Starts to change a machine. Needs the privilege of each thing that is changed
-    /// (`VirtualMachine.Config.AdvancedConfig`, `VirtualMachine.Config.Settings`, …).
+    /// Starts a change of a VM. Needs the privilege for each changed setting, such as
+    /// `VirtualMachine.Config.AdvancedConfig` or `VirtualMachine.Config.Settings`.
     pub async fn reconfigure(&self, vm: &MoRef, change: &VmChange) -> Result<Task, Error> {
         let method = Method::change("ReconfigVM_Task");
         Ok(self.task(method.name, self.call(method, vm, &[("spec", change)]).await?))
     }
 
-    /// Starts to raise a machine's hardware version, to `version` (`vmx-19`) or the newest its host
-    /// knows. The machine must be off; there is no way back.
+    /// Starts an upgrade of a VM's hardware version to `version` (`vmx-19`), or to the newest that
+    /// its host supports. The VM must be off. The upgrade cannot be undone.
     pub async fn upgrade_hardware(&self, vm: &MoRef, version: Option<&str>) -> Result<Task, Error> {
         let method = Method::change("UpgradeVM_Task");
         Ok(self.task(method.name, self.call(method, vm, &[("version", &version)]).await?))
@@ -73,10 +66,10 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::to_xml;
+    use crate::xml::codec::to_xml;
 
     #[test]
-    fn a_change_is_written_in_the_order_vcenter_demands() {
+    fn a_change_is_encoded_in_the_order_vcenter_requires() {
         let change = VmChange { cpus: Some(2), name: Some("n".to_owned()), ..VmChange::default() }
             .show_disk_uuids(true);
         assert_eq!(

@@ -1,13 +1,12 @@
-//! vSAN, as far as volumes on file shares need it.
+//! The state of vSAN and its file service, which file volumes need.
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::codec::data;
 use crate::wire::{Method, Service};
+use crate::xml::codec::data;
 
 data! {
-    /// The vSAN configuration of a cluster.
     struct VsanConfig {
         enabled: Option<bool> = "enabled",
         file_service: Option<FileServiceConfig> = "fileServiceConfig",
@@ -20,20 +19,17 @@ data! {
     }
 }
 
-/// The state of vSAN in a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VsanState {
-    /// Whether vSAN is on.
     pub enabled: bool,
-    /// Whether its file service is on.
     pub file_service: bool,
 }
 
 impl Client {
-    /// The state of vSAN in a cluster. Needs `System.Read` on it.
+    /// Needs `System.Read` on the cluster.
     pub async fn vsan_state(&self, cluster: &MoRef) -> Result<VsanState, Error> {
         let this = MoRef::new("VsanVcClusterConfigSystem", "vsan-cluster-config-system");
-        let method = Method::read("VsanClusterGetConfig").of(Service::Vsan);
+        let method = Method::read("VsanClusterGetConfig").on(Service::Vsan);
         let config: VsanConfig = self.call(method, &this, &[("cluster", cluster)]).await?;
         let file_service =
             config.file_service.and_then(|service| service.enabled).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One SOAP call on the wire: no session, no second attempt. Everything above is built from this.
+//! Single SOAP calls, without session handling or retries. Everything above builds on them.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -13,45 +13,45 @@ use zeroize::Zeroizing;
 use crate::about::ServiceContent;
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::soap::codec::Field;
-use crate::soap::envelope::{self, Args, Reply};
-use crate::soap::reader::Reader;
-use crate::soap::stream::{Stream, open_response};
-use crate::soap::{Fault, XmlError};
-use crate::transport::http::{Http, Incoming, Outgoing, Size, secret_header};
+use crate::soap::Fault;
+use crate::soap::envelope::{self, Args, Reply, open_response};
+use crate::transport::body_trace::{self, ReplyTrace};
+use crate::transport::http::{Http, Incoming, Outgoing, ReplySize, secret_header};
 use crate::transport::observe::Outcome;
-use crate::transport::trail::{self, Trail};
 use crate::version::{ApiVersion, negotiate, service_versions};
+use crate::xml::XmlError;
+use crate::xml::codec::Field;
+use crate::xml::reader::Reader;
+use crate::xml::stream::Stream;
 
-/// A method: where it lives and what a second attempt would mean.
+/// A SOAP method: its service, and whether a call can be retried.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Method {
     pub(crate) name: &'static str,
     pub(crate) service: Service,
-    pub(crate) nature: Nature,
+    pub(crate) kind: CallKind,
 }
 
-/// What a call does, which decides whether it may be tried again.
+/// The effect of a call, which decides whether it can be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nature {
-    /// Reads. May be repeated.
+pub(crate) enum CallKind {
+    /// Reads only. Can be retried.
     Read,
-    /// Changes something or starts a task. Repeated only when vCenter certainly never saw it.
+    /// Changes an object or starts a task. Retried only if vCenter certainly never received the
+    /// call.
     Change,
-    /// Reads, and may take as long as vCenter has nothing to say.
+    /// Reads, and blocks until vCenter has something to report.
     Wait,
-    /// Ends the session. Never repeated, and does not wait for its turn: those in front of it may
-    /// be the reason to leave.
-    Leave,
+    /// Ends the session. Never retried. Does not wait for its turn behind calls that may be stuck.
+    Logout,
 }
 
-/// The services behind one vCenter.
+/// The SOAP services of a vCenter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     Vim,
     /// Container volumes and vSAN.
     Vsan,
-    /// Storage policies.
     Pbm,
 }
 
@@ -75,84 +75,82 @@ impl Service {
 
 impl Method {
     pub(crate) const fn read(name: &'static str) -> Self {
-        Self { name, service: Service::Vim, nature: Nature::Read }
+        Self { name, service: Service::Vim, kind: CallKind::Read }
     }
 
     pub(crate) const fn change(name: &'static str) -> Self {
-        Self { name, service: Service::Vim, nature: Nature::Change }
+        Self { name, service: Service::Vim, kind: CallKind::Change }
     }
 
     pub(crate) const fn wait(name: &'static str) -> Self {
-        Self { name, service: Service::Vim, nature: Nature::Wait }
+        Self { name, service: Service::Vim, kind: CallKind::Wait }
     }
 
-    pub(crate) const fn leave(name: &'static str) -> Self {
-        Self { name, service: Service::Vim, nature: Nature::Leave }
+    pub(crate) const fn logout(name: &'static str) -> Self {
+        Self { name, service: Service::Vim, kind: CallKind::Logout }
     }
 
-    pub(crate) const fn of(mut self, service: Service) -> Self {
+    pub(crate) const fn on(mut self, service: Service) -> Self {
         self.service = service;
         self
     }
 }
 
-/// A call about to be made.
 struct Request<'a> {
     method: Method,
     this: &'a MoRef,
     args: Args<'a>,
     cookie: Option<&'a SecretString>,
-    size: Size,
+    size: ReplySize,
 }
 
-/// The connection to one vCenter, without a session.
+/// The connection to one vCenter, below the session.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) http: Http,
-    greeting: RwLock<Option<Arc<Greeting>>>,
-    /// The instance uuid of the vCenter first met here. No other is spoken to.
+    service_info: RwLock<Option<Arc<ServiceInfo>>>,
+    /// The instance uuid of the first vCenter at this address. The client talks to no other.
     instance: OnceLock<String>,
 }
 
-/// What vCenter says of itself before anybody has logged in.
+/// The data that vCenter serves without a login.
 #[derive(Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct ServiceInfo {
     pub(crate) content: ServiceContent,
-    /// vCenter's version.
     pub(crate) api: ApiVersion,
-    /// The version spoken with it.
-    spoken: ApiVersion,
-    /// The same for the vSAN service, in that service's own way of counting; asked for when it is
-    /// first called, so that nobody else depends on it.
+    /// The API version used in requests.
+    negotiated: ApiVersion,
+    /// The version used with the vSAN service, which has its own version numbers. Read on first
+    /// use, so that other calls do not depend on that service.
     vsan: OnceCell<String>,
 }
 
 impl Wire {
     pub(crate) fn new(http: Http) -> Self {
-        Self { http, greeting: RwLock::new(None), instance: OnceLock::new() }
+        Self { http, service_info: RwLock::new(None), instance: OnceLock::new() }
     }
 
     pub(crate) fn name(&self) -> &str {
         self.http.name()
     }
 
-    /// What vCenter last said of itself. [`Wire::greet`] comes before anything else, so it is
-    /// always there.
-    pub(crate) fn greeting(&self) -> Result<Arc<Greeting>, Error> {
-        let greeting = self.greeting.read().unwrap_or_else(PoisonError::into_inner).clone();
-        greeting.ok_or_else(|| self.not_vcenter("it has not introduced itself"))
+    /// The result of the last [`Wire::discover`], which comes before any other call.
+    pub(crate) fn service_info(&self) -> Result<Arc<ServiceInfo>, Error> {
+        let service_info = self.service_info.read().unwrap_or_else(PoisonError::into_inner).clone();
+        service_info.ok_or_else(|| self.not_vcenter("it has not described itself yet"))
     }
 
-    /// Asks vCenter what it is. Finds out about everything that is not a vCenter of a supported
-    /// version, or not the one it was the first time. Comes before every password.
-    pub(crate) async fn greet(&self) -> Result<(), Error> {
-        let document = self.get("/sdk/vimServiceVersions.xml").await?;
+    /// Reads the server's version and identity. Fails if it is not a supported vCenter, or not the
+    /// same vCenter as the first time. The client calls this before it sends a password.
+    pub(crate) async fn discover(&self) -> Result<(), Error> {
+        let document = self.get_document("/sdk/vimServiceVersions.xml").await?;
         let offered = service_versions(&document, "urn:vim25")
-            .map_err(|_| self.not_vcenter(&look_of(&document)))?;
-        let spoken = negotiate(&offered);
+            .map_err(|_| self.not_vcenter(&describe_document(&document)))?;
+        let negotiated = negotiate(&offered);
         let this = MoRef::new("ServiceInstance", "ServiceInstance");
         let method = Method::read("RetrieveServiceContent");
-        let content: ServiceContent = self.once_as(spoken, method, &this, &[], None).await?;
+        let content: ServiceContent =
+            self.call_once_as(negotiated, method, &this, &[], None).await?;
         let about = &content.about;
         if about.api_type != "VirtualCenter" {
             return Err(Error::Esxi {
@@ -160,7 +158,7 @@ impl Wire {
                 product: about.full_name.clone(),
             });
         }
-        let api = about.api_version.parse().unwrap_or(spoken);
+        let api = about.api_version.parse().unwrap_or(negotiated);
         if api < ApiVersion::V6_7U3 {
             let found = about.api_version.clone();
             return Err(Error::TooOld {
@@ -169,14 +167,15 @@ impl Wire {
                 needed: "6.7.3 (6.7 Update 3)",
             });
         }
-        self.recognize(about.instance_uuid.as_deref())?;
-        let greeting = Greeting { content, api, spoken, vsan: OnceCell::new() };
-        *self.greeting.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(greeting));
+        self.check_instance(about.instance_uuid.as_deref())?;
+        let service_info = ServiceInfo { content, api, negotiated, vsan: OnceCell::new() };
+        *self.service_info.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(Arc::new(service_info));
         Ok(())
     }
 
-    /// Compares a vCenter with the one first met; the first is remembered.
-    fn recognize(&self, instance: Option<&str>) -> Result<(), Error> {
+    /// Checks that this is the same vCenter as before. Remembers the first one.
+    fn check_instance(&self, instance: Option<&str>) -> Result<(), Error> {
         let Some(found) = instance.filter(|uuid| !uuid.is_empty()) else { return Ok(()) };
         let expected = self.instance.get_or_init(|| found.to_owned());
         if expected.eq_ignore_ascii_case(found) {
@@ -189,27 +188,27 @@ impl Wire {
         })
     }
 
-    /// The version to speak with the vSAN service: the newest it offers, or the oldest there is when
-    /// it is so old that it has no list.
+    /// The version to use with the vSAN service: the newest it offers. A service without a version
+    /// list gets the oldest version.
     async fn vsan_version(&self) -> Result<String, Error> {
-        let greeting = self.greeting()?;
+        let service_info = self.service_info()?;
         let ask = async || {
-            let offered = self.find("/sdk/vsanServiceVersions.xml").await?;
+            let offered = self.find_document("/sdk/vsanServiceVersions.xml").await?;
             let versions = offered.and_then(|text| service_versions(&text, "urn:vsan").ok());
             let newest = versions.and_then(|versions| versions.into_iter().next());
             Ok(newest.unwrap_or_else(|| "vSAN 6.7U3".to_owned()))
         };
-        greeting.vsan.get_or_try_init(ask).await.cloned()
+        service_info.vsan.get_or_try_init(ask).await.cloned()
     }
 
-    /// A document that needs no session and is always there.
-    async fn get(&self, path: &str) -> Result<Zeroizing<String>, Error> {
-        let found = self.find(path).await?;
+    /// Fetches a document that needs no session and that every vCenter has.
+    async fn get_document(&self, path: &str) -> Result<Zeroizing<String>, Error> {
+        let found = self.find_document(path).await?;
         found.ok_or_else(|| self.not_vcenter("it answers with HTTP status 404"))
     }
 
-    /// A document that needs no session; `None` when there is none of this name.
-    async fn find(&self, path: &str) -> Result<Option<Zeroizing<String>>, Error> {
+    /// Fetches a document that needs no session. Returns `None` for HTTP status 404.
+    async fn find_document(&self, path: &str) -> Result<Option<Zeroizing<String>>, Error> {
         let outgoing = Outgoing {
             name: path,
             verb: Verb::GET,
@@ -219,65 +218,68 @@ impl Wire {
             within: self.http.limits().call,
             idle: None,
             queues: true,
-            size: Size::Small,
+            size: ReplySize::Small,
         };
         let mut incoming = self.http.send(outgoing).await?;
         if incoming.status() != StatusCode::OK {
-            incoming.ended(Outcome::Refused);
+            incoming.set_outcome(Outcome::Refused);
             let missing = incoming.status() == StatusCode::NOT_FOUND;
-            return if missing { Ok(None) } else { Err(self.by_status(&incoming)) };
+            return if missing { Ok(None) } else { Err(self.status_error(&incoming)) };
         }
         let text = incoming.text().await?;
-        incoming.ended(Outcome::Done);
+        incoming.set_outcome(Outcome::Done);
         Ok(Some(text))
     }
 
-    /// The call, its whole reply read at once. `cookie` is the session's.
-    pub(crate) async fn once<R: Field>(
+    /// Makes one call and reads the whole reply. `cookie` is the session cookie.
+    pub(crate) async fn call_once<R: Field>(
         &self,
         method: Method,
         this: &MoRef,
         args: Args<'_>,
         cookie: Option<&SecretString>,
     ) -> Result<R, Error> {
-        let greeting = self.greeting()?;
-        self.once_as(greeting.spoken, method, this, args, cookie).await
+        let service_info = self.service_info()?;
+        self.call_once_as(service_info.negotiated, method, this, args, cookie).await
     }
 
     #[instrument(level = "debug", name = "call", skip_all, fields(vcenter = self.name(), method = method.name))]
-    async fn once_as<R: Field>(
+    async fn call_once_as<R: Field>(
         &self,
-        spoken: ApiVersion,
+        negotiated: ApiVersion,
         method: Method,
         this: &MoRef,
         args: Args<'_>,
         cookie: Option<&SecretString>,
     ) -> Result<R, Error> {
-        let request = Request { method, this, args, cookie, size: Size::Whole };
-        let mut incoming = self.post(spoken, request).await?;
+        let request = Request { method, this, args, cookie, size: ReplySize::Whole };
+        let mut incoming = self.post(negotiated, request).await?;
         self.read_reply(method, &mut incoming).await
     }
 
-    /// Logs in: the reply's cookie is the session.
+    /// Logs in. The cookie of the reply is the session.
     ///
     /// # Errors
-    /// With the cookie, which comes before the reply and may be all that arrives.
-    pub(crate) async fn once_with_cookie<R: Field>(
+    /// Includes the cookie, which arrives before the reply and may be all that arrives.
+    pub(crate) async fn log_in<R: Field>(
         &self,
         method: Method,
         this: &MoRef,
         args: Args<'_>,
     ) -> Result<(R, SecretString), (Error, Option<SecretString>)> {
-        let request = Request { method, this, args, cookie: None, size: Size::Small };
+        let request = Request { method, this, args, cookie: None, size: ReplySize::Small };
         let sent = async {
-            let greeting = self.greeting()?;
-            self.post(greeting.spoken, request).await
+            let service_info = self.service_info()?;
+            self.post(service_info.negotiated, request).await
         };
         let mut incoming = sent.await.map_err(|error| (error, None))?;
         let cookie = session_cookie(incoming.headers());
         match (self.read_reply(method, &mut incoming).await, cookie) {
             (Ok(reply), Some(cookie)) => Ok((reply, cookie)),
-            (Ok(_), None) => Err((self.not_vcenter("it let us log in but gave no session"), None)),
+            (Ok(_), None) => Err((
+                self.not_vcenter("it accepted the login but returned no session cookie"),
+                None,
+            )),
             (Err(error), cookie) => Err((error, cookie)),
         }
     }
@@ -288,25 +290,25 @@ impl Wire {
         incoming: &mut Incoming,
     ) -> Result<R, Error> {
         let text = incoming.text().await?;
-        trail::reply(self.name(), method.name, &text);
+        body_trace::reply(self.name(), method.name, &text);
         match envelope::reply(&text) {
             Ok(Reply::Returned(value)) => {
-                incoming.ended(Outcome::Done);
+                incoming.set_outcome(Outcome::Done);
                 Ok(value)
             }
             Ok(Reply::Fault(fault)) => {
-                incoming.ended(Outcome::Refused);
+                incoming.set_outcome(Outcome::Refused);
                 Err(self.fault(method.name, fault))
             }
             Err(XmlError::Unexpected { expected: "Envelope", .. }) => {
-                incoming.ended(Outcome::Failed);
-                Err(self.not_vcenter(&look_of(&text)))
+                incoming.set_outcome(Outcome::Failed);
+                Err(self.not_vcenter(&describe_document(&text)))
             }
             Err(error) => Err(incoming.unreadable(error)),
         }
     }
 
-    /// The call, its reply read while it arrives.
+    /// Makes one call and reads the reply as it arrives.
     #[instrument(level = "debug", name = "call", skip_all, fields(vcenter = self.name(), method = method.name))]
     pub(crate) async fn stream(
         &self,
@@ -315,35 +317,35 @@ impl Wire {
         args: Args<'_>,
         cookie: Option<&SecretString>,
     ) -> Result<ReplyStream, Error> {
-        let greeting = self.greeting()?;
-        let request = Request { method, this, args, cookie, size: Size::Streamed };
-        let incoming = self.post(greeting.spoken, request).await?;
-        let trail = Trail::of(self.name(), method.name);
-        let mut reply = ReplyStream { incoming, stream: Stream::new(), trail };
+        let service_info = self.service_info()?;
+        let request = Request { method, this, args, cookie, size: ReplySize::Streamed };
+        let incoming = self.post(service_info.negotiated, request).await?;
+        let trace = ReplyTrace::new(self.name(), method.name);
+        let mut reply = ReplyStream { incoming, stream: Stream::new(), trace };
         match reply.next(open_response).await? {
             None => Ok(reply),
             Some(fault) => {
-                reply.incoming.ended(Outcome::Refused);
+                reply.incoming.set_outcome(Outcome::Refused);
                 Err(self.fault(method.name, fault))
             }
         }
     }
 
-    async fn post(&self, spoken: ApiVersion, request: Request<'_>) -> Result<Incoming, Error> {
+    async fn post(&self, negotiated: ApiVersion, request: Request<'_>) -> Result<Incoming, Error> {
         let Request { method, this, args, cookie, size } = request;
         let service = method.service;
         let action = match service {
-            Service::Vim => format!("{}/{spoken}", service.namespace()),
+            Service::Vim => format!("{}/{negotiated}", service.namespace()),
             Service::Vsan => format!("{}/{}", service.namespace(), self.vsan_version().await?),
             Service::Pbm => format!("{}/2.0", service.namespace()),
         };
         let secret = cookie.map(ExposeSecret::expose_secret);
-        // The cookie comes in quotes; the header wants what is between them.
+        // The cookie has quotes; the header needs the text between them.
         let in_header =
             if service == Service::Vim { None } else { secret.map(|c| c.trim_matches('"')) };
         let namespace = service.namespace();
         let body = Zeroizing::new(envelope::request(namespace, method.name, this, args, in_header));
-        trail::request(self.name(), method.name, &body);
+        body_trace::request(self.name(), method.name, &body);
         let mut headers = vec![(CONTENT_TYPE, HeaderValue::from_static("text/xml; charset=utf-8"))];
         if let Ok(action) = HeaderValue::from_str(&action) {
             headers.push((HeaderName::from_static("soapaction"), action));
@@ -351,7 +353,7 @@ impl Wire {
         let cookie = secret.map(|c| Zeroizing::new(format!("vmware_soap_session={c}")));
         headers.extend(cookie.and_then(secret_header).map(|cookie| (COOKIE, cookie)));
         let limits = self.http.limits();
-        let waits = method.nature == Nature::Wait;
+        let waits = method.kind == CallKind::Wait;
         let within = limits.call + if waits { limits.wait } else { Duration::ZERO };
         let (verb, path) = (Verb::POST, service.path());
         let outgoing = Outgoing {
@@ -362,19 +364,19 @@ impl Wire {
             body: Some(body),
             within,
             idle: waits.then_some(within),
-            queues: !matches!(method.nature, Nature::Wait | Nature::Leave),
+            queues: !matches!(method.kind, CallKind::Wait | CallKind::Logout),
             size,
         };
         let mut incoming = self.http.send(outgoing).await?;
         let status = incoming.status();
-        // A fault comes with status 500; so may the error page of something in between.
+        // A SOAP fault has status 500, but so may an error page of a proxy.
         let is_soap = status == StatusCode::OK
-            || (status == StatusCode::INTERNAL_SERVER_ERROR && !is_page(incoming.headers()));
+            || (status == StatusCode::INTERNAL_SERVER_ERROR && !is_not_xml(incoming.headers()));
         if is_soap {
             return Ok(incoming);
         }
-        incoming.ended(Outcome::Failed);
-        Err(self.by_status(&incoming))
+        incoming.set_outcome(Outcome::Failed);
+        Err(self.status_error(&incoming))
     }
 
     pub(crate) fn fault(&self, method: &str, fault: Fault) -> Error {
@@ -389,8 +391,8 @@ impl Wire {
         Error::NotVcenter { address: self.name().to_owned(), what: what.to_owned() }
     }
 
-    /// What an HTTP status without a SOAP reply means.
-    fn by_status(&self, reply: &Incoming) -> Error {
+    /// The error for an HTTP status without a SOAP reply.
+    fn status_error(&self, reply: &Incoming) -> Error {
         match reply.status().as_u16() {
             status @ (500 | 502 | 503 | 504) => {
                 let (address, retry_after) = (self.name().to_owned(), reply.retry_after());
@@ -400,7 +402,7 @@ impl Wire {
                 let to = reply.headers().get("location").and_then(|v| v.to_str().ok());
                 let to = to.unwrap_or("elsewhere");
                 self.not_vcenter(&format!(
-                    "it sends us to {}",
+                    "it redirects to {}",
                     to.chars().take(80).collect::<String>()
                 ))
             }
@@ -409,18 +411,17 @@ impl Wire {
     }
 }
 
-/// A reply that is read while it arrives.
 #[derive(Debug)]
 pub(crate) struct ReplyStream {
     incoming: Incoming,
     stream: Stream,
-    /// Traces the beginning of the reply when it has been read, or when reading was given up.
-    trail: Trail,
+    /// Traces the beginning of the reply on drop.
+    trace: ReplyTrace,
 }
 
 impl ReplyStream {
-    /// Reads the next piece with `read`, which is called again from the start when the piece has
-    /// not all arrived.
+    /// Reads the next element with `read`. Calls `read` again from the start of the element when
+    /// more of it has arrived.
     pub(crate) async fn next<T>(
         &mut self,
         read: impl Fn(&mut Reader<'_>) -> Result<T, XmlError>,
@@ -430,7 +431,7 @@ impl ReplyStream {
                 Ok(Some(value)) => return Ok(value),
                 Ok(None) => match self.incoming.chunk().await? {
                     Some(chunk) => {
-                        self.trail.note(chunk.as_ref());
+                        self.trace.record(chunk.as_ref());
                         self.stream
                             .feed(chunk.as_ref())
                             .map_err(|e| self.incoming.unreadable(e))?;
@@ -442,17 +443,17 @@ impl ReplyStream {
         }
     }
 
-    /// Reads what is left, so that the connection can be used again.
+    /// Reads the rest, so that the connection can be reused.
     pub(crate) async fn finish(mut self) -> Result<(), Error> {
         while let Some(chunk) = self.incoming.chunk().await? {
-            self.trail.note(chunk.as_ref());
+            self.trace.record(chunk.as_ref());
         }
-        self.incoming.ended(Outcome::Done);
+        self.incoming.set_outcome(Outcome::Done);
         Ok(())
     }
 }
 
-fn is_page(headers: &HeaderMap) -> bool {
+fn is_not_xml(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|v| !v.contains("xml"))
 }
 
@@ -464,8 +465,8 @@ fn session_cookie(headers: &HeaderMap) -> Option<SecretString> {
     })
 }
 
-/// What a document looks like to somebody who expected something else.
-fn look_of(document: &str) -> String {
+/// Describes a document that is not a SOAP reply.
+fn describe_document(document: &str) -> String {
     let head: String =
         document.trim_start().chars().take(200).collect::<String>().to_ascii_lowercase();
     if head.contains("<html") || head.contains("<!doctype html") {

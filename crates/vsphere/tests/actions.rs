@@ -1,4 +1,4 @@
-//! What the client can ask of a vCenter and do to it, on every release it serves.
+//! The client's operations on every supported release.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,13 +14,13 @@ use vsphere::tags::Tag;
 use vsphere::vm::VmChange;
 use vsphere::{ApiVersion, Credentials, FaultKind, Limits};
 
-/// What each release calls its API.
+/// The API version of each release.
 const APIS: [&str; 4] = ["6.7.3", "7.0.3.0", "8.0.3.0", "9.0.0.0"];
 
 const SOON: Duration = Duration::from_mins(4);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_release_says_what_it_is() {
+async fn every_release_reports_its_version() {
     for (version, api) in RELEASES.into_iter().zip(APIS) {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let client = connected(&vcenter).await;
@@ -33,7 +33,7 @@ async fn every_release_says_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_hosts_and_datastores_are_read_on_every_release() {
+async fn vms_hosts_and_datastores_are_read_on_every_release() {
     for version in RELEASES {
         let mut vm = SimulatedVm::named("node-1");
         vm.snapshots = vec!["before-upgrade".to_owned()];
@@ -112,7 +112,7 @@ async fn machines_hosts_and_datastores_are_read_on_every_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_lookups_are_one_call_from_cold_and_none_from_the_watch() {
+async fn a_thousand_lookups_cost_one_call_and_none_with_a_watch() {
     let vcenter = Vcenter::start(Inventory::with_vms(1_000)).await;
     let (client, counter) = counted(&vcenter).await;
     let uuids: Vec<_> =
@@ -158,7 +158,7 @@ async fn a_machine_is_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tags_of_many_objects_are_one_call_and_changes_are_noticed() {
+async fn tags_of_many_objects_cost_one_call_and_changes_are_detected() {
     for version in RELEASES {
         let inventory = Inventory::with_vms(3)
             .category("k8s-region", &[("eu", &["/DC0"])])
@@ -183,7 +183,7 @@ async fn tags_of_many_objects_are_one_call_and_changes_are_noticed() {
             categories.iter().map(|c| (c.name.as_str(), c.cardinality.as_str())).collect();
         assert_eq!(names, [("k8s-region", "SINGLE"), ("k8s-zone", "SINGLE")]);
 
-        let attached = tags.changed(&objects).await.unwrap().expect("the first answer is news");
+        let attached = tags.changed(&objects).await.unwrap().expect("the first result is a change");
         let shown = |tags: &[Tag]| {
             tags.iter().map(|t| format!("{}={}", t.category, t.name)).collect::<Vec<_>>()
         };
@@ -193,23 +193,23 @@ async fn tags_of_many_objects_are_one_call_and_changes_are_noticed() {
         assert!(attached[&objects[3]].is_empty());
 
         let before = counter.total();
-        assert_eq!(tags.changed(&objects).await.unwrap(), None, "nothing is news");
-        assert_eq!(counter.total() - before, 1, "names are remembered: {:?}", counter.all());
+        assert_eq!(tags.changed(&objects).await.unwrap(), None, "nothing has changed");
+        assert_eq!(counter.total() - before, 1, "names are cached: {:?}", counter.all());
         vcenter.attach_tag("k8s-zone", "c", &["/DC0/vm/node-1"]).await;
-        let attached = tags.changed(&objects).await.unwrap().expect("a new tag is news");
+        let attached = tags.changed(&objects).await.unwrap().expect("a new tag is a change");
         assert_eq!(shown(&attached[&objects[3]]), ["k8s-zone=c"]);
         let style = if version == "6.7.3" { "/rest/com/vmware/" } else { "/api/" };
         let rest: Vec<_> = counter.all().into_keys().filter(|m| m.contains(" /")).collect();
         assert!(rest.iter().all(|method| method.contains(style)), "{rest:?}");
 
-        // The REST session, too, is opened again when it was ended.
+        // The client also opens an ended REST session again.
         vcenter.expire_sessions("").await;
         assert_eq!(tags.attached(&objects).await.unwrap()[&objects[1]].len(), 1);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_permissions_and_effective_privileges() {
+async fn roles_permissions_and_privileges_are_read_and_changed() {
     for version in RELEASES {
         let user = VcenterUser::new("vdo@vsphere.local", "Secret-1");
         let reader = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
@@ -274,7 +274,7 @@ async fn roles_permissions_and_effective_privileges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn storage_policies_and_the_datastores_that_fit() {
+async fn storage_policies_and_compatible_datastores_are_listed() {
     for version in RELEASES {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let client = connected(&vcenter).await;
@@ -307,7 +307,7 @@ async fn the_file_service_of_vsan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_holds_how_many_sessions() {
+async fn sessions_are_counted_by_user_and_program() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let mut leaky = Vec::new();
@@ -338,11 +338,11 @@ async fn who_holds_how_many_sessions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_who_waits_for_tags_does_not_hold_up_the_others() {
+async fn a_caller_that_waits_for_tags_does_not_block_others() {
     on_every_release(async |version| {
         let inventory = Inventory::with_vms(1).category("k8s-zone", &[("a", &["/DC0/vm/node-1"])]);
         let vcenter = Vcenter::start(inventory.version(version)).await;
-        // No call gives up by itself while this test runs.
+        // No call times out during this test.
         let long = Duration::from_hours(1);
         let limits = Limits { call: long, idle: long, ..quick() };
         let client = client_of(&vcenter).limits(limits).connect().await.unwrap();

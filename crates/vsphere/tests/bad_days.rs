@@ -1,5 +1,4 @@
-//! Wrong addresses, wrong certificates and wrong peers: each has its own error, with a text to act
-//! on.
+//! Wrong addresses, certificates and servers: each has its own error with a fix.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -13,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use vsphere::inventory::{Event, Selection, Vm};
 use vsphere::{Client, ClientBuilder, Credentials, Error, Limits, Refusal, Trust};
 
-/// The error of a connection that must fail, and its whole text.
+/// The error of a connection that must fail, and its error chain.
 async fn refused(builder: ClientBuilder) -> (Error, String) {
     let error = builder.connect().await.expect_err("this must not connect");
     let error_chain = error.error_chain();
@@ -32,7 +31,7 @@ fn vms() -> Selection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_does_not_resolve() {
+async fn a_name_that_does_not_resolve_is_reported() {
     let (error, error_chain) = refused(to("no-such-vcenter.invalid")).await;
     assert!(matches!(error, Error::Unresolvable { .. }), "{error_chain}");
     assert!(
@@ -43,7 +42,7 @@ async fn a_name_that_does_not_resolve() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_where_nobody_listens() {
+async fn a_closed_port_is_reported() {
     let free = Port::reserve().unwrap();
     let (error, error_chain) = refused(to(&format!("127.0.0.1:{}", free.number))).await;
     assert!(matches!(error, Error::Unreachable { .. }), "{error_chain}");
@@ -51,7 +50,7 @@ async fn a_port_where_nobody_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_swallows_everything() {
+async fn a_port_that_never_answers_times_out() {
     let vcenter = Vcenter::start(Inventory::small()).await;
     let proxy = FaultProxy::before(vcenter.address()).await;
     proxy.black_hole();
@@ -59,11 +58,11 @@ async fn a_port_that_swallows_everything() {
     let (error, error_chain) =
         refused(client_at(&vcenter, &proxy.address().to_string()).limits(limits)).await;
     assert!(matches!(error, Error::Unreachable { .. }), "{error_chain}");
-    assert!(error_chain.contains("no firewall stands between"), "{error_chain}");
+    assert!(error_chain.contains("no firewall blocks the connection"), "{error_chain}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_does_not_speak_tls() {
+async fn a_port_without_tls_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut server = tokio::task::JoinSet::new();
@@ -84,7 +83,7 @@ async fn a_port_that_does_not_speak_tls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_page_a_redirect_and_an_error_page_are_not_a_vcenter() {
-    for (said, expected) in [
+    for (reply, expected) in [
         (
             answer("200 OK", "text/html", "<!DOCTYPE html><html><body>It works!</body></html>"),
             "a web page",
@@ -97,7 +96,7 @@ async fn a_web_page_a_redirect_and_an_error_page_are_not_a_vcenter() {
         ),
         (answer("200 OK", "text/plain", "hello"), "not as a vCenter does"),
     ] {
-        let server = WebServer::start(move |_| said.clone());
+        let server = WebServer::start(move |_| reply.clone());
         let builder = to(&server.address.to_string()).trust(Trust::CaBundle(server.ca_pem));
         let (error, error_chain) = refused(builder).await;
         assert!(
@@ -108,11 +107,11 @@ async fn a_web_page_a_redirect_and_an_error_page_are_not_a_vcenter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_error_page_of_a_load_balancer_is_a_vcenter_that_is_not_available() {
+async fn an_error_page_of_a_load_balancer_means_unavailable() {
     for (asked, understood) in [
         ("", None),
         ("retry-after: 7\r\n", Some(Duration::from_secs(7))),
-        // The clocks would have to agree.
+        // A date needs synchronized clocks.
         ("retry-after: Wed, 21 Oct 2026 07:28:00 GMT\r\n", None),
     ] {
         let page = "<html><h1>503 no healthy upstream</h1></html>";
@@ -132,7 +131,7 @@ async fn the_error_page_of_a_load_balancer_is_a_vcenter_that_is_not_available() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_esxi_host_is_named_as_such() {
+async fn an_esxi_host_is_recognized() {
     let mut inventory = Inventory::small();
     inventory.about.insert("apiType".to_owned(), "HostAgent".to_owned());
     inventory.about.insert("fullName".to_owned(), "VMware ESXi 8.0.3 build-24022510".to_owned());
@@ -143,7 +142,7 @@ async fn an_esxi_host_is_named_as_such() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vcenter_that_is_too_old_is_told_what_is_needed() {
+async fn a_vcenter_that_is_too_old_is_rejected_with_the_required_version() {
     let mut inventory = Inventory::small();
     inventory.about.insert("apiVersion".to_owned(), "6.5".to_owned());
     let vcenter = Vcenter::start(inventory).await;
@@ -170,7 +169,7 @@ async fn certificates_that_are_expired_foreign_or_for_another_name() {
         matches!(&error, Error::Certificate { refused, .. } if matches!(refused.reason, Refusal::Name { .. })),
         "{error_chain}"
     );
-    assert!(error_chain.contains("it is for vc.example.com"), "{error_chain}");
+    assert!(error_chain.contains("it is valid for vc.example.com"), "{error_chain}");
 
     let foreign = Authority::new("somebody else").unwrap().certificate();
     for trust in [Trust::CaBundle(foreign), Trust::System] {
@@ -181,7 +180,7 @@ async fn certificates_that_are_expired_foreign_or_for_another_name() {
         );
         assert!(
             error_chain.contains(&vcenter.thumbprint_sha256()),
-            "the thumbprint seen is told: {error_chain}"
+            "the thumbprint is reported: {error_chain}"
         );
     }
 }
@@ -210,14 +209,14 @@ async fn a_pinned_thumbprint_is_enough_and_a_wrong_one_shows_the_right_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_may_hold_the_certificate_itself() {
+async fn a_bundle_can_contain_the_certificate_itself() {
     let vcenter = Vcenter::start(Inventory::small()).await;
     let leaf = std::fs::read_to_string(vcenter.folder().join("server.crt")).unwrap();
     client_of(&vcenter).trust(Trust::CaBundle(leaf)).connect().await.expect("it is in the bundle");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_signed_by_itself_is_untrusted_until_it_is_in_the_bundle() {
+async fn a_self_signed_certificate_is_untrusted_until_it_is_in_the_bundle() {
     let server = WebServer::self_signed(|_| answer("404 Not Found", "text/html", ""));
     let address = server.address.to_string();
     let (error, error_chain) = refused(to(&address).trust(Trust::System)).await;
@@ -230,7 +229,7 @@ async fn a_certificate_signed_by_itself_is_untrusted_until_it_is_in_the_bundle()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_and_both_families_of_addresses_are_reached() {
+async fn names_ipv4_and_ipv6_addresses_are_reachable() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let by_name = format!("localhost:{}", vcenter.address().port());
@@ -263,7 +262,7 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone() {
         _ => false,
     })
     .await;
-    assert_eq!(inventory.view().vms().len(), 3, "what was known is kept");
+    assert_eq!(inventory.view().vms().len(), 3, "the view is kept");
     for error in [
         client.collect(&vms()).await.unwrap_err(),
         client.tags(Duration::ZERO).categories().await.unwrap_err(),
@@ -274,7 +273,7 @@ async fn another_vcenter_at_the_same_address_proves_nothing_gone() {
         assert!(text.contains("22222222-0000") && text.contains("restart this program"), "{text}");
     }
     let calls = vcenter.calls().await;
-    assert_eq!(calls.of("Login"), 0, "it is told no password");
+    assert_eq!(calls.of("Login"), 0, "it receives no password");
     assert_eq!(vcenter.users().await[0]["failed"], 0);
     watch.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Restarts, stalls, broken connections and proxies: reads survive them, changes are never made
-//! twice, and nobody else is held up.
+//! Restarts, stalls, broken connections and proxies: reads survive them, changes are never
+//! repeated, and other callers are not blocked.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -26,11 +26,11 @@ fn vms() -> Selection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restarting_vcenter_is_waited_for_by_reads() {
+async fn reads_wait_for_a_restarting_vcenter() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
-        // As everybody has them: the pauses of all attempts are longer than the time it is away,
-        // whatever their jitter, and it asks for a second of patience each time.
+        // The default pauses outlast the restart, whatever their jitter. Each reply asks for one
+        // second with `Retry-After`.
         let client = client_of(&vcenter).limits(Limits::default()).connect().await.unwrap();
         vcenter.restart(Duration::from_millis(2_500)).await;
         let tree = client.collect(&vms()).await.expect("it comes back");
@@ -46,7 +46,7 @@ async fn a_restarting_vcenter_is_waited_for_by_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_survive_dropped_connections_and_half_answers() {
+async fn reads_survive_dropped_connections_and_partial_replies() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(50).version(version)).await;
         let client = connected(&vcenter).await;
@@ -73,7 +73,7 @@ async fn pages_are_put_together() {
         let tree = client.collect(&vms().paged(10)).await.unwrap();
         assert_eq!(tree.vms().len(), 25);
         assert!(counter.of("ContinueRetrievePropertiesEx") >= 1, "{:?}", counter.all());
-        // A page that is lost starts the list anew, and nothing is there twice.
+        // A lost page restarts the list without duplicates.
         vcenter.fault(Fault::on("ContinueRetrievePropertiesEx").truncated().times(1)).await;
         assert_eq!(client.collect(&vms().paged(10)).await.unwrap().vms().len(), 25);
     })
@@ -81,7 +81,7 @@ async fn pages_are_put_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_not_repeated_when_nobody_knows_whether_it_was_done() {
+async fn a_change_is_not_repeated_when_its_outcome_is_unknown() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         let limits = Limits { call: Duration::from_secs(20), ..quick() };
@@ -137,7 +137,7 @@ async fn a_change_is_not_repeated_when_nobody_knows_whether_it_was_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stall_ends_in_time_and_holds_nobody_else_up() {
+async fn a_stall_times_out_and_does_not_block_other_calls() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(3).version(version)).await;
         let limits = Limits { call: Duration::from_secs(20), attempts: 1, ..quick() };
@@ -157,7 +157,7 @@ async fn a_stall_ends_in_time_and_holds_nobody_else_up() {
             "{error}"
         );
         assert!(others.iter().all(|o| o.as_ref().is_ok_and(|tree| tree.vms().len() == 3)));
-        assert_eq!(vcenter.calls().await.of("Login"), 0, "nobody lost the session");
+        assert_eq!(vcenter.calls().await.of("Login"), 0, "the session survived");
     };
     futures::future::join_all(RELEASES.map(on)).await;
 }
@@ -174,14 +174,14 @@ async fn a_slow_network_is_borne() {
     .await;
 }
 
-/// What a proxy does with the connections it is asked for.
+/// How a proxy handles a request for a connection.
 #[derive(Clone, Copy)]
 enum Proxy {
     Leads(SocketAddr),
     Says(&'static str),
 }
 
-/// A proxy, and how often it was asked.
+/// A proxy and the number of requests it received.
 async fn proxy(manner: Proxy) -> (SocketAddr, Arc<AtomicUsize>, JoinSet<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -216,15 +216,15 @@ async fn proxy(manner: Proxy) -> (SocketAddr, Arc<AtomicUsize>, JoinSet<()>) {
     (address, asked, server)
 }
 
-/// The environment of a process cannot be changed safely while it runs: this test runs itself again
-/// with another one.
-#[allow(clippy::print_stdout, reason = "the second process tells the first")]
+/// A process cannot change its environment safely, so this test runs itself again with another
+/// environment.
+#[allow(clippy::print_stdout, reason = "the child process reports to its parent")]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own() {
+async fn the_proxy_of_the_environment_is_used_and_its_errors_are_distinct() {
     const CHILD: &str = "VSPHERE_TEST_BEHIND_PROXY";
-    if let Ok(told) = std::env::var(CHILD) {
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-        let text = |key: &str| told[key].as_str().unwrap().to_owned();
+    if let Ok(setup) = std::env::var(CHILD) {
+        let setup: serde_json::Value = serde_json::from_str(&setup).unwrap();
+        let text = |key: &str| setup[key].as_str().unwrap().to_owned();
         let client = Client::builder(text("address"))
             .trust(Trust::CaBundle(text("ca")))
             .credentials(Credentials::new(text("user"), text("password")))
@@ -236,7 +236,7 @@ async fn the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own() {
         return;
     }
     let vcenter = Vcenter::start(Inventory::small()).await;
-    let told = serde_json::json!({
+    let setup = serde_json::json!({
         "address": vcenter.address().to_string(), "ca": vcenter.ca_pem(),
         "user": vcenter.user(), "password": vcenter.password(),
     });
@@ -245,28 +245,32 @@ async fn the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own() {
         child
             .args(["--exact", "--nocapture"])
             .arg("the_proxy_of_the_environment_is_used_and_its_refusals_are_its_own")
-            .env(CHILD, told.to_string())
+            .env(CHILD, setup.to_string())
             .env("HTTPS_PROXY", format!("http://{proxy}"))
             .env_remove("NO_PROXY")
             .env_remove("no_proxy");
         let output = tokio::task::spawn_blocking(move || child.output().unwrap()).await.unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let nobody = Port::reserve().unwrap();
-    for (manner, said) in [
+    let closed_port = Port::reserve().unwrap();
+    for (manner, expected_output) in [
         (Proxy::Leads(vcenter.address()), "connected"),
-        (Proxy::Says("407 Proxy Authentication Required"), "wants a user and a password; put them"),
-        (Proxy::Says("403 Forbidden"), "refuses to lead there; allow the address"),
-        (Proxy::Says("502 Bad Gateway"), "refuses to lead there; allow the address"),
+        (
+            Proxy::Says("407 Proxy Authentication Required"),
+            "requires a user and a password; set them",
+        ),
+        (Proxy::Says("403 Forbidden"), "does not allow the connection; allow the address"),
+        (Proxy::Says("502 Bad Gateway"), "does not allow the connection; allow the address"),
     ] {
         let (address, asked, _server) = proxy(manner).await;
         let output = behind(address).await;
-        assert!(output.contains(said), "{output}");
-        let expected = if said == "connected" { said } else { "proxy: the proxy on the way to " };
+        assert!(output.contains(expected_output), "{output}");
+        let expected =
+            if expected_output == "connected" { expected_output } else { "proxy: the proxy for " };
         assert!(output.contains(expected), "{output}");
-        assert!(asked.load(Ordering::Relaxed) > 0, "nobody asked the proxy");
+        assert!(asked.load(Ordering::Relaxed) > 0, "the proxy received no request");
     }
-    let output = behind(SocketAddr::from(([127, 0, 0, 1], nobody.number))).await;
-    assert!(output.contains("proxy: the proxy on the way to "), "{output}");
+    let output = behind(SocketAddr::from(([127, 0, 0, 1], closed_port.number))).await;
+    assert!(output.contains("proxy: the proxy for "), "{output}");
     assert!(output.contains("does not answer; check HTTPS_PROXY"), "{output}");
 }

@@ -1,11 +1,11 @@
-//! The fuzzer's corpus, read by the decoder in every test run.
+//! Decodes the fuzzer's corpus in every test run.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 
 use vsphere::fuzzing::{decode, decode_rest};
 
-/// How much is understood of each document of a corpus.
+/// The number of successful decoders for each document of a corpus.
 fn understood(corpus: &str, decode: fn(&[u8]) -> usize) -> BTreeMap<String, usize> {
     let folder = testkit::repository().join("fuzz/corpus").join(corpus);
     let mut understood = BTreeMap::new();
@@ -18,7 +18,7 @@ fn understood(corpus: &str, decode: fn(&[u8]) -> usize) -> BTreeMap<String, usiz
 }
 
 #[test]
-fn the_decoder_of_rest_reads_what_it_should_and_survives_the_rest() {
+fn the_rest_decoder_handles_the_whole_corpus() {
     let understood = understood("rest_decoder", decode_rest);
     for document in
         ["ids-rest", "ids-api", "category", "tag", "attached", "error-rest", "error-api"]

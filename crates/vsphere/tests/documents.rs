@@ -1,5 +1,5 @@
-//! What the simulator cannot be made to say, said by hand: replies that mean us harm, and a vCenter
-//! that does not keep to its own rules.
+//! Hand-made replies that the simulator cannot send: malicious replies, and a vCenter that breaks
+//! its own rules.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -24,7 +24,7 @@ fn vms() -> Selection {
     Selection::new().vms(&[Vm::IDENTITY])
 }
 
-/// Documents that are refused, and the words they are refused with.
+/// Invalid documents and the expected error messages.
 fn malicious() -> Vec<(String, &'static str)> {
     let deep = format!("<e:Envelope>{}", "<a>".repeat(1_000_000));
     let bomb = r#"<!DOCTYPE l [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><e:Envelope><e:Body>&b;</e:Body></e:Envelope>"#;
@@ -39,24 +39,24 @@ fn malicious() -> Vec<(String, &'static str)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn malicious_documents_are_refused_wherever_they_come_and_do_not_hang() {
     for (document, words) in malicious() {
-        let said = answer("200 OK", "text/xml", &document);
-        // As the first word of a vCenter.
-        let (versions, body) = (versions(), said.clone());
+        let reply = answer("200 OK", "text/xml", &document);
+        // As the first reply of a vCenter.
+        let (versions, body) = (versions(), reply.clone());
         let server = WebServer::start(move |asked| {
             if asked.line.starts_with("GET") { versions.clone() } else { body.clone() }
         });
         let error = client_of(&server).connect().await.unwrap_err();
         assert_unreadable(&error, words);
 
-        // In a session: as a whole reply, as a reply read while it arrives, and to a watch.
-        let body = said.clone();
+        // In a session: as a whole reply, as a streamed reply, and as a reply to a watch.
+        let body = reply.clone();
         let server = fake_vcenter(move |_| body.clone());
         let client = client_of(&server).connect().await.unwrap();
         let root = client.root_folder().unwrap();
         assert_unreadable(&client.permissions(&root, false).await.unwrap_err(), words);
         assert_unreadable(&client.collect(&vms()).await.unwrap_err(), words);
         assert_unreadable(&client.storage_policies().await.unwrap_err(), words);
-        let body = said.clone();
+        let body = reply.clone();
         let server = fake_vcenter(move |asked| match watched(asked) {
             Some(answer) => answer,
             None => body.clone(),
@@ -68,21 +68,21 @@ async fn malicious_documents_are_refused_wherever_they_come_and_do_not_hang() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rest_replies_that_are_no_json_too_deep_or_of_another_shape_are_refused() {
+async fn rest_replies_that_are_not_json_too_deep_or_unexpected_are_rejected() {
     let deep = "[".repeat(1_000_000);
     for (document, words) in [
         (deep.as_str(), "not JSON"),
         ("<html>", "not JSON"),
         ("{\"value\":", "not JSON"),
-        ("{\"a\": 1}", "another shape"),
-        ("[1, 2]", "another shape"),
+        ("{\"a\": 1}", "unexpected format"),
+        ("[1, 2]", "unexpected format"),
     ] {
-        let said = answer("200 OK", "application/json", document);
+        let reply = answer("200 OK", "application/json", document);
         let server = fake_vcenter(move |asked| {
             if asked.line.starts_with("POST /api/session") {
                 answer("201 Created", "application/json", "\"session-id\"")
             } else {
-                said.clone()
+                reply.clone()
             }
         });
         let client = client_of(&server).connect().await.unwrap();
@@ -108,7 +108,7 @@ fn assert_unreadable(error: &Error, words: &str) {
     );
 }
 
-/// The answers that lead up to a watch.
+/// The replies up to the start of a watch.
 fn watched(asked: &Asked) -> Option<Vec<u8>> {
     let made = |kind: &str| {
         let method = asked.method();
@@ -135,7 +135,7 @@ fn enters(name: &str, number: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_without_a_version_are_not_asked_for_without_end() {
+async fn changes_without_a_version_do_not_cause_endless_calls() {
     let waits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waits);
     let server = fake_vcenter(move |asked| {
@@ -149,11 +149,11 @@ async fn changes_without_a_version_are_not_asked_for_without_end() {
     let watch = client.watch(vms());
     let error = watch.inventory().ready().await.unwrap_err();
     assert_unreadable(&error, "its version");
-    assert!(watch.inventory().view().is_empty(), "half a view is none");
+    assert!(watch.inventory().view().is_empty(), "a partial snapshot is not a view");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vcenter_that_does_not_wait_is_not_called_without_pause() {
+async fn a_vcenter_that_does_not_wait_is_called_with_growing_pauses() {
     let server = fake_vcenter(move |asked| {
         watched(asked).unwrap_or_else(|| {
             if asked.body.contains("<version></version>") {
@@ -169,26 +169,26 @@ async fn a_vcenter_that_does_not_wait_is_not_called_without_pause() {
     let watch = client.watch(vms());
     watch.inventory().ready().await.unwrap();
     holds("some waits were answered at once", || counter.of("WaitForUpdatesEx") >= 4).await;
-    // The pauses double: what was called in this time is less than one call a pause of the first
-    // kind would make, however slow or fast the machine.
+    // The pauses double, so there are fewer calls than with a constant first pause. This holds on
+    // slow and fast hosts.
     let since = tokio::time::Instant::now();
     let before = counter.of("WaitForUpdatesEx");
     tokio::time::sleep(Duration::from_secs(2)).await;
     let calls = counter.of("WaitForUpdatesEx") - before;
     let most = since.elapsed().as_millis() / 200 + 1;
     assert!(u128::from(calls) <= most, "{calls} calls in {:?}", since.elapsed());
-    assert!(matches!(watch.inventory().status(), Status::Live), "it is still followed");
+    assert!(matches!(watch.inventory().status(), Status::Live), "the watch continues");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reply_without_end_is_cut_off() {
+async fn an_endless_reply_is_cut_off() {
     let endless = "<namespaces>".to_owned() + &"<namespace/>".repeat(100_000);
     let endless = answer("200 OK", "text/xml", &endless);
     let server = WebServer::start(move |_| endless.clone());
     let error = client_of(&server).connect().await.unwrap_err();
     assert!(matches!(error, Error::TooLarge { limit: 1_048_576, .. }), "{}", error.error_chain());
 
-    // In a session: a small thing, a whole reply and a list each have their own limit.
+    // In a session: small replies, whole replies and lists have separate limits.
     let permissions = format!(
         "<R>{}</R>",
         "<returnval><principal>p</principal><group>false</group><roleId>-1</roleId><propagate>true</propagate></returnval>"

@@ -1,6 +1,6 @@
-//! A password that is wrong, and a thousand callers who do not know: the account is not locked.
+//! A wrong password and a thousand callers do not lock the account.
 //!
-//! Ten seconds; with `VDO_SEEDS` of a hundred or more (`make soak`), a minute.
+//! Takes ten seconds; with `VDO_SEEDS` of a hundred or more (`make soak`), a minute.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -32,8 +32,8 @@ fn is_refused<T>(outcome: Result<T, Error>) -> bool {
     }
 }
 
-/// Calls about once a second until it is time to stop; returns how often, and how often it was
-/// refused as it should be.
+/// Calls about once a second until the end of the test. Returns the number of calls and of expected
+/// refusals.
 async fn caller(client: &Client, number: u32, until: Instant) -> (u32, u32) {
     sleep(Duration::from_millis(u64::from(number) % 1_000)).await;
     let tags = client.tags(Duration::ZERO);
@@ -65,32 +65,32 @@ async fn a_wrong_password_is_tried_once_however_many_call_for_however_long() {
     client.tags(Duration::ZERO).categories().await.unwrap();
     let (_watch, inventory, _events) = watching(&client, vms()).await;
 
-    // The password is changed behind the client's back, and its sessions ended.
+    // The password changes in vCenter and all sessions end.
     vcenter.set_user(&VcenterUser { password: "Changed-2".to_owned(), ..user.clone() }).await;
     vcenter.expire_sessions(&user.name).await;
     let until = Instant::now() + Duration::from_secs(seconds);
     let outcomes = join_all((0..CALLERS).map(|number| caller(&client, number, until))).await;
     let (calls, refused) = outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     assert!(calls >= CALLERS, "{calls} calls");
-    assert_eq!(refused, calls, "everybody is told why");
+    assert_eq!(refused, calls, "every caller gets the reason");
     assert_eq!(failed_logins(&vcenter, &user.name).await, 1);
-    common::holds("the watch says why it cannot go on", || {
+    common::holds("the watch reports why it stopped", || {
         matches!(inventory.status(), Status::Unreachable(error) if matches!(*error, Error::LoginRefused { .. }))
     })
     .await;
 
-    // Wrong ones do not open it, and count as one attempt each; right ones do.
+    // Wrong credentials count as one attempt each; right ones end the block.
     assert!(is_refused(client.set_credentials(credentials("Wrong-3")).await));
     assert!(is_refused(client.collect(&vms()).await));
     assert_eq!(failed_logins(&vcenter, &user.name).await, 2);
     client.set_credentials(credentials("Changed-2")).await.unwrap();
     client.collect(&vms()).await.unwrap();
     client.tags(Duration::ZERO).categories().await.unwrap();
-    common::holds("the watch goes on", || matches!(inventory.status(), Status::Live)).await;
+    common::holds("the watch continues", || matches!(inventory.status(), Status::Live)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_release_is_tried_once() {
+async fn a_wrong_password_is_tried_once_on_every_release() {
     on_every_release(async |version| {
         let (user, inventory) = lockable();
         let vcenter = Vcenter::start(inventory.version(version)).await;

@@ -1,5 +1,4 @@
-//! Logins that go wrong half-way: no session is left behind, and no password is sent again and
-//! again.
+//! Interrupted logins: no session stays behind, and the client does not repeat the password.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -44,8 +43,8 @@ async fn a_login_without_an_answer_is_not_repeated_at_once() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         let counter = Arc::new(CallCounter::default());
-        // Longer than a machine stands still.
-        let limits = Limits { doubt: Duration::from_secs(10), ..quick() };
+        // Longer than any stall of the host.
+        let limits = Limits { login_backoff: Duration::from_secs(10), ..quick() };
         let client = client_of(&vcenter).limits(limits).observer(counter.clone());
         let client = client.connect().await.unwrap();
         vcenter.fault(Fault::on("Login").dropped()).await;
@@ -64,13 +63,13 @@ async fn a_login_without_an_answer_is_not_repeated_at_once() {
 
         vcenter.expire_sessions("").await;
         vcenter.fault(Fault::on("Login").status(503).times(2)).await;
-        client.collect(&vms()).await.expect("what was certainly not counted is tried again");
+        client.collect(&vms()).await.expect("a login that vCenter never received is retried");
     };
     futures::future::join_all(RELEASES.map(on)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_whose_refusal_is_lost_is_tried_once_however_many_call() {
+async fn a_wrong_password_without_an_answer_is_tried_once_for_all_callers() {
     on_every_release(async |version| {
         let user =
             VcenterUser { lock_after: 3, ..VcenterUser::new("vdo@vsphere.local", "Right-1") };
@@ -80,8 +79,8 @@ async fn a_wrong_password_whose_refusal_is_lost_is_tried_once_however_many_call(
         let vcenter = Vcenter::start(inventory).await;
         let credentials = |password: &str| Credentials::new(user.name.as_str(), password);
         let counter = Arc::new(CallCounter::default());
-        // However long this test takes, it is not yet time for a second attempt.
-        let limits = Limits { doubt: Duration::from_hours(1), ..quick() };
+        // The second attempt is not due during this test.
+        let limits = Limits { login_backoff: Duration::from_hours(1), ..quick() };
         let client = client_of(&vcenter).limits(limits).observer(counter.clone());
         let client = client.credentials(credentials(&user.password)).connect().await.unwrap();
         let (watch, inventory, _events) = watching(&client, vms()).await;
@@ -114,27 +113,27 @@ async fn a_wrong_password_whose_refusal_is_lost_is_tried_once_however_many_call(
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(counter.of("Login"), before + 1, "{version}: {:?}", counter.all());
-        // REST may have been the first to try; SOAP then tried for itself.
+        // REST may have tried first; SOAP then tries on its own.
         assert!(counter.of(open_rest) <= 1, "{version}: {:?}", counter.all());
 
         vcenter.clear_faults().await;
         client.set_credentials(credentials("Changed-2")).await.unwrap();
         client.collect(&vms()).await.unwrap();
         tags.categories().await.unwrap();
-        holds("the watch goes on", || matches!(inventory.status(), Status::Live)).await;
+        holds("the watch continues", || matches!(inventory.status(), Status::Live)).await;
         watch.stop().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_was_opened_in_a_reply_cut_short_is_ended() {
+async fn a_session_from_a_truncated_login_reply_is_ended() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         vcenter.fault(Fault::on("Login").truncated()).await;
         let error = client_of(&vcenter).connect().await.unwrap_err();
         assert!(error.is_transient(), "{}", error.error_chain());
-        // vCenter had let us in.
+        // vCenter accepted the login.
         arrived(&vcenter, "Logout", 1).await;
         none_is_open(&vcenter).await;
     })
@@ -142,7 +141,7 @@ async fn a_session_that_was_opened_in_a_reply_cut_short_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn giving_up_to_connect_leaves_no_session() {
+async fn cancelling_connect_leaves_no_session() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         vcenter.fault(Fault::on("Login").delayed(Duration::from_secs(1))).await;
@@ -157,14 +156,14 @@ async fn giving_up_to_connect_leaves_no_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_clone_takes_the_sessions_with_it() {
+async fn dropping_the_last_clone_ends_the_sessions() {
     let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
     let client = connected(&vcenter).await;
     client.tags(Duration::ZERO).categories().await.unwrap();
     let other = client.clone();
     drop(client);
     other.collect(&vms()).await.unwrap();
-    assert_eq!(open_sessions(&vcenter).await, 2, "one of each side");
+    assert_eq!(open_sessions(&vcenter).await, 2, "one session per protocol");
     drop(other);
     none_is_open(&vcenter).await;
 }

@@ -1,5 +1,4 @@
-//! No password, session id or guest variable in any log, at any level, nor in any error or Debug
-//! text.
+//! No password, session id or guest variable appears in any log, error or `Debug` text.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -43,7 +42,7 @@ const WRONG: &str = "Wrong-geheim-too";
 const USERDATA: &str = "c3NoX3B3YXV0aDogdHJ1ZQ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_secret_is_ever_shown() {
+async fn no_secret_is_ever_logged() {
     let log = Log::default();
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
@@ -77,7 +76,7 @@ async fn nothing_secret_is_ever_shown() {
         .iter()
         .filter_map(|s| s["key"].as_str().map(str::to_owned))
         .collect();
-    assert_eq!(session_ids.len(), 2, "one of each side: {open}");
+    assert_eq!(session_ids.len(), 2, "one session per protocol: {open}");
     let vm = inventory.view().vms()[0].reference.clone();
     for (key, marker) in [("guestinfo.userdata", "first"), ("GuestInfo.VendorData", "second")] {
         let change = VmChange::default().option(key, USERDATA).option("marker", marker);
@@ -125,7 +124,7 @@ async fn nothing_secret_is_ever_shown() {
     let shown = all.join("\n");
     assert!(
         shown.contains("<userName>administrator@vsphere.local</userName>"),
-        "the log is at work"
+        "the log receives messages"
     );
     assert!(shown.contains("<password>***</password>"), "bodies are logged, redacted");
     assert!(shown.contains("<WaitForUpdatesExResponse"), "also those read as they arrive");
@@ -140,7 +139,7 @@ async fn nothing_secret_is_ever_shown() {
     let session_secrets: Vec<String> = vcenter_cookies(&shown);
     let secrets =
         [PASSWORD.to_owned(), WRONG.to_owned(), basic(PASSWORD), basic(WRONG), USERDATA.to_owned()];
-    // vCenter puts the key of a session into the names of what it makes there.
+    // vCenter puts the session key into the names of objects in the session.
     let shown =
         session_ids.iter().fold(shown, |shown, id| shown.replace(&format!("session[{id}]"), ""));
     for secret in secrets.into_iter().chain(session_ids) {
@@ -149,7 +148,7 @@ async fn nothing_secret_is_ever_shown() {
     assert!(session_secrets.is_empty(), "{session_secrets:?}");
 }
 
-/// Values of session cookies and session headers that found their way into the text.
+/// Values of session cookies and session headers in the text.
 fn vcenter_cookies(text: &str) -> Vec<String> {
     ["vmware_soap_session=", "vmware-api-session-id: ", "<vcSessionCookie>"]
         .iter()

@@ -1,4 +1,4 @@
-//! One session for everybody: opened once, kept, opened again, closed; and never a storm of logins.
+//! One session for all callers: opened once, kept alive, reopened, closed, without login storms.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -19,7 +19,7 @@ fn vms() -> Selection {
     Selection::new().vms(&[Vm::IDENTITY])
 }
 
-/// Calls that read, many at once; how many succeeded.
+/// Makes many concurrent reads. Returns how many succeeded.
 async fn read_at_once(client: &Client, times: usize) -> usize {
     let vms = vms();
     let outcomes = futures::future::join_all((0..times).map(|_| client.collect(&vms))).await;
@@ -54,7 +54,7 @@ async fn all_callers_share_one_session_that_names_the_program() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_was_ended_is_opened_again_once_for_all() {
+async fn an_ended_session_is_reopened_once_for_all_callers() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
         let client = connected(&vcenter).await;
@@ -68,7 +68,7 @@ async fn a_session_that_was_ended_is_opened_again_once_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_killed_by_an_administrator_does_not_hurt_anybody() {
+async fn a_session_ended_by_an_administrator_breaks_no_call() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
         let (client, other) = (connected(&vcenter).await, connected(&vcenter).await);
@@ -81,7 +81,7 @@ async fn a_session_killed_by_an_administrator_does_not_hurt_anybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_login_is_tried_once_too() {
+async fn the_first_login_is_tried_only_once() {
     on_every_release(async |version| {
         let (user, inventory) = lockable();
         let vcenter = Vcenter::start(inventory.version(version)).await;
@@ -103,7 +103,7 @@ async fn the_first_login_is_tried_once_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_vcenter_tells_of_a_refused_login_is_told_on() {
+async fn vcenters_reason_for_a_refused_login_is_reported() {
     on_every_release(async |version| {
         let (user, inventory) = lockable();
         let vcenter = Vcenter::start(inventory.version(version)).await;
@@ -137,14 +137,15 @@ async fn what_vcenter_tells_of_a_refused_login_is_told_on() {
         }
         assert_eq!(vcenter.calls().await.of("Login"), 0, "nothing was sent");
 
-        // Three wrong ones in a row, by somebody else; then even the right one is refused.
+        // Another client sends three wrong passwords; then vCenter rejects even the right one.
         for _ in 0..3 {
             try_with("Wrong").await;
         }
         let users = vcenter.users().await;
         let locked = users.as_array().unwrap().iter().find(|u| u["name"] == user.name.as_str());
         assert_eq!(locked.unwrap()["locked"], true, "{users}");
-        // vCenter gives a locked account the same answer as a wrong password; so does our text.
+        // vCenter gives the same answer for a locked account and a wrong password, and so does our
+        // error.
         assert_eq!(try_with("Right-1").await, LoginRefusal::Credentials);
         assert!(LoginRefusal::Credentials.to_string().contains("or the account is locked"));
     })
@@ -152,7 +153,7 @@ async fn what_vcenter_tells_of_a_refused_login_is_told_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_are_replaced_only_after_they_are_proven() {
+async fn credentials_are_replaced_only_after_a_successful_login() {
     on_every_release(async |version| {
         let (user, inventory) = lockable();
         let vcenter = Vcenter::start(inventory.version(version)).await;
@@ -164,20 +165,20 @@ async fn credentials_are_replaced_only_after_they_are_proven() {
         client.tags(Duration::ZERO).categories().await.unwrap();
 
         client.set_credentials(credentials(&user, "Wrong")).await.unwrap_err();
-        assert_eq!(read_at_once(&client, 5).await, 5, "the old ones go on");
+        assert_eq!(read_at_once(&client, 5).await, 5, "the old credentials stay in use");
 
         let rotated = VcenterUser { password: "Rotated-2".to_owned(), ..user.clone() };
         vcenter.set_user(&rotated).await;
         client.set_credentials(credentials(&user, "Rotated-2")).await.unwrap();
         vcenter.expire_sessions(&user.name).await;
-        assert_eq!(read_at_once(&client, 5).await, 5, "the new ones are used for the next session");
+        assert_eq!(read_at_once(&client, 5).await, 5, "the next session uses the new credentials");
         client.tags(Duration::ZERO).categories().await.expect("for REST too");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_moves_over_to_new_credentials() {
+async fn a_watch_continues_with_new_credentials() {
     on_every_release(async |version| {
         let (user, inventory) = lockable();
         let vcenter = Vcenter::start(inventory.version(version)).await;
@@ -190,14 +191,14 @@ async fn a_watch_moves_over_to_new_credentials() {
         let administrator = Credentials::new(vcenter.user(), vcenter.password());
         client.set_credentials(administrator).await.unwrap();
         vcenter.patch_vm("/DC0/vm/node-1", serde_json::json!({"name": "renamed"})).await;
-        holds("the watch goes on", || inventory.view().vm_by_name("renamed").found().is_some())
+        holds("the watch continues", || inventory.view().vm_by_name("renamed").found().is_some())
             .await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutting_down_logs_out_of_both_sides_and_ends_everything() {
+async fn shutting_down_logs_out_of_both_sessions_and_ends_all_waits() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         let client = connected(&vcenter).await;
@@ -211,7 +212,7 @@ async fn shutting_down_logs_out_of_both_sides_and_ends_everything() {
         let (_watch, inventory, mut events) = common::watching(&client, vms()).await;
 
         client.shut_down().await;
-        // At once, or on a busy machine soon after.
+        // At once, or soon after on a busy host.
         none_is_open(&vcenter).await;
         let error = client.collect(&vms()).await.unwrap_err();
         assert!(matches!(error, Error::ShutDown { .. }), "{error}");
@@ -245,7 +246,7 @@ async fn none_is_open(vcenter: &Vcenter) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_goes_away_during_the_login_loses_no_session() {
+async fn a_caller_dropped_during_the_login_loses_no_session() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         let client = connected(&vcenter).await;
@@ -256,17 +257,17 @@ async fn a_caller_that_goes_away_during_the_login_loses_no_session() {
         impatient.spawn(async move { other.collect(&vms()).await.map(drop) });
         arrived(&vcenter, "Login", 2).await;
         impatient.shutdown().await;
-        client.collect(&vms()).await.expect("the login that was under way is used");
+        client.collect(&vms()).await.expect("the running login is used");
         assert_eq!(vcenter.calls().await.of("Login"), 2);
         assert_eq!(open_sessions(&vcenter).await, 1);
 
-        // The same for one who brings new credentials and does not wait for them.
+        // The same for a caller that drops a change of credentials.
         let (other, user) = (client.clone(), (vcenter.user(), vcenter.password()));
         let again = Credentials::new(user.0, user.1);
         impatient.spawn(async move { other.set_credentials(again).await });
         arrived(&vcenter, "Login", 3).await;
         impatient.shutdown().await;
-        eventually("the old session is left for the new one", 60, async || {
+        eventually("the new session replaces the old one", 60, async || {
             let (open, out) = (open_sessions(&vcenter).await, vcenter.calls().await.of("Logout"));
             if (open, out) == (1, 1) { Ok(()) } else { Err(format!("{open} open, {out} left")) }
         })
@@ -303,7 +304,7 @@ async fn shutting_down_during_a_login_leaves_no_session() {
             });
             arrived(&vcenter, login, 1).await;
             client.shut_down().await;
-            // The session was opened and left again: at once, or on a busy machine soon after.
+            // The session was opened and closed again, soon after on a busy host.
             let logout = if login == "Login" {
                 "Logout".to_owned()
             } else {
@@ -315,7 +316,7 @@ async fn shutting_down_during_a_login_leaves_no_session() {
                 if (open, out) == (0, 1) { Ok(()) } else { Err(format!("{open} open, {out} left")) }
             })
             .await;
-            // Only one who was answered before the client was shut down may have succeeded.
+            // Only a caller that was answered before the shutdown can succeed.
             if let Err(error) = caller.join_next().await.unwrap().unwrap() {
                 assert!(
                     matches!(error, Error::ShutDown { .. }),
@@ -329,8 +330,8 @@ async fn shutting_down_during_a_login_leaves_no_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutting_down_waits_neither_for_a_silent_vcenter_nor_for_its_turn() {
-    // No call gives up by itself while this test runs.
+async fn shutting_down_does_not_wait_for_a_silent_vcenter_or_a_turn() {
+    // No call times out during this test.
     let limits = Limits {
         call: Duration::from_hours(1),
         idle: Duration::from_hours(1),
@@ -347,7 +348,7 @@ async fn shutting_down_waits_neither_for_a_silent_vcenter_nor_for_its_turn() {
     }
     arrived(&vcenter, "RetrievePropertiesEx", 2).await;
     client.shut_down().await;
-    // The logout passed those who wait.
+    // The logout overtook the waiting calls.
     none_is_open(&vcenter).await;
     stalled.shutdown().await;
 
@@ -365,18 +366,18 @@ async fn shutting_down_waits_neither_for_a_silent_vcenter_nor_for_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_that_wait_share_a_failed_attempt() {
+async fn waiting_callers_share_a_failed_attempt() {
     let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
     let limits = Limits { attempts: 1, ..quick() };
     let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
     vcenter.expire_sessions("").await;
-    assert!(client.user().await.is_ok(), "nobody has noticed yet");
+    assert!(client.user().await.is_ok(), "no caller has noticed yet");
     vcenter.fault(Fault::on("Login").status(503)).await;
     assert_eq!(read_at_once(&client, 1).await, 0, "the session is lost");
     vcenter.clear_faults().await;
     vcenter.fault(Fault::on("Login").status(503).delayed(Duration::from_secs(10))).await;
     vcenter.forget_calls().await;
-    // All ask before the first attempt is answered.
+    // All callers ask before the first attempt ends.
     assert_eq!(read_at_once(&client, 200).await, 0);
     assert_eq!(vcenter.calls().await.of("Login"), 1, "one attempt for 200 callers");
     vcenter.clear_faults().await;

@@ -1,4 +1,4 @@
-//! Tasks: waited for together, told as they go, and never given up for lost without reason.
+//! Tasks: one filter for all waits, with progress, and never lost without reason.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -16,7 +16,7 @@ fn vms() -> Selection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_fails_is_slow_or_never_ends() {
+async fn failed_slow_and_endless_tasks_are_reported() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
@@ -42,10 +42,10 @@ async fn a_task_that_fails_is_slow_or_never_ends() {
             .await;
         let mut task = client.reconfigure(&vm, &change).await.unwrap();
         while task.progress() == 0 {
-            assert!(task.changed().await, "progress is told before the end");
+            assert!(task.changed().await, "progress is reported before the end");
         }
         assert!(task.progress() < 100, "it goes on");
-        // Nobody waits for its end.
+        // No caller waits for its end.
         drop(task);
 
         vcenter.clear_faults().await;
@@ -58,7 +58,7 @@ async fn a_task_that_fails_is_slow_or_never_ends() {
             "{}",
             error.error_chain()
         );
-        assert!(error.to_string().contains("goes on there"), "{error}");
+        assert!(error.to_string().contains("still runs after"), "{error}");
         assert_eq!(
             (counter.of("CreateFilter"), counter.of("CreateListView")),
             (1, 1),
@@ -69,7 +69,7 @@ async fn a_task_that_fails_is_slow_or_never_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_tasks_are_awaited_by_one_filter() {
+async fn one_filter_watches_many_tasks() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(40).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
@@ -91,7 +91,7 @@ async fn many_tasks_are_awaited_by_one_filter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_is_waited_for_across_the_end_of_a_session() {
+async fn a_wait_for_a_task_survives_the_end_of_a_session() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
@@ -106,7 +106,7 @@ async fn a_task_is_waited_for_across_the_end_of_a_session() {
         let error = task.wait(Duration::from_millis(100)).await.unwrap_err();
         assert!(
             matches!(error, Error::TaskUnfinished { .. }),
-            "it is still known: {}",
+            "vCenter still knows it: {}",
             error.error_chain()
         );
 
@@ -118,7 +118,7 @@ async fn a_task_is_waited_for_across_the_end_of_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_has_ended_is_taken_up_again_while_another_goes_on() {
+async fn an_ended_task_is_resumed_while_another_runs() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(2).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
@@ -134,17 +134,19 @@ async fn a_task_that_has_ended_is_taken_up_again_while_another_goes_on() {
         task.wait(soon).await.unwrap();
         for _ in 0..3 {
             let again = client.resume_task(reference.clone()).wait(soon).await;
-            again.unwrap_or_else(|error| panic!("its end is told again: {}", error.error_chain()));
+            again.unwrap_or_else(|error| {
+                panic!("its end is reported again: {}", error.error_chain())
+            });
         }
         let error = endless.wait(Duration::from_millis(100)).await.unwrap_err();
         assert!(matches!(error, Error::TaskUnfinished { .. }), "{}", error.error_chain());
-        assert_eq!(counter.of("CreateFilter"), 1, "one filter does for both");
+        assert_eq!(counter.of("CreateFilter"), 1, "one filter serves both");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
+async fn a_wait_for_a_task_ends_with_the_reason_when_watching_is_impossible() {
     on_every_release(async |version| {
         let user = VcenterUser::new("vdo@vsphere.local", "Right-1");
         let mut inventory = Inventory::with_vms(1).version(version);
@@ -155,11 +157,11 @@ async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
         let vm = client.collect(&vms()).await.unwrap().vms()[0].reference.clone();
         vcenter.fault(Fault::on("ReconfigVM_Task").task_never_ends()).await;
         let change = VmChange::default().option("guestinfo.x", "y");
-        // Only what is told ends the wait.
+        // Only a reported status ends the wait.
         let wait = async |task: Task| {
-            let told = task.wait(Duration::from_hours(1));
-            let told = tokio::time::timeout(Duration::from_mins(4), told).await;
-            told.expect("whoever waits is told").unwrap_err()
+            let wait = task.wait(Duration::from_hours(1));
+            let outcome = tokio::time::timeout(Duration::from_mins(4), wait).await;
+            outcome.expect("the wait ends").unwrap_err()
         };
 
         let task = client.reconfigure(&vm, &change).await.unwrap();
@@ -174,7 +176,7 @@ async fn whoever_waits_for_a_task_is_told_why_nobody_can_look_any_more() {
         let reference = task.reference().clone();
         let mut watched = client.resume_task(reference.clone());
         let (waited, ()) = tokio::join!(wait(task), client.shut_down());
-        // Whoever follows the progress comes to an end too.
+        // A caller that follows the progress ends too.
         tokio::time::timeout(Duration::from_mins(4), async { while watched.changed().await {} })
             .await
             .expect("there is nothing more to wait for");

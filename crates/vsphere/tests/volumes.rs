@@ -81,7 +81,7 @@ async fn volumes_are_created_attached_extended_detached_and_deleted() {
         assert!(
             devices.iter().any(|d| matches!(&d.detail, DeviceDetail::Disk(found)
                 if found.uuid.as_deref().is_some_and(|uuid| plain(uuid) == plain(&disk)))),
-            "the disk {disk} is on the machine"
+            "the disk {disk} is on the VM"
         );
         let again = client.attach_volumes(&spec).await.unwrap().wait(SOON).await;
         let fault = match &again {
@@ -122,7 +122,7 @@ async fn volumes_are_created_attached_extended_detached_and_deleted() {
             let error = info.unwrap_err();
             assert!(matches!(error, Error::Unsupported { .. }), "{}", error.error_chain());
             assert!(
-                error.to_string().contains("that needs vSphere 7.0 Update 2, and it runs 6.7.3"),
+                error.to_string().contains("this needs vSphere 7.0 Update 2, but it runs 6.7.3"),
                 "{error}"
             );
         } else {
@@ -142,7 +142,7 @@ async fn volumes_are_created_attached_extended_detached_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshots_of_volumes_are_made_listed_and_deleted() {
+async fn snapshots_of_volumes_are_created_listed_and_deleted() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         let client = connected(&vcenter).await;
@@ -161,7 +161,7 @@ async fn snapshots_of_volumes_are_made_listed_and_deleted() {
         }
         let made = client.create_volume_snapshots(&spec).await.unwrap().wait(SOON).await.unwrap();
         let snapshot = made[0].result.as_ref().expect("made").snapshot.clone().expect("named").id;
-        // A question that is lost is asked again: it only reads, though it is a task.
+        // A lost query is retried: it only reads, although it is a task.
         vcenter.forget_calls().await;
         vcenter.fault(Fault::on("CnsQuerySnapshots").dropped().times(1)).await;
         let found = client.query_volume_snapshots(&query, SOON).await.unwrap();
@@ -185,7 +185,7 @@ async fn snapshots_of_volumes_are_made_listed_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_volumes_than_fit_a_page_are_all_found() {
+async fn all_pages_of_volumes_are_read() {
     let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
     let (client, counter) = common::counted(&vcenter).await;
     for batch in 0..6 {
@@ -201,7 +201,7 @@ async fn more_volumes_than_fit_a_page_are_all_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_task_that_fails_says_why_and_a_running_one_is_taken_up_again() {
+async fn a_failed_volume_task_reports_why_and_a_running_one_is_resumed() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(1).version(version)).await;
         let client = connected(&vcenter).await;
@@ -226,27 +226,26 @@ async fn a_volume_task_that_fails_says_why_and_a_running_one_is_taken_up_again()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_version_of_the_volume_service_is_guessed_only_where_it_has_no_list() {
+async fn the_vsan_version_is_guessed_only_without_a_version_list() {
     let list = "GET /sdk/vsanServiceVersions.xml";
     let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
     vcenter.fault(Fault::on(list).status(503)).await;
     let client = connected(&vcenter).await;
-    client.collect(&Selection::new().vms(&[Vm::IDENTITY])).await.expect("others do not need it");
+    client
+        .collect(&Selection::new().vms(&[Vm::IDENTITY]))
+        .await
+        .expect("other calls do not need it");
     let error = client.query_volumes(&QueryFilter::default()).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { status: 503, .. }), "{}", error.error_chain());
-    assert_eq!(
-        vcenter.calls().await.of("CnsQueryVolume"),
-        0,
-        "nothing is asked in a wrong version"
-    );
+    assert_eq!(vcenter.calls().await.of("CnsQueryVolume"), 0, "no call uses a wrong version");
 
     vcenter.clear_faults().await;
-    client.query_volumes(&QueryFilter::default()).await.expect("it is asked again");
+    client.query_volumes(&QueryFilter::default()).await.expect("vCenter is asked again");
     let calls = vcenter.calls().await;
     let asked = calls.of(list);
     assert!(asked > 1 && calls.of("CnsQueryVolume") == 1, "{asked}");
     client.query_volumes(&QueryFilter::default()).await.unwrap();
-    assert_eq!(vcenter.calls().await.of(list), asked, "once is enough");
+    assert_eq!(vcenter.calls().await.of(list), asked, "one attempt is enough");
 
     vcenter.fault(Fault::on(list).status(404)).await;
     let client = connected(&vcenter).await;

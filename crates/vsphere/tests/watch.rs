@@ -1,4 +1,4 @@
-//! Following an inventory: what is told, what is never told wrongly, and what survives.
+//! Inventory watches: correct events, no false departures, and recovery.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -25,7 +25,7 @@ fn vms() -> Selection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_change_of_a_machine_reaches_the_reader() {
+async fn every_change_of_a_vm_reaches_the_reader() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(3).version(version)).await;
         let client = connected(&vcenter).await;
@@ -43,7 +43,7 @@ async fn every_change_of_a_machine_reaches_the_reader() {
 
         let nics = json!([{"network": "VM Network", "connected": true, "addresses": ["10.9.8.7/24", "fd00::7/64"]}]);
         vcenter.patch_vm(path, json!({ "nics": nics })).await;
-        holds("both addresses lead to the machine", || {
+        holds("both addresses find the VM", || {
             let view = inventory.view();
             ["10.9.8.7", "fd00::7"]
                 .iter()
@@ -52,7 +52,7 @@ async fn every_change_of_a_machine_reaches_the_reader() {
         .await;
 
         vcenter.patch_vm(path, json!({"uuid": "42000000-1111-2222-3333-444444444444"})).await;
-        holds("the new uuid leads to the machine, in both byte orders", || {
+        holds("the new uuid finds the VM, in both byte orders", || {
             let view = inventory.view();
             let of = |uuid: &str| view.vm_by_bios_uuid(uuid.parse().unwrap()).found().is_some();
             of("42000000-1111-2222-3333-444444444444") && of("00000042-1111-2222-3333-444444444444")
@@ -60,7 +60,7 @@ async fn every_change_of_a_machine_reaches_the_reader() {
         .await;
 
         vcenter.patch_vm(path, json!({"host": "esx-b3"})).await;
-        holds("the machine is on another host", || {
+        holds("the VM is on another host", || {
             inventory.view().vm_by_name("node-2").found().unwrap().host != host_before
         })
         .await;
@@ -82,13 +82,13 @@ async fn every_change_of_a_machine_reaches_the_reader() {
         .await;
 
         vcenter.patch_vm(path, json!({"power": "off"})).await;
-        holds("the machine is off", || {
+        holds("the VM is off", || {
             inventory.view().vm_by_name("node-2").found().unwrap().power == Some(PowerState::Off)
         })
         .await;
 
         vcenter.patch_vm(path, json!({"name": "renamed"})).await;
-        holds("the new name leads to the machine and the old one does not", || {
+        holds("the new name finds the VM and the old one does not", || {
             let view = inventory.view();
             view.vm_by_name("renamed").found().is_some()
                 && view.vm_by_name("node-2") == Lookup::Unseen
@@ -101,7 +101,7 @@ async fn every_change_of_a_machine_reaches_the_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_and_datastores_are_followed_too() {
+async fn hosts_and_datastores_are_watched_too() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let client = connected(&vcenter).await;
@@ -121,7 +121,7 @@ async fn hosts_and_datastores_are_followed_too() {
         })
         .await;
         vcenter.patch_datastore("/DC0/datastore/shared", json!({"accessible": false})).await;
-        holds("the datastore is out of reach", || {
+        holds("the datastore is inaccessible", || {
             inventory
                 .view()
                 .datastores()
@@ -134,7 +134,7 @@ async fn hosts_and_datastores_are_followed_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_is_destroyed_is_gone_with_proof() {
+async fn a_deleted_vm_is_proven_gone() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(3).version(version)).await;
         let client = connected(&vcenter).await;
@@ -174,7 +174,7 @@ async fn client_as(vcenter: &Vcenter, user: &VcenterUser) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_may_no_longer_be_seen_is_invisible_and_not_gone() {
+async fn a_vm_without_permission_is_invisible_and_not_gone() {
     on_every_release(async |version| {
         let (user, inventory) = restricted();
         let vcenter = Vcenter::start(inventory.version(version)).await;
@@ -201,7 +201,7 @@ async fn a_machine_that_may_no_longer_be_seen_is_invisible_and_not_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vcenter_out_of_reach_leaves_the_view_as_it_was_and_says_so() {
+async fn an_unreachable_vcenter_keeps_the_view_and_is_reported() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(3).version(version)).await;
         let proxy = FaultProxy::before(vcenter.address()).await;
@@ -214,7 +214,7 @@ async fn a_vcenter_out_of_reach_leaves_the_view_as_it_was_and_says_so() {
         vcenter.destroy_vm("/DC0/vm/node-1").await;
         vcenter.patch_vm("/DC0/vm/node-2", json!({"power": "off"})).await;
         let view_of = |name: &str| inventory.view().vm_by_name(name).found().cloned();
-        assert!(view_of("node-1").is_some(), "nothing is gone while nobody can be asked");
+        assert!(view_of("node-1").is_some(), "no object is gone while vCenter is unreachable");
         assert_eq!(view_of("node-2").unwrap().power, Some(PowerState::On));
 
         proxy.heal();
@@ -231,11 +231,11 @@ async fn a_vcenter_out_of_reach_leaves_the_view_as_it_was_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_whose_fate_cannot_be_asked_for_is_unreachable_until_it_can_and_told_once() {
+async fn an_object_that_cannot_be_checked_is_unreachable_and_reported_once() {
     let on = async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(3).version(version)).await;
         let counter = Arc::new(CallCounter::default());
-        // One call for each question.
+        // One call per check.
         let limits = Limits { attempts: 1, ..quick() };
         let client = client_of(&vcenter).limits(limits).observer(counter.clone()).connect();
         let client = client.await.unwrap();
@@ -249,7 +249,7 @@ async fn an_object_whose_fate_cannot_be_asked_for_is_unreachable_until_it_can_an
         assert!(
             matches!(inventory.view().presence(&vm.reference), Presence::Departed(d) if d.gone().is_none())
         );
-        holds("it is asked for again", || counter.of("RetrievePropertiesEx") >= 3).await;
+        holds("the check is repeated", || counter.of("RetrievePropertiesEx") >= 3).await;
 
         vcenter.clear_faults().await;
         let event = until(&mut events, |e| matches!(e, Event::Left(_))).await;
@@ -259,7 +259,7 @@ async fn an_object_whose_fate_cannot_be_asked_for_is_unreachable_until_it_can_an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_that_leave_at_once_are_each_asked_for_but_not_of_a_silent_vcenter() {
+async fn many_departed_objects_are_checked_but_not_at_a_silent_vcenter() {
     let vcenter = Vcenter::start(Inventory::with_vms(40)).await;
     let proxy = FaultProxy::before(vcenter.address()).await;
     let counter = Arc::new(CallCounter::default());
@@ -273,12 +273,12 @@ async fn many_that_leave_at_once_are_each_asked_for_but_not_of_a_silent_vcenter(
     }
     vcenter.fault(Fault::on("RetrievePropertiesEx").status(503)).await;
     proxy.heal();
-    holds("all have left and none is called gone", || {
+    holds("all have left and none is reported gone", || {
         let view = inventory.view();
         view.departures().count() == 30 && view.departures().all(|d| d.gone().is_none())
     })
     .await;
-    // One question for all, some attempts each, and less and less often.
+    // One check for all objects with some retries, then less and less often.
     let asked = counter.of("RetrievePropertiesEx");
     assert!(asked < 60, "{asked} questions to a vCenter that does not answer");
 
@@ -290,9 +290,9 @@ async fn many_that_leave_at_once_are_each_asked_for_but_not_of_a_silent_vcenter(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_vcenter_cuts_into_pieces_are_one_view_and_no_change_is_lost() {
+async fn a_snapshot_in_pages_is_one_view_and_no_change_is_lost() {
     on_every_release(async |version| {
-        // vCenter sends a hundred objects in one answer, and says that more wait.
+        // vCenter sends 100 objects per reply and reports that more are waiting.
         let vcenter = Vcenter::start(Inventory::with_vms(250).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
         let (watch, inventory, mut events) = watching(&client, vms()).await;
@@ -312,7 +312,7 @@ async fn answers_that_vcenter_cuts_into_pieces_are_one_view_and_no_change_is_los
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gap_is_told_as_resynced_after_expiry_restart_and_truncation() {
+async fn expiry_restart_and_lag_cause_a_resync() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(20).version(version)).await;
         let client = connected(&vcenter).await;
@@ -322,24 +322,24 @@ async fn a_gap_is_told_as_resynced_after_expiry_restart_and_truncation() {
         vcenter.expire_sessions(vcenter.user()).await;
         vcenter.patch_vm("/DC0/vm/node-1", json!({"name": "after-expiry"})).await;
         until(&mut events, |e| matches!(e, Event::Resynced)).await;
-        holds("the view is right after the session was ended", || named("after-expiry")).await;
+        holds("the view is correct after the session ended", || named("after-expiry")).await;
 
         vcenter.restart(Duration::from_millis(300)).await;
         vcenter.patch_vm("/DC0/vm/node-2", json!({"name": "after-restart"})).await;
         until(&mut events, |e| matches!(e, Event::Resynced)).await;
-        holds("the view is right after the restart", || named("after-restart")).await;
+        holds("the view is correct after the restart", || named("after-restart")).await;
 
         vcenter.fault(Fault::on("WaitForUpdatesEx").truncated().times(1)).await;
         vcenter.patch_vm("/DC0/vm/node-3", json!({"name": "after-truncation"})).await;
         until(&mut events, |e| matches!(e, Event::Resynced)).await;
-        holds("the view is right after half an answer", || named("after-truncation")).await;
+        holds("the view is correct after a partial reply", || named("after-truncation")).await;
 
         vcenter
             .fault(Fault::on("WaitForUpdatesEx").fails("InvalidCollectorVersion").times(1))
             .await;
         vcenter.patch_vm("/DC0/vm/node-4", json!({"name": "after-wrong-version"})).await;
         until(&mut events, |e| matches!(e, Event::Resynced)).await;
-        holds("the view is right after a version vCenter did not know", || {
+        holds("the view is correct after an invalid collector version", || {
             named("after-wrong-version")
         })
         .await;
@@ -349,7 +349,7 @@ async fn a_gap_is_told_as_resynced_after_expiry_restart_and_truncation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_datacenters_asked_for_are_followed() {
+async fn only_the_selected_datacenters_are_watched() {
     on_every_release(async |version| {
         let mut inventory = Inventory::with_vms(2);
         let mut second = inventory.datacenters[0].clone();
@@ -384,7 +384,7 @@ async fn only_the_datacenters_asked_for_are_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_datacenter_that_is_not_there_is_named_with_those_that_are() {
+async fn a_missing_datacenter_is_reported_with_the_existing_ones() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::small().version(version)).await;
         let client = connected(&vcenter).await;
@@ -404,7 +404,7 @@ async fn a_datacenter_that_is_not_there_is_named_with_those_that_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_costs_one_filter_and_is_cleared_away() {
+async fn a_watch_costs_one_filter_and_cleans_up() {
     on_every_release(async |version| {
         let vcenter = Vcenter::start(Inventory::with_vms(5).version(version)).await;
         let (client, counter) = counted(&vcenter).await;
@@ -417,7 +417,7 @@ async fn a_watch_costs_one_filter_and_is_cleared_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn asking_for_objects_by_reference_tells_the_three_apart() {
+async fn existence_checks_distinguish_present_gone_and_invisible() {
     on_every_release(async |version| {
         let (user, inventory) = restricted();
         let vcenter = Vcenter::start(inventory.version(version)).await;
@@ -447,7 +447,7 @@ async fn asking_for_objects_by_reference_tells_the_three_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn collectors_that_failed_are_cleared_away_in_vcenter() {
+async fn failed_collectors_are_destroyed_in_vcenter() {
     let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
     let (client, counter) = counted(&vcenter).await;
     let (watch, _, mut events) = watching(&client, everything()).await;
@@ -464,8 +464,8 @@ async fn collectors_that_failed_are_cleared_away_in_vcenter() {
         vcenter.clear_faults().await;
     }
     let made = counter.of("CreatePropertyCollector");
-    assert!(made >= 10, "each fault cost a collector: {:?}", counter.all());
-    holds("all but one are cleared away", || {
+    assert!(made >= 10, "each fault costs a collector: {:?}", counter.all());
+    holds("all but one are destroyed", || {
         counter.of("DestroyPropertyCollector") == counter.of("CreatePropertyCollector") - 1
     })
     .await;

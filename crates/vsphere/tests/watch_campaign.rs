@@ -1,8 +1,8 @@
-//! Random interleavings of change, cut, expiry and restart, on every release in turn. After each, the
-//! view is the inventory, whoever followed the events knows the same, and nothing was ever called
-//! gone that was not.
+//! Random interleavings of changes, broken connections, session expiry and restarts, on every
+//! release. After each run, the view equals the inventory, a mirror built from events equals the
+//! view, and no existing object was reported as gone.
 //!
-//! `VDO_SEEDS` says how many (50 unless said otherwise); `VDO_SEED` runs a single one again.
+//! `VDO_SEEDS` sets the number of runs (default 50). `VDO_SEED` repeats a single run.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -28,16 +28,16 @@ use vsphere::{Credentials, MoRef};
 
 const USER: &str = "vdo@vsphere.local";
 
-/// What is compared: of a machine name, BIOS uuid, power and host; of a host connection and
-/// maintenance; of a datastore whether it is accessible. By reference, or name where there is no
-/// reference in the simulator's words.
+/// The compared state: name, BIOS uuid, power and host of a VM; connection and maintenance of a
+/// host; accessibility of a datastore. By reference, or by name where the simulator reports no
+/// reference.
 type Seen = BTreeMap<String, Vec<String>>;
 
-/// What somebody knows who only reads events, and the view again when told to.
+/// A mirror that follows events and reads the view again after a resync.
 type Mirror = Arc<Mutex<BTreeMap<MoRef, Object>>>;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_view_is_the_inventory_after_every_interleaving() {
+async fn the_view_equals_the_inventory_after_every_interleaving() {
     let number =
         |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let seeds: Vec<u64> = match number("VDO_SEED") {
@@ -49,10 +49,7 @@ async fn the_view_is_the_inventory_after_every_interleaving() {
     while let Some(resynced) = runs.next().await {
         resyncs += resynced;
     }
-    assert!(
-        resyncs > 0,
-        "no interleaving ever lost the watch: the campaign does not do what it is for"
-    );
+    assert!(resyncs > 0, "no interleaving interrupted the watch: the campaign tests nothing");
 }
 
 struct Campaign {
@@ -60,7 +57,7 @@ struct Campaign {
     random: StdRng,
     vcenter: Vcenter,
     proxy: FaultProxy,
-    /// References that were destroyed; written before the deed.
+    /// References of destroyed VMs, recorded before the deletion.
     destroyed: Arc<Mutex<BTreeSet<String>>>,
     /// Paths hidden from the user.
     hidden: BTreeSet<String>,
@@ -68,7 +65,7 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Runs one interleaving; returns how often the watch had to start anew.
+    /// Runs one interleaving. Returns how often the watch had to resync.
     async fn run(seed: u64) -> usize {
         let role = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
         let inventory =
@@ -104,8 +101,8 @@ impl Campaign {
                     && let Some(gone) = departure.gone()
                 {
                     let id = gone.reference().id.to_string();
-                    let is_so = known.lock().unwrap().contains(&id);
-                    assert!(is_so, "seed {seed}: {id} is called gone and is not");
+                    let is_destroyed = known.lock().unwrap().contains(&id);
+                    assert!(is_destroyed, "seed {seed}: {id} was reported gone but exists");
                 }
                 reflect(&mut shown.lock().unwrap(), &view, event);
             }
@@ -122,7 +119,7 @@ impl Campaign {
         campaign.compare(&inventory, &mirror).await;
         watch.stop().await;
         client.shut_down().await;
-        reader.join_next().await.unwrap().expect("the reader found nothing wrong")
+        reader.join_next().await.unwrap().expect("the reader reports no error")
     }
 
     async fn step(&mut self) {
@@ -196,7 +193,7 @@ impl Campaign {
                     3 => fault.delayed(Duration::from_millis(20)),
                     _ => fault.fails("NotAuthenticated"),
                 };
-                // A login that is refused is refused for good: that is another test's matter.
+                // Rejected logins are final. Another test covers them.
                 self.vcenter.fault(fault.times(1)).await;
             }
             19 => {
@@ -230,7 +227,7 @@ impl Campaign {
         }
     }
 
-    /// Paths and references of all machines there are.
+    /// Paths and references of all VMs.
     async fn vms(&self) -> Vec<(String, String)> {
         let truth = self.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
@@ -239,12 +236,12 @@ impl Campaign {
         vms.iter().map(|vm| (format!("/DC0/vm/{}", text(&vm["name"])), id(&vm["moref"]))).collect()
     }
 
-    /// Waits until the view is the truth, as far as this user may see it, and the mirror is the
+    /// Waits until the view equals the inventory that the user can see, and the mirror equals the
     /// view.
     async fn compare(&self, inventory: &View, mirror: &Mirror) {
         let truth = self.vcenter.truth().await;
         let (expected, hidden) = self.expected(&truth["datacenters"][0]);
-        eventually(&format!("seed {}: the view is the inventory", self.seed), 60, async || {
+        eventually(&format!("seed {}: the view equals the inventory", self.seed), 60, async || {
             let view = inventory.view();
             let seen = seen(&view);
             if seen != expected {
@@ -255,7 +252,7 @@ impl Campaign {
                 let id = departure.object.reference().id.to_string();
                 let right = match &departure.absence {
                     Absence::Gone(_) => destroyed.contains(&id),
-                    // What is destroyed while it is hidden is found out later.
+                    // The watch finds out later about VMs that were deleted while hidden.
                     Absence::Invisible { .. } => hidden.contains(&id) || destroyed.contains(&id),
                     Absence::Elsewhere | Absence::Unreachable => false,
                 };
@@ -276,7 +273,7 @@ impl Campaign {
         .await;
     }
 
-    /// What is to be seen, and the machines that are hidden.
+    /// The visible VMs and the hidden VMs.
     fn expected(&self, datacenter: &Json) -> (Seen, BTreeSet<String>) {
         let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Json| value.as_array().cloned().unwrap_or_default();
@@ -308,7 +305,7 @@ impl Campaign {
     }
 }
 
-/// What an event does to a mirror.
+/// Applies an event to the mirror.
 fn reflect(mirror: &mut BTreeMap<MoRef, Object>, inventory: &View, event: Event) {
     match event {
         Event::Snapshot | Event::Resynced => *mirror = read(&inventory.view()),

@@ -18,9 +18,9 @@ fn vms() -> Selection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_is_never_answered_holds_no_other_change_up() {
+async fn an_unanswered_check_does_not_block_other_changes() {
     let vcenter = Vcenter::start(Inventory::with_vms(3)).await;
-    // No call gives up by itself while this test runs.
+    // No call times out during this test.
     let limits = Limits { call: Duration::from_hours(1), idle: Duration::from_hours(1), ..quick() };
     let client = client_of(&vcenter).limits(limits).connect().await.unwrap();
     let (watch, inventory, mut events) = watching(&client, vms()).await;
@@ -29,7 +29,7 @@ async fn a_question_that_is_never_answered_holds_no_other_change_up() {
     vcenter.forget_calls().await;
     vcenter.fault(Fault::on("RetrievePropertiesEx").hangs()).await;
     vcenter.destroy_vm("/DC0/vm/node-1").await;
-    testkit::eventually("the question has arrived", 60, async || {
+    testkit::eventually("the check has arrived", 60, async || {
         let asked = vcenter.calls().await.of("RetrievePropertiesEx");
         if asked > 0 { Ok(()) } else { Err("not yet") }
     })
@@ -45,18 +45,18 @@ async fn a_question_that_is_never_answered_holds_no_other_change_up() {
     let view = inventory.view();
     assert!(
         matches!(view.presence(&vm.reference), Presence::Departed(d) if d.absence == Absence::Unreachable),
-        "nothing is said of the other before vCenter has answered"
+        "the other departure is not reported before vCenter answers"
     );
     assert!(matches!(inventory.status(), Status::Live));
     drop((view, watch));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_is_stopped_while_it_cannot_follow_leaves_nothing_in_vcenter() {
+async fn a_watch_stopped_during_an_outage_leaves_nothing_in_vcenter() {
     let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
     let (client, counter) = counted(&vcenter).await;
     let (watch, _inventory, mut events) = watching(&client, vms()).await;
-    // vCenter loses an answer, and makes no other collector.
+    // vCenter loses a reply and creates no other collector.
     vcenter.fault(Fault::on("CreatePropertyCollector").status(503)).await;
     vcenter.fault(Fault::on("WaitForUpdatesEx").dropped()).await;
     until(&mut events, |e| matches!(e, Event::Unreachable(_))).await;
@@ -66,7 +66,7 @@ async fn a_watch_that_is_stopped_while_it_cannot_follow_leaves_nothing_in_vcente
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vcenter_that_gives_a_first_view_and_then_fails_is_asked_less_and_less_often() {
+async fn a_vcenter_that_fails_after_each_snapshot_is_called_less_often() {
     let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
     let counter = Arc::new(CallCounter::default());
     let limits = Limits {
@@ -76,16 +76,16 @@ async fn a_vcenter_that_gives_a_first_view_and_then_fails_is_asked_less_and_less
     };
     let client = client_of(&vcenter).limits(limits).observer(counter.clone());
     let client = client.connect().await.unwrap();
-    // Every second wait fails: the first of each collector is its view.
+    // Every second wait fails: the first wait of each collector is its snapshot.
     for nth in 0..60 {
         let fault = Fault::on("WaitForUpdatesEx").fails("RuntimeFault");
         vcenter.fault(fault.after(1 + nth).times(1)).await;
     }
     let start = Instant::now();
     let watch = client.watch(vms());
-    holds("six views were made", || counter.of("CreatePropertyCollector") >= 6).await;
-    // The five pauses between them are at least 0.1, 0.2, 0.4, 0.8 and 1.6 seconds long, and longer
-    // on a busy machine.
+    holds("six views were created", || counter.of("CreatePropertyCollector") >= 6).await;
+    // The five pauses between them are at least 0.1, 0.2, 0.4, 0.8 and 1.6 seconds, and longer on a
+    // busy host.
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(3_100), "six views in {took:?}");
     drop(watch);

@@ -1,54 +1,49 @@
-//! What became of each volume of a task.
+//! The outcome of a task for each volume.
 
 use super::query::{OperationResult, SnapshotInfo, VolumeInfo};
 use super::types::VolumeId;
 use crate::moref::MoRef;
 use crate::soap::Fault;
 
-/// What became of one volume.
+/// The outcome of a task for one volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VolumeOutcome<T> {
-    /// The volume, where vCenter names it.
+    /// The volume, if vCenter names it.
     pub volume: Option<VolumeId>,
-    /// What a success brought, or why it failed.
+    /// The result, or the fault for this volume.
     pub result: Result<T, Fault>,
 }
 
-/// Something that a success brings.
+/// The result of a successful task for one volume.
 pub trait Outcome: Sized + sealed::Sealed {}
 
 mod sealed {
-    /// Reads an outcome; only the types here do.
+    /// Only the types in this module implement it.
     pub trait Sealed {
         #[doc(hidden)]
         fn from_result(result: super::OperationResult) -> Self;
     }
 }
 
-/// Nothing but success.
+/// Success without a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done;
 
-/// A volume that was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Created {
-    /// Its name.
     pub name: Option<String>,
-    /// Where it was put, where vCenter tells.
+    /// The chosen datastore, if vCenter reports it.
     pub datastore: Option<MoRef>,
 }
 
-/// A volume that was attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// The id under which the guest sees the disk.
+    /// The disk's id in the guest.
     pub disk_uuid: String,
 }
 
-/// A snapshot that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotMade {
-    /// The snapshot.
     pub snapshot: Option<SnapshotInfo>,
 }
 

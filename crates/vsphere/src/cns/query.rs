@@ -1,28 +1,26 @@
-//! What the container storage service answers: volumes, snapshots, and what became of each in a
-//! task.
+//! Queries and results of the container storage service.
 
 use jiff::Timestamp;
 
 use super::types::{BackingDetails, KeyValue, SnapshotId, VolumeId, VolumeMetadata};
 use crate::moref::MoRef;
 use crate::soap::Fault;
-use crate::soap::codec::data;
+use crate::xml::codec::data;
 
 data! {
-    /// Which part of a long list.
+    /// A page of a long list.
     #[derive(Eq)]
     pub struct Cursor {
-        /// How many to pass over.
+        /// The number of entries to skip.
         offset: i64 = "offset",
-        /// How many to give.
+        /// The number of entries to return.
         limit: i64 = "limit",
-        /// How many there are.
         total: Option<i64> = "totalRecords",
     }
 }
 
 impl Cursor {
-    /// The page that starts at this place.
+    /// The page that starts at `offset`.
     pub(super) fn page_at(offset: usize) -> Self {
         let number = |n| i64::try_from(n).unwrap_or(i64::MAX);
         Self { offset: number(offset), limit: number(super::PAGE), total: None }
@@ -30,24 +28,19 @@ impl Cursor {
 }
 
 data! {
-    /// Which volumes. What is empty does not matter.
+    /// Selects volumes. Empty fields match all.
     #[derive(Eq, Default)]
     pub struct QueryFilter xsi "CnsQueryFilter" {
-        /// By id.
         ids: Vec<VolumeId> = "volumeIds",
-        /// By name.
         names: Vec<String> = "names",
-        /// By the cluster they belong to.
+        /// By the id of the cluster that owns them.
         clusters: Vec<String> = "containerClusterIds",
-        /// By policy.
         policy: Option<String> = "storagePolicyId",
-        /// By where they lie.
+        /// By datastore.
         datastores: Vec<MoRef> = "datastores",
-        /// By label.
         labels: Vec<KeyValue> = "labels",
-        /// Which part of the list; filled in by the query.
+        /// The page. The query sets it.
         cursor: Option<Cursor> = "cursor",
-        /// By health.
         health: Option<String> = "healthStatus",
     }
 }
@@ -59,34 +52,27 @@ data! {
 }
 
 data! {
-    /// A volume.
     #[derive(Eq)]
     pub struct Volume {
-        /// Its id.
         id: VolumeId = "volumeId",
-        /// Where it lies.
+        /// The URL of its datastore.
         datastore_url: Option<String> = "datastoreUrl",
-        /// Its name.
         name: Option<String> = "name",
         /// `BLOCK` or `FILE`.
         kind: Option<String> = "volumeType",
-        /// Its policy.
         policy: Option<String> = "storagePolicyId",
-        /// Whose it is.
         metadata: Option<VolumeMetadata> = "metadata",
-        /// What it is made of.
         backing: Option<BackingDetails> = "backingObjectDetails",
-        /// Whether it follows its policy.
+        /// Whether it complies with its policy.
         compliance: Option<String> = "complianceStatus",
-        /// Whether its datastore can be reached.
+        /// Whether its datastore is accessible.
         accessibility: Option<String> = "datastoreAccessibilityStatus",
-        /// Its health.
         health: Option<String> = "healthStatus",
     }
 }
 
 impl Volume {
-    /// The ids of the clusters it belongs to.
+    /// The ids of the clusters that own the volume.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         let metadata = self.metadata.iter();
         metadata
@@ -104,34 +90,27 @@ data! {
 }
 
 data! {
-    /// A snapshot to make.
     #[derive(Eq)]
     pub struct SnapshotCreateSpec {
-        /// Of which volume.
         volume: VolumeId = "volumeId",
-        /// What for; drivers put the snapshot's name here.
+        /// Drivers put the name of the snapshot here.
         description: String = "description",
     }
 }
 
 data! {
-    /// A snapshot to delete.
     #[derive(Eq)]
     pub struct SnapshotDeleteSpec {
-        /// Of which volume.
         volume: VolumeId = "volumeId",
-        /// The snapshot.
         snapshot: SnapshotId = "snapshotId",
     }
 }
 
 data! {
-    /// Snapshots to list.
     #[derive(Eq)]
     pub struct SnapshotQuerySpec {
-        /// Of which volume.
         volume: VolumeId = "volumeId",
-        /// Only this one.
+        /// Restricts the list to this snapshot.
         snapshot: Option<SnapshotId> = "snapshotId",
     }
 }
@@ -144,26 +123,20 @@ data! {
 }
 
 data! {
-    /// A snapshot of a volume.
     #[derive(Eq)]
     pub struct SnapshotInfo {
-        /// The snapshot.
         id: SnapshotId = "snapshotId",
-        /// Its volume.
         volume: VolumeId = "volumeId",
-        /// What for.
+        /// Free text; drivers put the name of the snapshot here.
         description: Option<String> = "description",
-        /// When it was made.
         created: Timestamp = "createTime",
     }
 }
 
 data! {
-    /// An answer to a question for snapshots: one, or why not.
+    /// A snapshot, or the reason why it is missing.
     pub struct SnapshotEntry {
-        /// The snapshot.
         snapshot: Option<SnapshotInfo> = "snapshot",
-        /// Why not.
         error: Option<Fault> = "error",
     }
 }
@@ -182,87 +155,66 @@ data! {
 }
 
 data! {
-    /// The outcome for one volume, of whatever task: the fields of all the result types.
+    /// The result for one volume: the union of all result types.
     pub struct OperationResult {
-        /// The volume.
         volume: Option<VolumeId> = "volumeId",
-        /// Why it failed.
         fault: Option<Fault> = "fault",
-        /// The name of a volume that was created.
         name: Option<String> = "name",
-        /// Where it was put.
         placements: Vec<Placement> = "placementResults",
-        /// The id of a disk that was attached.
+        /// The id of the attached disk in the guest.
         disk_uuid: Option<String> = "diskUUID",
-        /// A snapshot that was made.
         snapshot: Option<SnapshotInfo> = "snapshot",
-        /// Where a volume lies.
+        /// The disk behind a volume.
         info: Option<RawInfo> = "volumeInfo",
     }
 }
 
 data! {
-    /// Where a volume was put.
     pub struct Placement {
-        /// The datastore.
         datastore: Option<MoRef> = "datastore",
     }
 }
 
 data! {
-    /// As it comes.
     pub struct RawInfo {
-        /// The disk.
         object: Option<RawStorageObject> = "vStorageObject",
     }
 }
 
 data! {
-    /// As it comes.
     pub struct RawStorageObject {
-        /// Its configuration.
         config: RawStorageConfig = "config",
     }
 }
 
 data! {
-    /// As it comes.
     pub struct RawStorageConfig {
-        /// Its name.
         name: Option<String> = "name",
-        /// Where it lies.
+        /// The URL of its datastore.
         backing: Option<RawStorageBacking> = "backing",
-        /// Its size.
         capacity_mib: Option<i64> = "capacityInMB",
     }
 }
 
 data! {
-    /// As it comes.
     pub struct RawStorageBacking {
-        /// The datastore.
         datastore: Option<MoRef> = "datastore",
-        /// The file.
         file: Option<String> = "filePath",
-        /// The object on vSAN.
+        /// The vSAN object.
         object: Option<String> = "backingObjectId",
-        /// How space is taken.
+        /// `thin` or `thick`.
         provisioning: Option<String> = "provisioningType",
     }
 }
 
-/// Where a volume lies.
+/// The disk behind a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VolumeInfo {
-    /// The disk's name.
     pub name: Option<String>,
-    /// Its size.
     pub capacity_mib: Option<i64>,
-    /// Its datastore.
     pub datastore: Option<MoRef>,
-    /// Its file.
     pub file: Option<String>,
-    /// Its object on vSAN.
+    /// The vSAN object.
     pub object: Option<String>,
     /// `thin` or `thick`.
     pub provisioning: Option<String>,
@@ -288,9 +240,9 @@ impl From<Option<RawInfo>> for VolumeInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
-    /// Hand-made: the simulator makes no file volumes.
+    /// Hand-made data: the simulator has no file volumes.
     #[test]
     fn a_file_volume_is_read_with_its_access_points() {
         let volume: Volume = from_xml(

@@ -1,17 +1,16 @@
-//! Volumes, as they are sent to the container storage service.
+//! Requests to the container storage service.
 
 use crate::moref::MoRef;
-use crate::soap::XmlError;
-use crate::soap::codec::{Decode, Encode, data};
-use crate::soap::reader::{Reader, Start};
-use crate::soap::writer::Writer;
 use crate::version::ApiVersion;
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, Encode, data};
+use crate::xml::reader::{Reader, Start};
+use crate::xml::writer::Writer;
 
 data! {
-    /// Names a volume.
     #[derive(Eq, Hash)]
     pub struct VolumeId {
-        /// The id, a uuid; of a file volume with `file:` before it.
+        /// A uuid, with the prefix `file:` for a file volume.
         id: String = "id",
     }
 }
@@ -23,21 +22,16 @@ impl From<&str> for VolumeId {
 }
 
 data! {
-    /// Names a snapshot of a volume.
     #[derive(Eq, Hash)]
     pub struct SnapshotId {
-        /// The id.
         id: String = "id",
     }
 }
 
 data! {
-    /// A label.
     #[derive(Eq)]
     pub struct KeyValue {
-        /// Its key.
         key: String = "key",
-        /// Its value.
         value: String = "value",
     }
 }
@@ -48,120 +42,103 @@ data! {
     pub struct ContainerCluster {
         /// `KUBERNETES`.
         kind: String = "clusterType",
-        /// The cluster's id: unique, and never changed.
+        /// Unique and immutable.
         id: String = "clusterId",
-        /// The user that works for it.
+        /// The vSphere user of the cluster's driver.
         user: String = "vSphereUser",
         /// `VANILLA`.
         flavor: Option<String> = "clusterFlavor",
-        /// What kind of Kubernetes, in words.
+        /// The Kubernetes distribution, as free text.
         distribution: Option<String> = "clusterDistribution",
-        /// Whether it is to be taken off the volume.
+        /// Whether to remove this entry from the volume.
         delete: Option<bool> = "delete",
     }
 }
 
 data! {
-    /// What a Kubernetes object has to do with a volume.
+    /// A Kubernetes object that uses a volume.
     #[derive(Eq)]
     pub struct EntityMetadata xsi "CnsKubernetesEntityMetadata" {
-        /// The object's name.
         name: String = "entityName",
-        /// Its labels.
         labels: Vec<KeyValue> = "labels",
-        /// Whether it is to be taken off the volume.
+        /// Whether to remove this entry from the volume.
         delete: Option<bool> = "delete",
-        /// Its cluster.
         cluster: Option<String> = "clusterId",
         /// `PERSISTENT_VOLUME`, `PERSISTENT_VOLUME_CLAIM`, `POD`.
         kind: Option<String> = "entityType",
-        /// Its namespace.
         namespace: Option<String> = "namespace",
-        /// Objects it refers to.
+        /// Objects that this object refers to.
         refers: Vec<EntityReference> = "referredEntity",
     }
 }
 
 data! {
-    /// A Kubernetes object.
     #[derive(Eq)]
     pub struct EntityReference {
-        /// Its kind.
         kind: String = "entityType",
-        /// Its name.
         name: String = "entityName",
-        /// Its namespace.
         namespace: Option<String> = "namespace",
-        /// Its cluster.
         cluster: Option<String> = "clusterId",
     }
 }
 
 data! {
-    /// Whose a volume is, and what for.
+    /// The clusters and Kubernetes objects that use a volume.
     #[derive(Eq)]
     pub struct VolumeMetadata {
-        /// Its cluster.
         cluster: Option<ContainerCluster> = "containerCluster",
-        /// Its Kubernetes objects.
         entities: Vec<EntityMetadata> = "entityMetadata",
-        /// Its clusters, where there are several.
+        /// All clusters, if the volume has several.
         clusters: Vec<ContainerCluster> = "containerClusterArray",
     }
 }
 
 data! {
-    /// A policy to create a volume by.
+    /// The storage policy of a volume.
     #[derive(Eq)]
     pub struct PolicyProfile xsi "VirtualMachineDefinedProfileSpec" {
-        /// The policy's id.
         id: String = "profileId",
     }
 }
 
 data! {
-    /// Who may use a file share.
+    /// Network access to a file share.
     #[derive(Eq)]
     pub struct FilePermission xsi "VsanFileShareNetPermission" {
-        /// Addresses, or `*`.
+        /// IP addresses or subnets, or `*`.
         ips: String = "ips",
         /// `READ_WRITE`, `READ_ONLY`, `NO_ACCESS`.
         access: Option<String> = "permissions",
-        /// Whether root stays root.
+        /// Whether root keeps its rights on the share.
         allow_root: Option<bool> = "allowRoot",
     }
 }
 
-/// What a volume is made of, or is to be made of.
+/// The storage behind a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackingDetails {
-    /// A disk.
     Block {
-        /// Its size.
         capacity_mib: i64,
-        /// A disk that is there already, to become a volume.
+        /// The id of an existing disk to register as a volume.
         disk_id: Option<String>,
-        /// The same, by the address of its file.
+        /// The URL of an existing disk to register as a volume.
         disk_url: Option<String>,
     },
-    /// A share of the vSAN file service.
     File {
-        /// Its size.
         capacity_mib: i64,
-        /// A share that is there already, to become a volume.
+        /// The id of an existing share to register as a volume.
         file_id: Option<String>,
-        /// How to reach it: `NFSv4.1` and the like, with an address.
+        /// Address per protocol, such as `NFSv4.1`.
         access_points: Vec<KeyValue>,
     },
 }
 
 impl BackingDetails {
-    /// A new disk of this size.
+    /// A new disk.
     pub fn block(capacity_mib: i64) -> Self {
         Self::Block { capacity_mib, disk_id: None, disk_url: None }
     }
 
-    /// The size.
     pub fn capacity_mib(&self) -> i64 {
         match self {
             Self::Block { capacity_mib, .. } | Self::File { capacity_mib, .. } => *capacity_mib,
@@ -214,12 +191,11 @@ impl Encode for BackingDetails {
 }
 
 data! {
-    /// A snapshot to make a volume from.
+    /// The snapshot to create a volume from.
     #[derive(Eq)]
     pub struct VolumeSource xsi "CnsSnapshotVolumeSource" {
-        /// The volume it was made of.
+        /// The volume of the snapshot.
         volume: VolumeId = "volumeId",
-        /// The snapshot.
         snapshot: SnapshotId = "snapshotId",
     }
 }
@@ -231,31 +207,27 @@ data! {
     }
 }
 
-/// A volume to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateSpec {
-    /// Its name; at most 80 characters.
+    /// At most 80 characters.
     pub name: String,
-    /// The id it is to have; vCenter 9.1 and later.
+    /// The id to assign. Needs vCenter 9.1.
     pub id: Option<VolumeId>,
-    /// Where it may be put; vCenter chooses.
+    /// The candidate datastores. vCenter chooses one.
     pub datastores: Vec<MoRef>,
-    /// Whose it is.
     pub metadata: VolumeMetadata,
-    /// What it is made of.
     pub backing: BackingDetails,
-    /// The policy it follows.
     pub policy: Option<PolicyProfile>,
-    /// Who may use it, if it is a file share.
+    /// Network access, for a file volume.
     pub permissions: Vec<FilePermission>,
-    /// The snapshot it is made from.
+    /// The snapshot to create the volume from.
     pub source: Option<VolumeSource>,
 }
 
 impl CreateSpec {
-    /// Leaves out what an older vCenter would refuse the request for.
-    pub(super) fn fit(mut self, version: ApiVersion) -> Self {
-        self.metadata.fit(version);
+    /// Drops fields that an older vCenter rejects.
+    pub(super) fn drop_unsupported(mut self, version: ApiVersion) -> Self {
+        self.metadata.drop_unsupported(version);
         if version < ApiVersion::V7_0U2
             && let BackingDetails::Block { disk_url, .. } = &mut self.backing
         {
@@ -287,9 +259,8 @@ impl Encode for CreateSpec {
 }
 
 impl VolumeMetadata {
-    /// Leaves out what an older vCenter would refuse the request for: each of these came with a
-    /// release.
-    fn fit(&mut self, version: ApiVersion) {
+    /// Drops fields that an older vCenter rejects. Each field was added in some release.
+    fn drop_unsupported(&mut self, version: ApiVersion) {
         if version < ApiVersion::V7_0U2 {
             for cluster in self.cluster.iter_mut().chain(&mut self.clusters) {
                 cluster.distribution = None;
@@ -307,41 +278,35 @@ impl VolumeMetadata {
 }
 
 data! {
-    /// What to change of a volume's metadata.
     #[derive(Eq)]
     pub struct VolumeMetadataUpdate {
-        /// The volume.
         volume: VolumeId = "volumeId",
-        /// What is added or taken off.
+        /// The entries to add or remove.
         metadata: VolumeMetadata = "metadata",
     }
 }
 
 impl VolumeMetadataUpdate {
-    pub(super) fn fit(mut self, version: ApiVersion) -> Self {
-        self.metadata.fit(version);
+    pub(super) fn drop_unsupported(mut self, version: ApiVersion) -> Self {
+        self.metadata.drop_unsupported(version);
         self
     }
 }
 
 data! {
-    /// A volume and the machine it is, or is to be, attached to.
+    /// A volume and the VM to attach it to or detach it from.
     #[derive(Eq)]
     pub struct AttachSpec {
-        /// The volume.
         volume: VolumeId = "volumeId",
-        /// The machine.
         vm: MoRef = "vm",
     }
 }
 
 data! {
-    /// A volume and the size it is to have.
+    /// A volume and its new size.
     #[derive(Eq)]
     pub struct ExtendSpec {
-        /// The volume.
         volume: VolumeId = "volumeId",
-        /// The new size.
         capacity_mib: i64 = "capacityInMb",
     }
 }
@@ -349,7 +314,7 @@ data! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::to_xml;
+    use crate::xml::codec::to_xml;
 
     fn spec() -> CreateSpec {
         let cluster = ContainerCluster {
@@ -377,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_create_spec_is_written_in_the_order_vcenter_demands() {
+    fn a_create_spec_is_encoded_in_the_order_vcenter_requires() {
         assert_eq!(
             to_xml("createSpecs", &spec()),
             "<createSpecs><name>pvc-1</name><volumeType>BLOCK</volumeType><datastores type=\"Datastore\">ds-1</datastores>\
@@ -390,13 +355,14 @@ mod tests {
     }
 
     #[test]
-    fn older_releases_are_not_told_what_they_do_not_know() {
-        let written = |version: &str| to_xml("s", &spec().fit(version.parse().unwrap()));
-        assert!(written("8.0.0.0").contains("clusterDistribution"));
+    fn fields_unknown_to_older_releases_are_dropped() {
+        let encoded =
+            |version: &str| to_xml("s", &spec().drop_unsupported(version.parse().unwrap()));
+        assert!(encoded("8.0.0.0").contains("clusterDistribution"));
         assert!(
-            !written("7.0.1.0").contains("clusterDistribution")
-                && written("7.0.1.0").contains("clusterFlavor")
+            !encoded("7.0.1.0").contains("clusterDistribution")
+                && encoded("7.0.1.0").contains("clusterFlavor")
         );
-        assert!(!written("6.7.3").contains("clusterFlavor"));
+        assert!(!encoded("6.7.3").contains("clusterFlavor"));
     }
 }

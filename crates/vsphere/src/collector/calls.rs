@@ -1,4 +1,4 @@
-//! The calls to the property collector.
+//! The property collector's methods.
 
 use std::time::Duration;
 
@@ -6,41 +6,41 @@ use tokio::time::Instant;
 
 use super::managed::Managed;
 use super::spec::{FilterSpec, ObjectSpec, PropertySpec, RetrieveOptions, Traversal, WaitOptions};
-use super::update::{Change, Found};
-use crate::client::{Client, Effort};
+use super::update::{Change, RetrievedObject};
+use crate::client::{Client, Retries};
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::session::{Side, Ticket};
-use crate::soap::codec::{Decode, Encode};
-use crate::soap::stream::child;
-use crate::soap::{Fault, FaultKind, XmlError};
-use crate::wire::{Method, Nature, ReplyStream};
+use crate::session::{Protocol, Ticket};
+use crate::soap::{Fault, FaultKind};
+use crate::wire::{CallKind, Method, ReplyStream};
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::stream::child;
 
-/// Reads properties of `T` from all the objects the spec leads to, once. Nothing of the reply is
-/// kept but the values. A failure in the middle starts the whole retrieval again. `page` is the
-/// number of objects per reply; vCenter may choose a smaller one.
+/// Reads the properties of `T` once from all objects that the spec selects. A failure restarts the
+/// whole retrieval. `page` is the number of objects per reply; vCenter can choose a smaller one.
 pub(crate) async fn retrieve<T: Managed>(
     client: &Client,
     spec: &FilterSpec,
     page: Option<i32>,
-) -> Result<Vec<Found<T>>, Error> {
-    let effort = client.effort(Side::Soap, Nature::Read);
-    retrieve_with(effort, client, spec, page).await
+) -> Result<Vec<RetrievedObject<T>>, Error> {
+    let retries = client.retries(Protocol::Soap, CallKind::Read);
+    retrieve_with(retries, client, spec, page).await
 }
 
-/// The same, tried as often as `effort` allows.
+/// Like [`retrieve`], with the given retries.
 pub(crate) async fn retrieve_with<T: Managed>(
-    mut effort: Effort<'_>,
+    mut retries: Retries<'_>,
     client: &Client,
     spec: &FilterSpec,
     page: Option<i32>,
-) -> Result<Vec<Found<T>>, Error> {
+) -> Result<Vec<RetrievedObject<T>>, Error> {
     loop {
-        let ticket = effort.ticket().await?;
+        let ticket = retries.ticket().await?;
         let mut all = Vec::new();
         match retrieve_once(client, spec, page, &ticket, &mut all).await {
             Ok(()) => return Ok(all),
-            Err(error) => effort.again(&ticket, error).await?,
+            Err(error) => retries.after_failure(&ticket, error).await?,
         }
     }
 }
@@ -50,7 +50,7 @@ async fn retrieve_once<T: Managed>(
     spec: &FilterSpec,
     page_size: Option<i32>,
     ticket: &Ticket,
-    all: &mut Vec<Found<T>>,
+    all: &mut Vec<RetrievedObject<T>>,
 ) -> Result<(), Error> {
     let collector = client.content()?.property_collector;
     let options = RetrieveOptions { max_objects: page_size };
@@ -70,17 +70,15 @@ async fn retrieve_once<T: Managed>(
     }
 }
 
-/// A part of a `RetrieveResult`.
-enum Part<T> {
+enum ResultElement<T> {
     Token(String),
     Object(T),
-    Nothing,
+    Other,
 }
 
-/// Reads one page; returns the token of the next.
 async fn page<T: Managed>(
     reply: &mut ReplyStream,
-    all: &mut Vec<Found<T>>,
+    all: &mut Vec<RetrievedObject<T>>,
 ) -> Result<Option<String>, Error> {
     let mut token = None;
     if !reply.next(|r| Ok(r.next_child()?.is_some())).await? {
@@ -90,74 +88,76 @@ async fn page<T: Managed>(
         let part = reply.next(|reader| {
             child(reader, |start, reader| {
                 Ok(match start.name() {
-                    "token" => Part::Token(reader.text()?.into_owned()),
-                    "objects" => Part::Object(Found::decode(start, reader)?),
+                    "token" => ResultElement::Token(reader.text()?.into_owned()),
+                    "objects" => ResultElement::Object(RetrievedObject::decode(start, reader)?),
                     _ => {
                         reader.skip()?;
-                        Part::Nothing
+                        ResultElement::Other
                     }
                 })
             })
         });
         match part.await? {
             None => return Ok(token),
-            Some(Part::Token(found)) => token = Some(found),
-            Some(Part::Object(found)) => all.push(found),
-            Some(Part::Nothing) => {}
+            Some(ResultElement::Token(found)) => token = Some(found),
+            Some(ResultElement::Object(found)) => all.push(found),
+            Some(ResultElement::Other) => {}
         }
     }
 }
 
-/// A session that ended may show in the properties instead of in the call: nothing was read then.
-fn session_lost<T>(found: &[Found<T>]) -> Option<&Fault> {
+/// An ended session can show as a missing property instead of a failed call.
+fn session_lost<T>(found: &[RetrievedObject<T>]) -> Option<&Fault> {
     let missing = found.iter().flat_map(|found| &found.missing);
     missing.map(|missing| &missing.fault).find(|fault| fault.kind == FaultKind::NotAuthenticated)
 }
 
-/// An answer that brings nothing and comes sooner than this is not what was asked for.
-const SOONEST: Duration = Duration::from_millis(500);
+/// An empty reply that comes sooner than this means that vCenter did not wait.
+const MIN_WAIT: Duration = Duration::from_millis(500);
 
-/// How long to wait after so many such answers, so that a vCenter that does not wait is not called
-/// without pause.
-fn breath(hasty: u32) -> Duration {
-    Duration::from_millis(25).saturating_mul(1 << hasty.min(12)).min(Duration::from_secs(10))
+/// The pause after a number of early replies. It limits the calls to a vCenter that does not wait.
+fn early_reply_pause(early_replies: u32) -> Duration {
+    Duration::from_millis(25)
+        .saturating_mul(1 << early_replies.min(12))
+        .min(Duration::from_secs(10))
 }
 
-/// A property collector of our own, with one filter. It lives in one session and ends with it.
+/// A property collector with one filter. It belongs to one session and ends with it.
 #[derive(Debug)]
 pub(crate) struct Collector {
     reference: MoRef,
     ticket: Ticket,
-    /// Up to where changes were seen.
+    /// The version of the last update set.
     version: String,
-    /// Empty answers in a row that came sooner than they should.
-    hasty: u32,
-    /// What else must be cleared away: views.
+    /// The number of consecutive empty replies that came too soon.
+    early_replies: u32,
+    /// The views to destroy with the collector.
     views: Vec<MoRef>,
 }
 
-/// What one wait brought.
+/// The changes that one wait returned.
 #[derive(Debug)]
-pub(crate) struct Waited<T> {
+pub(crate) struct UpdateSet<T> {
     pub(crate) changes: Vec<Change<T>>,
-    /// Whether more is waiting already.
+    /// Whether vCenter has more changes ready.
     pub(crate) truncated: bool,
 }
 
 impl Collector {
-    /// Makes a collector without a filter. [`Collector::look_at`] comes next.
+    /// Creates a collector without a filter. Call [`Collector::create_filter`] next.
     pub(crate) async fn new(client: &Client, ticket: Ticket) -> Result<Self, Error> {
         let create = Method::change("CreatePropertyCollector");
         let root = client.content()?.property_collector;
-        let reference: MoRef = client.wire().once(create, &root, &[], Some(&ticket.secret)).await?;
-        Ok(Self { reference, ticket, version: String::new(), hasty: 0, views: Vec::new() })
+        let reference: MoRef =
+            client.wire().call_once(create, &root, &[], Some(&ticket.secret)).await?;
+        Ok(Self { reference, ticket, version: String::new(), early_replies: 0, views: Vec::new() })
     }
 
-    /// Makes the filter: the objects themselves and what is in the views. `views` are made first.
+    /// Creates the views, then the filter on `objects` and on the content of the views.
     ///
     /// # Errors
-    /// After an error the collector is of no more use, but is still there to be cleared away.
-    pub(crate) async fn look_at(
+    /// After an error the collector is useless but still exists in vCenter; destroy it.
+    pub(crate) async fn create_filter(
         &mut self,
         client: &Client,
         properties: Vec<PropertySpec>,
@@ -174,20 +174,26 @@ impl Collector {
                 View::Container { root, types } => {
                     let args: &[(&str, &dyn Encode)] =
                         &[("container", root), ("type", types), ("recursive", &true)];
-                    wire.once(method, &content.view_manager, args, Some(&cookie)).await?
+                    wire.call_once(method, &content.view_manager, args, Some(&cookie)).await?
                 }
                 View::List { objects } => {
-                    wire.once(method, &content.view_manager, &[("obj", objects)], Some(&cookie))
-                        .await?
+                    wire.call_once(
+                        method,
+                        &content.view_manager,
+                        &[("obj", objects)],
+                        Some(&cookie),
+                    )
+                    .await?
                 }
             };
             self.views.push(made.clone());
             specs.push(ObjectSpec::view(made, kind));
         }
-        let spec = FilterSpec { properties, objects: specs, missing_is_fine: true };
+        let spec = FilterSpec { properties, objects: specs, skip_missing: true };
         let args: &[(&str, &dyn Encode)] = &[("spec", &spec), ("partialUpdates", &false)];
-        let _: MoRef =
-            wire.once(Method::change("CreateFilter"), &self.reference, args, Some(&cookie)).await?;
+        let _: MoRef = wire
+            .call_once(Method::change("CreateFilter"), &self.reference, args, Some(&cookie))
+            .await?;
         Ok(())
     }
 
@@ -195,15 +201,17 @@ impl Collector {
         &self.ticket
     }
 
-    /// Waits until something changes, at most as long as the client's limits say. The first wait
-    /// returns at once, with everything there is.
+    /// Waits for changes, up to the client's limit. The first wait returns all objects at once.
     ///
     /// # Errors
-    /// After an error it is not known which changes vCenter considers as told: the collector is of
-    /// no more use.
-    pub(crate) async fn wait<T: Managed>(&mut self, client: &Client) -> Result<Waited<T>, Error> {
-        if self.hasty > 0 {
-            tokio::time::sleep(breath(self.hasty)).await;
+    /// After an error the collector is useless, because it is unknown which changes vCenter considers
+    /// delivered.
+    pub(crate) async fn wait<T: Managed>(
+        &mut self,
+        client: &Client,
+    ) -> Result<UpdateSet<T>, Error> {
+        if self.early_replies > 0 {
+            tokio::time::sleep(early_reply_pause(self.early_replies)).await;
         }
         let asked = Instant::now();
         let seconds = i32::try_from(client.limits().wait.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -212,91 +220,93 @@ impl Collector {
         let method = Method::wait("WaitForUpdatesEx");
         let mut reply =
             client.wire().stream(method, &self.reference, args, Some(&self.ticket.secret)).await?;
-        let mut waited = Waited { changes: Vec::new(), truncated: false };
+        let mut updates = UpdateSet { changes: Vec::new(), truncated: false };
         let mut version = None;
-        // No returnval: nothing happened.
-        let is_set = reply.next(|r| Ok(r.next_child()?.is_some())).await?;
-        if is_set {
-            self.read_set(&mut reply, &mut waited, &mut version).await?;
+        // Without a `returnval` there are no changes.
+        let has_updates = reply.next(|r| Ok(r.next_child()?.is_some())).await?;
+        if has_updates {
+            self.read_update_set(&mut reply, &mut updates, &mut version).await?;
         }
         reply.finish().await?;
         client.touch();
         match version {
             Some(version) => self.version = version,
-            // Without it, the same changes would come again and again.
-            None if is_set => {
-                let source = XmlError::Missing { of: "a set of changes", field: "its version" };
+            // Without a version, vCenter would send the same changes again.
+            None if has_updates => {
+                let source = XmlError::Missing { of: "an update set", field: "version" };
                 let (address, method) = (client.address().to_owned(), method.name.to_owned());
                 return Err(Error::Unreadable { address, method, source });
             }
             None => {}
         }
-        let is_hasty = waited.changes.is_empty() && asked.elapsed() < SOONEST;
-        self.hasty = if is_hasty { self.hasty.saturating_add(1) } else { 0 };
-        Ok(waited)
+        let is_early = updates.changes.is_empty() && asked.elapsed() < MIN_WAIT;
+        self.early_replies = if is_early { self.early_replies.saturating_add(1) } else { 0 };
+        Ok(updates)
     }
 
-    async fn read_set<T: Managed>(
+    async fn read_update_set<T: Managed>(
         &self,
         reply: &mut ReplyStream,
-        waited: &mut Waited<T>,
+        updates: &mut UpdateSet<T>,
         version: &mut Option<String>,
     ) -> Result<(), Error> {
-        enum Set {
+        enum UpdateElement {
             Version(String),
             Truncated(bool),
             Filter,
-            Nothing,
+            Other,
         }
         loop {
             let part = reply.next(|reader| {
                 let Some(start) = reader.next_child()? else { return Ok(None) };
                 Ok(Some(match start.name() {
-                    "version" => Set::Version(reader.text()?.into_owned()),
-                    "truncated" => Set::Truncated(bool::decode(&start, reader)?),
-                    // Its children are read one by one.
-                    "filterSet" => Set::Filter,
+                    "version" => UpdateElement::Version(reader.text()?.into_owned()),
+                    "truncated" => UpdateElement::Truncated(bool::decode(&start, reader)?),
+                    // The caller reads its children one by one.
+                    "filterSet" => UpdateElement::Filter,
                     _ => {
                         reader.skip()?;
-                        Set::Nothing
+                        UpdateElement::Other
                     }
                 }))
             });
             match part.await? {
                 None => return Ok(()),
-                Some(Set::Version(text)) => *version = Some(text),
-                Some(Set::Truncated(truncated)) => waited.truncated = truncated,
-                Some(Set::Nothing) => {}
-                Some(Set::Filter) => read_filter(reply, waited).await?,
+                Some(UpdateElement::Version(text)) => *version = Some(text),
+                Some(UpdateElement::Truncated(truncated)) => updates.truncated = truncated,
+                Some(UpdateElement::Other) => {}
+                Some(UpdateElement::Filter) => read_filter(reply, updates).await?,
             }
         }
     }
 
-    /// The first view made, to be changed while a wait is under way.
+    /// A handle to the first view, to modify it during a wait.
     pub(crate) fn list(&self) -> Option<ListView> {
         let view = self.views.first()?.clone();
         Some(ListView { view, ticket: self.ticket.clone() })
     }
 
-    /// Clears everything away in vCenter. What fails is cleared away by vCenter with the session.
+    /// Destroys the collector and its views in vCenter. vCenter destroys the rest with the session.
     pub(crate) async fn destroy(self, client: &Client) {
         let secret = Some(&*self.ticket.secret);
         let method = Method::change("DestroyPropertyCollector");
-        let mut outcome = client.wire().once::<()>(method, &self.reference, &[], secret).await;
+        let mut outcome = client.wire().call_once::<()>(method, &self.reference, &[], secret).await;
         for view in &self.views {
-            let destroyed =
-                client.wire().once::<()>(Method::change("DestroyView"), view, &[], secret).await;
+            let destroyed = client
+                .wire()
+                .call_once::<()>(Method::change("DestroyView"), view, &[], secret)
+                .await;
             outcome = outcome.and(destroyed);
         }
         if let Err(error) = outcome {
-            tracing::debug!(vcenter = client.address(), error = %error.error_chain(), "cannot clear a watch away");
+            tracing::debug!(vcenter = client.address(), error = %error.error_chain(), "cannot destroy a watch; vCenter destroys it with the session");
         }
     }
 }
 
 async fn read_filter<T: Managed>(
     reply: &mut ReplyStream,
-    waited: &mut Waited<T>,
+    updates: &mut UpdateSet<T>,
 ) -> Result<(), Error> {
     loop {
         let change = reply.next(|reader| {
@@ -311,12 +321,12 @@ async fn read_filter<T: Managed>(
         match change.await? {
             None => return Ok(()),
             Some(None | Some(Change::Foreign)) => {}
-            Some(Some(change)) => waited.changes.push(change),
+            Some(Some(change)) => updates.changes.push(change),
         }
     }
 }
 
-/// A list view that exists.
+/// A list view in vCenter.
 #[derive(Debug, Clone)]
 pub(crate) struct ListView {
     view: MoRef,
@@ -324,7 +334,8 @@ pub(crate) struct ListView {
 }
 
 impl ListView {
-    /// Adds and removes objects; returns those to add that vCenter does not know. Wakes the wait.
+    /// Adds and removes objects. Returns the added objects that vCenter does not know. Wakes a
+    /// running wait.
     pub(crate) async fn modify(
         &self,
         client: &Client,
@@ -334,18 +345,27 @@ impl ListView {
         let args: &[(&str, &dyn Encode)] = &[("add", &add), ("remove", &remove)];
         client
             .wire()
-            .once(Method::change("ModifyListView"), &self.view, args, Some(&self.ticket.secret))
+            .call_once(
+                Method::change("ModifyListView"),
+                &self.view,
+                args,
+                Some(&self.ticket.secret),
+            )
             .await
     }
 }
 
-/// A set of objects that vCenter keeps.
+/// A view to create in vCenter.
 #[derive(Debug, Clone)]
 pub(crate) enum View {
-    /// All objects of some types below an object; vCenter keeps it up to date.
-    Container { root: MoRef, types: Vec<&'static str> },
-    /// The objects named.
-    List { objects: Vec<MoRef> },
+    /// All objects of some types below `root`. vCenter keeps the view up to date.
+    Container {
+        root: MoRef,
+        types: Vec<&'static str>,
+    },
+    List {
+        objects: Vec<MoRef>,
+    },
 }
 
 impl View {
@@ -364,7 +384,7 @@ impl View {
     }
 }
 
-/// The spec for properties of objects found by walking from `root`.
+/// A spec that finds objects by traversal from `root`.
 pub(crate) fn walk(root: MoRef, steps: &[Traversal], properties: Vec<PropertySpec>) -> FilterSpec {
-    FilterSpec { properties, objects: vec![ObjectSpec::below(root, steps)], missing_is_fine: true }
+    FilterSpec { properties, objects: vec![ObjectSpec::below(root, steps)], skip_missing: true }
 }

@@ -1,31 +1,31 @@
 //! Types that hold properties of managed objects.
 
 use crate::moref::MoRef;
-use crate::soap::XmlError;
-use crate::soap::reader::{Reader, Start};
+use crate::xml::XmlError;
+use crate::xml::reader::{Reader, Start};
 
-/// Which properties of a value are meant, one bit each.
+/// A set of properties, one bit each.
 pub(crate) type Mask = u64;
 
-/// A value that properties are read into.
+/// A value that properties are decoded into.
 ///
-/// A change arrives as a value that holds only what changed, and a mask that says what that is: so
-/// that a change can be read from the wire without touching the value it changes.
+/// A change is decoded into a separate value that holds only the changed properties, with a mask
+/// that names them. Decoding thus never touches the value that the change applies to.
 pub(crate) trait Managed: Sized {
-    /// An empty value for this object; `None` for objects of other types.
+    /// Creates an empty value. Returns `None` for objects of other types.
     fn empty(reference: MoRef) -> Option<Self>;
-    /// Reads a property. Properties the type does not have are passed over and have no bit.
+    /// Decodes a property. Skips properties that the type does not have and returns no bit.
     fn assign(
         &mut self,
         path: &str,
         start: &Start<'_>,
         reader: &mut Reader<'_>,
     ) -> Result<Mask, XmlError>;
-    /// Unsets the property and everything below it.
+    /// Clears the property and all properties below it.
     fn clear(&mut self, path: &str) -> Mask;
 }
 
-/// Declares a type that holds properties of a managed object, in groups that a watcher can ask for:
+/// Declares a type that holds properties of a managed object, in groups that a watch can select:
 ///
 /// ```text
 /// managed! {
@@ -35,8 +35,8 @@ pub(crate) trait Managed: Sized {
 /// }
 /// ```
 ///
-/// Every property is an `Option`: `None` is a property that was not asked for, is not set, or may
-/// not be seen.
+/// Every property is an `Option`. `None` means that the property was not selected, is unset, or
+/// that the user lacks the permission to read it.
 macro_rules! managed {
     (
         $(#[$meta:meta])*
@@ -50,7 +50,6 @@ macro_rules! managed {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq)]
         $vis struct $name {
-            /// The object.
             pub reference: $crate::moref::MoRef,
             $($($(#[$field_meta])* pub $field: Option<$type>,)*)*
         }
@@ -58,13 +57,13 @@ macro_rules! managed {
         impl $name {
             $($(#[$group_meta])* $vis const $group: &'static [&'static str] = &[$($path),*];)*
 
-            /// A value of which nothing but the reference is known.
+            /// Creates a value with no properties.
             pub(crate) fn new(reference: $crate::moref::MoRef) -> Self {
                 Self { reference, $($($field: None,)*)* }
             }
 
             #[allow(dead_code, reason = "types that are only read once are never merged")]
-            /// Takes over the properties in `mask`.
+            /// Copies the properties in `mask`.
             pub(crate) fn merge(&mut self, from: Self, mask: $crate::collector::managed::Mask) {
                 let mut bit: $crate::collector::managed::Mask = 1;
                 $($(
@@ -85,13 +84,13 @@ macro_rules! managed {
             fn assign(
                 &mut self,
                 path: &str,
-                start: &$crate::soap::reader::Start<'_>,
-                reader: &mut $crate::soap::reader::Reader<'_>,
-            ) -> Result<$crate::collector::managed::Mask, $crate::soap::XmlError> {
+                start: &$crate::xml::reader::Start<'_>,
+                reader: &mut $crate::xml::reader::Reader<'_>,
+            ) -> Result<$crate::collector::managed::Mask, $crate::xml::XmlError> {
                 let mut bit = 1;
                 $($(
                     if path == $path {
-                        self.$field = Some(<$type as $crate::soap::codec::Decode>::decode(start, reader)?);
+                        self.$field = Some(<$type as $crate::xml::codec::Decode>::decode(start, reader)?);
                         return Ok(bit);
                     }
                     bit <<= 1;

@@ -1,11 +1,10 @@
-//! vCenter's property collector: reading properties of many objects at once, and waiting for them
-//! to change.
+//! vCenter's property collector: reads properties of many objects at once and waits for changes.
 //!
 //! ```text
-//!   managed ── which properties a Rust type has, declared once: `managed!`
-//!   spec ───── which objects and properties a call is about
-//!   update ─── objects and changes, read straight from the reply into those types
-//!   calls ──── RetrievePropertiesEx, CreateFilter, WaitForUpdatesEx
+//!   managed   the properties of a Rust type, declared with `managed!`
+//!   spec      the objects and properties of a call
+//!   update    objects and changes, decoded straight into those types
+//!   calls     RetrievePropertiesEx, CreateFilter, WaitForUpdatesEx
 //! ```
 
 pub(crate) mod calls;
@@ -15,4 +14,4 @@ pub(crate) mod update;
 
 pub(crate) use self::calls::{Collector, retrieve, retrieve_with};
 pub(crate) use self::managed::{Managed, managed};
-pub(crate) use self::update::{Change, Found};
+pub(crate) use self::update::{Change, RetrievedObject};

@@ -1,63 +1,57 @@
-//! Which objects and properties a call is about.
+//! The objects and properties of a call.
 
 use crate::moref::MoRef;
-use crate::soap::codec::{Encode, data};
-use crate::soap::writer::Writer;
+use crate::xml::codec::{Encode, data};
+use crate::xml::writer::Writer;
 
 data! {
-    /// Properties of all objects of a type, derived types included.
+    /// The properties to read from objects of a type, including derived types.
     pub(crate) struct PropertySpec {
-        /// The type.
         kind: String = "type",
-        /// All properties; never wanted.
+        /// Whether to read all properties. Always false.
         all: Option<bool> = "all",
-        /// The properties.
         paths: Vec<String> = "pathSet",
     }
 }
 
-/// Where to start, and where to go from there.
+/// An object to start from, and the traversals to follow.
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectSpec {
     pub(crate) object: MoRef,
-    /// Whether the object itself is only a starting point.
+    /// Whether to leave out the object itself.
     pub(crate) skip: bool,
     pub(crate) select: Vec<Traversal>,
 }
 
-/// One step from an object to others.
+/// A traversal from objects of one type along one property.
 #[derive(Debug, Clone)]
 pub(crate) struct Traversal {
     pub(crate) name: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) path: &'static str,
-    /// Names of the steps to try from there.
+    /// The names of the traversals to follow next.
     pub(crate) then: &'static [&'static str],
 }
 
-/// Objects and their properties.
 #[derive(Debug, Clone)]
 pub(crate) struct FilterSpec {
     pub(crate) properties: Vec<PropertySpec>,
     pub(crate) objects: Vec<ObjectSpec>,
-    /// Whether an object that does not exist is passed over instead of failing the call.
-    pub(crate) missing_is_fine: bool,
+    /// Whether to skip objects that do not exist instead of failing the call.
+    pub(crate) skip_missing: bool,
 }
 
 data! {
-    /// How much of a long answer to give at once.
+    /// The page size of a retrieval.
     pub(crate) struct RetrieveOptions {
-        /// Objects.
         max_objects: Option<i32> = "maxObjects",
     }
 }
 
 data! {
-    /// How long to wait, and how much to give at once.
+    /// The timeout and page size of a wait.
     pub(crate) struct WaitOptions {
-        /// Seconds.
         max_wait_seconds: Option<i32> = "maxWaitSeconds",
-        /// Objects.
         max_object_updates: Option<i32> = "maxObjectUpdates",
     }
 }
@@ -72,25 +66,23 @@ impl PropertySpec {
 }
 
 impl ObjectSpec {
-    /// The object itself.
     pub(crate) fn just(object: MoRef) -> Self {
         Self { object, skip: false, select: Vec::new() }
     }
 
-    /// What is in a view.
+    /// The objects in a view.
     pub(crate) fn view(view: MoRef, kind: &'static str) -> Self {
         let select = vec![Traversal { name: "view", kind, path: "view", then: &[] }];
         Self { object: view, skip: true, select }
     }
 
-    /// Everything below a folder or datacenter, and it itself. Which steps are tried limits what is
-    /// found.
+    /// The object and everything below it that `steps` can reach.
     pub(crate) fn below(object: MoRef, steps: &[Traversal]) -> Self {
         Self { object, skip: false, select: steps.to_vec() }
     }
 }
 
-/// From a folder to the folders and virtual machines below it.
+/// From a folder to all folders and VMs below it.
 pub(crate) const TO_VMS: &[Traversal] = &[
     Traversal {
         name: "folder",
@@ -100,11 +92,11 @@ pub(crate) const TO_VMS: &[Traversal] = &[
     },
     Traversal { name: "vms", kind: "Datacenter", path: "vmFolder", then: &["folder"] },
     Traversal { name: "vapp", kind: "VirtualApp", path: "vm", then: &[] },
-    // Those in another stand in no folder.
+    // A nested vApp is in no folder.
     Traversal { name: "vapps", kind: "VirtualApp", path: "resourcePool", then: &["vapp", "vapps"] },
 ];
 
-/// From a folder to everything below it.
+/// From a folder to all objects below it.
 pub(crate) const TO_ALL: &[Traversal] = &[
     Traversal {
         name: "folder",
@@ -132,7 +124,7 @@ pub(crate) const TO_ALL: &[Traversal] = &[
     Traversal { name: "vapp", kind: "VirtualApp", path: "vm", then: &[] },
 ];
 
-/// From a folder to the datacenters and folders of datacenters below it.
+/// From a folder to all datacenters and datacenter folders below it.
 pub(crate) const TO_DATACENTERS: &[Traversal] =
     &[Traversal { name: "folder", kind: "Folder", path: "childEntity", then: &["folder"] }];
 
@@ -167,7 +159,7 @@ impl Encode for FilterSpec {
         writer.open(name);
         self.properties.encode("propSet", writer);
         self.objects.encode("objectSet", writer);
-        if self.missing_is_fine {
+        if self.skip_missing {
             true.encode("reportMissingObjectsInResults", writer);
         }
         writer.close(name);

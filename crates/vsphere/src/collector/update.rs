@@ -1,50 +1,43 @@
-//! Objects and changes, read from the reply straight into the types that hold them.
+//! Objects and changes, decoded from the reply straight into their types.
 
 use super::managed::{Managed, Mask};
 use crate::moref::MoRef;
-use crate::soap::codec::{Decode, data};
-use crate::soap::reader::{Reader, Start};
-use crate::soap::{Fault, XmlError};
+use crate::soap::Fault;
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, data};
+use crate::xml::reader::{Reader, Start};
 
 data! {
-    /// A property that was asked for and not given.
+    /// A requested property that vCenter did not return.
     pub(crate) struct MissingProperty {
-        /// The property.
         path: String = "path",
-        /// Why not.
         fault: Fault = "fault",
     }
 }
 
-/// A fault is only ever read; a type that holds one can still be declared like the others.
-impl crate::soap::codec::Encode for Fault {
-    fn encode(&self, _: &str, _: &mut crate::soap::writer::Writer) {}
-}
-
-/// An object of a one-off retrieval.
+/// An object that a retrieval returned.
 #[derive(Debug)]
-pub(crate) struct Found<T> {
+pub(crate) struct RetrievedObject<T> {
     pub(crate) reference: MoRef,
     /// `None` when `T` does not hold objects of this type.
     pub(crate) value: Option<T>,
     pub(crate) missing: Vec<MissingProperty>,
 }
 
-/// A change of an object that is watched.
+/// A change to a watched object.
 #[derive(Debug)]
 pub(crate) enum Change<T> {
-    /// The object came into view, with all that was asked for.
+    /// The object came into view, with all requested properties.
     Enter(T),
-    /// Some properties changed: those in the mask.
+    /// The properties in the mask changed.
     Modify(T, Mask),
-    /// The object is no longer in view. Why is not said.
+    /// The object is no longer in view. vCenter does not report why.
     Leave(MoRef),
     /// An object of a type that `T` does not hold.
     Foreign,
 }
 
-impl<T: Managed> Decode for Found<T> {
-    /// `ObjectContent`
+impl<T: Managed> Decode for RetrievedObject<T> {
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let (mut reference, mut value, mut missing) = (None, None, Vec::new());
         while let Some(start) = reader.next_child()? {
@@ -60,13 +53,12 @@ impl<T: Managed> Decode for Found<T> {
             }
         }
         let reference =
-            reference.ok_or(XmlError::Missing { of: "an object", field: "its reference" })?;
+            reference.ok_or(XmlError::Missing { of: "an object", field: "reference" })?;
         Ok(Self { reference, value, missing })
     }
 }
 
 impl<T: Managed> Decode for Change<T> {
-    /// `ObjectUpdate`
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let (mut kind, mut reference, mut value, mut mask) = (String::new(), None, None, 0);
         while let Some(start) = reader.next_child()? {
@@ -85,8 +77,7 @@ impl<T: Managed> Decode for Change<T> {
                 _ => reader.skip()?,
             }
         }
-        let reference =
-            reference.ok_or(XmlError::Missing { of: "a change", field: "its object" })?;
+        let reference = reference.ok_or(XmlError::Missing { of: "a change", field: "object" })?;
         Ok(match (kind.as_str(), value) {
             ("leave", _) => Self::Leave(reference),
             ("enter", Some(value)) => Self::Enter(value),
@@ -97,7 +88,8 @@ impl<T: Managed> Decode for Change<T> {
     }
 }
 
-/// `DynamicProperty` or `PropertyChange`: name, perhaps an operation, perhaps a value.
+/// Decodes a `DynamicProperty` or `PropertyChange`: a name, and optionally an operation and a
+/// value.
 fn property<T: Managed>(
     mut value: Option<&mut T>,
     reader: &mut Reader<'_>,
@@ -116,7 +108,7 @@ fn property<T: Managed>(
     Ok(mask.unwrap_or_else(|| value.map_or(0, |value| value.clear(&path))))
 }
 
-/// A property that is not set has no value, or one that says so.
+/// An unset property has no value or the attribute `xsi:nil`.
 fn is_set(start: &Start<'_>) -> bool {
     start.attribute("xsi:nil").is_none_or(|nil| &*nil != "true")
 }

@@ -1,70 +1,68 @@
-//! Why an object is not in view.
+//! Finds out why an object is not in view.
 //!
-//! Losing an object, losing the right to see it and losing vCenter all look the same in a watch:
-//! the object is not there. Treating the second or third as the first destroys things. So an object
-//! that is not in view is asked for by its reference, and only vCenter's word that there is no such
-//! object makes a [`Gone`].
+//! A deleted object, a lost permission and an unreachable vCenter look the same in a watch: the
+//! object is not there. Treating the second or third case as the first destroys things. The client
+//! therefore checks each absent object by its reference. It creates a [`Gone`] only if vCenter
+//! answers that the object does not exist.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::StreamExt as _;
 
 use super::model::Object;
-use crate::client::{Client, Effort};
+use crate::client::{Client, Retries};
 use crate::collector::spec::{FilterSpec, ObjectSpec, PropertySpec};
-use crate::collector::{Found, managed, retrieve, retrieve_with};
+use crate::collector::{RetrievedObject, managed, retrieve, retrieve_with};
 use crate::error::Error;
 use crate::moref::MoRef;
-use crate::session::Side;
+use crate::session::Protocol;
 use crate::soap::FaultKind;
-use crate::wire::Nature;
+use crate::wire::CallKind;
 
-/// Questions asked at the same time.
-const AT_ONCE: usize = 4;
+/// The number of concurrent existence checks.
+const CONCURRENT_CHECKS: usize = 4;
 
-/// Proof that vCenter was asked for an object and said that it does not exist. Only this module
-/// makes one: a function that must not act on less takes a `&Gone`.
+/// Proof that an object does not exist, from vCenter's own answer. Only this module creates it. A
+/// function that must not act on less takes a `&Gone`.
 ///
-/// It is the word of the vCenter the client first met: another one at the same address is not
-/// listened to ([`Error::OtherVcenter`]). A vCenter restored from an older backup is the same one
-/// and is believed, though it does not know what was made since.
+/// The proof comes from the vCenter that the client first connected to. The client rejects any
+/// other vCenter at the same address ([`Error::OtherVcenter`]). A vCenter restored from an older
+/// backup counts as the same one, although it does not know newer objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone(MoRef);
 
 impl Gone {
-    /// The object that is no more.
+    /// The object that no longer exists.
     pub fn reference(&self) -> &MoRef {
         &self.0
     }
 }
 
-/// Why an object is not in view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Absence {
-    /// It does not exist any more.
+    /// The object no longer exists.
     Gone(Gone),
-    /// It exists, but this user may no longer see it.
+    /// The object exists, but the user lacks the permission to see it.
     Invisible {
-        /// The privilege vCenter names as missing.
+        /// The missing privilege, if vCenter names it.
         privilege: Option<Box<str>>,
     },
-    /// It exists and can be seen, but not below what is watched: it was moved.
+    /// The object exists and is visible, but outside the watched part of the tree: it was moved.
     Elsewhere,
-    /// vCenter could not be asked yet. It will be.
+    /// vCenter has not answered yet. The watch asks again.
     Unreachable,
 }
 
-/// An object that was in view and is not any more.
+/// An object that is no longer in view.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Departure {
-    /// As it was last seen.
+    /// The last known state.
     pub object: Object,
-    /// Why it is not in view.
     pub absence: Absence,
 }
 
 impl Departure {
-    /// The proof that it is gone, if there is one.
+    /// The proof that the object is gone, if any.
     pub fn gone(&self) -> Option<&Gone> {
         match &self.absence {
             Absence::Gone(gone) => Some(gone),
@@ -73,37 +71,35 @@ impl Departure {
     }
 }
 
-/// What vCenter says of an object when asked for it by its reference.
+/// The result of an existence check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// It exists and can be seen.
+    /// The object exists and is visible.
     Present,
-    /// Not so.
+    /// The object is not visible, for this reason.
     Absent(Absence),
 }
 
 managed! {
-    /// What stands in a folder.
-    struct Content of Folder {
-        /// The list.
+    /// The children of a folder.
+    struct FolderChildren of Folder {
         LIST {
-            /// The list.
             children: Box<[MoRef]> = "childEntity",
         }
     }
 }
 
 impl Client {
-    /// What a folder lists, whether or not this user may see each of it: whoever finds something here
-    /// that is in no tree of his knows that something is hidden from him.
+    /// The children of a folder, including objects that the user has no permission to see. A child
+    /// that is in no [`Tree`](super::Tree) is hidden from the user.
     pub async fn listed_in(&self, folder: &MoRef) -> Result<Vec<MoRef>, Error> {
         let spec = FilterSpec {
-            properties: vec![PropertySpec::new("Folder", Content::LIST.iter().copied())],
+            properties: vec![PropertySpec::new("Folder", FolderChildren::LIST.iter().copied())],
             objects: vec![ObjectSpec::just(folder.clone())],
-            missing_is_fine: false,
+            skip_missing: false,
         };
         let mut all = Vec::new();
-        for found in retrieve::<Content>(self, &spec, None).await? {
+        for found in retrieve::<FolderChildren>(self, &spec, None).await? {
             if let Some(missing) = found.missing.into_iter().next() {
                 return Err(self.wire().fault("childEntity", missing.fault));
             }
@@ -112,100 +108,101 @@ impl Client {
         Ok(all)
     }
 
-    /// Asks vCenter whether these objects exist. One call for those that do; one each for the
-    /// others, because only a refusal that names an object proves anything about it.
+    /// Checks whether objects exist. Makes one call for all existing objects and one for each other
+    /// object, because only a fault that names an object proves anything about it.
     ///
-    /// Never fails: an object that could not be asked for is [`Absence::Unreachable`].
+    /// Never fails. The result is [`Absence::Unreachable`] for an object without an answer.
     pub async fn ask_for(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
-        self.ask(objects, || self.effort(Side::Soap, Nature::Read)).await
+        self.check_all(objects, || self.retries(Protocol::Soap, CallKind::Read)).await
     }
 
-    /// The same, each question asked once: for a caller who asks again in time.
-    pub(super) async fn ask_once_for(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
-        self.ask(objects, || self.effort(Side::Soap, Nature::Read).once()).await
+    /// Like [`Client::ask_for`], without retries, for callers that repeat the check.
+    pub(super) async fn ask_for_once(&self, objects: &[MoRef]) -> Vec<(MoRef, Standing)> {
+        self.check_all(objects, || self.retries(Protocol::Soap, CallKind::Read).without_retry())
+            .await
     }
 
-    async fn ask<'c>(
+    async fn check_all<'c>(
         &'c self,
         objects: &[MoRef],
-        effort: impl Fn() -> Effort<'c>,
+        retries: impl Fn() -> Retries<'c>,
     ) -> Vec<(MoRef, Standing)> {
-        let mut answers = Vec::with_capacity(objects.len());
-        let mut open: Vec<MoRef> = objects.to_vec();
-        // Once vCenter does not answer, the remaining questions are not asked.
-        let silent = AtomicBool::new(false);
-        if open.len() > 1 {
-            match retrieve_with::<Object>(effort(), self, &question(&open, true), None).await {
+        let mut results = Vec::with_capacity(objects.len());
+        let mut unchecked: Vec<MoRef> = objects.to_vec();
+        // Set when vCenter does not answer: the remaining checks are skipped.
+        let unreachable = AtomicBool::new(false);
+        if unchecked.len() > 1 {
+            match retrieve_with::<Object>(retries(), self, &existence_spec(&unchecked, true), None)
+                .await
+            {
                 Ok(all) => {
                     for found in all {
-                        open.retain(|object| *object != found.reference);
-                        answers.push((found.reference.clone(), standing(&found)));
+                        unchecked.retain(|object| *object != found.reference);
+                        results.push((found.reference.clone(), standing(&found)));
                     }
                 }
-                // A refusal because of one object says nothing of the others; the single
-                // questions do.
-                Err(error) => silent.store(error.fault().is_none(), Ordering::Relaxed),
+                // A fault about one object says nothing about the others; the single checks do.
+                Err(error) => unreachable.store(error.fault().is_none(), Ordering::Relaxed),
             }
         }
-        let single = futures::stream::iter(open).map(|object| {
-            let (effort, silent) = (effort(), &silent);
+        let single = futures::stream::iter(unchecked).map(|object| {
+            let (retries, unreachable) = (retries(), &unreachable);
             async move {
-                let standing = self.ask_for_one(effort, &object, silent).await;
+                let standing = self.check_one(retries, &object, unreachable).await;
                 (object, standing)
             }
         });
-        answers.extend(single.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await);
-        answers
+        results.extend(single.buffer_unordered(CONCURRENT_CHECKS).collect::<Vec<_>>().await);
+        results
     }
 
-    async fn ask_for_one(
+    async fn check_one(
         &self,
-        effort: Effort<'_>,
+        retries: Retries<'_>,
         object: &MoRef,
-        silent: &AtomicBool,
+        unreachable: &AtomicBool,
     ) -> Standing {
-        if silent.load(Ordering::Relaxed) {
+        if unreachable.load(Ordering::Relaxed) {
             return Standing::Absent(Absence::Unreachable);
         }
-        let question = question(std::slice::from_ref(object), false);
-        match retrieve_with::<Object>(effort, self, &question, None).await {
+        let spec = existence_spec(std::slice::from_ref(object), false);
+        match retrieve_with::<Object>(retries, self, &spec, None).await {
             Ok(found) => match found.iter().find(|found| found.reference == *object) {
                 Some(found) => standing(found),
-                // Neither the object nor a refusal: no proof of anything.
+                // A reply with neither the object nor a fault proves nothing.
                 None => Standing::Absent(Absence::Unreachable),
             },
             Err(error) => {
-                silent.fetch_or(error.fault().is_none(), Ordering::Relaxed);
-                Standing::Absent(verdict(object, &error))
+                unreachable.fetch_or(error.fault().is_none(), Ordering::Relaxed);
+                Standing::Absent(absence_from(object, &error))
             }
         }
     }
 }
 
-fn question(objects: &[MoRef], missing_is_fine: bool) -> FilterSpec {
+fn existence_spec(objects: &[MoRef], skip_missing: bool) -> FilterSpec {
     FilterSpec {
         properties: vec![PropertySpec::new("ManagedEntity", ["name"])],
         objects: objects.iter().cloned().map(ObjectSpec::just).collect(),
-        missing_is_fine,
+        skip_missing,
     }
 }
 
-fn standing(found: &Found<Object>) -> Standing {
+fn standing(found: &RetrievedObject<Object>) -> Standing {
     let refused = found.missing.iter().find_map(|missing| match &missing.fault.kind {
         FaultKind::NoPermission { privilege, .. } => Some(privilege.clone()),
         _ => None,
     });
     match refused {
         Some(privilege) => Standing::Absent(Absence::Invisible { privilege }),
-        // Its name is asked for, which everything has: whatever else keeps it back says nothing of
-        // the object.
+        // Every object has a name, so any other fault says nothing about the object.
         None if !found.missing.is_empty() => Standing::Absent(Absence::Unreachable),
         None => Standing::Present,
     }
 }
 
-/// What a failed question proves: nothing, unless vCenter says exactly why.
-fn verdict(object: &MoRef, error: &Error) -> Absence {
+/// A failed check proves nothing unless vCenter names the exact reason.
+fn absence_from(object: &MoRef, error: &Error) -> Absence {
     match error.fault() {
         Some(fault) if fault.proves_absence_of(object) => Absence::Gone(Gone(object.clone())),
         Some(fault) => match &fault.kind {
@@ -218,7 +215,7 @@ fn verdict(object: &MoRef, error: &Error) -> Absence {
     }
 }
 
-/// A proof without a vCenter, for tests of what is done with proofs.
+/// A proof without a vCenter, for tests.
 #[cfg(test)]
 pub(super) fn gone_for_test(object: &MoRef) -> Absence {
     Absence::Gone(Gone(object.clone()))
@@ -228,10 +225,10 @@ pub(super) fn gone_for_test(object: &MoRef) -> Absence {
 mod tests {
     use super::*;
     use crate::soap::Fault;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
     #[test]
-    fn an_object_whose_name_is_kept_back_is_not_called_present() {
+    fn an_object_without_a_readable_name_is_not_present() {
         let found = |fault: &str| {
             let missing = if fault.is_empty() {
                 "<propSet><name>name</name><val>a</val></propSet>".to_owned()
@@ -253,30 +250,31 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_word_of_vcenter_makes_an_object_gone() {
+    fn only_vcenters_own_answer_proves_an_object_gone() {
         let vm = MoRef::new("VirtualMachine", "vm-1");
         let fault = |kind| Error::Fault {
             address: "vc".to_owned(),
             method: "RetrievePropertiesEx".to_owned(),
-            source: Box::new(Fault { kind, ..Fault::plain("") }),
+            source: Box::new(Fault { kind, ..Fault::from_message("") }),
         };
         let not_found = |object| fault(FaultKind::ManagedObjectNotFound { object });
-        assert!(matches!(verdict(&vm, &not_found(Some(vm.clone()))), Absence::Gone(_)));
+        assert!(matches!(absence_from(&vm, &not_found(Some(vm.clone()))), Absence::Gone(_)));
         let denied = fault(FaultKind::NoPermission {
             object: Some(vm.clone()),
             privilege: Some("System.View".into()),
         });
-        assert!(matches!(verdict(&vm, &denied), Absence::Invisible { .. }));
+        assert!(matches!(absence_from(&vm, &denied), Absence::Invisible { .. }));
         let of_another = not_found(Some(MoRef::new("VirtualMachine", "vm-2")));
-        for silent in [
+        for unreachable in [
             not_found(None),
             of_another,
             fault(FaultKind::NotFound),
             fault(FaultKind::NotAuthenticated),
         ] {
-            assert_eq!(verdict(&vm, &silent), Absence::Unreachable, "{silent:?}");
+            assert_eq!(absence_from(&vm, &unreachable), Absence::Unreachable, "{unreachable:?}");
         }
-        let away = Error::Unavailable { address: "vc".to_owned(), status: 503, retry_after: None };
-        assert_eq!(verdict(&vm, &away), Absence::Unreachable);
+        let unavailable =
+            Error::Unavailable { address: "vc".to_owned(), status: 503, retry_after: None };
+        assert_eq!(absence_from(&vm, &unavailable), Absence::Unreachable);
     }
 }

@@ -1,16 +1,19 @@
-//! What a change does to a view.
+//! Applies a change to the inventory tree.
 
 use super::model::Object;
 use super::tree::Tree;
 use super::watch::Event;
 use crate::collector::Change;
 
-/// A change of an object that is not in view: something was missed.
+/// A change of an object that is not in view: the watch has missed an update.
 #[derive(Debug)]
-pub(super) struct Gap;
+pub(super) struct MissedUpdate;
 
-/// Applies a change; returns what to tell of it.
-pub(super) fn apply(tree: &mut Tree, change: Change<Object>) -> Result<Option<Event>, Gap> {
+/// Applies a change and returns the event to send.
+pub(super) fn apply(
+    tree: &mut Tree,
+    change: Change<Object>,
+) -> Result<Option<Event>, MissedUpdate> {
     match change {
         Change::Enter(mut object) => {
             if let Some(before) = tree.get(object.reference()) {
@@ -23,7 +26,7 @@ pub(super) fn apply(tree: &mut Tree, change: Change<Object>) -> Result<Option<Ev
             })
         }
         Change::Modify(partial, mask) => {
-            let before = tree.remove(partial.reference()).ok_or(Gap)?;
+            let before = tree.remove(partial.reference()).ok_or(MissedUpdate)?;
             let mut after = before.clone();
             after.merge(partial, mask);
             after.keep_identity(&before);
@@ -31,7 +34,7 @@ pub(super) fn apply(tree: &mut Tree, change: Change<Object>) -> Result<Option<Ev
             Ok((before != after).then_some(Event::Changed { before, after }))
         }
         Change::Leave(reference) => {
-            // What left is told once vCenter has said why.
+            // The watch sends the event when it knows the reason.
             if let Some(object) = tree.remove(&reference) {
                 tree.depart(object);
             }
@@ -46,9 +49,9 @@ mod tests {
     use super::*;
     use crate::inventory::{Absence, PowerState, Presence};
     use crate::moref::MoRef;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
-    /// Hand-made: the simulator never tells changes out of order.
+    /// Hand-made data: the simulator never sends changes out of order.
     fn change(kind: &str, properties: &str) -> Change<Object> {
         from_xml(&format!(
             "<objectSet><kind>{kind}</kind><obj type=\"VirtualMachine\">vm-1</obj>{properties}</objectSet>"
@@ -67,14 +70,14 @@ mod tests {
     const UUID: &str = "56492e42-22ad-3911-6d72-59cc8f26bc90";
 
     #[test]
-    fn a_change_of_an_object_never_seen_is_a_gap() {
+    fn a_change_of_an_unknown_object_is_a_missed_update() {
         let mut tree = Tree::default();
         assert!(apply(&mut tree, change("modify", &set("name", "a"))).is_err());
-        assert!(tree.is_empty(), "nothing is made up");
+        assert!(tree.is_empty(), "no object is invented");
     }
 
     #[test]
-    fn a_change_touches_only_what_changed() {
+    fn a_change_touches_only_the_changed_properties() {
         let mut tree = Tree::default();
         let all =
             [set("name", "a"), set("runtime.powerState", "poweredOn"), set("config.uuid", UUID)];
@@ -84,11 +87,11 @@ mod tests {
         let vm = tree.vm_by_name("a").found().cloned().unwrap();
         assert_eq!(vm.power, Some(PowerState::Off));
         let same = change("modify", &set("runtime.powerState", "poweredOff"));
-        assert!(matches!(apply(&mut tree, same), Ok(None)), "nothing is told twice");
+        assert!(matches!(apply(&mut tree, same), Ok(None)), "an unchanged value sends no event");
     }
 
     #[test]
-    fn a_property_that_is_removed_is_unset_with_all_below_it_but_the_identity_stays() {
+    fn a_removed_property_is_cleared_with_its_children_but_uuids_stay() {
         let mut tree = Tree::default();
         let all = [set("name", "a"), set("config.version", "vmx-19"), set("config.uuid", UUID)];
         apply(&mut tree, change("enter", &all.concat())).unwrap();
@@ -100,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_is_departed_for_an_unknown_reason() {
+    fn an_object_that_leaves_is_departed_for_an_unknown_reason() {
         let mut tree = Tree::default();
         apply(&mut tree, change("enter", &set("name", "a"))).unwrap();
         assert!(matches!(apply(&mut tree, change("leave", "")), Ok(None)));
         let presence = tree.presence(&MoRef::new("VirtualMachine", "vm-1"));
         assert!(matches!(presence, Presence::Departed(d) if d.absence == Absence::Unreachable));
-        assert!(apply(&mut tree, change("leave", "")).is_ok(), "leaving twice does no harm");
+        assert!(apply(&mut tree, change("leave", "")).is_ok(), "leaving twice is harmless");
     }
 }

@@ -1,35 +1,35 @@
-//! What a vCenter holds: seen once, or watched.
+//! The inventory of a vCenter, read once or watched.
 //!
 //! ```text
 //!   Selection ──► Client::collect ──────────────► Tree        once
 //!        │                                          ▲ view()
 //!        └──────► Client::watch ──► Watch ──► Inventory ──► Events
 //!                                     │
-//!                                  follower: vCenter's changes, one after the other
+//!                                  watch_task: applies vCenter's changes in order
 //!                                     │
-//!                                     └── absence: what left is asked for by its reference
+//!                                     └── absence: checks each object that left
 //! ```
 //!
-//! `model` and `parts` say what an object is; adding a property is one line there.
+//! `model` and `property_types` define the objects. A new property is one line there.
 
 mod absence;
 mod apply;
 mod departures;
-mod follower;
 mod model;
-mod parts;
+mod property_types;
 mod retrieve;
 mod retry_window;
 mod selection;
 mod tree;
 mod watch;
+mod watch_task;
 
 pub use self::absence::{Absence, Departure, Gone, Standing};
 pub use self::model::{
     Cluster, Datacenter, Datastore, Folder, Host, HostConnection, Network, Object, PowerState,
     ResourcePool, ToolsRunning, Vm, VmConnection,
 };
-pub use self::parts::{
+pub use self::property_types::{
     DatastoreHostMount, Device, DeviceDetail, Devices, Disk, ExtraConfig, GuestAddress, GuestNic,
     HostMount, OptionValue, Snapshot, SnapshotInfo,
 };

@@ -1,244 +1,191 @@
-//! The objects of an inventory. Adding a property is one line here: its name, its type, where
-//! vCenter keeps it.
+//! The inventory objects. A new property is one line here: its name, its type and its API path.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::parts::{DatastoreHostMount, Devices, ExtraConfig, GuestNic, SnapshotInfo};
+use super::property_types::{DatastoreHostMount, Devices, ExtraConfig, GuestNic, SnapshotInfo};
 use crate::collector::managed::Mask;
 use crate::collector::{Managed, managed};
 use crate::ids::{BiosUuid, InstanceUuid};
 use crate::moref::MoRef;
-use crate::soap::XmlError;
-use crate::soap::codec::wire_enum;
-use crate::soap::reader::{Reader, Start};
+use crate::xml::XmlError;
+use crate::xml::codec::wire_enum;
+use crate::xml::reader::{Reader, Start};
 
 managed! {
-    /// A virtual machine.
     pub struct Vm of VirtualMachine {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The folder.
             parent: MoRef = "parent",
-            /// What the guest sees as its hardware's uuid. A watch keeps the last one known: vCenter
-            /// loses it while the machine is out of its sight.
+            /// The uuid that the firmware shows to the guest. A watch keeps the last known value,
+            /// because vCenter reports none while it cannot access the VM.
             bios_uuid: BiosUuid = "config.uuid",
-            /// What vCenter tells it apart by; kept likewise.
+            /// A watch keeps the last known value, as for `bios_uuid`.
             instance_uuid: InstanceUuid = "config.instanceUuid",
-            /// Whether it is only a pattern for others.
+            /// Whether the VM is a template.
             template: bool = "config.template",
         }
-        /// How it is built.
         CONFIG {
-            /// The hardware version, `vmx-19`.
+            /// Such as `vmx-19`.
             hardware_version: Box<str> = "config.version",
-            /// The guest's operating system, as configured.
+            /// The configured guest operating system.
             guest_id: Box<str> = "config.guestId",
-            /// Virtual processors.
             cpus: i32 = "config.hardware.numCPU",
-            /// Memory.
             memory_mib: i32 = "config.hardware.memoryMB",
-            /// Whether the guest can see the ids of its disks, as its flags say. `disk.EnableUUID`
-            /// in the extra configuration says the same.
+            /// Whether the guest sees disk uuids, according to the VM's flags. The advanced option
+            /// `disk.EnableUUID` has the same effect.
             disk_uuid_enabled: bool = "config.flags.diskUuidEnabled",
-            /// Where its files are.
             path_name: Box<str> = "config.files.vmPathName",
         }
-        /// Whether backups may ask for what changed.
+        /// Changed block tracking, for backups.
         BLOCK_TRACKING {
-            /// Whether changed blocks are tracked.
             tracks_blocks: bool = "config.changeTrackingEnabled",
         }
-        /// The advanced options.
         EXTRA_CONFIG {
-            /// Key and value, as set.
             extra_config: ExtraConfig = "config.extraConfig",
         }
-        /// What its guest reports.
         GUEST {
-            /// The guest's own name.
+            /// The host name that the guest reports.
             host_name: Box<str> = "guest.hostName",
-            /// The address that VMware Tools consider the main one.
+            /// The guest's primary address, according to VMware Tools.
             ip_address: Box<str> = "guest.ipAddress",
-            /// Its interfaces.
             nics: Box<[GuestNic]> = "guest.net",
-            /// Whether VMware Tools run.
             tools_running: ToolsRunning = "guest.toolsRunningStatus",
-            /// Which VMware Tools, in vCenter's word.
+            /// The version status of VMware Tools, such as `guestToolsCurrent`.
             tools_version: Box<str> = "guest.toolsVersionStatus2",
         }
-        /// How it runs.
         RUNTIME {
-            /// The host it is on.
             host: MoRef = "runtime.host",
-            /// Whether it is on.
             power: PowerState = "runtime.powerState",
-            /// Whether vCenter has sight of it.
+            /// Whether vCenter can reach it.
             connection: VmConnection = "runtime.connectionState",
-            /// When it was powered on last; none while it is off.
+            /// When the VM was last powered on. Unset while it is off.
             boot_time: Timestamp = "runtime.bootTime",
         }
-        /// What it uses.
         PLACEMENT {
-            /// The resource pool; a template has none.
+            /// Unset for a template.
             resource_pool: MoRef = "resourcePool",
-            /// The datastores its files are on.
             datastores: Box<[MoRef]> = "datastore",
-            /// Its networks.
             networks: Box<[MoRef]> = "network",
         }
-        /// Its virtual devices.
         HARDWARE {
-            /// Controllers, disks and interfaces.
+            /// Controllers, disks and network interfaces.
             devices: Devices = "config.hardware.device",
         }
-        /// Its snapshots.
         SNAPSHOTS {
-            /// None, unless there are any.
             snapshots: SnapshotInfo = "snapshot",
         }
     }
 }
 
 managed! {
-    /// A host.
     pub struct Host of HostSystem {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The cluster, or the compute resource of a single host.
+            /// The cluster, or the compute resource of a standalone host.
             parent: MoRef = "parent",
         }
-        /// How it is.
         STATE {
-            /// Whether vCenter has sight of it.
+            /// Whether vCenter can reach it.
             connection: HostConnection = "runtime.connectionState",
-            /// Whether it takes no machines at present.
+            /// Whether the host is in maintenance mode.
             in_maintenance: bool = "runtime.inMaintenanceMode",
-            /// ESXi's version.
             version: Box<str> = "summary.config.product.version",
-            /// The version of its API, which tells the update.
+            /// The API version, which identifies the update release.
             api_version: Box<str> = "summary.config.product.apiVersion",
-            /// ESXi's build.
             build: Box<str> = "summary.config.product.build",
         }
-        /// What it mounts.
         STORAGE {
-            /// The datastores.
             datastores: Box<[MoRef]> = "datastore",
         }
     }
 }
 
 managed! {
-    /// A cluster, or the compute resource around a single host.
+    /// A cluster, or the compute resource of a standalone host.
     pub struct Cluster of ClusterComputeResource | ComputeResource {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The folder.
             parent: MoRef = "parent",
         }
-        /// What belongs to it.
         MEMBERS {
-            /// Its hosts.
             hosts: Box<[MoRef]> = "host",
-            /// Its root resource pool.
             resource_pool: MoRef = "resourcePool",
-            /// The datastores its hosts mount.
+            /// The datastores that the hosts mount.
             datastores: Box<[MoRef]> = "datastore",
         }
     }
 }
 
 managed! {
-    /// A resource pool or vApp.
     pub struct ResourcePool of ResourcePool | VirtualApp {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The pool or compute resource above it.
+            /// The parent pool or compute resource.
             parent: MoRef = "parent",
-            /// The compute resource it divides.
+            /// The compute resource that the pool belongs to.
             owner: MoRef = "owner",
         }
     }
 }
 
 managed! {
-    /// A folder, or a cluster of datastores.
+    /// A folder or datastore cluster.
     pub struct Folder of Folder | StoragePod {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The folder or datacenter above it; the root has none.
+            /// The parent folder or datacenter. Unset for the root folder.
             parent: MoRef = "parent",
         }
     }
 }
 
 managed! {
-    /// A datacenter.
     pub struct Datacenter of Datacenter {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The folder.
             parent: MoRef = "parent",
         }
-        /// The roots of its four trees.
+        /// The four root folders of the datacenter.
         FOLDERS {
-            /// Of machines.
             vm_folder: MoRef = "vmFolder",
-            /// Of hosts and clusters.
             host_folder: MoRef = "hostFolder",
-            /// Of datastores.
             datastore_folder: MoRef = "datastoreFolder",
-            /// Of networks.
             network_folder: MoRef = "networkFolder",
         }
     }
 }
 
 managed! {
-    /// A datastore.
     pub struct Datastore of Datastore {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The folder.
             parent: MoRef = "parent",
-            /// Tells it apart, across datacenters too.
+            /// Unique across datacenters.
             url: Box<str> = "summary.url",
             /// `VMFS`, `NFS`, `NFS41`, `vsan`, `VVOL`.
             kind: Box<str> = "summary.type",
         }
-        /// How it is.
         STATE {
-            /// Bytes in all.
             capacity: i64 = "summary.capacity",
-            /// Bytes free.
             free_space: i64 = "summary.freeSpace",
-            /// Whether any host reaches it.
+            /// Whether any host can access it.
             accessible: bool = "summary.accessible",
-            /// Whether several hosts mount it.
+            /// Whether more than one host mounts it.
             multiple_host_access: bool = "summary.multipleHostAccess",
             /// `normal`, `enteringMaintenance`, `inMaintenance`.
             maintenance: Box<str> = "summary.maintenanceMode",
         }
-        /// Who mounts it.
         HOSTS {
-            /// Each host, and how.
             hosts: Box<[DatastoreHostMount]> = "host",
         }
     }
@@ -247,71 +194,59 @@ managed! {
 managed! {
     /// A network or distributed port group.
     pub struct Network of Network | DistributedVirtualPortgroup | OpaqueNetwork {
-        /// Who it is and where it stands in the tree.
+        /// Name, ids and place in the inventory tree.
         IDENTITY {
-            /// The name in the inventory.
             name: Box<str> = "name",
-            /// The folder.
             parent: MoRef = "parent",
         }
     }
 }
 
 wire_enum! {
-    /// Whether a machine is on.
     pub enum PowerState {
-        /// On.
         On = "poweredOn",
-        /// Off.
         Off = "poweredOff",
-        /// Asleep.
         Suspended = "suspended",
     }
 }
 
 wire_enum! {
-    /// Whether VMware Tools run.
     pub enum ToolsRunning {
-        /// They run.
         Running = "guestToolsRunning",
-        /// They do not, or are not installed.
+        /// VMware Tools do not run or are not installed.
         NotRunning = "guestToolsNotRunning",
-        /// Scripts run.
         ExecutingScripts = "guestToolsExecutingScripts",
     }
 }
 
 wire_enum! {
-    /// Whether vCenter has sight of a machine.
+    /// Whether vCenter can reach a VM.
     pub enum VmConnection {
-        /// It has.
         Connected = "connected",
-        /// Its host is out of sight.
+        /// vCenter cannot reach the VM's host.
         Disconnected = "disconnected",
-        /// Its host is in sight but does not know it.
+        /// The host does not know the VM.
         Orphaned = "orphaned",
-        /// Its files are out of reach. vCenter does not know its uuid then.
+        /// The host cannot access the VM's files. vCenter reports no uuid.
         Inaccessible = "inaccessible",
-        /// Its files cannot be read.
+        /// The VM's files are invalid.
         Invalid = "invalid",
     }
 }
 
 wire_enum! {
-    /// Whether vCenter has sight of a host.
+    /// Whether vCenter can reach a host.
     pub enum HostConnection {
-        /// It has.
         Connected = "connected",
-        /// An administrator disconnected it.
+        /// An administrator disconnected the host.
         Disconnected = "disconnected",
-        /// It does not answer.
         NotResponding = "notResponding",
     }
 }
 
 impl Vm {
-    /// Keeps the uuids that an earlier state had and this one has lost. A machine whose host or
-    /// files are out of reach has none in vCenter's eyes, but it is still the same machine.
+    /// Keeps uuids of the earlier state that this one lacks. vCenter reports no uuid for a VM whose
+    /// host or files are inaccessible, but it is still the same VM.
     pub(crate) fn keep_identity(&mut self, earlier: &Self) {
         if self.bios_uuid.is_none_or(BiosUuid::is_nil) {
             self.bios_uuid = earlier.bios_uuid;
@@ -321,8 +256,8 @@ impl Vm {
         }
     }
 
-    /// All addresses the guest reports, in the order of its interfaces, the main one last if it is
-    /// not among them.
+    /// All addresses of the guest, in the order of its interfaces. The primary address comes last
+    /// if no interface has it.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let nics =
             self.nics.iter().flatten().flat_map(|nic| nic.addresses.iter().map(|a| a.address));
@@ -332,7 +267,7 @@ impl Vm {
         }))
     }
 
-    /// Whether the guest can see the ids of its disks: by flag or by option.
+    /// Whether the guest sees disk uuids, through the flag or the advanced option.
     pub fn shows_disk_uuids(&self) -> bool {
         let option = self.extra_config.as_ref().and_then(|config| config.get("disk.EnableUUID"));
         self.disk_uuid_enabled == Some(true)
@@ -355,7 +290,7 @@ impl Object {
 
 macro_rules! objects {
     ($($variant:ident = $with:ident),*) => {
-        /// Any object of an inventory. Cheap to clone.
+        /// An inventory object of any type. Cheap to clone.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Object {
             $(
@@ -365,22 +300,22 @@ macro_rules! objects {
         }
 
         impl Object {
-            /// What vCenter calls it.
+            /// vCenter's reference to the object.
             pub fn reference(&self) -> &MoRef {
                 match self { $(Self::$variant(object) => &object.reference,)* }
             }
 
-            /// Its name in the inventory, if it may be seen.
+            /// The inventory name, if the user has permission to see it.
             pub fn name(&self) -> Option<&str> {
                 match self { $(Self::$variant(object) => object.name.as_deref(),)* }
             }
 
-            /// What it stands below.
+            /// The parent in the inventory tree.
             pub fn parent(&self) -> Option<&MoRef> {
                 match self { $(Self::$variant(object) => object.parent.as_ref(),)* }
             }
 
-            /// Takes over the properties in `mask`. Both are of the same object.
+            /// Copies the properties in `mask`. Both values are of the same object.
             pub(crate) fn merge(&mut self, from: Self, mask: Mask) {
                 match (self, from) {
                     $((Self::$variant(into), Self::$variant(from)) => {

@@ -1,4 +1,4 @@
-//! Looking once.
+//! Reads the inventory once.
 
 use super::model::Object;
 use super::selection::Selection;
@@ -13,8 +13,8 @@ use crate::inventory::model::Vm;
 use crate::moref::MoRef;
 
 impl Client {
-    /// Reads the inventory once, in one call where vCenter answers in one piece. For tools that do
-    /// not watch.
+    /// Reads the inventory once, for tools that do not watch. Makes one call unless vCenter splits
+    /// the reply into pages.
     pub async fn collect(&self, selection: &Selection) -> Result<Tree, Error> {
         let steps = if selection.only_vms() { TO_VMS } else { TO_ALL };
         let root = self.root_folder()?;
@@ -28,7 +28,7 @@ impl Client {
                 .into_iter()
                 .map(|datacenter| ObjectSpec::below(datacenter, steps));
             let objects = ancestors.chain(below).collect();
-            FilterSpec { properties: selection.properties(), objects, missing_is_fine: true }
+            FilterSpec { properties: selection.properties(), objects, skip_missing: true }
         };
         let found = retrieve::<Object>(self, &spec, selection.page()).await?;
         let mut tree = Tree::default();
@@ -40,14 +40,13 @@ impl Client {
         Ok(tree)
     }
 
-    /// All machines with what they are found by, without a watch: one call, however many are then
-    /// looked up in the tree.
+    /// Reads the identity of all VMs in one call. The tree then answers any number of lookups.
     pub async fn find_vms(&self) -> Result<Tree, Error> {
         self.collect(&Selection::new().vms(&[Vm::IDENTITY])).await
     }
 
-    /// Finds machines by BIOS uuid in one call. The result is in the order of `uuids`; nothing is
-    /// `None` because of a failure, but "not seen" is no proof that a machine does not exist.
+    /// Finds VMs by BIOS uuid in one call, in the order of `uuids`. `None` is not a proof that the
+    /// VM does not exist.
     pub async fn find_by_bios_uuid(
         &self,
         uuids: &[BiosUuid],
@@ -56,7 +55,7 @@ impl Client {
         Ok(uuids.iter().map(|uuid| tree.vms_by_bios_uuid(*uuid).into_iter().next()).collect())
     }
 
-    /// Finds the datacenters a selection names.
+    /// Finds the datacenters that a selection names.
     pub(crate) async fn scope(&self, selection: &Selection) -> Result<Scope, Error> {
         let spec = walk(self.root_folder()?, TO_DATACENTERS, Selection::new().properties());
         let mut tree = Tree::default();
@@ -98,7 +97,6 @@ impl Client {
     }
 }
 
-/// Where to look.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     /// Folders above the datacenters.

@@ -1,4 +1,4 @@
-//! What to look at.
+//! Selects the objects and properties of a retrieval or watch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use super::model::{Datacenter, Folder, Object};
 use crate::collector::Change;
 use crate::collector::spec::PropertySpec;
 
-/// Types and properties to look at, and where.
+/// Object types, their properties, and the datacenters to search.
 ///
-/// Properties are named by the groups of their type: `Selection::new().vms(&[Vm::IDENTITY,
-/// Vm::GUEST])`. The name and parent of every object, and all folders and datacenters, are always
-/// included: without them no object has a path.
+/// Each type names its properties in groups: `Selection::new().vms(&[Vm::IDENTITY, Vm::GUEST])`.
+/// All folders and datacenters, and the name and parent of every object, are always included,
+/// because paths need them.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     kinds: BTreeMap<&'static str, Vec<&'static str>>,
@@ -21,64 +21,59 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Nothing but the tree of folders and datacenters.
+    /// Selects only folders and datacenters.
     pub fn new() -> Self {
         Self::default()
             .with("Folder", &[Folder::IDENTITY])
             .with("Datacenter", &[Datacenter::IDENTITY])
     }
 
-    /// Virtual machines.
     #[must_use]
     pub fn vms(self, groups: &[&[&'static str]]) -> Self {
         self.with("VirtualMachine", groups)
     }
 
-    /// Hosts.
     #[must_use]
     pub fn hosts(self, groups: &[&[&'static str]]) -> Self {
         self.with("HostSystem", groups)
     }
 
-    /// Clusters and single hosts' compute resources.
+    /// Clusters and compute resources of standalone hosts.
     #[must_use]
     pub fn clusters(self, groups: &[&[&'static str]]) -> Self {
         self.with("ComputeResource", groups)
     }
 
-    /// Resource pools and vApps.
     #[must_use]
     pub fn resource_pools(self, groups: &[&[&'static str]]) -> Self {
         self.with("ResourcePool", groups)
     }
 
-    /// Datacenters, beyond their names.
+    /// The root folders of datacenters.
     #[must_use]
     pub fn datacenter_folders(self) -> Self {
         self.with("Datacenter", &[Datacenter::FOLDERS])
     }
 
-    /// Datastores.
     #[must_use]
     pub fn datastores(self, groups: &[&[&'static str]]) -> Self {
         self.with("Datastore", groups)
     }
 
-    /// Networks.
     #[must_use]
     pub fn networks(self, groups: &[&[&'static str]]) -> Self {
         self.with("Network", groups)
     }
 
-    /// Of the advanced options of machines a watch keeps only these. Without it all are kept, with what
-    /// cloud-init was given as user data among them: tens of kilobytes a machine, and passwords.
+    /// Limits the advanced options that a watch keeps. Without it, a watch keeps all options. They
+    /// include cloud-init user data: tens of kilobytes per VM, and passwords.
     #[must_use]
     pub fn keeping_options(mut self, keys: &[&'static str]) -> Self {
         self.options = Some(keys.to_vec());
         self
     }
 
-    /// Only what is in these datacenters, by name, by path (`/folder/name`) or by id
+    /// Limits the selection to these datacenters, given by name, path (`/folder/name`) or id
     /// (`datacenter-2`).
     #[must_use]
     pub fn in_datacenters<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
@@ -86,8 +81,8 @@ impl Selection {
         self
     }
 
-    /// For [`Client::collect`](crate::Client::collect): objects per reply. Without it vCenter
-    /// decides.
+    /// Sets the page size for [`Client::collect`](crate::Client::collect). By default vCenter
+    /// chooses it.
     #[must_use]
     pub fn paged(mut self, objects: i32) -> Self {
         self.page = Some(objects);
@@ -105,7 +100,7 @@ impl Selection {
         &self.datacenters
     }
 
-    /// Drops what was read and is not to be kept.
+    /// Drops the options that the selection does not keep.
     pub(super) fn trim(&self, change: &mut Change<Object>) {
         if let (Some(keys), Change::Enter(Object::Vm(vm)) | Change::Modify(Object::Vm(vm), _)) =
             (&self.options, change)
@@ -127,9 +122,9 @@ impl Selection {
             .collect()
     }
 
-    /// The types a view must hold. vCenter includes derived types by itself; naming them does no
-    /// harm, and not every server of the API does.
-    pub(crate) fn viewed(&self) -> Vec<&'static str> {
+    /// The types for a container view. vCenter includes derived types by itself, but other servers
+    /// of the API do not.
+    pub(crate) fn view_types(&self) -> Vec<&'static str> {
         let derived = |kind: &&'static str| -> &'static [&'static str] {
             match *kind {
                 "ComputeResource" => &["ComputeResource", "ClusterComputeResource"],
@@ -145,8 +140,8 @@ impl Selection {
         self.kinds.keys().flat_map(derived).copied().collect()
     }
 
-    /// Whether machines are the only leaves of the tree that are wanted: then most of it need not
-    /// be walked.
+    /// Whether VMs are the only selected leaf objects, so that a traversal can skip most of the
+    /// tree.
     pub(crate) fn only_vms(&self) -> bool {
         self.kinds.keys().all(|kind| matches!(*kind, "VirtualMachine" | "Folder" | "Datacenter"))
     }
@@ -156,10 +151,10 @@ impl Selection {
 mod tests {
     use super::*;
     use crate::inventory::ExtraConfig;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
     #[test]
-    fn of_the_advanced_options_only_those_asked_for_are_kept() {
+    fn only_the_requested_advanced_options_are_kept() {
         let option = |key: &str| {
             format!(
                 "<OptionValue><key>{key}</key><value xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \

@@ -1,4 +1,4 @@
-//! An inventory in memory, and how to find things in it.
+//! The inventory in memory, with lookups.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use super::departures::Departures;
 use super::model::{
     Cluster, Datacenter, Datastore, Folder, Host, Network, Object, ResourcePool, Vm,
 };
-use super::parts::HostMount;
+use super::property_types::HostMount;
 use crate::ids::{BiosUuid, InstanceUuid};
 use crate::moref::{Kind, MoRef};
 
-/// Objects with their ways to be found. Nothing here calls vCenter.
+/// Inventory objects with indexes. Makes no calls to vCenter.
 #[derive(Debug, Default)]
 pub struct Tree {
     objects: HashMap<MoRef, Object>,
@@ -25,32 +25,29 @@ pub struct Tree {
     pub(super) departed: Departures,
 }
 
-/// What is known of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Presence {
-    /// It is in view.
     Present(Object),
-    /// It was in view and is not any more; the reason is inside.
+    /// The object is no longer in view.
     Departed(Departure),
-    /// It was never in view. That says nothing about whether it exists.
+    /// The object was never in view. It may exist nevertheless.
     Unseen,
 }
 
-/// What a search for a machine brought.
+/// The result of a search for a VM.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
-    /// One machine.
     Found(Arc<Vm>),
-    /// Several: copies that share an id, or two with the same name.
+    /// Several VMs match: copies that share a uuid, or VMs with the same name.
     Several(Vec<Arc<Vm>>),
-    /// None in view, but one that was; why it is not any more is inside.
+    /// No VM in view matches, but a departed one does.
     Departed(Departure),
-    /// None was ever in view. That says nothing about whether it exists.
+    /// No match was ever in view. The VM may exist nevertheless.
     Unseen,
 }
 
 impl Lookup {
-    /// The machine, if there is exactly one.
+    /// The VM, if exactly one matches.
     pub fn found(&self) -> Option<&Arc<Vm>> {
         match self {
             Self::Found(vm) => Some(vm),
@@ -69,46 +66,34 @@ macro_rules! all {
     };
 }
 all! {
-    /// All machines in view.
     vms: Vm = as_vm;
-    /// All hosts in view.
     hosts: Host = as_host;
-    /// All clusters and compute resources in view.
+    /// Clusters and compute resources.
     clusters: Cluster = as_cluster;
-    /// All resource pools in view.
     resource_pools: ResourcePool = as_resource_pool;
-    /// All folders in view.
     folders: Folder = as_folder;
-    /// All datacenters in view.
     datacenters: Datacenter = as_datacenter;
-    /// All datastores in view.
     datastores: Datastore = as_datastore;
-    /// All networks in view.
     networks: Network = as_network;
 }
 
 impl Tree {
-    /// How many objects are in view.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether nothing is in view.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// All objects in view.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
         self.objects.values()
     }
 
-    /// The object, if it is in view.
     pub fn get(&self, reference: &MoRef) -> Option<&Object> {
         self.objects.get(reference)
     }
 
-    /// What is known of the object.
     pub fn presence(&self, reference: &MoRef) -> Presence {
         match (self.objects.get(reference), self.departed.get(reference)) {
             (Some(object), _) => Presence::Present(object.clone()),
@@ -117,12 +102,12 @@ impl Tree {
         }
     }
 
-    /// Objects that were in view and are not any more.
+    /// Objects that are no longer in view.
     pub fn departures(&self) -> impl Iterator<Item = &Departure> {
         self.departed.iter()
     }
 
-    /// Machines with this BIOS uuid, in either byte order; those with the order given come first.
+    /// VMs with this BIOS uuid in either byte order. Matches in the given order come first.
     pub fn vms_by_bios_uuid(&self, uuid: BiosUuid) -> Vec<Arc<Vm>> {
         let mut found = self.vms_in(&self.bios_uuids, &uuid);
         if uuid.swapped() != uuid {
@@ -131,26 +116,24 @@ impl Tree {
         found
     }
 
-    /// The machine with this BIOS uuid, in either byte order.
+    /// Finds a VM by BIOS uuid, in either byte order.
     pub fn vm_by_bios_uuid(&self, uuid: BiosUuid) -> Lookup {
         self.lookup(self.vms_by_bios_uuid(uuid), |vm| {
             vm.bios_uuid.is_some_and(|known| known == uuid || known == uuid.swapped())
         })
     }
 
-    /// The machine with this instance uuid.
     pub fn vm_by_instance_uuid(&self, uuid: InstanceUuid) -> Lookup {
         self.lookup(self.vms_in(&self.instance_uuids, &uuid), |vm| vm.instance_uuid == Some(uuid))
     }
 
-    /// The machine with this name in the inventory.
     pub fn vm_by_name(&self, name: &str) -> Lookup {
         self.lookup(self.vms_in(&self.names, &Box::from(name)), |vm| {
             vm.name.as_deref() == Some(name)
         })
     }
 
-    /// The machine whose guest calls itself so; case does not matter.
+    /// Finds a VM by the host name of its guest, ignoring case.
     pub fn vm_by_dns_name(&self, name: &str) -> Lookup {
         let name = name.to_ascii_lowercase().into_boxed_str();
         self.lookup(self.vms_in(&self.dns_names, &name), |vm| {
@@ -158,14 +141,13 @@ impl Tree {
         })
     }
 
-    /// The machine whose guest has this address.
     pub fn vm_by_ip(&self, address: IpAddr) -> Lookup {
         self.lookup(self.vms_in(&self.addresses, &address), |vm| {
             vm.addresses().any(|known| known == address)
         })
     }
 
-    /// The object at an inventory path such as `/DC0/vm/k8s/node-1`. `/` is the root.
+    /// Finds an object by inventory path, such as `/DC0/vm/k8s/node-1`. `/` is the root folder.
     pub fn by_path(&self, path: &str) -> Option<&Object> {
         let path = path.trim_end_matches('/');
         if path.is_empty() {
@@ -182,14 +164,15 @@ impl Tree {
             .find(|object| self.path_of(object.reference()).as_deref() == Some(path))
     }
 
-    /// The inventory path of an object in view. The root folder has no name in it.
+    /// The inventory path of an object in view, without the name of the root folder.
     pub fn path_of(&self, reference: &MoRef) -> Option<String> {
         let object = self.objects.get(reference)?;
         let mut names = vec![object.name()?];
         for ancestor in self.ancestors(reference) {
             names.push(ancestor.name()?);
         }
-        // The outermost is the root, unless its name was not among what this user may see.
+        // The outermost ancestor is the root folder, unless the user lacks the permission to see
+        // it.
         if self.ancestors(reference).last().is_some_and(|root| root.parent().is_none()) {
             names.pop();
         } else if object.parent().is_none() {
@@ -199,12 +182,12 @@ impl Tree {
         Some(format!("/{}", names.join("/")))
     }
 
-    /// What an object stands below, nearest first, as far as it is in view.
+    /// The ancestors of an object that are in view, nearest first.
     pub fn ancestors(&self, reference: &MoRef) -> Vec<&Object> {
         let mut found: Vec<&Object> = Vec::new();
         let mut next = self.objects.get(reference).and_then(Object::parent);
         while let Some(parent) = next.and_then(|parent| self.objects.get(parent)) {
-            // A cycle can only be an error of the server; it must not hang us.
+            // Only a faulty server can produce a cycle. It must not hang the client.
             if found.len() > 64 {
                 break;
             }
@@ -214,12 +197,11 @@ impl Tree {
         found
     }
 
-    /// The datacenter an object is in.
     pub fn datacenter_of(&self, reference: &MoRef) -> Option<&Arc<Datacenter>> {
         self.ancestors(reference).into_iter().find_map(Object::as_datacenter)
     }
 
-    /// Who mounts what: hosts × datastores, as the datastores tell it.
+    /// All mounts of datastores by hosts, as the datastores report them.
     pub fn mounts(&self) -> Vec<(Arc<Host>, Arc<Datastore>, HostMount)> {
         let datastores = self.objects.values().filter_map(Object::as_datastore);
         datastores
@@ -233,7 +215,7 @@ impl Tree {
             .collect()
     }
 
-    /// The datastores that every one of these hosts can use at present.
+    /// The datastores that all of these hosts can use now.
     pub fn shared_datastores(&self, hosts: &[MoRef]) -> Vec<Arc<Datastore>> {
         let usable = |datastore: &Datastore, host: &MoRef| {
             datastore
@@ -268,9 +250,9 @@ impl Tree {
         }
     }
 
-    // ---- changes, by the watch ----
+    // ---- changes made by the watch ----
 
-    /// Puts an object into view; returns the one it replaces.
+    /// Adds an object and returns the object it replaces.
     pub(crate) fn insert(&mut self, object: Object) -> Option<Object> {
         let reference = object.reference().clone();
         let before = self.remove(&reference);
@@ -280,23 +262,22 @@ impl Tree {
         before
     }
 
-    /// Takes an object out of view.
     pub(crate) fn remove(&mut self, reference: &MoRef) -> Option<Object> {
         let object = self.objects.remove(reference)?;
         self.unindex(&object);
         Some(object)
     }
 
-    /// Remembers an object that left; why is not known yet.
+    /// Records a departure with an unknown reason.
     pub(crate) fn depart(&mut self, object: Object) {
         self.departed.add(Departure { object, absence: Absence::Unreachable });
     }
 
-    /// Takes over what an older view knew: what departed before, and what was in view and is not in
-    /// this one.
-    pub(crate) fn succeed(&mut self, older: Self) {
+    /// Carries over the knowledge of an older view: its departures, and the objects that are
+    /// missing here.
+    pub(crate) fn carry_over(&mut self, older: Self) {
         let objects = &self.objects;
-        self.departed.succeed(older.departed, |reference| objects.contains_key(reference));
+        self.departed.carry_over(older.departed, |reference| objects.contains_key(reference));
         for (reference, object) in older.objects {
             match self.remove(&reference) {
                 Some(mut now) => {
@@ -353,12 +334,11 @@ fn dns_name(vm: &Vm) -> Option<Box<str>> {
         .map(|name| name.to_ascii_lowercase().into())
 }
 
-/// The references under `key`.
 fn references<'a, K: Ord + Clone>(
     index: &'a BTreeSet<(K, MoRef)>,
     key: &K,
 ) -> impl Iterator<Item = &'a MoRef> {
-    // The least of all references.
+    // The smallest possible reference.
     let least = MoRef { kind: Kind::VirtualMachine, id: "".into() };
     let key = key.clone();
     index
@@ -382,7 +362,7 @@ mod tests {
     const UUID: &str = "56492e42-22ad-3911-6d72-59cc8f26bc90";
 
     #[test]
-    fn copies_that_share_an_id_are_told_as_several() {
+    fn copies_that_share_a_uuid_are_several_matches() {
         let mut tree = Tree::default();
         tree.insert(vm("vm-1", "a", Some(UUID)));
         assert!(tree.vm_by_bios_uuid(UUID.parse().unwrap()).found().is_some());
@@ -393,36 +373,36 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_out_of_sight_keeps_its_uuid_and_is_not_confused_with_others() {
+    fn an_inaccessible_vm_keeps_its_uuid() {
         let mut older = Tree::default();
         older.insert(vm("vm-1", "a", Some(UUID)));
         let mut newer = Tree::default();
         newer.insert(vm("vm-1", "a", None));
         newer.insert(vm("vm-2", "b", Some("00000000-0000-0000-0000-000000000000")));
-        newer.succeed(older);
+        newer.carry_over(older);
         let found = newer.vm_by_bios_uuid(UUID.parse().unwrap());
         assert_eq!(found.found().map(|vm| vm.reference.id.to_string()).as_deref(), Some("vm-1"));
         let nil = "00000000-0000-0000-0000-000000000000".parse().unwrap();
-        assert_eq!(newer.vms_by_bios_uuid(nil).len(), 0, "an id that is not set finds nothing");
+        assert_eq!(newer.vms_by_bios_uuid(nil).len(), 0, "a nil uuid matches nothing");
     }
 
     #[test]
-    fn what_is_not_in_a_new_view_is_departed_and_not_gone() {
+    fn objects_missing_in_a_new_view_are_departed_and_not_gone() {
         let mut older = Tree::default();
         older.insert(vm("vm-1", "a", Some(UUID)));
         let mut newer = Tree::default();
-        newer.succeed(older);
+        newer.carry_over(older);
         let Lookup::Departed(departure) = newer.vm_by_bios_uuid(UUID.parse().unwrap()) else {
             panic!("not departed")
         };
         assert_eq!(departure.absence, Absence::Unreachable);
-        assert_eq!(newer.departed.untold().len(), 1, "it will be asked for");
+        assert_eq!(newer.departed.unreported().len(), 1, "it will be checked");
         newer.insert(vm("vm-1", "a", Some(UUID)));
         assert!(newer.departures().next().is_none(), "it came back");
     }
 
     #[test]
-    fn a_circle_of_parents_does_not_hang() {
+    fn a_cycle_of_parents_does_not_hang() {
         let mut tree = Tree::default();
         for (id, parent) in [("a", "b"), ("b", "a")] {
             let mut folder = Folder::new(MoRef::new("Folder", id));

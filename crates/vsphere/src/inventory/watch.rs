@@ -1,14 +1,14 @@
-//! Following an inventory as it changes.
+//! Watches an inventory.
 //!
 //! # Flow
-//! 1. One property collector with one filter is made in the session: a view of everything selected.
-//! 2. Its first answers are the snapshot; when it is complete it becomes the [`Inventory`] all at
-//!    once.
-//! 3. Each further answer is a set of changes. What left is asked for by its reference before
-//!    anything is said of it; changes of the others do not wait for that.
-//! 4. Any failure ends the collector: which changes vCenter took for told is not known then. The
-//!    old view stays readable, marked [`Status::Unreachable`], until step 2 is reached again; that
-//!    is told as [`Event::Resynced`].
+//! 1. The watch creates one property collector with one filter in the session.
+//! 2. The first update sets form the snapshot. The watch publishes it as the [`Inventory`] when it is
+//!    complete.
+//! 3. Each further update set is a list of changes. The watch checks departed objects by reference
+//!    before it reports them. Other changes do not wait for that.
+//! 4. Any failure ends the collector, because the watch cannot know which changes vCenter considers
+//!    delivered. The old view stays readable with [`Status::Unreachable`] until step 2 succeeds
+//!    again. The watch then sends [`Event::Resynced`].
 
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -17,53 +17,46 @@ use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 
 use super::absence::Departure;
-use super::follower::Follower;
 use super::model::Object;
 use super::selection::Selection;
 use super::tree::Tree;
+use super::watch_task::WatchTask;
 use crate::client::Client;
 use crate::error::Error;
 
-/// Events a slow reader may be behind before they are replaced by one [`Event::Resynced`].
+/// The number of events a slow reader can lag behind. After that it gets one [`Event::Resynced`].
 const BACKLOG: usize = 1024;
 
-/// What happened. The objects are also in the [`Inventory`], which is never behind the events.
+/// A change of the inventory. The [`Inventory`] is never behind its events.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The first view is complete.
     Snapshot,
-    /// The view was built anew: between the last event and this one, anything may have happened to
-    /// anything. Whoever mirrors the inventory must read it again.
+    /// The watch rebuilt the view. Any number of changes may be missing between the last event and
+    /// this one, so mirrors must read the view again.
     Resynced,
-    /// An object came into view.
     Appeared(Object),
-    /// An object changed.
     Changed {
-        /// As it was.
         before: Object,
-        /// As it is.
         after: Object,
     },
-    /// An object is no longer in view. Told again when the reason becomes known, or another.
+    /// An object is no longer in view. Sent again when the reason becomes known or changes.
     Left(Departure),
-    /// vCenter cannot be followed at present; the view is as it was.
+    /// The watch has lost vCenter. The view keeps its last state.
     Unreachable(Arc<Error>),
 }
 
-/// How good a view is.
 #[derive(Debug, Clone)]
 pub enum Status {
-    /// No view yet.
     Starting,
-    /// As vCenter is.
+    /// The view is current.
     Live,
-    /// As vCenter was; it will be followed again as soon as it can.
+    /// The view is outdated. The watch is trying to reconnect.
     Unreachable(Arc<Error>),
-    /// As vCenter was; nobody follows it any more.
+    /// The view is outdated. The watch has ended.
     Ended,
 }
 
-/// A view of a vCenter that is kept up to date. Clones are the same view.
+/// A live view of a vCenter's inventory. Clones share the view.
 #[derive(Debug, Clone)]
 pub struct Inventory {
     shared: Arc<Shared>,
@@ -78,7 +71,7 @@ struct Shared {
     events: RwLock<Option<broadcast::Sender<Event>>>,
 }
 
-/// The inventory at an instant. Hold it briefly: changes wait for it.
+/// A read lock on the inventory. Hold it briefly, because it blocks updates.
 #[derive(Debug)]
 pub struct View<'a>(RwLockReadGuard<'a, Tree>);
 
@@ -95,8 +88,8 @@ impl Deref for View<'_> {
 pub struct Events(broadcast::Receiver<Event>);
 
 impl Events {
-    /// The next event; `None` once the watch has ended. A reader that fell behind gets
-    /// [`Event::Resynced`] for all it missed. Safe to drop and call again.
+    /// Waits for the next event. Returns `None` when the watch has ended. A reader that falls
+    /// behind gets one [`Event::Resynced`] for all missed events. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         match self.0.recv().await {
             Ok(event) => Some(event),
@@ -105,7 +98,6 @@ impl Events {
         }
     }
 
-    /// The events as a stream.
     pub fn into_stream(self) -> impl futures::Stream<Item = Event> {
         futures::stream::unfold(self, async |mut events| {
             events.next().await.map(|event| (event, events))
@@ -128,21 +120,19 @@ impl Inventory {
         }
     }
 
-    /// The inventory as it is now.
     pub fn view(&self) -> View<'_> {
         View(self.shared.tree.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How good the view is.
     pub fn status(&self) -> Status {
         self.shared.status.borrow().clone()
     }
 
-    /// Events from here on. Subscribe first, read the [`Inventory::view`] then: nothing is missed in
-    /// between.
+    /// Subscribes to events. Subscribe before you read the [`Inventory::view`], so that you miss
+    /// none.
     pub fn events(&self) -> Events {
         let events = self.shared.events.read().unwrap_or_else(PoisonError::into_inner);
-        // Without a sender, a receiver that is at its end.
+        // Without a sender, returns a receiver at its end.
         Events(
             events.as_ref().map_or_else(|| broadcast::channel(1).1, broadcast::Sender::subscribe),
         )
@@ -151,7 +141,7 @@ impl Inventory {
     /// Waits for the first complete view.
     ///
     /// # Errors
-    /// Why the first attempt to get one failed. The watch goes on trying.
+    /// Why the first attempt failed. The watch keeps trying.
     pub async fn ready(&self) -> Result<(), Arc<Error>> {
         let mut status = self.shared.status.subscribe();
         let settled = status.wait_for(|status| !matches!(status, Status::Starting)).await;
@@ -162,15 +152,15 @@ impl Inventory {
         }
     }
 
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn send(&self, event: Event) {
         let events = self.shared.events.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(events) = &*events {
-            // Nobody listening is fine.
+            // A send without receivers is fine.
             let _ = events.send(event);
         }
     }
 
-    /// Tells how good the view is from here on.
+    /// Publishes a new status.
     pub(super) fn set_status(&self, status: Status) {
         self.shared.status.send_replace(status);
     }
@@ -180,7 +170,7 @@ impl Inventory {
     }
 }
 
-/// A running watch. Dropping it ends it; [`Watch::stop`] also clears it away in vCenter.
+/// A running watch. Dropping it ends the watch; [`Watch::stop`] also cleans up in vCenter.
 #[derive(Debug)]
 pub struct Watch {
     inventory: Inventory,
@@ -189,42 +179,40 @@ pub struct Watch {
 }
 
 impl Client {
-    /// Follows what `selection` names. Returns at once; [`Inventory::ready`] waits for the first
-    /// view.
+    /// Watches the objects of `selection`. Returns at once; [`Inventory::ready`] waits for the
+    /// snapshot.
     pub fn watch(&self, selection: Selection) -> Watch {
         let inventory = Inventory::new(self.address());
         let (stop, stopped) = watch::channel(false);
         let mut task = JoinSet::new();
-        let ending = Ending(inventory.clone());
-        let follower = Follower::new(self.clone(), selection, inventory.clone());
+        let guard = EndGuard(inventory.clone());
+        let watch_task = WatchTask::new(self.clone(), selection, inventory.clone());
         task.spawn(async move {
-            let _ending = ending;
-            follower.run(stopped).await;
+            let _guard = guard;
+            watch_task.run(stopped).await;
         });
         Watch { inventory, stop, task }
     }
 }
 
 impl Watch {
-    /// The view.
     pub fn inventory(&self) -> &Inventory {
         &self.inventory
     }
 
-    /// Ends the watch and clears it away in vCenter, with what is left of earlier attempts. Takes no
-    /// longer than five seconds: what a vCenter that does not answer still holds ends with the
-    /// session.
+    /// Ends the watch and destroys its collectors in vCenter, within five seconds. If vCenter does
+    /// not answer, it destroys the rest with the session.
     pub async fn stop(mut self) {
-        // The receiver is gone only when the task is.
+        // The receiver is gone only if the task has ended.
         let _ = self.stop.send(true);
         while self.task.join_next().await.is_some() {}
     }
 }
 
-/// Tells everybody that the watch has ended, however it did.
-struct Ending(Inventory);
+/// Publishes the end of the watch on drop.
+struct EndGuard(Inventory);
 
-impl Drop for Ending {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.set_status(Status::Ended);
         *self.0.shared.events.write().unwrap_or_else(PoisonError::into_inner) = None;

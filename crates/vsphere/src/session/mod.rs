@@ -1,20 +1,19 @@
-//! Who we are to a vCenter: one session for all callers.
+//! The sessions with a vCenter, shared by all callers.
 //!
 //! ```text
-//!   caller ─┐                      ┌─ In(ticket) ──────────────► the call
-//!   caller ─┼─► Session::ticket ───┼─ Out ─► one login for all ─► In | Refused | Out
-//!   caller ─┘                      └─ Refused, in doubt ─► the same error, without a call
+//!   caller ─┐                     ┌─ logged in ─────────────────► ticket
+//!   caller ─┼─► Session::ticket ──┼─ logged out ─► one login ───► ticket or error, for all callers
+//!   caller ─┘                     └─ rejected or unanswered ────► the same error, without a call
 //! ```
 //!
-//! SOAP and REST each have a [`Lane`]; they share the credentials, the right to try them and the
-//! refusal. After a refused login neither lane tries again until the credentials change; after one
-//! that was not answered, for a time that grows ([`Limits::doubt`]): an account is never locked by
-//! us.
+//! SOAP and REST each have a [`ProtocolSession`]. They share the credentials and the login lock.
+//! After a rejected login, neither logs in again until the credentials change. After an unanswered
+//! login, the client waits with growing pauses ([`Limits::login_backoff`]), so that it never locks
+//! the account.
 //!
-//! [`Limits::doubt`]: crate::Limits::doubt
+//! [`Limits::login_backoff`]: crate::Limits::login_backoff
 
-mod credentials;
-mod lane;
+mod protocol_session;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -26,49 +25,47 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub use self::credentials::Credentials;
-pub(crate) use self::lane::Ticket;
-use self::lane::{Lane, State};
+pub(crate) use self::protocol_session::Ticket;
+use self::protocol_session::{ProtocolSession, SessionState};
+use crate::credentials::Credentials;
 use crate::error::{Error, LoginRefusal};
 use crate::rest;
-use crate::soap::codec::{Encode, data};
 use crate::soap::{Fault, FaultKind};
 use crate::wire::{Method, Wire};
+use crate::xml::codec::{Encode, data};
 
-/// How long the end of the sessions may take.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// The maximum time for logging out.
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which of the two sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Protocol {
     Soap,
     Rest,
 }
 
 data! {
-    /// What Login returns, as far as it is of use.
-    struct LoggedIn {
-        /// Names the session in the list of sessions.
+    /// The fields of Login's reply that this crate needs.
+    struct LoginReply {
+        /// The key in vCenter's session list.
         key: String = "key",
-        /// The user, with domain, as vCenter knows it.
+        /// The user with its domain, in vCenter's spelling.
         user_name: String = "userName",
     }
 }
 
-/// The sessions with one vCenter.
 #[derive(Debug)]
 pub(crate) struct Session {
     wire: Arc<Wire>,
     credentials: RwLock<Credentials>,
-    soap: Lane,
-    rest: Lane,
-    /// Held by whoever logs in, on either side.
-    flight: tokio::sync::Mutex<()>,
-    /// Why the credentials are not accepted; no attempt is made with them again.
+    soap: ProtocolSession,
+    rest: ProtocolSession,
+    /// Held during a login, for either protocol.
+    login_lock: tokio::sync::Mutex<()>,
+    /// The error that rejected the credentials. The client does not try them again.
     refused: Mutex<Option<Error>>,
     generations: AtomicU64,
-    /// Logins in progress. They run on when the caller who started them goes away, so that no
-    /// session is lost between vCenter opening it and us knowing of it.
+    /// Logins in progress. They continue when the caller is dropped, so that no session in vCenter
+    /// is lost.
     logins: Mutex<JoinSet<()>>,
     started: Instant,
 }
@@ -78,9 +75,9 @@ impl Session {
         Arc::new(Self {
             wire,
             credentials: RwLock::new(credentials),
-            soap: Lane::default(),
-            rest: Lane::default(),
-            flight: tokio::sync::Mutex::new(()),
+            soap: ProtocolSession::default(),
+            rest: ProtocolSession::default(),
+            login_lock: tokio::sync::Mutex::new(()),
             refused: Mutex::new(None),
             generations: AtomicU64::new(0),
             logins: Mutex::new(JoinSet::new()),
@@ -88,10 +85,10 @@ impl Session {
         })
     }
 
-    fn lane(&self, side: Side) -> &Lane {
-        match side {
-            Side::Soap => &self.soap,
-            Side::Rest => &self.rest,
+    fn protocol_session(&self, protocol: Protocol) -> &ProtocolSession {
+        match protocol {
+            Protocol::Soap => &self.soap,
+            Protocol::Rest => &self.rest,
         }
     }
 
@@ -99,20 +96,20 @@ impl Session {
         self.credentials.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The session, opened if there is none. All who ask at the same time get the outcome of the
-    /// same attempt.
-    pub(crate) async fn ticket(self: &Arc<Self>, side: Side) -> Result<Ticket, Error> {
-        let lane = self.lane(side);
-        if let Some(settled) = self.settled(side) {
-            return settled;
+    /// Returns the session and opens it if needed. Concurrent callers share one login and its
+    /// outcome.
+    pub(crate) async fn ticket(self: &Arc<Self>, protocol: Protocol) -> Result<Ticket, Error> {
+        let protocol_session = self.protocol_session(protocol);
+        if let Some(known_outcome) = self.known_outcome(protocol) {
+            return known_outcome;
         }
-        let seen = lane.attempts();
+        let seen = protocol_session.attempts();
         let this = Arc::clone(self);
-        self.fly(async move { this.attempt(side, seen).await }).await
+        self.run_to_completion(async move { this.attempt(protocol, seen).await }).await
     }
 
-    /// Runs `login` to its end, whatever becomes of the caller.
-    async fn fly<T: Send + 'static>(
+    /// Runs `login` to its end, even if the caller is dropped.
+    async fn run_to_completion<T: Send + 'static>(
         &self,
         login: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -121,33 +118,36 @@ impl Session {
             let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
             while logins.try_join_next().is_some() {}
             logins.spawn(async move {
-                // The caller may have gone; the session stays.
+                // The caller may be gone; the session stays.
                 let _ = send.send(login.await);
             });
         }
         receive.await.unwrap_or_else(|_| Err(self.shut_down()))
     }
 
-    /// The outcome, where no attempt is needed.
-    fn settled(&self, side: Side) -> Option<Result<Ticket, Error>> {
-        match self.lane(side).state() {
-            State::In(ticket) => {
-                self.lane(side).touch(self.started.elapsed());
+    /// The outcome, if no login is needed.
+    fn known_outcome(&self, protocol: Protocol) -> Option<Result<Ticket, Error>> {
+        match self.protocol_session(protocol).state() {
+            SessionState::LoggedIn(ticket) => {
+                self.protocol_session(protocol).touch(self.started.elapsed());
                 Some(Ok(ticket))
             }
-            State::Closed => Some(Err(self.shut_down())),
-            State::Out => self.refusal().clone().or_else(|| self.doubt(side)).map(Err),
+            SessionState::Closed => Some(Err(self.shut_down())),
+            SessionState::LoggedOut => {
+                self.refusal().clone().or_else(|| self.unanswered_login(protocol)).map(Err)
+            }
         }
     }
 
-    /// The failure of a login that vCenter may have counted, while it is too early for another. A
-    /// doubt about SOAP is one about the password, so REST waits for it too; the REST service alone
-    /// may be silent for reasons of its own.
-    fn doubt(&self, side: Side) -> Option<Error> {
+    /// The error of an unanswered login while its pause lasts. An unanswered SOAP login concerns
+    /// the password, so REST waits for it too. An unanswered REST login can have its own causes.
+    fn unanswered_login(&self, protocol: Protocol) -> Option<Error> {
         let now = Instant::now();
-        match side {
-            Side::Soap => self.soap.doubt(now),
-            Side::Rest => self.soap.doubt(now).or_else(|| self.rest.doubt(now)),
+        match protocol {
+            Protocol::Soap => self.soap.unanswered_login(now),
+            Protocol::Rest => {
+                self.soap.unanswered_login(now).or_else(|| self.rest.unanswered_login(now))
+            }
         }
     }
 
@@ -155,32 +155,32 @@ impl Session {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn attempt(&self, side: Side, seen: u64) -> Result<Ticket, Error> {
-        let lane = self.lane(side);
-        let _flight = self.flight.lock().await;
-        if let Some(settled) = self.settled(side) {
-            return settled;
+    async fn attempt(&self, protocol: Protocol, seen: u64) -> Result<Ticket, Error> {
+        let protocol_session = self.protocol_session(protocol);
+        let _login_lock = self.login_lock.lock().await;
+        if let Some(known_outcome) = self.known_outcome(protocol) {
+            return known_outcome;
         }
-        if lane.attempts() > seen
-            && let Some(error) = lane.failure()
+        if protocol_session.attempts() > seen
+            && let Some(error) = protocol_session.failure()
         {
             return Err(error);
         }
-        let outcome = self.log_in(side, &self.credentials()).await;
-        let pause = self.wire.http.limits().doubt;
-        lane.count_attempt(outcome.as_ref().err(), pause, Instant::now());
+        let outcome = self.log_in(protocol, &self.credentials()).await;
+        let pause = self.wire.http.limits().login_backoff;
+        protocol_session.count_attempt(outcome.as_ref().err(), pause, Instant::now());
         match outcome {
             Ok(ticket) => {
-                if lane.enter(ticket.clone()) {
+                if protocol_session.set_ticket(ticket.clone()) {
                     Ok(ticket)
                 } else {
-                    self.log_out(side, &ticket.secret).await;
+                    self.log_out(protocol, &ticket.secret).await;
                     Err(self.shut_down())
                 }
             }
             Err(error) => {
                 if matches!(error, Error::LoginRefused { .. }) {
-                    warn!(vcenter = self.wire.name(), error = %error.error_chain(), "login refused, not trying again");
+                    warn!(vcenter = self.wire.name(), error = %error.error_chain(), "login refused; not trying these credentials again");
                     *self.refusal() = Some(error.clone());
                 }
                 Err(error)
@@ -188,26 +188,26 @@ impl Session {
         }
     }
 
-    async fn log_in(&self, side: Side, credentials: &Credentials) -> Result<Ticket, Error> {
-        if let Some(reason) = credentials.flaw() {
-            return Err(self.refused(credentials, reason));
+    async fn log_in(&self, protocol: Protocol, credentials: &Credentials) -> Result<Ticket, Error> {
+        if let Some(reason) = credentials.problem() {
+            return Err(self.login_refused(credentials, reason));
         }
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
-        // vCenter may have been upgraded since the last time, or be another one.
-        self.wire.greet().await?;
-        let ticket = match side {
-            Side::Soap => {
-                let content = &self.wire.greeting()?.content;
+        // vCenter may have been upgraded or replaced since the last login.
+        self.wire.discover().await?;
+        let ticket = match protocol {
+            Protocol::Soap => {
+                let content = &self.wire.service_info()?.content;
                 let login = credentials.login();
                 let args: Vec<(&str, &dyn Encode)> =
                     login.args.iter().map(|(name, value)| (*name, value as &dyn Encode)).collect();
                 let method = Method::change(login.method);
                 let manager = &content.session_manager;
-                let answer = self.wire.once_with_cookie::<LoggedIn>(method, manager, &args).await;
+                let answer = self.wire.log_in::<LoginReply>(method, manager, &args).await;
                 let (session, secret) = match answer {
                     Ok(opened) => opened,
                     Err((error, secret)) => {
-                        self.forsake(&error, secret).await;
+                        self.discard_session(&error, secret).await;
                         return Err(self.login_error(credentials, error));
                     }
                 };
@@ -218,7 +218,7 @@ impl Session {
                     key: session.key.into(),
                 }
             }
-            Side::Rest => {
+            Protocol::Rest => {
                 let opened = rest::open_session(&self.wire, credentials).await;
                 let secret = opened.map_err(|e| self.login_error(credentials, e))?;
                 Ticket {
@@ -229,29 +229,29 @@ impl Session {
                 }
             }
         };
-        debug!(vcenter = self.wire.name(), user = &*ticket.user, ?side, "logged in");
+        debug!(vcenter = self.wire.name(), user = &*ticket.user, ?protocol, "logged in");
         Ok(ticket)
     }
 
-    /// Ends a session that vCenter opened in a reply of which the rest was lost.
-    async fn forsake(&self, error: &Error, secret: Option<SecretString>) {
+    /// Ends a session whose login reply arrived only in part.
+    async fn discard_session(&self, error: &Error, secret: Option<SecretString>) {
         if error.fault().is_none()
             && let Some(secret) = secret
         {
-            let left = tokio::time::timeout(FAREWELL, self.log_out(Side::Soap, &secret));
+            let left = tokio::time::timeout(LOGOUT_TIMEOUT, self.log_out(Protocol::Soap, &secret));
             if left.await.is_err() {
                 debug!(
                     vcenter = self.wire.name(),
-                    "a session is left for vCenter to end by itself"
+                    "logout timed out; vCenter will end the session itself"
                 );
             }
         }
     }
 
-    /// Tells a refused login from a failed one.
+    /// Turns the error of a rejected login into [`Error::LoginRefused`].
     fn login_error(&self, credentials: &Credentials, error: Error) -> Error {
         let reason = match &error {
-            Error::Rest { status: 401 | 403, message, .. } if says_locked(message) => {
+            Error::Rest { status: 401 | 403, message, .. } if mentions_lock(message) => {
                 LoginRefusal::Locked
             }
             Error::Rest { status: 401 | 403, .. } => LoginRefusal::Credentials,
@@ -260,10 +260,10 @@ impl Session {
                 _ => return error,
             },
         };
-        self.refused(credentials, reason)
+        self.login_refused(credentials, reason)
     }
 
-    fn refused(&self, credentials: &Credentials, reason: LoginRefusal) -> Error {
+    fn login_refused(&self, credentials: &Credentials, reason: LoginRefusal) -> Error {
         Error::LoginRefused {
             address: self.wire.name().to_owned(),
             user: credentials.user().to_owned(),
@@ -271,60 +271,65 @@ impl Session {
         }
     }
 
-    /// Says that vCenter no longer knows this session. The next caller opens a new one.
-    pub(crate) fn expired(&self, side: Side, ticket: &Ticket) {
-        if self.lane(side).leave(ticket.generation) {
-            info!(vcenter = self.wire.name(), ?side, "session ended by vCenter");
+    /// Drops a session that vCenter no longer knows. The next caller opens a new one.
+    pub(crate) fn expired(&self, protocol: Protocol, ticket: &Ticket) {
+        if self.protocol_session(protocol).drop_generation(ticket.generation) {
+            info!(vcenter = self.wire.name(), ?protocol, "session ended by vCenter");
         }
     }
 
-    /// Proves `new` by logging in with them, then uses them. On an error everything stays as it
-    /// was. Runs on when its caller goes away, so that no session is lost.
+    /// Logs in with `new` credentials and then uses them. On an error nothing changes. Continues
+    /// when the caller is dropped, so that no session is lost.
     pub(crate) async fn replace(self: &Arc<Self>, new: Credentials) -> Result<(), Error> {
         let this = Arc::clone(self);
-        self.fly(async move { this.replace_with(new).await }).await
+        self.run_to_completion(async move { this.replace_with(new).await }).await
     }
 
     async fn replace_with(&self, new: Credentials) -> Result<(), Error> {
-        let _flight = self.flight.lock().await;
-        if matches!(self.soap.state(), State::Closed) {
+        let _login_lock = self.login_lock.lock().await;
+        if matches!(self.soap.state(), SessionState::Closed) {
             return Err(self.shut_down());
         }
-        let ticket = self.log_in(Side::Soap, &new).await?;
+        let ticket = self.log_in(Protocol::Soap, &new).await?;
         let old = self.soap.state();
         *self.credentials.write().unwrap_or_else(PoisonError::into_inner) = new;
         *self.refusal() = None;
-        if !self.soap.enter(ticket.clone()) {
-            self.log_out(Side::Soap, &ticket.secret).await;
+        if !self.soap.set_ticket(ticket.clone()) {
+            self.log_out(Protocol::Soap, &ticket.secret).await;
             return Err(self.shut_down());
         }
         let old_rest = self.rest.reset();
-        for side in [Side::Soap, Side::Rest] {
-            self.lane(side).count_attempt(None, Duration::ZERO, Instant::now());
+        for protocol in [Protocol::Soap, Protocol::Rest] {
+            self.protocol_session(protocol).count_attempt(None, Duration::ZERO, Instant::now());
         }
-        self.leave(old, old_rest).await;
+        self.log_out_both(old, old_rest).await;
         Ok(())
     }
 
-    /// Ends both sessions, in vCenter too. No call succeeds afterwards. A login under way is waited
-    /// for: whoever made it finds the lane closed and logs out again. Takes no longer than
-    /// [`FAREWELL`]; a login that vCenter answers later still is logged out then.
+    /// Logs out of both sessions. No call succeeds afterwards. Waits for a running login, which
+    /// finds the session closed and logs out again. Takes at most [`LOGOUT_TIMEOUT`]; a login that
+    /// vCenter answers even later still logs out.
     pub(crate) async fn close(&self) {
         let (soap, rest) = (self.soap.close(), self.rest.close());
-        let landed = async { drop(self.flight.lock().await) };
-        let all = async { tokio::join!(self.leave(soap, rest), landed) };
-        if tokio::time::timeout(FAREWELL, all).await.is_err() {
-            debug!(vcenter = self.wire.name(), "vCenter does not take leave in time");
+        let logins_done = async { drop(self.login_lock.lock().await) };
+        let all = async { tokio::join!(self.log_out_both(soap, rest), logins_done) };
+        if tokio::time::timeout(LOGOUT_TIMEOUT, all).await.is_err() {
+            debug!(
+                vcenter = self.wire.name(),
+                "logout timed out; vCenter will end the sessions itself"
+            );
         }
     }
 
-    /// [`Session::close`] without anybody waiting for it, also for a login under way whose caller has
-    /// gone. Outside a runtime that is left to vCenter's timeout.
+    /// Runs [`Session::close`] in the background, also for a running login whose caller is gone.
+    /// Outside a runtime, vCenter's timeout ends the sessions.
     pub(crate) fn abandon(self: &Arc<Self>) {
-        let is_out = |lane: &Lane| !matches!(lane.state(), State::In(_));
+        let is_logged_out = |protocol_session: &ProtocolSession| {
+            !matches!(protocol_session.state(), SessionState::LoggedIn(_))
+        };
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         while logins.try_join_next().is_some() {}
-        if is_out(&self.soap) && is_out(&self.rest) && logins.is_empty() {
+        if is_logged_out(&self.soap) && is_logged_out(&self.rest) && logins.is_empty() {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -333,53 +338,61 @@ impl Session {
         }
     }
 
-    /// Logs out of what were the sessions of the two sides, for no longer than [`FAREWELL`].
-    async fn leave(&self, soap: State, rest: State) {
-        let leave = async |side, state| {
-            if let State::In(ticket) = state {
-                self.log_out(side, &ticket.secret).await;
+    /// Logs out of both sessions, within [`LOGOUT_TIMEOUT`].
+    async fn log_out_both(&self, soap: SessionState, rest: SessionState) {
+        let log_out = async |protocol, state| {
+            if let SessionState::LoggedIn(ticket) = state {
+                self.log_out(protocol, &ticket.secret).await;
             }
         };
-        let both = async { tokio::join!(leave(Side::Soap, soap), leave(Side::Rest, rest)) };
-        if tokio::time::timeout(FAREWELL, both).await.is_err() {
-            debug!(vcenter = self.wire.name(), "a session is left for vCenter to end by itself");
+        let both =
+            async { tokio::join!(log_out(Protocol::Soap, soap), log_out(Protocol::Rest, rest)) };
+        if tokio::time::timeout(LOGOUT_TIMEOUT, both).await.is_err() {
+            debug!(
+                vcenter = self.wire.name(),
+                "logout timed out; vCenter will end the session itself"
+            );
         }
     }
 
-    async fn log_out(&self, side: Side, secret: &SecretString) {
-        let outcome = match side {
-            Side::Soap => match self.wire.greeting() {
-                Ok(greeting) => {
-                    let manager = &greeting.content.session_manager;
-                    self.wire.once::<()>(Method::leave("Logout"), manager, &[], Some(secret)).await
+    async fn log_out(&self, protocol: Protocol, secret: &SecretString) {
+        let outcome = match protocol {
+            Protocol::Soap => match self.wire.service_info() {
+                Ok(service_info) => {
+                    let manager = &service_info.content.session_manager;
+                    self.wire
+                        .call_once::<()>(Method::logout("Logout"), manager, &[], Some(secret))
+                        .await
                 }
                 Err(error) => Err(error),
             },
-            Side::Rest => rest::close_session(&self.wire, secret).await,
+            Protocol::Rest => rest::close_session(&self.wire, secret).await,
         };
         if let Err(error) = outcome {
-            debug!(vcenter = self.wire.name(), error = %error.error_chain(), ?side, "logout failed; vCenter will end the session by itself");
+            debug!(vcenter = self.wire.name(), error = %error.error_chain(), ?protocol, "logout failed; vCenter will end the session itself");
         }
     }
 
-    /// Says that the session is in use by something that does not ask for it each time.
-    pub(crate) fn touch(&self, side: Side) {
-        self.lane(side).touch(self.started.elapsed());
+    /// Marks the session as used, for callers that keep a ticket.
+    pub(crate) fn touch(&self, protocol: Protocol) {
+        self.protocol_session(protocol).touch(self.started.elapsed());
     }
 
-    /// Tells the session that is open, if there is one, from all others.
-    pub(crate) fn generation(&self, side: Side) -> Option<u64> {
-        match self.lane(side).state() {
-            State::In(ticket) => Some(ticket.generation),
+    /// The generation of the open session, if any.
+    pub(crate) fn generation(&self, protocol: Protocol) -> Option<u64> {
+        match self.protocol_session(protocol).state() {
+            SessionState::LoggedIn(ticket) => Some(ticket.generation),
             _ => None,
         }
     }
 
-    /// How long the session, if there is one, has not been used.
-    pub(crate) fn idle(&self, side: Side) -> Option<std::time::Duration> {
-        let lane = self.lane(side);
-        match lane.state() {
-            State::In(_) => Some(self.started.elapsed().saturating_sub(lane.last_used())),
+    /// The idle time of the open session, if any.
+    pub(crate) fn idle(&self, protocol: Protocol) -> Option<std::time::Duration> {
+        let protocol_session = self.protocol_session(protocol);
+        match protocol_session.state() {
+            SessionState::LoggedIn(_) => {
+                Some(self.started.elapsed().saturating_sub(protocol_session.last_used()))
+            }
             _ => None,
         }
     }
@@ -390,24 +403,25 @@ impl Session {
 }
 
 fn refusal(fault: &Fault) -> Option<LoginRefusal> {
-    let words = || {
-        fault.chain().any(|f| says_locked(&f.message) || f.details.iter().any(|d| says_locked(d)))
+    let is_locked = || {
+        fault
+            .chain()
+            .any(|f| mentions_lock(&f.message) || f.details.iter().any(|d| mentions_lock(d)))
     };
     match fault.kind {
         FaultKind::PasswordExpired => Some(LoginRefusal::PasswordExpired),
-        FaultKind::InvalidLogin if words() => Some(LoginRefusal::Locked),
+        FaultKind::InvalidLogin if is_locked() => Some(LoginRefusal::Locked),
         FaultKind::InvalidLogin => Some(LoginRefusal::Credentials),
         FaultKind::NoPermission { .. } => Some(LoginRefusal::NoPermission),
         _ => None,
     }
 }
 
-/// vCenter's only sign of a locked account is in its sentence.
-fn says_locked(message: &str) -> bool {
+/// vCenter reports a locked account only in the message text.
+fn mentions_lock(message: &str) -> bool {
     message.to_ascii_lowercase().contains("locked")
 }
 
-/// The secret of a ticket, for the calls made with it.
 impl AsRef<SecretString> for Ticket {
     fn as_ref(&self) -> &SecretString {
         &self.secret

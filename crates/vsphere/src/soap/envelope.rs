@@ -1,10 +1,10 @@
 //! SOAP envelopes: the request around the arguments, the reply around the result.
 
-use super::codec::{Encode, Field};
-use super::fault::{Fault, soap_fault};
-use super::reader::{Reader, XmlError};
-use super::writer::Writer;
+use super::fault::{Fault, read_soap_fault};
 use crate::moref::MoRef;
+use crate::xml::codec::{Encode, Field};
+use crate::xml::reader::{Reader, XmlError};
+use crate::xml::writer::Writer;
 
 /// The arguments of a call, in WSDL order.
 pub(crate) type Args<'a> = &'a [(&'a str, &'a dyn Encode)];
@@ -15,8 +15,8 @@ const NAMESPACES: [(&str, &str); 3] = [
     ("xmlns:xsi", "http://www.w3.org/2001/XMLSchema-instance"),
 ];
 
-/// The request `method` on `this`. `cookie` is put into the header where a service beside vim25
-/// wants the session told that way.
+/// Builds the request `method` on `this`. `cookie` goes into the SOAP header, for services other
+/// than vim25 that expect the session there.
 pub(crate) fn request(
     namespace: &str,
     method: &str,
@@ -44,21 +44,18 @@ pub(crate) fn request(
     writer.finish()
 }
 
-/// What a reply carries.
 #[derive(Debug)]
 pub(crate) enum Reply<T> {
-    /// The method returned.
     Returned(T),
-    /// The method failed.
     Fault(Fault),
 }
 
-/// Moves the cursor into the first element of the body, and says whether it is a fault.
-pub(crate) fn enter_body(reader: &mut Reader<'_>) -> Result<bool, XmlError> {
+/// Moves the cursor into the first element of the body. Returns whether it is a fault.
+fn enter_body(reader: &mut Reader<'_>) -> Result<bool, XmlError> {
     expect(reader, "Envelope")?;
     loop {
         let Some(part) = reader.next_child()? else {
-            return Err(XmlError::Missing { of: "the envelope", field: "its body" });
+            return Err(XmlError::Missing { of: "the envelope", field: "body" });
         };
         if part.name() == "Body" {
             break;
@@ -67,8 +64,13 @@ pub(crate) fn enter_body(reader: &mut Reader<'_>) -> Result<bool, XmlError> {
     }
     match reader.next_child()? {
         Some(content) => Ok(content.name() == "Fault"),
-        None => Err(XmlError::Missing { of: "the envelope's body", field: "any content" }),
+        None => Err(XmlError::Missing { of: "the SOAP body", field: "content" }),
     }
+}
+
+/// Moves the cursor into the method's response, or returns the fault.
+pub(crate) fn open_response(reader: &mut Reader<'_>) -> Result<Option<Fault>, XmlError> {
+    if enter_body(reader)? { read_soap_fault(reader).map(Some) } else { Ok(None) }
 }
 
 fn expect(reader: &mut Reader<'_>, name: &'static str) -> Result<(), XmlError> {
@@ -82,20 +84,20 @@ fn expect(reader: &mut Reader<'_>, name: &'static str) -> Result<(), XmlError> {
     }
 }
 
-/// Reads a whole reply. The method's result is everything called `returnval`.
+/// Reads a whole reply. The `returnval` elements form the method's result.
 pub(crate) fn reply<R: Field>(text: &str) -> Result<Reply<R>, XmlError> {
     let mut reader = Reader::new(text);
     if enter_body(&mut reader)? {
-        return soap_fault(&mut reader).map(Reply::Fault);
+        return read_soap_fault(&mut reader).map(Reply::Fault);
     }
-    let mut slot = R::Slot::default();
+    let mut partial = R::Partial::default();
     while let Some(start) = reader.next_child()? {
         match start.name() {
-            "returnval" => R::take(&mut slot, &start, &mut reader)?,
+            "returnval" => R::take(&mut partial, &start, &mut reader)?,
             _ => reader.skip()?,
         }
     }
-    R::finish(slot, "the reply", "returnval").map(Reply::Returned)
+    R::finish(partial, "the reply", "returnval").map(Reply::Returned)
 }
 
 #[cfg(test)]
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_one_many_or_none() {
+    fn results_are_one_value_many_or_none() {
         let one = envelope("<R><returnval>x</returnval></R>");
         assert!(matches!(reply::<String>(&one), Ok(Reply::Returned(s)) if s == "x"));
         let many = envelope("<R><returnval>1</returnval><returnval>2</returnval></R>");
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_from_a_result() {
+    fn a_fault_is_distinguished_from_a_result() {
         let text = envelope(
             "<e:Fault><faultcode>ServerFaultCode</faultcode><faultstring>The session is not authenticated.</faultstring>\
              <detail><NotAuthenticatedFault xsi:type=\"NotAuthenticated\"><object type=\"Folder\">group-d1</object>\
@@ -152,6 +154,6 @@ mod tests {
     #[test]
     fn a_web_page_is_not_an_envelope() {
         let error = reply::<String>("<html><body>It works!</body></html>").unwrap_err();
-        assert_eq!(error.to_string(), "found the element html where Envelope belongs");
+        assert_eq!(error.to_string(), "expected the element Envelope, found html");
     }
 }

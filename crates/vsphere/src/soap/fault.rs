@@ -1,43 +1,40 @@
-//! What vCenter says when it says no.
+//! vCenter's typed errors.
 
 use std::fmt;
 
-use super::codec::Decode;
-use super::reader::{Reader, Start, XmlError};
 use crate::moref::MoRef;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::reader::{Reader, Start, XmlError};
+use crate::xml::writer::Writer;
 
-/// A fault: its type with what belongs to it, vCenter's words, and what caused it.
+/// A vCenter fault: its type, messages and cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
-    /// The fault, typed.
     pub kind: FaultKind,
-    /// The type's name in the API, also for types that [`FaultKind`] does not know.
+    /// The API type name, also for types without a [`FaultKind`].
     pub type_name: Box<str>,
-    /// vCenter's sentence, in the locale of the session. May be empty.
+    /// vCenter's message in the locale of the session. May be empty.
     pub message: Box<str>,
-    /// Further sentences, often the useful ones.
+    /// Further messages, often the useful ones.
     pub details: Vec<Box<str>>,
-    /// The fault that led to this one.
     pub cause: Option<Box<Fault>>,
 }
 
-/// The faults that callers tell apart. Each variant is the API's fault of the same name.
-#[allow(missing_docs)]
+/// The faults that callers distinguish. Each variant is the API fault of the same name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FaultKind {
-    /// The session is not, or no longer, logged in.
+    /// The session is not logged in, or no longer.
     NotAuthenticated,
     /// The user lacks a privilege on an object.
     NoPermission {
         object: Option<MoRef>,
         privilege: Option<Box<str>>,
     },
-    /// Wrong user name or password, or an account that is locked: vCenter does not always tell
-    /// which.
+    /// Wrong user name or password, or a locked account. vCenter does not always distinguish them.
     InvalidLogin,
-    /// The password was right, and is too old.
+    /// The password is correct but has expired.
     PasswordExpired,
-    /// The object does not exist. The only proof that it is gone.
+    /// The object does not exist. No other fault proves that.
     ManagedObjectNotFound {
         object: Option<MoRef>,
     },
@@ -77,7 +74,7 @@ pub enum FaultKind {
     SystemError {
         reason: Option<Box<str>>,
     },
-    /// Any fault of the container storage service without a variant of its own.
+    /// Any other fault of the container storage service.
     CnsFault {
         reason: Option<Box<str>>,
     },
@@ -101,31 +98,31 @@ pub enum FaultKind {
         volume: Option<Box<str>>,
         snapshot: Option<Box<str>>,
     },
-    /// A type without a variant; [`Fault::type_name`] names it.
+    /// Any other fault. [`Fault::type_name`] holds its type.
     Other,
 }
 
 impl Fault {
-    /// A fault of which only the sentence is known.
-    pub(crate) fn plain(message: &str) -> Self {
+    /// A fault with nothing but a message.
+    pub(crate) fn from_message(message: &str) -> Self {
         let (type_name, message) = ("".into(), message.into());
         Self { kind: FaultKind::Other, type_name, message, details: Vec::new(), cause: None }
     }
 
-    /// The fault and what caused it, outermost first.
+    /// The fault and its causes, outermost first.
     pub fn chain(&self) -> impl Iterator<Item = &Fault> {
         std::iter::successors(Some(self), |fault| fault.cause.as_deref())
     }
 
-    /// Whether this fault says that `object` does not exist. `NoPermission` and everything else
-    /// does not.
+    /// Whether this fault proves that `object` does not exist. `NoPermission` and all other faults
+    /// do not.
     pub fn proves_absence_of(&self, object: &MoRef) -> bool {
         matches!(&self.kind, FaultKind::ManagedObjectNotFound { object: Some(missing) } if missing == object)
     }
 }
 
 impl fmt::Display for Fault {
-    /// Type and words, `NoPermission: Permission to perform this operation was denied (needs …)`.
+    /// Type and message: `NoPermission: Permission to perform this operation was denied, needs …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = if self.type_name.is_empty() { "fault" } else { &self.type_name };
         f.write_str(name)?;
@@ -167,8 +164,7 @@ impl std::error::Error for Fault {
     }
 }
 
-/// The members of all the faults we know, by name. No two faults give the same name another
-/// meaning.
+/// The members of all known faults, by name. No two faults use a name with different meanings.
 #[derive(Default)]
 struct Members {
     object: Option<MoRef>,
@@ -228,8 +224,8 @@ impl Members {
     }
 }
 
-/// Reads the inside of an element that is a `MethodFault` of some type.
-fn method_fault(type_name: &str, reader: &mut Reader<'_>) -> Result<Fault, XmlError> {
+/// Reads the content of an element that is a `MethodFault`.
+fn read_method_fault(type_name: &str, reader: &mut Reader<'_>) -> Result<Fault, XmlError> {
     let mut members = Members::default();
     let mut details = Vec::new();
     let mut cause = None;
@@ -240,7 +236,7 @@ fn method_fault(type_name: &str, reader: &mut Reader<'_>) -> Result<Fault, XmlEr
                 continue;
             }
             "faultMessage" => {
-                details.extend(message(reader)?);
+                details.extend(read_message(reader)?);
                 continue;
             }
             "object" | "obj" if start.attribute("type").is_some() => {
@@ -254,9 +250,9 @@ fn method_fault(type_name: &str, reader: &mut Reader<'_>) -> Result<Fault, XmlEr
             "file" => "file",
             id @ ("volumeId" | "snapshotId" | "SnapshotId") => {
                 let known = if id == "volumeId" {
-                    id_of("volumeId", reader)?
+                    read_nested_id("volumeId", reader)?
                 } else {
-                    id_of("snapshotId", reader)?
+                    read_nested_id("snapshotId", reader)?
                 };
                 members.text.extend(known);
                 continue;
@@ -273,7 +269,7 @@ fn method_fault(type_name: &str, reader: &mut Reader<'_>) -> Result<Fault, XmlEr
 }
 
 /// `<volumeId><id>…</id></volumeId>`
-fn id_of(
+fn read_nested_id(
     name: &'static str,
     reader: &mut Reader<'_>,
 ) -> Result<Option<(&'static str, Box<str>)>, XmlError> {
@@ -287,8 +283,8 @@ fn id_of(
     Ok(found)
 }
 
-/// The sentence of a `LocalizableMessage`.
-fn message(reader: &mut Reader<'_>) -> Result<Option<Box<str>>, XmlError> {
+/// Reads the text of a `LocalizableMessage`.
+fn read_message(reader: &mut Reader<'_>) -> Result<Option<Box<str>>, XmlError> {
     let mut found = None;
     while let Some(start) = reader.next_child()? {
         match start.name() {
@@ -299,16 +295,16 @@ fn message(reader: &mut Reader<'_>) -> Result<Option<Box<str>>, XmlError> {
     Ok(found)
 }
 
-/// A fault inside a reply: `LocalizedMethodFault`.
+/// Decodes a `LocalizedMethodFault`: a fault inside a reply.
 impl Decode for Fault {
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
-        let mut fault = Fault::plain("");
+        let mut fault = Fault::from_message("");
         let mut message = Box::default();
         while let Some(start) = reader.next_child()? {
             match start.name() {
                 "fault" => {
                     let type_name = start.xsi_type().unwrap_or("MethodFault".into()).into_owned();
-                    fault = method_fault(&type_name, reader)?;
+                    fault = read_method_fault(&type_name, reader)?;
                 }
                 "localizedMessage" => message = reader.text()?.into(),
                 _ => reader.skip()?,
@@ -319,35 +315,40 @@ impl Decode for Fault {
     }
 }
 
-/// Reads the inside of a SOAP `Fault`: the reply to a call that failed.
-pub(crate) fn soap_fault(reader: &mut Reader<'_>) -> Result<Fault, XmlError> {
-    let mut fault = Fault::plain("");
-    let mut sentence = Box::default();
+/// A client never sends a fault. The impl exists so that `data!` can declare types that hold one.
+impl Encode for Fault {
+    fn encode(&self, _: &str, _: &mut Writer) {}
+}
+
+/// Reads the content of a SOAP `Fault`: the reply to a failed call.
+pub(crate) fn read_soap_fault(reader: &mut Reader<'_>) -> Result<Fault, XmlError> {
+    let mut fault = Fault::from_message("");
+    let mut message = Box::default();
     while let Some(start) = reader.next_child()? {
         match start.name() {
-            "faultstring" => sentence = reader.text()?.into(),
+            "faultstring" => message = reader.text()?.into(),
             "detail" => {
                 while let Some(detail) = reader.next_child()? {
                     let name = detail.name().trim_end_matches("Fault").to_owned();
                     let type_name = detail.xsi_type().map_or(name, std::borrow::Cow::into_owned);
-                    fault = method_fault(&type_name, reader)?;
+                    fault = read_method_fault(&type_name, reader)?;
                 }
             }
             _ => reader.skip()?,
         }
     }
-    fault.message = sentence;
+    fault.message = message;
     Ok(fault)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::from_xml;
     use super::*;
+    use crate::xml::codec::from_xml;
 
-    /// Hand-made: the simulator never nests faults.
+    /// Hand-made data: the simulator never nests faults.
     #[test]
-    fn the_chain_of_causes_is_kept() {
+    fn the_chain_of_causes_is_decoded() {
         let fault: Fault = from_xml(
             r#"<error><fault xsi:type="CnsFault"><faultCause><fault xsi:type="NoPermission">
                <object type="Datastore">datastore-7</object><privilegeId>Datastore.FileManagement</privilegeId></fault>
@@ -369,9 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn only_not_found_of_the_very_object_proves_its_absence() {
+    fn only_not_found_for_the_same_object_proves_its_absence() {
         let vm = MoRef::new("VirtualMachine", "vm-1");
-        let fault = |kind| Fault { kind, ..Fault::plain("") };
+        let fault = |kind| Fault { kind, ..Fault::from_message("") };
         let gone = FaultKind::ManagedObjectNotFound { object: Some(vm.clone()) };
         assert!(fault(gone).proves_absence_of(&vm));
         let other =

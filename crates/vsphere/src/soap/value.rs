@@ -1,16 +1,16 @@
-//! Values whose type is only known when they arrive.
+//! Values whose type is only known at run time.
 
 use jiff::Timestamp;
 
-use super::codec::{Decode, Encode};
-use super::reader::{Reader, Start, XmlError};
-use super::writer::Writer;
 use crate::moref::MoRef;
+use crate::xml::codec::{Decode, Encode};
+use crate::xml::reader::{Reader, Start, XmlError};
+use crate::xml::writer::Writer;
 
-/// A value of any type: an advanced option, the result of a task.
+/// A value of any type: an advanced option, or the result of a task.
 ///
-/// The simple types are read at once. Anything else is kept as it came ([`Value::Object`]) until
-/// somebody who knows the type reads it.
+/// Simple types are decoded at once. [`Value::Object`] holds the XML of any other type until the
+/// caller decodes it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `xsd:string`
@@ -27,17 +27,12 @@ pub enum Value {
     Time(Timestamp),
     /// A reference to a managed object.
     Reference(MoRef),
-    /// Anything else, unread.
-    Object {
-        /// The type's name.
-        type_name: Box<str>,
-        /// What is inside the element.
-        xml: Box<str>,
-    },
+    /// Any other type, not decoded.
+    Object { type_name: Box<str>, xml: Box<str> },
 }
 
 impl Value {
-    /// The value as an administrator would type it; objects have no such form.
+    /// The value as an administrator would type it. Returns `None` for objects.
     pub fn to_text(&self) -> Option<String> {
         Some(match self {
             Self::Text(text) => text.to_string(),
@@ -51,7 +46,7 @@ impl Value {
         })
     }
 
-    /// Reads an object as a `T`, whose type name the caller has checked or does not care for.
+    /// Decodes an object as a `T`. Does not check the type name.
     pub(crate) fn read<T: Decode>(&self) -> Result<T, XmlError> {
         let Self::Object { type_name, xml } = self else {
             return Err(XmlError::unreadable(&self.to_text().unwrap_or_default(), "an object"));
@@ -125,11 +120,11 @@ impl Encode for Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::{from_xml, to_xml};
     use super::*;
+    use crate::xml::codec::{from_xml, to_xml};
 
     #[test]
-    fn values_of_every_type_are_read_back() {
+    fn values_of_every_type_decode_to_themselves() {
         for value in [
             Value::Text("a & b".into()),
             Value::Bool(true),

@@ -1,4 +1,4 @@
-//! Where a vCenter is.
+//! The address of a vCenter.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,8 +10,8 @@ const HTTPS: u16 = 443;
 
 /// Host and port of a vCenter.
 ///
-/// Reads what people write: `vc.example.com`, `vc.example.com:8443`, `10.0.0.1`, `fd00::1`,
-/// `[fd00::1]:8443`, `https://vc.example.com/sdk`.
+/// Parses `vc.example.com`, `vc.example.com:8443`, `10.0.0.1`, `fd00::1`, `[fd00::1]:8443` and
+/// `https://vc.example.com/sdk`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     host: String,
@@ -24,12 +24,11 @@ impl Address {
         &self.host
     }
 
-    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL of `path` there.
+    /// The URL of `path` on this host.
     pub(crate) fn url(&self, path: &str) -> String {
         if self.host.contains(':') {
             format!("https://[{}]:{}{path}", self.host, self.port)
@@ -43,15 +42,15 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(given: &str) -> Result<Self, Error> {
-        let bad = |why| BadAddressSnafu { given: without_login(given), why }.fail();
+        let invalid = |why| BadAddressSnafu { given: hide_login(given), why }.fail();
         let text = given.trim();
         if text.starts_with("http://") {
-            return bad("vCenter is only spoken to over https");
+            return invalid("vCenter requires https");
         }
         let text = text.strip_prefix("https://").unwrap_or(text);
         let text = text.split('/').next().unwrap_or_default();
         if text.contains('@') {
-            return bad("user and password do not belong into it");
+            return invalid("it must not contain a user or password");
         }
         if text.parse::<Ipv6Addr>().is_ok() {
             return Ok(Self { host: text.to_owned(), port: HTTPS });
@@ -59,7 +58,7 @@ impl FromStr for Address {
         let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, rest)) => {
                 if host.parse::<Ipv6Addr>().is_err() {
-                    return bad("what stands in brackets is not an IPv6 address");
+                    return invalid("the text in brackets is not an IPv6 address");
                 }
                 (host, rest.strip_prefix(':'))
             }
@@ -71,21 +70,21 @@ impl FromStr for Address {
         let port = match port.map(str::parse::<u16>) {
             None => HTTPS,
             Some(Ok(port)) if port != 0 => port,
-            Some(_) => return bad("the port is not a number from 1 to 65535"),
+            Some(_) => return invalid("the port is not a number from 1 to 65535"),
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         if host.is_empty() {
-            return bad("there is no host in it");
+            return invalid("it has no host");
         }
         if host.parse::<IpAddr>().is_err() && !host.chars().all(is_name) {
-            return bad("it has characters that no host name has");
+            return invalid("it has characters that a host name cannot have");
         }
         Ok(Self { host: host.to_ascii_lowercase(), port })
     }
 }
 
-/// What was given, as it may be shown: whatever stands before an `@` may be a password.
-fn without_login(given: &str) -> String {
+/// Hides everything before an `@`, because it may be a password.
+fn hide_login(given: &str) -> String {
     match given.rsplit_once('@') {
         Some((_, rest)) => format!("***@{rest}"),
         None => given.to_owned(),
@@ -93,7 +92,7 @@ fn without_login(given: &str) -> String {
 }
 
 impl fmt::Display for Address {
-    /// The host, with the port only where it is not the usual one.
+    /// The host, with the port unless it is 443.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.port, self.host.contains(':')) {
             (HTTPS, _) => f.write_str(&self.host),
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_people_write_them() {
+    fn addresses_are_parsed_in_all_common_forms() {
         for (given, shown, url) in [
             ("VC.example.com", "vc.example.com", "https://vc.example.com:443/sdk"),
             ("https://vc.example.com/sdk", "vc.example.com", "https://vc.example.com:443/sdk"),
@@ -123,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_address_is_refused_with_a_reason() {
+    fn an_invalid_address_is_rejected_with_a_reason() {
         for (given, why) in [
-            ("", "there is no host in it"),
-            ("http://vc", "vCenter is only spoken to over https"),
+            ("", "it has no host"),
+            ("http://vc", "vCenter requires https"),
             ("vc:port", "the port is not a number from 1 to 65535"),
             ("vc:0", "the port is not a number from 1 to 65535"),
-            ("user:pw@vc", "user and password do not belong into it"),
-            ("[fd00::zz]", "what stands in brackets is not an IPv6 address"),
-            ("my vcenter", "it has characters that no host name has"),
+            ("user:pw@vc", "it must not contain a user or password"),
+            ("[fd00::zz]", "the text in brackets is not an IPv6 address"),
+            ("my vcenter", "it has characters that a host name cannot have"),
         ] {
             let error = given.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(why), "{given}: {error}");

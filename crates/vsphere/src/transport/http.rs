@@ -1,4 +1,4 @@
-//! HTTP: one pooled client per vCenter, with limits on everything.
+//! One pooled HTTP client per vCenter, with limits on time, size and concurrency.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,43 +12,42 @@ use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
 use super::address::Address;
-use super::observe::{CallObserver, Observed, Outcome};
-use super::tls::{CertificateRefused, Trust, client_config};
+use super::observe::{CallObserver, ObservedCall, Outcome};
 use crate::error::{BadTrustSnafu, Error, ProxyRefusal};
-use crate::soap::XmlError;
+use crate::tls::{CertificateRefused, Trust, client_config};
+use crate::xml::XmlError;
 
-/// How long and how much. The defaults suit a vCenter on the same continent; tests shorten them.
+/// Timeouts and size limits. The defaults suit a vCenter on the same continent.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// For a connection to stand.
+    /// The timeout for opening a connection.
     pub connect: Duration,
-    /// For a whole call: from waiting for its turn to the last byte received.
+    /// The timeout for a whole call, from waiting for its turn to the last byte of the reply.
     pub call: Duration,
-    /// Between two pieces of a reply.
+    /// The timeout between two chunks of a reply.
     pub idle: Duration,
-    /// How long vCenter may hold back its answer while a watch has nothing to report. Also the
-    /// rhythm of a watch on a quiet vCenter: one call in this time.
+    /// How long vCenter can block a watch that has nothing to report. A watch on a quiet vCenter
+    /// makes one call in this time.
     pub wait: Duration,
-    /// Calls at the same time, watches not counted.
+    /// The maximum number of concurrent calls, not counting watches.
     pub concurrency: usize,
-    /// Bytes of a reply that is read as it arrives: many objects.
+    /// The maximum size of a streamed reply, in bytes.
     pub reply: usize,
-    /// Bytes of a reply that is held in memory as a whole: all others. Documents and REST objects
-    /// that are always small have a limit of their own, 1 MiB.
+    /// The maximum size of a reply that is held in memory as a whole, in bytes. Documents and REST
+    /// objects that are always small have a fixed limit of 1 MiB.
     pub text: usize,
-    /// How often a read is tried in all.
+    /// The maximum number of attempts for a read.
     pub attempts: u32,
-    /// Before the second attempt; it doubles from there.
+    /// The pause before the second attempt. It doubles with each further attempt.
     pub pause: Duration,
-    /// The longest pause between attempts, also for a watch that tries to come back.
+    /// The maximum pause between attempts, also for a watch that reconnects.
     pub longest_pause: Duration,
-    /// After a login that vCenter did not answer, none is tried for this time: it may have counted a
-    /// wrong password. Four times as long after each further one, up to five minutes; other
-    /// credentials end it.
-    pub doubt: Duration,
-    /// A session without calls is touched after this time, so that vCenter does not end it.
+    /// The pause after a login without an answer, because vCenter may have counted a wrong
+    /// password. Each further one quadruples the pause, up to five minutes. New credentials end it.
+    pub login_backoff: Duration,
+    /// The client touches an idle SOAP session after this time, so that vCenter does not end it.
     pub keep_alive: Duration,
-    /// The same for the REST session, which vCenter ends sooner.
+    /// The same for the REST session, which vCenter ends earlier.
     pub rest_keep_alive: Duration,
 }
 
@@ -65,25 +64,25 @@ impl Default for Limits {
             attempts: 5,
             pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(30),
-            doubt: Duration::from_secs(5),
+            login_backoff: Duration::from_secs(5),
             keep_alive: Duration::from_mins(10),
             rest_keep_alive: Duration::from_mins(4),
         }
     }
 }
 
-/// How much of a reply is taken.
+/// The size class of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
-    /// One object or document of a known kind.
+pub(crate) enum ReplySize {
+    /// A single object or document.
     Small,
-    /// Whatever is read in one piece.
+    /// A reply that is held in memory as a whole.
     Whole,
-    /// A list read as it arrives.
+    /// A list that is read as it arrives.
     Streamed,
 }
 
-impl Size {
+impl ReplySize {
     const SMALL: usize = 1 << 20;
 
     fn limit(self, limits: &Limits) -> usize {
@@ -95,34 +94,32 @@ impl Size {
     }
 }
 
-/// A request about to be sent.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
-    /// The name under which the call is observed and reported.
+    /// The name of the call for observers and errors.
     pub(crate) name: &'a str,
     pub(crate) verb: Method,
     pub(crate) path: &'a str,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// Wiped once it is sent: a login carries the password.
+    /// Wiped after sending, because a login contains the password.
     pub(crate) body: Option<Zeroizing<String>>,
-    /// For the whole call.
     pub(crate) within: Duration,
-    /// How long a reply may pause; [`Limits::idle`] unless said otherwise.
+    /// Overrides [`Limits::idle`].
     pub(crate) idle: Option<Duration>,
-    /// Whether it waits for its turn under [`Limits::concurrency`]. A call that waits for events
-    /// does not, nor does the one that ends the session.
+    /// Whether the call waits for its turn under [`Limits::concurrency`]. Waits for updates and
+    /// logouts do not.
     pub(crate) queues: bool,
-    pub(crate) size: Size,
+    pub(crate) size: ReplySize,
 }
 
-/// One vCenter's HTTP side.
+/// The HTTP client of one vCenter.
 #[derive(Debug)]
 pub(crate) struct Http {
     client: reqwest::Client,
     address: Address,
     name: Arc<str>,
     limits: Limits,
-    gate: Arc<Semaphore>,
+    call_permits: Arc<Semaphore>,
     observer: Arc<dyn CallObserver>,
 }
 
@@ -135,8 +132,8 @@ impl Http {
         observer: Arc<dyn CallObserver>,
     ) -> Result<Self, Error> {
         let name: Arc<str> = address.to_string().into();
-        let bad = |why: String| BadTrustSnafu { address: &*name, why }.build();
-        let tls = client_config(trust).map_err(bad)?;
+        let invalid = |why: String| BadTrustSnafu { address: &*name, why }.build();
+        let tls = client_config(trust).map_err(invalid)?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .http1_only()
@@ -148,32 +145,32 @@ impl Http {
             .pool_idle_timeout(Duration::from_secs(55))
             .pool_max_idle_per_host(limits.concurrency)
             .build()
-            .map_err(|e| bad(e.to_string()))?;
-        let gate = Arc::new(Semaphore::new(limits.concurrency.max(1)));
-        Ok(Self { client, address, name, limits, gate, observer })
+            .map_err(|e| invalid(e.to_string()))?;
+        let call_permits = Arc::new(Semaphore::new(limits.concurrency.max(1)));
+        Ok(Self { client, address, name, limits, call_permits, observer })
     }
 
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The vCenter's name, for errors.
+    /// The vCenter's address, for errors.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sends a request and returns once the head of the reply is there.
+    /// Sends a request. Returns when the headers of the reply have arrived.
     pub(crate) async fn send(&self, outgoing: Outgoing<'_>) -> Result<Incoming, Error> {
         let until = Instant::now() + outgoing.within;
         let permit = if outgoing.queues {
             let gone = |_| Error::ShutDown { address: self.name.to_string() };
-            let turn = timeout_at(until, Arc::clone(&self.gate).acquire_owned()).await;
+            let turn = timeout_at(until, Arc::clone(&self.call_permits).acquire_owned()).await;
             let late = |_| self.timeout(outgoing.name, outgoing.within);
             Some(turn.map_err(late)?.map_err(gone)?)
         } else {
             None
         };
-        let mut observed = Observed::start(&self.observer, &self.name, outgoing.name);
+        let mut observed = ObservedCall::start(&self.observer, &self.name, outgoing.name);
         let mut request = self.client.request(outgoing.verb, self.address.url(outgoing.path));
         for (name, value) in outgoing.headers {
             request = request.header(name, value);
@@ -181,7 +178,7 @@ impl Http {
         if let Some(body) = outgoing.body {
             request = request.body(Bytes::from_owner(body));
         }
-        let failed = |observed: &mut Observed| observed.set(Outcome::Failed);
+        let failed = |observed: &mut ObservedCall| observed.set(Outcome::Failed);
         let response = match timeout_at(until, request.send()).await {
             Err(_) => {
                 failed(&mut observed);
@@ -225,8 +222,8 @@ impl Http {
         );
         let is_connect = error.is_connect();
         let is_timeout = error.is_timeout();
-        let unresolved = is_connect && says(&error, "dns error");
-        let proxy = if is_connect { refusal_of_proxy(&error) } else { None };
+        let unresolved = is_connect && chain_contains(&error, "dns error");
+        let proxy = if is_connect { proxy_refusal(&error) } else { None };
         let source = Arc::new(error.without_url());
         if let Some(refusal) = proxy {
             return Error::Proxy { address, refusal, source };
@@ -241,13 +238,13 @@ impl Http {
     }
 }
 
-/// A reply that is arriving. The call counts as running until this is dropped.
+/// A reply that is arriving. The call counts as running until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     response: reqwest::Response,
     address: Arc<str>,
     method: String,
-    observed: Observed,
+    observed: ObservedCall,
     _permit: Option<OwnedSemaphorePermit>,
     until: Instant,
     within: Duration,
@@ -265,12 +262,12 @@ impl Incoming {
         self.response.headers()
     }
 
-    /// Says how the call ended; without a word it counts as cancelled.
-    pub(crate) fn ended(&mut self, outcome: Outcome) {
+    /// Sets the outcome of the call. Without it, the call counts as cancelled.
+    pub(crate) fn set_outcome(&mut self, outcome: Outcome) {
         self.observed.set(outcome);
     }
 
-    /// The next piece of the body, or `None` at its end.
+    /// The next chunk of the body, or `None` at the end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, Error> {
         let until = self.until.min(Instant::now() + self.idle);
         let (address, method) = (self.address.to_string(), self.method.clone());
@@ -287,13 +284,14 @@ impl Incoming {
             }
             Err(_) => Error::Timeout { address, method, after: self.within.min(self.idle) },
         };
-        self.ended(Outcome::Failed);
+        self.set_outcome(Outcome::Failed);
         Err(failure)
     }
 
-    /// The whole body as text; wiped when it is dropped, for it may hold the id of a session.
+    /// The whole body as text. It is wiped on drop, because it may contain a session id.
     pub(crate) async fn text(&mut self) -> Result<Zeroizing<String>, Error> {
-        // Room for all of it: text that grows leaves copies of itself behind.
+        // Allocates the whole size at once, because a buffer that grows leaves copies behind in
+        // memory.
         let announced = self.response.content_length().and_then(|n| usize::try_from(n).ok());
         let mut body = Vec::with_capacity(announced.unwrap_or(4096).min(self.limit).min(1 << 20));
         while let Some(chunk) = self.chunk().await? {
@@ -302,21 +300,20 @@ impl Incoming {
         String::from_utf8(body).map(Zeroizing::new).map_err(|_| self.unreadable(XmlError::NotText))
     }
 
-    /// How long the reply asks to be left alone: `Retry-After` in seconds. A date in its place is
-    /// passed over; the clocks would have to agree.
+    /// The `Retry-After` header in seconds. Ignores a date, because it needs synchronized clocks.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let value = self.response.headers().get(reqwest::header::RETRY_AFTER)?.to_str().ok()?;
         value.trim().parse().ok().map(Duration::from_secs)
     }
 
     pub(crate) fn unreadable(&mut self, source: XmlError) -> Error {
-        self.ended(Outcome::Failed);
+        self.set_outcome(Outcome::Failed);
         Error::Unreadable { address: self.address.to_string(), method: self.method.clone(), source }
     }
 }
 
-/// A header that is a secret: shown to nobody, and wiped with its last copy. `None` when it holds
-/// what a header cannot.
+/// A header with a secret. It is hidden from logs and wiped with its last copy. Returns `None` if
+/// the text is not a valid header value.
 pub(crate) fn secret_header(mut text: Zeroizing<String>) -> Option<HeaderValue> {
     let bytes = Bytes::from_owner(Zeroizing::new(std::mem::take(&mut *text).into_bytes()));
     let mut value = HeaderValue::from_maybe_shared(bytes).ok()?;
@@ -324,8 +321,8 @@ pub(crate) fn secret_header(mut text: Zeroizing<String>) -> Option<HeaderValue> 
     Some(value)
 }
 
-/// Looks for an error of type `T` in the chain behind `error`. An I/O error hides the one it wraps
-/// from `source`.
+/// Finds an error of type `T` in the error chain. Looks into I/O errors explicitly, because their
+/// `source` skips the wrapped error.
 fn find<'a, T: std::error::Error + 'static>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> Option<&'a T> {
@@ -350,21 +347,21 @@ fn find<'a, T: std::error::Error + 'static>(
     None
 }
 
-/// Whether any error in the chain says `words`: the only way the HTTP library tells a failed name
-/// lookup.
-fn says(error: &(dyn std::error::Error + 'static), words: &str) -> bool {
-    std::iter::successors(Some(error), |e| e.source()).any(|e| e.to_string().contains(words))
+/// Whether any message in the error chain contains `text`. The HTTP library reports some failures
+/// only as text, such as a failed DNS lookup.
+fn chain_contains(error: &(dyn std::error::Error + 'static), text: &str) -> bool {
+    std::iter::successors(Some(error), |e| e.source()).any(|e| e.to_string().contains(text))
 }
 
-/// What the proxy in between said, if it is the proxy that did not let us through. The HTTP library
-/// tells it in words only.
-fn refusal_of_proxy(error: &(dyn std::error::Error + 'static)) -> Option<ProxyRefusal> {
-    if !says(error, "tunnel error: ") {
+/// Why the proxy did not open the connection, if the proxy is the cause. The HTTP library reports
+/// this only as text.
+fn proxy_refusal(error: &(dyn std::error::Error + 'static)) -> Option<ProxyRefusal> {
+    if !chain_contains(error, "tunnel error: ") {
         return None;
     }
-    Some(if says(error, "proxy authorization required") {
+    Some(if chain_contains(error, "proxy authorization required") {
         ProxyRefusal::Authentication
-    } else if says(error, "tunnel error: unsuccessful") {
+    } else if chain_contains(error, "tunnel error: unsuccessful") {
         ProxyRefusal::Forbidden
     } else {
         ProxyRefusal::Unreachable
@@ -374,15 +371,15 @@ fn refusal_of_proxy(error: &(dyn std::error::Error + 'static)) -> Option<ProxyRe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::observe::Unobserved;
+    use crate::transport::observe::NoObserver;
 
     #[tokio::test]
-    async fn waiting_for_ones_turn_counts() {
+    async fn waiting_for_a_turn_counts_towards_the_timeout() {
         let limits = Limits { concurrency: 1, ..Limits::default() };
         let address = "localhost:9".parse().unwrap();
         let http =
-            Http::new(address, &Trust::Insecure, "test", limits, Arc::new(Unobserved)).unwrap();
-        let _taken = http.gate.acquire().await.unwrap();
+            Http::new(address, &Trust::Insecure, "test", limits, Arc::new(NoObserver)).unwrap();
+        let _taken = http.call_permits.acquire().await.unwrap();
         let outgoing = Outgoing {
             name: "Anything",
             verb: Method::GET,
@@ -392,10 +389,10 @@ mod tests {
             within: Duration::from_millis(20),
             idle: None,
             queues: true,
-            size: Size::Whole,
+            size: ReplySize::Whole,
         };
         let sent = tokio::time::timeout(Duration::from_secs(20), http.send(outgoing)).await;
-        let error = sent.expect("it does not wait for ever").unwrap_err();
+        let error = sent.expect("the call does not wait forever").unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
     }
 }

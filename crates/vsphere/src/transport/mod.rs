@@ -1,8 +1,7 @@
-//! Bytes to and from a vCenter: addresses, TLS, HTTP, and what can be seen from outside.
+//! HTTP to a vCenter: addresses, limits, observers and body tracing.
 
 pub(crate) mod address;
+pub(crate) mod body_trace;
 pub(crate) mod http;
 pub(crate) mod observe;
 pub(crate) mod redact;
-pub(crate) mod tls;
-pub(crate) mod trail;

@@ -1,4 +1,4 @@
-//! What can be seen from outside: every call, as it starts and as it ends.
+//! Observers of calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,54 +6,49 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Is told of every call. Implementations must be quick: they run in the path of the call.
+/// Observes every call. Implementations must be fast, because they run inline with the call.
 pub trait CallObserver: Send + Sync + std::fmt::Debug {
-    /// A call goes out.
     fn started(&self, call: Call<'_>);
-    /// A call is over. Every call that started is also reported finished, once.
+    /// Called exactly once for each started call.
     fn finished(&self, call: Call<'_>, outcome: Outcome, latency: Duration);
 }
 
-/// One call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The vCenter, as [`Address`](crate::Address) shows it.
+    /// The vCenter, as [`Address`](crate::Address) displays it.
     pub vcenter: &'a str,
     /// The method: `RetrievePropertiesEx`, or `GET /rest/…` without ids and query.
     pub method: &'a str,
 }
 
-/// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// With a result.
+    /// vCenter returned a result.
     Done,
-    /// With a refusal by vCenter.
+    /// vCenter returned a fault or an error status.
     Refused,
-    /// Without a usable answer.
+    /// The client received no usable reply.
     Failed,
-    /// Its caller went away.
+    /// The caller dropped the call.
     Cancelled,
 }
 
-/// An observer that counts, for tools and tests.
+/// An observer that counts calls, for tools and tests.
 #[derive(Debug, Default)]
 pub struct CallCounter {
     counts: Mutex<BTreeMap<String, u64>>,
 }
 
 impl CallCounter {
-    /// How often `method` was called so far.
     pub fn of(&self, method: &str) -> u64 {
         self.lock().get(method).copied().unwrap_or_default()
     }
 
-    /// All calls so far, by method.
+    /// The number of calls by method.
     pub fn all(&self) -> BTreeMap<String, u64> {
         self.lock().clone()
     }
 
-    /// The number of all calls so far.
     pub fn total(&self) -> u64 {
         self.lock().values().sum()
     }
@@ -71,18 +66,18 @@ impl CallObserver for CallCounter {
     fn finished(&self, _: Call<'_>, _: Outcome, _: Duration) {}
 }
 
-/// An observer that looks away.
+/// An observer that does nothing.
 #[derive(Debug)]
-pub(crate) struct Unobserved;
+pub(crate) struct NoObserver;
 
-impl CallObserver for Unobserved {
+impl CallObserver for NoObserver {
     fn started(&self, _: Call<'_>) {}
     fn finished(&self, _: Call<'_>, _: Outcome, _: Duration) {}
 }
 
 /// Reports the end of a call even when its future is dropped.
 #[derive(Debug)]
-pub(crate) struct Observed {
+pub(crate) struct ObservedCall {
     observer: Arc<dyn CallObserver>,
     vcenter: Arc<str>,
     method: String,
@@ -90,7 +85,7 @@ pub(crate) struct Observed {
     outcome: Outcome,
 }
 
-impl Observed {
+impl ObservedCall {
     pub(crate) fn start(
         observer: &Arc<dyn CallObserver>,
         vcenter: &Arc<str>,
@@ -111,7 +106,7 @@ impl Observed {
     }
 }
 
-impl Drop for Observed {
+impl Drop for ObservedCall {
     fn drop(&mut self) {
         let call = Call { vcenter: &self.vcenter, method: &self.method };
         self.observer.finished(call, self.outcome, self.since.elapsed());

@@ -1,16 +1,16 @@
-//! Bodies made fit for a log.
+//! Redacts secrets in bodies before they are logged.
 
 /// Elements whose text is a secret: passwords, tokens, session keys.
 const SECRET: [&str; 7] =
     ["password", "vcSessionCookie", "key", "sessionId", "token", "id_token", "refresh_token"];
 
-/// At most this much of a body is shown.
-pub(super) const SHOWN: usize = 16 << 10;
+/// The maximum logged size of a body.
+pub(super) const MAX_LOGGED: usize = 16 << 10;
 
-/// `body` with every secret replaced, and cut to a length that a log can take. Values of guest
-/// variables (`guestinfo.*`) are replaced too: cloud-init puts passwords there.
+/// Redacts all secrets in `body` and truncates it. Redacts values of guest variables
+/// (`guestinfo.*`) too, because cloud-init puts passwords there.
 pub(crate) fn redacted(body: &str) -> String {
-    let mut out = String::with_capacity(body.len().min(SHOWN) + 64);
+    let mut out = String::with_capacity(body.len().min(MAX_LOGGED) + 64);
     let mut rest = body;
     let mut guest_variable = false;
     while let Some(open) = rest.find('<') {
@@ -32,34 +32,33 @@ pub(crate) fn redacted(body: &str) -> String {
         if tag == "value" {
             guest_variable = false;
         }
-        if out.len() > SHOWN {
+        if out.len() > MAX_LOGGED {
             break;
         }
     }
-    if out.len() <= SHOWN {
+    if out.len() <= MAX_LOGGED {
         out.push_str(rest);
     }
-    cut(out)
+    truncated(out)
 }
 
-/// Whether an option of a machine is one of its guest variables. Like ESXi, it does not care for the
-/// key's case.
+/// Whether an advanced option is a guest variable. Ignores the case of the key, like ESXi.
 pub(crate) fn is_guest_variable(key: &str) -> bool {
     let prefix = "guestinfo.";
     key.trim_start().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// `text`, not longer than a log can take.
-pub(super) fn cut(mut text: String) -> String {
-    if text.len() > SHOWN {
-        text.truncate(text.floor_char_boundary(SHOWN));
+/// Truncates `text` to [`MAX_LOGGED`].
+pub(super) fn truncated(mut text: String) -> String {
+    if text.len() > MAX_LOGGED {
+        text.truncate(text.floor_char_boundary(MAX_LOGGED));
         text.push('…');
     }
     text
 }
 
-/// `key` is also the name of an option or a device number: those are worth seeing. Session keys are
-/// long and hex.
+/// `key` can also be an option name or a device number, which are useful in a log. Session keys are
+/// long hex strings.
 fn is_plain_key(text: &str) -> bool {
     text.len() < 20 || text.contains('.')
 }
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_do_not_survive() {
+    fn secrets_are_redacted() {
         let body = r#"<Login xmlns="urn:vim25"><userName>admin</userName><password>hunter2 &amp; co</password></Login>"#;
         let shown = redacted(body);
         assert!(!shown.contains("hunter2") && shown.contains("admin"), "{shown}");
@@ -103,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn long_bodies_are_cut() {
-        assert!(redacted(&"<a>ä</a>".repeat(10_000)).len() < SHOWN + 16);
+    fn long_bodies_are_truncated() {
+        assert!(redacted(&"<a>ä</a>".repeat(10_000)).len() < MAX_LOGGED + 16);
     }
 
     #[test]
-    fn broken_bodies_do_no_harm() {
+    fn malformed_bodies_are_handled() {
         for body in ["", "<", "<a", "tet", "<password>x", "<password>", "</>"] {
             let shown = redacted(body);
             assert!(!shown.contains('x'), "{shown}");

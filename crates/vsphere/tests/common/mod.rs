@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers for the tests of this crate.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod web;
@@ -10,11 +10,10 @@ use testkit::{Permission, Vcenter, VcenterUser, eventually};
 use vsphere::inventory::{Event, Events, Inventory, Selection, Vm, Watch};
 use vsphere::{CallCounter, Client, ClientBuilder, Credentials, Limits, Trust};
 
-/// The releases that are served, as the simulator is told to be them.
+/// The supported releases, as version settings of the simulator.
 pub(crate) const RELEASES: [&str; 4] = ["6.7.3", "7.0.3", "8.0.3", "9.0.0"];
 
-/// Runs `test` on each of [`RELEASES`], one after the other. The output of a test that fails says
-/// which it was.
+/// Runs `test` on each of [`RELEASES`]. The output of a failed test names the release.
 #[allow(clippy::print_stdout, reason = "shown only when the test fails")]
 pub(crate) async fn on_every_release(test: impl AsyncFn(&'static str)) {
     for version in RELEASES {
@@ -23,13 +22,12 @@ pub(crate) async fn on_every_release(test: impl AsyncFn(&'static str)) {
     }
 }
 
-/// Whether a release has the REST API without `/rest`.
+/// Whether a release has `/api`.
 pub(crate) fn has_api(version: &str) -> bool {
     version != "6.7.3"
 }
 
-/// Limits for a vCenter on this machine: pauses are short, and no call is given up because the machine
-/// is busy.
+/// Limits for a vCenter on this host: short pauses, and timeouts that a busy host does not exceed.
 pub(crate) fn quick() -> Limits {
     Limits {
         connect: Duration::from_secs(30),
@@ -38,17 +36,17 @@ pub(crate) fn quick() -> Limits {
         wait: Duration::from_secs(1),
         pause: Duration::from_millis(20),
         longest_pause: Duration::from_millis(200),
-        doubt: Duration::from_millis(20),
+        login_backoff: Duration::from_millis(20),
         ..Limits::default()
     }
 }
 
-/// A client in the making, for the simulator's first user.
+/// A client builder for the simulator's first user.
 pub(crate) fn client_of(vcenter: &Vcenter) -> ClientBuilder {
     client_at(vcenter, &vcenter.address().to_string())
 }
 
-/// The same, by way of another address.
+/// A client builder with another address for the simulator.
 pub(crate) fn client_at(vcenter: &Vcenter, address: &str) -> ClientBuilder {
     Client::builder(address)
         .trust(Trust::CaBundle(vcenter.ca_pem()))
@@ -57,32 +55,30 @@ pub(crate) fn client_at(vcenter: &Vcenter, address: &str) -> ClientBuilder {
         .limits(quick())
 }
 
-/// A connected client.
 pub(crate) async fn connected(vcenter: &Vcenter) -> Client {
-    client_of(vcenter).connect().await.expect("the simulator lets us in")
+    client_of(vcenter).connect().await.expect("the simulator accepts the login")
 }
 
-/// A connected client with limits so narrow that a busy machine may need more than one attempt.
+/// A connected client with tight limits. On a busy host, connecting can take several attempts.
 pub(crate) async fn connected_within(vcenter: &Vcenter, limits: &Limits) -> Client {
     let connect = async || {
         let connected = client_of(vcenter).limits(limits.clone()).connect().await;
         connected.map_err(|error| error.error_chain())
     };
-    eventually("the simulator lets us in", 60, connect).await
+    eventually("the simulator accepts the login", 60, connect).await
 }
 
-/// A connected client whose calls are counted.
 pub(crate) async fn counted(vcenter: &Vcenter) -> (Client, Arc<CallCounter>) {
     let counter = Arc::new(CallCounter::default());
     let client = client_of(vcenter)
         .observer(counter.clone())
         .connect()
         .await
-        .expect("the simulator lets us in");
+        .expect("the simulator accepts the login");
     (client, counter)
 }
 
-/// Everything this crate knows of machines, hosts, clusters, pools, datastores and networks.
+/// Selects all property groups of all types.
 pub(crate) fn everything() -> Selection {
     use vsphere::inventory::{Cluster, Datastore, Host, Network, ResourcePool};
     Selection::new()
@@ -104,7 +100,7 @@ pub(crate) fn everything() -> Selection {
         .networks(&[Network::IDENTITY])
 }
 
-/// A watch whose first view is there, and its events from then on.
+/// A watch with a complete snapshot, and its later events.
 pub(crate) async fn watching(client: &Client, selection: Selection) -> (Watch, Inventory, Events) {
     let watch = client.watch(selection);
     let inventory = watch.inventory().clone();
@@ -115,13 +111,13 @@ pub(crate) async fn watching(client: &Client, selection: Selection) -> (Watch, I
     (watch, inventory, events)
 }
 
-/// The next event, soon.
+/// The next event, within a timeout.
 pub(crate) async fn next(events: &mut Events) -> Event {
     let event = tokio::time::timeout(Duration::from_mins(4), events.next()).await;
-    event.expect("an event within minutes").expect("the watch goes on")
+    event.expect("an event within minutes").expect("the watch continues")
 }
 
-/// Events until one fits.
+/// Reads events until one matches.
 pub(crate) async fn until(events: &mut Events, mut fits: impl FnMut(&Event) -> bool) -> Event {
     loop {
         let event = next(events).await;
@@ -145,7 +141,7 @@ pub(crate) fn lockable() -> (VcenterUser, testkit::Inventory) {
     (user, inventory)
 }
 
-/// How often in a row the user was refused.
+/// The number of consecutive rejected logins of the user.
 pub(crate) async fn failed_logins(vcenter: &Vcenter, user: &str) -> u64 {
     let users = vcenter.users().await;
     let found = users.as_array().unwrap().iter().find(|u| u["name"] == user).unwrap();

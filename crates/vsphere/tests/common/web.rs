@@ -1,4 +1,4 @@
-//! A TLS server that says what it is told: for what a simulator of vCenter cannot be made to say.
+//! A TLS server with scripted replies, for cases that the simulator cannot produce.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,13 +9,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use testkit::Authority;
 
-/// Answers every request with what `answer` makes of it. Its threads end with the process.
+/// Serves every request with the result of `answer`. The threads end with the process.
 pub(crate) struct WebServer {
     pub(crate) address: SocketAddr,
     pub(crate) ca_pem: String,
 }
 
-/// A request.
+/// An HTTP request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// The first line.
@@ -24,15 +24,14 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The SOAP method, or the first line of what is no SOAP.
+    /// The SOAP method, or the first line of a request that is not SOAP.
     pub(crate) fn method(&self) -> &str {
         let inside = self.body.split_once("<soapenv:Body><").map(|(_, inside)| inside);
         inside.and_then(|inside| inside.split([' ', '>']).next()).unwrap_or(&self.line)
     }
 }
 
-/// What follows a login: the answers of a vCenter that has one user and whose every other answer is
-/// `then`'s.
+/// Serves a login like a vCenter with one user. `then` makes all other replies.
 pub(crate) fn fake_vcenter(then: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> WebServer {
     let corpus = testkit::repository().join("fuzz/corpus/soap_decoder");
     let recorded = move |name: &str| {
@@ -62,7 +61,7 @@ fn returned(method: &str, value: &str) -> String {
     envelope(&format!("<{method}Response><returnval>{value}</returnval></{method}Response>"))
 }
 
-/// A body in its envelope.
+/// Wraps a body in a SOAP envelope.
 pub(crate) fn envelope(body: &str) -> String {
     format!(
         "<e:Envelope xmlns:e=\"http://schemas.xmlsoap.org/soap/envelope/\" \
@@ -70,7 +69,7 @@ pub(crate) fn envelope(body: &str) -> String {
     )
 }
 
-/// The answer of a method that returns `value`.
+/// The reply of a method that returns `value`.
 pub(crate) fn soap(method: &str, value: Option<&str>) -> Vec<u8> {
     let body = match value {
         Some(value) => returned(method, value),
@@ -79,7 +78,7 @@ pub(crate) fn soap(method: &str, value: Option<&str>) -> Vec<u8> {
     answer("200 OK", "text/xml", &body)
 }
 
-/// Head and body of an HTTP answer.
+/// An HTTP response.
 pub(crate) fn answer(status: &str, content_type: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
@@ -89,7 +88,7 @@ pub(crate) fn answer(status: &str, content_type: &str, body: &str) -> Vec<u8> {
 }
 
 impl WebServer {
-    /// With a certificate signed by itself that calls itself an authority, as appliances make them.
+    /// Uses a self-signed CA certificate, as appliances create them.
     pub(crate) fn self_signed(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let mut parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -124,7 +123,7 @@ impl WebServer {
             for connection in listener.incoming().flatten() {
                 let (config, answer) = (Arc::clone(&config), Arc::clone(&answer));
                 std::thread::spawn(move || {
-                    // A client that hangs up early is part of the game.
+                    // Some tests hang up early.
                     let _ = serve(&config, connection, &*answer);
                 });
             }
@@ -156,7 +155,7 @@ fn serve(
     stream.flush()
 }
 
-/// The request, once it has all arrived.
+/// Reads a complete request.
 fn whole(text: &str) -> Option<Asked> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let length = head.lines().find_map(|line| {

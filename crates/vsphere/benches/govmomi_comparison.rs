@@ -1,8 +1,8 @@
-//! This client beside govmomi: the same simulator, the same machines, the same run.
+//! Compares this client with govmomi: same simulator, same VMs, same run.
 //!
-//! Each side does its work in a process of its own; CPU time and memory are read from the kernel's
-//! accounts of that process, by the same code for both. Then what only this client has: a quiet
-//! hour, and how soon a change is seen.
+//! Each client works in a process of its own. The same code reads CPU time and memory of both from
+//! the kernel. Then measures features that only this client has: a quiet hour, and the latency of a
+//! change.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ const VMS: usize = 5_000;
 const LOOKUPS: usize = 1_000;
 const RUNS: usize = 5;
 
-/// What a cloud controller wants to know of a machine.
+/// The VM properties that a cloud controller reads.
 const TWELVE: &[&str] = &[
     "name",
     "config.uuid",
@@ -53,11 +53,11 @@ fn main() {
 async fn measure() {
     let govmomi = peer("govmomi-inventory");
     let vcenter = Vcenter::start(Inventory::with_vms(VMS)).await;
-    println!("{VMS} virtual machines, {LOOKUPS} lookups; the median by CPU time of {RUNS} runs\n");
+    println!("{VMS} VMs, {LOOKUPS} lookups; the median by CPU time of {RUNS} runs\n");
     println!("| work | | calls | wall | CPU | peak memory |");
     println!("|---|---|---|---|---|---|");
     let retrieve_go = median(&vcenter, || govmomi_process(&govmomi, &vcenter, "retrieve")).await;
-    row("12 properties of every machine", "govmomi 0.56", &retrieve_go);
+    row("12 properties of every VM", "govmomi 0.56", &retrieve_go);
     let retrieve = median(&vcenter, || own_process(&vcenter, "retrieve")).await;
     row("", "vsphere", &retrieve);
     let find_go = median(&vcenter, || govmomi_process(&govmomi, &vcenter, "find")).await;
@@ -79,7 +79,7 @@ async fn measure() {
     println!("| peak memory for it, of govmomi's | 0.33 | {memory} |");
     let idle = median(&vcenter, || own_process(&vcenter, "idle")).await;
     println!(
-        "| memory of an idle process that watches {VMS} machines | 25 MiB | {} |",
+        "| memory of an idle process that watches {VMS} VMs | 25 MiB | {} |",
         mib(idle.resident)
     );
     println!(
@@ -92,7 +92,7 @@ async fn measure() {
     );
 }
 
-/// What a process used for its work.
+/// The resources that a process used.
 struct Used {
     calls: u64,
     wall: f64,
@@ -117,7 +117,7 @@ fn mib(bytes: u64) -> String {
     format!("{mib:.1} MiB")
 }
 
-/// Runs a program five times; what the run with the median CPU time used.
+/// Runs a program five times. Returns the usage of the run with the median CPU time.
 async fn median(vcenter: &Vcenter, start: impl Fn() -> Command) -> Used {
     let mut runs = Vec::new();
     for _ in 0..RUNS {
@@ -127,8 +127,8 @@ async fn median(vcenter: &Vcenter, start: impl Fn() -> Command) -> Used {
     runs.swap_remove(RUNS / 2)
 }
 
-/// Runs a process through its work. It says when it is ready, does its work when told to, and stays
-/// until its accounts were read.
+/// Runs the workload in a process. The process reports when it is ready, works on request, and
+/// stays until its usage was read.
 async fn run(vcenter: &Vcenter, mut command: Command) -> Used {
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
@@ -136,15 +136,15 @@ async fn run(vcenter: &Vcenter, mut command: Command) -> Used {
     let (before, _, _) = accounts(&process);
     vcenter.forget_calls().await;
     process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    let said = line(&mut output);
+    let report = line(&mut output);
     let (after, peak, resident) = accounts(&process);
     let calls = vcenter.calls().await.sum();
     drop(process.stdin.take());
     assert!(process.wait().unwrap().success());
-    assert!(said["found"].as_u64().is_some_and(|found| found >= LOOKUPS as u64), "{said}");
+    assert!(report["found"].as_u64().is_some_and(|found| found >= LOOKUPS as u64), "{report}");
     Used {
         calls,
-        wall: said["seconds"].as_f64().unwrap(),
+        wall: report["seconds"].as_f64().unwrap(),
         cpu: after.saturating_sub(before),
         peak,
         resident,
@@ -157,7 +157,7 @@ fn line(output: &mut BufReader<ChildStdout>) -> Json {
     serde_json::from_str(&line).expect("a line of JSON")
 }
 
-/// CPU time, peak and present memory of a process.
+/// CPU time, peak memory and current memory of a process.
 fn accounts(process: &Child) -> (Duration, u64, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -192,7 +192,7 @@ fn own_process(vcenter: &Vcenter, work: &str) -> Command {
     command
 }
 
-/// The other end of [`run`]: this client at work.
+/// The child process of [`run`]: the workload of this client.
 async fn child(work: &str, place: &str) {
     let place: Json = serde_json::from_str(place).unwrap();
     let text = |key: &str| place[key].as_str().unwrap().to_owned();
@@ -227,7 +227,7 @@ async fn child(work: &str, place: &str) {
         _ => {
             let watch = client.watch(selection);
             watch.inventory().ready().await.unwrap();
-            // Until the first wait of a quiet watch is under way.
+            // Waits until the first wait of a quiet watch is running.
             tokio::time::sleep(Duration::from_secs(2)).await;
             let found = watch.inventory().view().vms().len();
             wait_for_line(&json!({"found": found, "seconds": 0.0}));
@@ -250,8 +250,7 @@ fn client_of(vcenter: &Vcenter) -> vsphere::ClientBuilder {
         .credentials(Credentials::new(vcenter.user(), vcenter.password()))
 }
 
-/// Calls in an hour in which nothing happens, with every interval of the client shortened 120
-/// times.
+/// The number of calls in a quiet hour, with all intervals of the client divided by 120.
 async fn quiet_hour(vcenter: &Vcenter) -> u64 {
     let usual = Limits::default();
     let shortened = Limits {
@@ -263,7 +262,7 @@ async fn quiet_hour(vcenter: &Vcenter) -> u64 {
     let counter = Arc::new(CallCounter::default());
     let client =
         client_of(vcenter).limits(shortened).observer(counter.clone()).connect().await.unwrap();
-    // A REST session is open as well, as it is in a program that reads tags.
+    // A REST session is open too, as in a program that reads tags.
     client.tags(Duration::MAX).categories().await.unwrap();
     let watch = client.watch(Selection::new().vms(&[TWELVE]));
     watch.inventory().ready().await.unwrap();
@@ -275,7 +274,7 @@ async fn quiet_hour(vcenter: &Vcenter) -> u64 {
     calls
 }
 
-/// From the change in the simulator to the event: median and worst of 50.
+/// The latency from a change in the simulator to its event: median and maximum of 50.
 async fn change_latency(vcenter: &Vcenter) -> (Duration, Duration) {
     let client = client_of(vcenter).connect().await.unwrap();
     let watch = client.watch(Selection::new().vms(&[TWELVE]));
@@ -288,7 +287,7 @@ async fn change_latency(vcenter: &Vcenter) -> (Duration, Duration) {
         vcenter.patch_vm(&format!("/DC0/vm/node-{}", n / 2 + 1), json!({ "power": power })).await;
         while !matches!(events.next().await, Some(Event::Changed { .. })) {}
         taken.push(began.elapsed());
-        // The other properties that change with the power follow; they belong to the same change.
+        // Other properties change with the power state; they belong to the same change.
         while tokio::time::timeout(Duration::from_millis(100), events.next()).await.is_ok() {}
     }
     taken.sort_unstable();

@@ -1,8 +1,8 @@
-//! How Rust values are written to and read from the wire.
+//! Encodes Rust values as XML and decodes them.
 //!
-//! A data object is declared with [`data!`]: its fields in WSDL order, each with its wire name.
-//! vCenter refuses a request whose elements are in another order, so the order of the lines
-//! matters; inherited fields come first.
+//! [`data!`] declares a data object: its fields in WSDL order, each with its wire name. The order
+//! matters, because vCenter rejects a request with elements in another order. Inherited fields come
+//! first.
 
 use std::sync::Arc;
 
@@ -11,85 +11,89 @@ use jiff::Timestamp;
 use super::reader::{Reader, Start, XmlError};
 use super::writer::Writer;
 
-/// A value that one element carries.
+/// A value that is decoded from one element.
 pub(crate) trait Decode: Sized {
-    /// Reads the element whose start tag was just taken, up to and including its end tag.
+    /// Reads the element after its start tag, up to and including its end tag.
     fn decode(start: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError>;
 }
 
-/// A value that can be written as an argument: one element, several, or none.
+/// A value that is encoded as zero or more elements.
 pub(crate) trait Encode: Sync {
-    /// Writes the value under `name`.
     fn encode(&self, name: &str, writer: &mut Writer);
 }
 
 /// A member of a data object: a value, an optional value, or a list of values.
 ///
-/// While the members of an object are read in whatever order they come, each is collected in a
-/// `Slot`.
+/// `Partial` collects the elements of a member, because members can arrive in any order.
 pub(crate) trait Field: Sized {
-    /// What is known so far.
-    type Slot: Default;
-    /// Takes one element.
+    type Partial: Default;
     fn take(
-        slot: &mut Self::Slot,
+        partial: &mut Self::Partial,
         start: &Start<'_>,
         reader: &mut Reader<'_>,
     ) -> Result<(), XmlError>;
-    /// The value once the object has ended.
-    fn finish(slot: Self::Slot, of: &'static str, field: &'static str) -> Result<Self, XmlError>;
+    /// Builds the value when the object has ended.
+    fn finish(
+        partial: Self::Partial,
+        of: &'static str,
+        field: &'static str,
+    ) -> Result<Self, XmlError>;
 }
 
 impl<T: Decode> Field for T {
-    type Slot = Option<T>;
+    type Partial = Option<T>;
 
     fn take(
-        slot: &mut Option<T>,
+        partial: &mut Option<T>,
         start: &Start<'_>,
         reader: &mut Reader<'_>,
     ) -> Result<(), XmlError> {
-        *slot = Some(T::decode(start, reader)?);
+        *partial = Some(T::decode(start, reader)?);
         Ok(())
     }
 
-    fn finish(slot: Option<T>, of: &'static str, field: &'static str) -> Result<T, XmlError> {
-        slot.ok_or(XmlError::Missing { of, field })
+    fn finish(partial: Option<T>, of: &'static str, field: &'static str) -> Result<T, XmlError> {
+        partial.ok_or(XmlError::Missing { of, field })
     }
 }
 
 impl<T: Decode> Field for Option<T> {
-    type Slot = Option<T>;
+    type Partial = Option<T>;
 
     fn take(
-        slot: &mut Option<T>,
+        partial: &mut Option<T>,
         start: &Start<'_>,
         reader: &mut Reader<'_>,
     ) -> Result<(), XmlError> {
-        *slot = Some(T::decode(start, reader)?);
+        *partial = Some(T::decode(start, reader)?);
         Ok(())
     }
 
-    fn finish(slot: Option<T>, _: &'static str, _: &'static str) -> Result<Option<T>, XmlError> {
-        Ok(slot)
+    fn finish(partial: Option<T>, _: &'static str, _: &'static str) -> Result<Option<T>, XmlError> {
+        Ok(partial)
     }
 }
 
 impl<T: Decode> Field for Vec<T> {
-    type Slot = Vec<T>;
+    type Partial = Vec<T>;
 
-    fn take(slot: &mut Vec<T>, start: &Start<'_>, reader: &mut Reader<'_>) -> Result<(), XmlError> {
-        slot.push(T::decode(start, reader)?);
+    fn take(
+        partial: &mut Vec<T>,
+        start: &Start<'_>,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), XmlError> {
+        partial.push(T::decode(start, reader)?);
         Ok(())
     }
 
-    fn finish(slot: Vec<T>, _: &'static str, _: &'static str) -> Result<Vec<T>, XmlError> {
-        Ok(slot)
+    fn finish(partial: Vec<T>, _: &'static str, _: &'static str) -> Result<Vec<T>, XmlError> {
+        Ok(partial)
     }
 }
 
-/// Nothing is expected, and nothing that comes is read.
+/// Skips all elements.
 impl Field for () {
-    type Slot = ();
+    type Partial = ();
 
     fn take((): &mut (), _: &Start<'_>, reader: &mut Reader<'_>) -> Result<(), XmlError> {
         reader.skip()
@@ -128,8 +132,7 @@ impl<T: Encode> Encode for Vec<T> {
     }
 }
 
-/// A property that is a list arrives as `ArrayOfX`: its elements, whatever they are called, are the
-/// list.
+/// A list property arrives as `ArrayOfX`. All its child elements are items, whatever their name.
 impl<T: Decode> Decode for Box<[T]> {
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let mut items = Vec::new();
@@ -140,7 +143,6 @@ impl<T: Decode> Decode for Box<[T]> {
     }
 }
 
-/// Recursive types.
 impl<T: Decode> Decode for Box<T> {
     fn decode(start: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         T::decode(start, reader).map(Box::new)
@@ -211,8 +213,7 @@ impl Encode for bool {
     }
 }
 
-/// vCenter writes moments with a zone; a moment without one is taken as UTC, as the older releases
-/// meant it.
+/// A timestamp without a time zone is UTC. Only older releases omit the zone.
 impl Decode for Timestamp {
     fn decode(_: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let text = reader.text()?;
@@ -220,7 +221,7 @@ impl Decode for Timestamp {
         trimmed
             .parse()
             .or_else(|_| format!("{trimmed}Z").parse())
-            .map_err(|_| XmlError::unreadable(&text, "a moment in time"))
+            .map_err(|_| XmlError::unreadable(&text, "a timestamp"))
     }
 }
 
@@ -230,9 +231,8 @@ impl Encode for Timestamp {
     }
 }
 
-/// Declares a data object: `field: Type = "wireName"`, in WSDL order. Fields that are not listed
-/// are passed over when read and absent when written. `xsi "T"` writes the type's name into the
-/// element, as polymorphic places demand.
+/// Declares a data object: `field: Type = "wireName"`, in WSDL order. Decoding skips elements that
+/// are not declared. `xsi "T"` writes the type name into the element, for polymorphic fields.
 macro_rules! data {
     (
         $(#[$meta:meta])*
@@ -246,46 +246,46 @@ macro_rules! data {
             $($(#[$field_meta])* pub $field: $type,)*
         }
 
-        $crate::soap::codec::coded! { $name $(xsi $xsi)? { $($field: $type = $wire,)* } }
+        $crate::xml::codec::impl_data! { $name $(xsi $xsi)? { $($field: $type = $wire,)* } }
     };
 }
 pub(crate) use data;
 
-/// What `data!` does for a type that is declared elsewhere, because it is not shown as others are.
-macro_rules! coded {
+/// Implements the codec traits of `data!` for a type that is declared elsewhere.
+macro_rules! impl_data {
     ($name:ident $(xsi $xsi:literal)? { $($field:ident: $type:ty = $wire:literal,)* }) => {
-        impl $crate::soap::codec::Decode for $name {
+        impl $crate::xml::codec::Decode for $name {
             fn decode(
-                _: &$crate::soap::reader::Start<'_>,
-                reader: &mut $crate::soap::reader::Reader<'_>,
-            ) -> Result<Self, $crate::soap::reader::XmlError> {
-                $(let mut $field = <$type as $crate::soap::codec::Field>::Slot::default();)*
+                _: &$crate::xml::reader::Start<'_>,
+                reader: &mut $crate::xml::reader::Reader<'_>,
+            ) -> Result<Self, $crate::xml::reader::XmlError> {
+                $(let mut $field = <$type as $crate::xml::codec::Field>::Partial::default();)*
                 while let Some(start) = reader.next_child()? {
                     match start.name() {
-                        $($wire => <$type as $crate::soap::codec::Field>::take(&mut $field, &start, reader)?,)*
+                        $($wire => <$type as $crate::xml::codec::Field>::take(&mut $field, &start, reader)?,)*
                         _ => reader.skip()?,
                     }
                 }
                 Ok(Self {
-                    $($field: <$type as $crate::soap::codec::Field>::finish($field, stringify!($name), $wire)?,)*
+                    $($field: <$type as $crate::xml::codec::Field>::finish($field, stringify!($name), $wire)?,)*
                 })
             }
         }
 
-        impl $crate::soap::codec::Encode for $name {
-            fn encode(&self, name: &str, writer: &mut $crate::soap::writer::Writer) {
+        impl $crate::xml::codec::Encode for $name {
+            fn encode(&self, name: &str, writer: &mut $crate::xml::writer::Writer) {
                 let xsi: &[(&str, &str)] = &[$(("xsi:type", $xsi))?];
                 writer.open_with(name, xsi);
-                $($crate::soap::codec::Encode::encode(&self.$field, $wire, writer);)*
+                $($crate::xml::codec::Encode::encode(&self.$field, $wire, writer);)*
                 writer.close(name);
             }
         }
     };
 }
-pub(crate) use coded;
+pub(crate) use impl_data;
 
-/// Declares an enumeration of the wire. A value this release does not know is kept in `Other`, so
-/// that a newer vCenter never breaks a reply.
+/// Declares an API enumeration. `Other` holds values that this release does not know, so that a
+/// newer vCenter never breaks decoding.
 macro_rules! wire_enum {
     (
         $(#[$meta:meta])*
@@ -295,12 +295,12 @@ macro_rules! wire_enum {
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         $vis enum $name {
             $($(#[$variant_meta])* $variant,)*
-            /// A value newer than this code.
+            /// A value that this release does not know.
             Other(Box<str>),
         }
 
         impl $name {
-            /// The word vCenter uses.
+            /// The wire value.
             $vis fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $wire,)*
@@ -324,17 +324,17 @@ macro_rules! wire_enum {
             }
         }
 
-        impl $crate::soap::codec::Decode for $name {
+        impl $crate::xml::codec::Decode for $name {
             fn decode(
-                _: &$crate::soap::reader::Start<'_>,
-                reader: &mut $crate::soap::reader::Reader<'_>,
-            ) -> Result<Self, $crate::soap::reader::XmlError> {
+                _: &$crate::xml::reader::Start<'_>,
+                reader: &mut $crate::xml::reader::Reader<'_>,
+            ) -> Result<Self, $crate::xml::reader::XmlError> {
                 Ok(Self::from(reader.text()?.trim()))
             }
         }
 
-        impl $crate::soap::codec::Encode for $name {
-            fn encode(&self, name: &str, writer: &mut $crate::soap::writer::Writer) {
+        impl $crate::xml::codec::Encode for $name {
+            fn encode(&self, name: &str, writer: &mut $crate::xml::writer::Writer) {
                 writer.leaf(name, self.as_str());
             }
         }
@@ -367,45 +367,34 @@ mod tests {
     use super::*;
 
     data! {
-        /// Every shape of field there is.
+        /// Has one field of each shape.
         struct Sample xsi "Sample" {
-            /// Text.
             text: String = "text",
-            /// A number.
             number: Option<i64> = "number",
-            /// A list.
             list: Vec<String> = "list",
-            /// A switch.
             switch: bool = "switch",
-            /// Nested.
             inner: Option<Inner> = "inner",
-            /// A moment.
             at: Option<Timestamp> = "at",
         }
     }
 
     data! {
-        /// Inside.
         struct Inner {
-            /// A number.
             key: i32 = "key",
-            /// A word.
             colour: Colour = "colour",
         }
     }
 
     wire_enum! {
-        /// A word.
         enum Colour {
-            /// Red.
             Red = "red",
         }
     }
 
-    /// What XML 1.0 can carry.
+    /// Text that XML 1.0 can represent.
     fn any_text() -> impl Strategy<Value = String> {
         proptest::collection::vec(
-            any::<char>().prop_filter("not carried by XML", |c| {
+            any::<char>().prop_filter("not representable in XML", |c| {
                 !matches!(c, '\u{0}'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}')
                     || matches!(c, '\t' | '\n' | '\r')
             }),
@@ -433,12 +422,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(sample in any_sample()) {
+        fn encoded_values_decode_to_themselves(sample in any_sample()) {
             prop_assert_eq!(from_xml::<Sample>(&to_xml("s", &sample)).unwrap(), sample);
         }
 
         #[test]
-        fn a_document_cut_anywhere_is_incomplete_and_nothing_else(sample in any_sample(), at in 0.0..1.0) {
+        fn a_truncated_document_is_always_incomplete(sample in any_sample(), at in 0.0..1.0) {
             let xml = to_xml("s", &sample);
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
             let mut cut = (xml.len() as f64 * at) as usize;
@@ -454,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_elements_and_values_are_passed_over() {
+    fn unknown_elements_are_skipped_and_unknown_values_kept() {
         let sample: Sample = from_xml(
             "<s><new><deep>1</deep></new><text>t</text><switch>1</switch>\
              <inner><key>7</key><colour>mauve</colour><more/></inner></s>",
@@ -467,17 +456,17 @@ mod tests {
     #[test]
     fn a_missing_element_is_named() {
         let error = from_xml::<Sample>("<s><text>t</text></s>").unwrap_err();
-        assert_eq!(error.to_string(), "Sample arrived without switch");
+        assert_eq!(error.to_string(), "Sample has no switch");
     }
 
     #[test]
-    fn elements_are_written_in_the_order_of_the_declaration() {
+    fn elements_are_encoded_in_declaration_order() {
         let inner = Inner { key: 1, colour: Colour::Red };
         assert_eq!(to_xml("i", &inner), "<i><key>1</key><colour>red</colour></i>");
     }
 
     #[test]
-    fn a_moment_without_a_zone_is_utc() {
+    fn a_timestamp_without_a_zone_is_utc() {
         let at: Timestamp = from_xml("<t>2026-01-02T03:04:05.678</t>").unwrap();
         assert_eq!(at.to_string(), "2026-01-02T03:04:05.678Z");
     }

@@ -1,30 +1,28 @@
-//! Reading a reply while it is still arriving.
+//! Reads a reply while it is still arriving.
 //!
-//! A large reply is a long list of small elements. [`Stream`] holds only the part of the text that
-//! was not read yet: an element is read in one go from what is there, and if it is not all there,
-//! the attempt is forgotten and made again when more has come. So no thread waits, no tree is
-//! built, and the whole text is never in memory.
+//! A large reply is a long list of small elements. [`Stream`] holds only the unread text. It reads
+//! an element in one go; if the element is incomplete, it drops the attempt and repeats it with
+//! more text. It blocks no thread and never holds the whole reply in memory.
 //!
-//! It does no I/O itself: the caller feeds it.
+//! [`Stream`] does no I/O. The caller feeds it.
 
-use super::fault::{Fault, soap_fault};
 use super::reader::{Reader, Start, XmlError};
 
-/// The largest single element (one object with all its properties) that is held.
+/// The maximum size of one element, which is one object with all its properties.
 const MAX_ELEMENT: usize = 32 << 20;
 
-/// Text of a reply that has arrived and was not read yet.
+/// The unread part of a reply that is still arriving.
 #[derive(Debug)]
 pub(crate) struct Stream {
     text: String,
-    /// Where reading goes on in `text`.
+    /// The read position in `text`.
     at: usize,
-    /// The first bytes of a character that is still incomplete.
+    /// The first bytes of an incomplete UTF-8 character.
     partial: Vec<u8>,
     /// How many elements are open at `at`.
     depth: usize,
-    /// An attempt on less text than this would fail again.
-    worth_trying: usize,
+    /// The unread length below which an attempt would fail again.
+    retry_at_len: usize,
     ended: bool,
 }
 
@@ -35,15 +33,15 @@ impl Stream {
             at: 0,
             partial: Vec::new(),
             depth: 0,
-            worth_trying: 0,
+            retry_at_len: 0,
             ended: false,
         }
     }
 
-    /// Takes bytes that arrived.
+    /// Appends bytes that arrived.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), XmlError> {
         if self.at > 0 {
-            self.worth_trying = self.worth_trying.saturating_sub(self.at);
+            self.retry_at_len = self.retry_at_len.saturating_sub(self.at);
             self.text.drain(..self.at);
             self.at = 0;
         }
@@ -71,22 +69,22 @@ impl Stream {
         }
     }
 
-    /// Says that no more will arrive.
+    /// Marks the end of the reply.
     pub(crate) fn end(&mut self) {
         self.ended = true;
-        self.worth_trying = 0;
+        self.retry_at_len = 0;
     }
 
-    /// Reads one piece, or returns `None` when it has not all arrived.
+    /// Reads one element with `read`. Returns `None` if it has not arrived completely.
     ///
-    /// After a failed attempt nothing is tried before the unread text has doubled, so that a large
-    /// element that arrives in small pieces costs no more than twice its reading.
+    /// After a failed attempt, the next one waits until the unread text has doubled. A large
+    /// element that arrives in small chunks thus costs at most twice its decoding.
     pub(crate) fn attempt<T>(
         &mut self,
         read: impl FnOnce(&mut Reader<'_>) -> Result<T, XmlError>,
     ) -> Result<Option<T>, XmlError> {
         let unread = &self.text[self.at..];
-        if unread.len() < self.worth_trying {
+        if unread.len() < self.retry_at_len {
             return Ok(None);
         }
         let mut reader = Reader::at_depth(unread, self.depth);
@@ -94,11 +92,11 @@ impl Stream {
             Ok(value) => {
                 self.at += reader.position();
                 self.depth = reader.depth();
-                self.worth_trying = 0;
+                self.retry_at_len = 0;
                 Ok(Some(value))
             }
             Err(error) if error.is_incomplete() && !self.ended => {
-                self.worth_trying = unread.len() * 2;
+                self.retry_at_len = unread.len() * 2;
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -106,8 +104,7 @@ impl Stream {
     }
 }
 
-/// Reads the next child, all of it, with `read`; the outer `None` of the result is the end of the
-/// parent.
+/// Reads the next child completely with `read`. Returns `None` at the end of the parent.
 pub(crate) fn child<T>(
     reader: &mut Reader<'_>,
     read: impl FnOnce(&Start<'_>, &mut Reader<'_>) -> Result<T, XmlError>,
@@ -118,11 +115,6 @@ pub(crate) fn child<T>(
     }
 }
 
-/// Moves into the method's response, or returns the fault.
-pub(crate) fn open_response(reader: &mut Reader<'_>) -> Result<Option<Fault>, XmlError> {
-    if super::envelope::enter_body(reader)? { soap_fault(reader).map(Some) } else { Ok(None) }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,10 +122,10 @@ mod tests {
     use super::super::codec::Decode;
     use super::*;
 
-    /// Reads `<list><item>…</item>…</list>` in pieces of `size` bytes.
+    /// Reads `<list><item>…</item>…</list>` in chunks of `size` bytes.
     fn items(xml: &str, size: usize) -> Result<Vec<String>, XmlError> {
         let mut stream = Stream::new();
-        let mut pieces = xml.as_bytes().chunks(size);
+        let mut chunks = xml.as_bytes().chunks(size);
         let mut opened = false;
         let mut found = Vec::new();
         loop {
@@ -153,8 +145,8 @@ mod tests {
                 opened
             };
             if !progress {
-                match pieces.next() {
-                    Some(piece) => stream.feed(piece)?,
+                match chunks.next() {
+                    Some(chunk) => stream.feed(chunk)?,
                     None => stream.end(),
                 }
             }
@@ -163,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_result_does_not_depend_on_how_the_text_was_cut(
+        fn the_result_does_not_depend_on_chunk_boundaries(
             words in proptest::collection::vec("[a-zäöü€😀<>& ]{0,20}", 0..20),
             size in 1_usize..64,
         ) {
@@ -176,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_cut_off_is_an_error_and_not_a_short_list() {
+    fn a_truncated_reply_is_an_error_and_not_a_short_list() {
         let error = items("<list><item>1</item><item>2</it", 5).unwrap_err();
         assert!(error.is_incomplete());
     }
 
     #[test]
-    fn bytes_that_are_not_text_are_refused() {
+    fn bytes_that_are_not_utf8_are_rejected() {
         let mut stream = Stream::new();
         assert!(matches!(stream.feed(&[b'<', 0xff, b'>']), Err(XmlError::NotText)));
     }

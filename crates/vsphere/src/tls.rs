@@ -1,4 +1,4 @@
-//! Whom to trust.
+//! TLS trust: how a vCenter's certificate is verified.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,22 +16,23 @@ use rustls::{
 };
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// How a vCenter proves that it is the right one.
+/// How a vCenter proves its identity.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Trust {
-    /// Its certificate is issued by an authority this machine trusts.
+    /// A certificate authority that this host trusts has issued the certificate.
     #[default]
     System,
-    /// Its certificate is issued by an authority in this PEM bundle, or is itself in it.
+    /// A certificate authority in this PEM bundle has issued the certificate, or the bundle
+    /// contains the certificate itself.
     CaBundle(String),
-    /// Its certificate has this thumbprint. Name and validity are not looked at: the thumbprint is
-    /// the proof.
+    /// The certificate has this thumbprint. The thumbprint is proof enough: the client checks
+    /// neither name nor validity.
     Thumbprint(Thumbprint),
-    /// It need not. Anybody on the path can read the password.
+    /// No verification. Anybody on the network path can read the password.
     Insecure,
 }
 
-/// The digest of a certificate: SHA-1 (as older vCenter tools show it) or SHA-256.
+/// The digest of a certificate: SHA-1, which older vCenter tools show, or SHA-256.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Thumbprint(Box<[u8]>);
 
@@ -44,7 +45,7 @@ impl Thumbprint {
         Self(digest(&SHA256, certificate).as_ref().into())
     }
 
-    /// The digest of `certificate` of the same kind as this one.
+    /// The digest of `certificate` with the same algorithm.
     fn same_kind(&self, certificate: &[u8]) -> Self {
         if self.0.len() == 20 { Self::sha1(certificate) } else { Self::sha256(certificate) }
     }
@@ -53,7 +54,7 @@ impl Thumbprint {
 impl FromStr for Thumbprint {
     type Err = String;
 
-    /// Reads 40 or 64 hexadecimal digits, with or without colons or blanks.
+    /// Parses 40 or 64 hexadecimal digits, with or without colons or blanks.
     fn from_str(text: &str) -> Result<Self, String> {
         let digits: Vec<u8> = text.bytes().filter(|b| !b": \t\r\n".contains(b)).collect();
         let value = |b: u8| char::from(b).to_digit(16).and_then(|v| u8::try_from(v).ok());
@@ -86,32 +87,29 @@ impl fmt::Debug for Thumbprint {
     }
 }
 
-/// A certificate that was not accepted.
+/// A certificate that failed verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateRefused {
-    /// Why.
     pub reason: Refusal,
-    /// The certificate's SHA-256 thumbprint.
     pub seen: Thumbprint,
-    /// What it says about itself.
     pub shown: Box<Shown>,
 }
 
-/// What a certificate says about itself, for whoever has to decide whether to trust it.
+/// The contents of a certificate, to help an administrator decide whether to trust it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shown {
-    /// Whom it was issued to.
+    /// The distinguished name of the owner.
     pub subject: String,
-    /// By whom.
+    /// The distinguished name of the issuer.
     pub issuer: String,
-    /// The names it is for.
+    /// The DNS names and IP addresses in the certificate.
     pub names: Vec<String>,
-    /// Until when it is valid, in seconds since 1970.
+    /// The end of validity, in seconds since 1970.
     pub until: i64,
 }
 
 impl Shown {
-    fn by(certificate: &[u8]) -> Self {
+    fn from_der(certificate: &[u8]) -> Self {
         let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
             return Self::default();
         };
@@ -124,28 +122,27 @@ impl Shown {
     }
 }
 
-/// Why a certificate was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has another thumbprint than the one demanded.
+    /// The thumbprint differs from the expected one.
     Thumbprint {
-        /// The one demanded.
+        /// The configured thumbprint.
         expected: Thumbprint,
-        /// The one seen, of the same kind.
+        /// The certificate's thumbprint, with the same algorithm.
         seen: Thumbprint,
     },
-    /// It is too old.
+    /// The validity has ended.
     Expired,
-    /// It is for the future; or the clock of this machine is wrong.
+    /// The validity has not begun, or this host's clock is wrong.
     NotYetValid,
-    /// It is for other names.
+    /// The certificate does not cover this host name.
     Name {
-        /// Those it is for.
+        /// The names it covers.
         names: Vec<String>,
     },
-    /// Nobody trusted has issued it.
+    /// No trusted authority has issued it.
     Untrusted,
-    /// Anything else, in the words of the TLS library.
+    /// The TLS library's message for any other reason.
     Other(String),
 }
 
@@ -155,34 +152,37 @@ impl fmt::Display for CertificateRefused {
             Refusal::Thumbprint { expected, seen } => {
                 write!(
                     f,
-                    "its thumbprint is {seen}, not {expected}; if vCenter got a new certificate, set the new one"
+                    "its thumbprint is {seen}, not {expected}; if vCenter has a new certificate, configure its thumbprint"
                 )
             }
             Refusal::Expired => {
-                f.write_str("it has expired; renew it in vCenter, or set this machine's clock")
+                f.write_str("it has expired; renew it in vCenter, or correct this host's clock")
             }
             Refusal::NotYetValid => {
-                f.write_str("it is not valid yet; check the clocks of this machine and of vCenter")
+                f.write_str("it is not valid yet; check the clocks of this host and of vCenter")
             }
             Refusal::Name { names } => {
-                write!(f, "it is for {}; use one of these names", names.join(", "))
+                write!(f, "it is valid for {}; use one of these names", names.join(", "))
             }
             Refusal::Untrusted => write!(
                 f,
-                "its issuer is not trusted; give the issuer's CA certificate, or, once compared with the one vCenter shows, the thumbprint {}",
+                "its issuer is not trusted; configure the issuer's CA certificate or, after you compare it with the one vCenter shows, the thumbprint {}",
                 self.seen
             ),
-            Refusal::Other(words) => f.write_str(words),
+            Refusal::Other(message) => f.write_str(message),
         }
     }
 }
 
 impl std::error::Error for CertificateRefused {}
 
-/// The TLS configuration for `trust`; an error is a sentence on what is wrong with it.
+/// Builds the TLS configuration for `trust`. The error is a message for the user.
 pub(crate) fn client_config(trust: &Trust) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Verifier { rule: Rule::new(trust, &provider)?, provider: Arc::clone(&provider) };
+    let verifier = Verifier {
+        rule: VerificationRule::new(trust, &provider)?,
+        provider: Arc::clone(&provider),
+    };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
@@ -193,24 +193,26 @@ pub(crate) fn client_config(trust: &Trust) -> Result<ClientConfig, String> {
 }
 
 #[derive(Debug)]
-enum Rule {
-    Issued { by: Arc<WebPkiServerVerifier>, or_is: Vec<CertificateDer<'static>> },
+enum VerificationRule {
+    IssuedBy { verifier: Arc<WebPkiServerVerifier>, listed: Vec<CertificateDer<'static>> },
     Pinned(Thumbprint),
-    Anything,
+    AcceptAll,
 }
 
-impl Rule {
+impl VerificationRule {
     fn new(trust: &Trust, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
-        let (roots, or_is) = match trust {
-            Trust::Insecure => return Ok(Self::Anything),
+        let (roots, listed) = match trust {
+            Trust::Insecure => return Ok(Self::AcceptAll),
             Trust::Thumbprint(thumbprint) => return Ok(Self::Pinned(thumbprint.clone())),
             Trust::System => {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
                 if roots.is_empty() {
-                    return Err("this machine trusts no certificate authority; install its CA certificates, \
-                                or give a CA bundle or a thumbprint"
-                        .to_owned());
+                    return Err(
+                        "this host trusts no certificate authority; install CA certificates, \
+                                or configure a CA bundle or a thumbprint"
+                            .to_owned(),
+                    );
                 }
                 (roots, Vec::new())
             }
@@ -221,21 +223,22 @@ impl Rule {
                 let mut roots = RootCertStore::empty();
                 let (added, _) = roots.add_parsable_certificates(certificates.iter().cloned());
                 if added == 0 {
-                    return Err("the CA bundle holds no certificate".to_owned());
+                    return Err("the CA bundle contains no certificate".to_owned());
                 }
                 (roots, certificates)
             }
         };
-        let by = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-            .build()
-            .map_err(|e| e.to_string())?;
-        Ok(Self::Issued { by, or_is })
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .build()
+                .map_err(|e| e.to_string())?;
+        Ok(Self::IssuedBy { verifier, listed })
     }
 }
 
 #[derive(Debug)]
 struct Verifier {
-    rule: Rule,
+    rule: VerificationRule,
     provider: Arc<CryptoProvider>,
 }
 
@@ -249,16 +252,16 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let refusal = match &self.rule {
-            Rule::Anything => return Ok(ServerCertVerified::assertion()),
-            Rule::Pinned(expected) => {
+            VerificationRule::AcceptAll => return Ok(ServerCertVerified::assertion()),
+            VerificationRule::Pinned(expected) => {
                 let seen = expected.same_kind(end_entity);
                 if seen == *expected {
                     return Ok(ServerCertVerified::assertion());
                 }
                 Refusal::Thumbprint { expected: expected.clone(), seen }
             }
-            Rule::Issued { by, or_is } => {
-                let error = match by.verify_server_cert(
+            VerificationRule::IssuedBy { verifier, listed } => {
+                let error = match verifier.verify_server_cert(
                     end_entity,
                     intermediates,
                     server_name,
@@ -268,13 +271,12 @@ impl ServerCertVerifier for Verifier {
                     Ok(verified) => return Ok(verified),
                     Err(error) => error,
                 };
-                // A self-signed certificate put into the bundle is its own issuer, which the
-                // library does not allow for. Being in the bundle it is trusted;
-                // name and validity still have to be right.
-                let listed = or_is.iter().any(|trusted| trusted == end_entity);
+                // A self-signed certificate in the bundle is its own issuer, which the library
+                // rejects. The bundle makes it trusted; name and validity must still be right.
+                let is_listed = listed.iter().any(|trusted| trusted == end_entity);
                 match refusal(&error, end_entity) {
-                    Refusal::Untrusted | Refusal::Other(_) if listed => {
-                        match own_merits(end_entity, server_name, now) {
+                    Refusal::Untrusted | Refusal::Other(_) if is_listed => {
+                        match check_listed(end_entity, server_name, now) {
                             None => return Ok(ServerCertVerified::assertion()),
                             Some(refusal) => refusal,
                         }
@@ -286,7 +288,7 @@ impl ServerCertVerifier for Verifier {
         let refused = CertificateRefused {
             reason: refusal,
             seen: Thumbprint::sha256(end_entity),
-            shown: Box::new(Shown::by(end_entity)),
+            shown: Box::new(Shown::from_der(end_entity)),
         };
         Err(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(
             refused,
@@ -329,7 +331,7 @@ fn refusal(error: &rustls::Error, certificate: &[u8]) -> Refusal {
             Refusal::Name { names: names(certificate) }
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => Refusal::Untrusted,
-        // A self-signed certificate that calls itself an authority; the library has no name for it.
+        // A self-signed CA certificate. The library has no name for this case.
         CertificateError::Other(OtherError(error))
             if format!("{error:?}").contains("CaUsedAsEndEntity") =>
         {
@@ -339,8 +341,12 @@ fn refusal(error: &rustls::Error, certificate: &[u8]) -> Refusal {
     }
 }
 
-/// What is wrong with a certificate that is trusted as such.
-fn own_merits(certificate: &[u8], server_name: &ServerName<'_>, now: UnixTime) -> Option<Refusal> {
+/// Checks name and validity of a certificate that the bundle contains.
+fn check_listed(
+    certificate: &[u8],
+    server_name: &ServerName<'_>,
+    now: UnixTime,
+) -> Option<Refusal> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return Some(Refusal::Other("it cannot be read".to_owned()));
     };
@@ -352,17 +358,17 @@ fn own_merits(certificate: &[u8], server_name: &ServerName<'_>, now: UnixTime) -
         return Some(Refusal::NotYetValid);
     }
     let names = names(certificate);
-    let wanted = server_name.to_str();
+    let expected = server_name.to_str();
     let fits = |name: &String| {
-        name.eq_ignore_ascii_case(&wanted)
+        name.eq_ignore_ascii_case(&expected)
             || name.strip_prefix("*.").is_some_and(|domain| {
-                wanted.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(domain))
+                expected.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(domain))
             })
     };
     if names.iter().any(fits) { None } else { Some(Refusal::Name { names }) }
 }
 
-/// The names and addresses a certificate is for.
+/// The DNS names and IP addresses that a certificate covers.
 fn names(certificate: &[u8]) -> Vec<String> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         return Vec::new();
@@ -389,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thumbprints_are_read_in_every_spelling_and_shown_in_one() {
+    fn thumbprints_parse_in_every_spelling_and_display_in_one() {
         let colons = "AB:CD:EF:01:23:45:67:89:AB:CD:EF:01:23:45:67:89:AB:CD:EF:01";
         for text in [
             colons,
@@ -402,15 +408,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_thumbprint_is_refused() {
+    fn an_invalid_thumbprint_is_rejected() {
         for text in ["", "AB:CD", "zz", &"a".repeat(41), &"ab".repeat(31)] {
             assert!(text.parse::<Thumbprint>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_bundle_without_certificates_is_refused() {
+    fn a_bundle_without_certificates_is_rejected() {
         let error = client_config(&Trust::CaBundle("hello".to_owned())).unwrap_err();
-        assert_eq!(error, "the CA bundle holds no certificate");
+        assert_eq!(error, "the CA bundle contains no certificate");
     }
 }

@@ -1,22 +1,21 @@
 //! Writes XML text.
 
-/// XML under construction. Elements are closed by the code that opens them; nothing is checked
-/// here.
+/// An XML document under construction. The caller must close each element; the writer does not
+/// check.
 #[derive(Debug)]
 pub(crate) struct Writer {
     out: String,
 }
 
 impl Default for Writer {
-    /// With room for an ordinary request: text that grows leaves copies of itself behind, and a
-    /// login has a password in it.
+    /// Allocates room for an ordinary request. A string that grows leaves copies behind in memory,
+    /// and a login contains a password.
     fn default() -> Self {
         Self { out: String::with_capacity(4096) }
     }
 }
 
 impl Writer {
-    /// The text written so far.
     pub(crate) fn finish(self) -> String {
         self.out
     }
@@ -49,9 +48,8 @@ impl Writer {
         self.out.push('>');
     }
 
-    /// Text, escaped so that a reader gets back exactly what was given. Characters that XML 1.0
-    /// cannot carry at all (most control characters) become U+FFFD, as a server would refuse
-    /// the whole request otherwise.
+    /// Appends escaped text. Control characters that XML 1.0 cannot represent become U+FFFD,
+    /// because a server would reject the whole request.
     pub(crate) fn text(&mut self, text: &str) {
         for c in text.chars() {
             match c {
@@ -67,7 +65,7 @@ impl Writer {
         }
     }
 
-    /// Text that is XML already.
+    /// Appends XML without escaping.
     pub(crate) fn raw(&mut self, xml: &str) {
         self.out.push_str(xml);
     }

@@ -1,4 +1,4 @@
-//! What the objects of an inventory are made of.
+//! The types of structured properties: guest interfaces, mounts, snapshots and devices.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,17 +8,17 @@ use jiff::Timestamp;
 
 use super::model::PowerState;
 use crate::moref::MoRef;
-use crate::soap::codec::{Decode, coded, data};
-use crate::soap::reader::{Reader, Start};
-use crate::soap::{Value, XmlError};
+use crate::soap::Value;
 use crate::transport::redact::is_guest_variable;
+use crate::xml::XmlError;
+use crate::xml::codec::{Decode, data, impl_data};
+use crate::xml::reader::{Reader, Start};
 
-/// The advanced options of a machine.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ExtraConfig(Box<[OptionValue]>);
 
 impl ExtraConfig {
-    /// The value of an option. Like ESXi, it does not care for the key's case.
+    /// The value of an option. Ignores the case of the key, like ESXi.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0
             .iter()
@@ -26,10 +26,10 @@ impl ExtraConfig {
             .map(|option| &option.value)
     }
 
-    /// Keeps only the options whose key is so.
-    pub(crate) fn retain(&mut self, is: impl Fn(&str) -> bool) {
+    /// Keeps only the options whose key satisfies `keep`.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         let all = std::mem::take(&mut self.0);
-        self.0 = all.into_iter().filter(|option| is(&option.key)).collect();
+        self.0 = all.into_iter().filter(|option| keep(&option.key)).collect();
     }
 
     /// All options, in vCenter's order.
@@ -44,17 +44,15 @@ impl Decode for ExtraConfig {
     }
 }
 
-/// An advanced option. The value of a guest variable (`guestinfo.*`) is not shown by `Debug`:
+/// An advanced option. `Debug` hides the value of a guest variable (`guestinfo.*`), because
 /// cloud-init puts passwords there.
 #[derive(Clone, PartialEq)]
 pub struct OptionValue {
-    /// Its name.
     pub key: Box<str>,
-    /// Its value.
     pub value: Value,
 }
 
-coded! { OptionValue { key: Box<str> = "key", value: Value = "value", } }
+impl_data! { OptionValue { key: Box<str> = "key", value: Value = "value", } }
 
 impl fmt::Debug for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,28 +68,22 @@ impl fmt::Debug for OptionValue {
     }
 }
 
-/// An interface of a guest, as VMware Tools report it.
+/// A network interface of a guest, as VMware Tools report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestNic {
-    /// The network it is on.
     pub network: Option<Box<str>>,
-    /// Its MAC address.
     pub mac: Option<Box<str>>,
-    /// Whether it is connected.
     pub connected: bool,
-    /// The virtual device, or -1 for an interface that is none, such as one of a container
-    /// network.
+    /// The key of the virtual device. -1 for an interface without a device, such as one of a
+    /// container network.
     pub device: i32,
-    /// Its addresses.
     pub addresses: Box<[GuestAddress]>,
 }
 
-/// An address of a guest's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestAddress {
-    /// The address.
     pub address: IpAddr,
-    /// The length of its prefix, where it is reported.
+    /// The prefix length, if reported.
     pub prefix: Option<u8>,
 }
 
@@ -123,7 +115,7 @@ impl Decode for GuestNic {
     fn decode(start: &Start<'_>, reader: &mut Reader<'_>) -> Result<Self, XmlError> {
         let info = GuestNicInfo::decode(start, reader)?;
         let address = |text: &str, prefix: Option<i32>| {
-            // A link-local address may carry its zone.
+            // A link-local address can have a zone.
             let address = text.split('%').next()?.parse().ok()?;
             Some(GuestAddress { address, prefix: prefix.and_then(|p| u8::try_from(p).ok()) })
         };
@@ -133,7 +125,7 @@ impl Decode for GuestNic {
             .flat_map(|config| &config.addresses)
             .filter_map(|a| address(&a.address, a.prefix))
             .collect();
-        // The list says which there are, and in which order; the detail how long their prefixes are.
+        // The list has the addresses in order; the details have the prefix lengths.
         let listed = info.ip_address.iter().filter_map(|text| address(text, None));
         let mut addresses: Vec<GuestAddress> = listed
             .map(|bare| {
@@ -154,62 +146,50 @@ impl Decode for GuestNic {
 }
 
 data! {
-    /// A host that mounts a datastore.
     pub struct DatastoreHostMount {
-        /// The host.
         host: MoRef = "key",
-        /// How.
         mount: HostMount = "mountInfo",
     }
 }
 
 data! {
-    /// How a host mounts a datastore.
     pub struct HostMount {
-        /// Where.
         path: Option<Box<str>> = "path",
         /// `readWrite` or `readOnly`.
         access: Box<str> = "accessMode",
-        /// Whether it is mounted.
         mounted: Option<bool> = "mounted",
-        /// Whether it can be reached.
         accessible: Option<bool> = "accessible",
-        /// Why not.
         inaccessible_reason: Option<Box<str>> = "inaccessibleReason",
     }
 }
 
 impl HostMount {
-    /// Whether the host can write there at present. What vCenter does not say is taken as good.
+    /// Whether the host can write to the datastore now. Treats unreported properties as good.
     pub fn is_usable(&self) -> bool {
         &*self.access != "readOnly" && self.mounted != Some(false) && self.accessible != Some(false)
     }
 }
 
 data! {
-    /// The snapshots of a machine.
     pub struct SnapshotInfo {
-        /// The one the machine goes on from.
+        /// The snapshot that the VM's current state is based on.
         current: Option<MoRef> = "currentSnapshot",
-        /// The oldest ones.
+        /// The snapshots without a parent.
         roots: Vec<Snapshot> = "rootSnapshotList",
     }
 }
 
 data! {
-    /// A snapshot and those made after it.
+    /// A snapshot and its descendants.
     pub struct Snapshot {
-        /// The snapshot.
         reference: MoRef = "snapshot",
-        /// Its name.
         name: Box<str> = "name",
-        /// What its maker wrote.
+        /// Free text of the author.
         description: Option<Box<str>> = "description",
-        /// When it was made.
         created: Timestamp = "createTime",
-        /// The machine's state then.
+        /// The VM's power state at that time.
         power: PowerState = "state",
-        /// Made later.
+        /// The snapshots based on this one.
         children: Vec<Snapshot> = "childSnapshotList",
     }
 }
@@ -227,22 +207,20 @@ impl SnapshotInfo {
     }
 }
 
-/// A virtual device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
-    /// Names it within its machine.
+    /// Unique within the VM.
     pub key: i32,
-    /// Its type, as vCenter calls it.
+    /// The API type name.
     pub type_name: Cow<'static, str>,
-    /// The controller it hangs on.
+    /// The key of its controller.
     pub controller: Option<i32>,
-    /// Its place there.
+    /// The unit number on the controller.
     pub unit: Option<i32>,
-    /// What belongs to its type.
     pub detail: DeviceDetail,
 }
 
-/// The controllers, disks and interfaces of a machine. Keyboards and the like are left out.
+/// The controllers, disks and network interfaces of a VM. Omits all other devices.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Devices(Box<[Device]>);
 
@@ -266,36 +244,26 @@ impl Decode for Devices {
     }
 }
 
-/// What belongs to a device's type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DeviceDetail {
-    /// A disk. Apart, so that the many devices that are none take no more than they need.
+    /// Boxed, so that all other devices stay small.
     Disk(Box<Disk>),
-    /// A controller for disks.
     Controller {
-        /// Its number among those of its kind.
         bus: i32,
     },
-    /// A network interface.
     Nic {
-        /// Its MAC address.
         mac: Box<str>,
     },
 }
 
-/// A virtual disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Disk {
-    /// Bytes.
     pub capacity: i64,
-    /// What the guest sees as its id, `6000C29…`, if ids are shown.
+    /// The disk's id in the guest, `6000C29…`, if the VM shows disk uuids.
     pub uuid: Option<Box<str>>,
-    /// Its file.
     pub file: Option<Box<str>>,
-    /// The datastore its file is on.
     pub datastore: Option<MoRef>,
-    /// The volume it is, if it is one of the container storage service or another first class
-    /// disk.
+    /// The volume id, for a container volume or another first class disk.
     pub volume_id: Option<Box<str>>,
 }
 
@@ -327,8 +295,8 @@ data! {
     }
 }
 
-/// The types of the devices most machines have: their names are not stored once more for each device.
-const COMMON: [&str; 22] = [
+/// Common device types, whose names need no allocation per device.
+const COMMON_TYPES: [&str; 22] = [
     "VirtualDisk",
     "VirtualVmxnet3",
     "VirtualE1000",
@@ -353,14 +321,14 @@ const COMMON: [&str; 22] = [
     "VirtualMachineVMCIDevice",
 ];
 
-fn type_name(told: Option<&str>) -> Cow<'static, str> {
-    let told = told.unwrap_or("VirtualDevice");
-    let common = COMMON.iter().find(|common| **common == told);
-    common.map_or_else(|| Cow::Owned(told.to_owned()), |common| Cow::Borrowed(*common))
+fn type_name(reported: Option<&str>) -> Cow<'static, str> {
+    let reported = reported.unwrap_or("VirtualDevice");
+    let common = COMMON_TYPES.iter().find(|common| **common == reported);
+    common.map_or_else(|| Cow::Owned(reported.to_owned()), |common| Cow::Borrowed(*common))
 }
 
 impl RawDevice {
-    /// `None` for what is neither a controller nor a disk nor an interface.
+    /// Returns `None` for other devices than controllers, disks and network interfaces.
     fn device(self, type_name: Cow<'static, str>) -> Option<Device> {
         let detail = match (&*type_name, self.bus, self.mac) {
             ("VirtualDisk", ..) => {
@@ -389,11 +357,11 @@ impl RawDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::codec::from_xml;
+    use crate::xml::codec::from_xml;
 
-    /// Hand-made: the simulator gives no zones, no interfaces without detail, and the same in both.
+    /// Hand-made data: the simulator reports no zones and always reports details.
     #[test]
-    fn the_list_says_which_addresses_there_are_and_the_detail_their_prefixes() {
+    fn addresses_come_from_the_list_and_prefixes_from_the_details() {
         let detail = "<ipConfig>\
              <ipAddress><ipAddress>10.0.0.1</ipAddress><prefixLength>24</prefixLength></ipAddress>\
              <ipAddress><ipAddress>fe80::1%eth0</ipAddress><prefixLength>64</prefixLength></ipAddress></ipConfig>";
@@ -405,10 +373,14 @@ mod tests {
         };
         let detailed = [("10.0.0.1".to_owned(), Some(24)), ("fe80::1".to_owned(), Some(64))];
         assert_eq!(shown(&["10.0.0.1", "fe80::1%eth0"]), detailed);
-        assert_eq!(shown(&["10.0.0.1"]), detailed[..1], "what only the detail has is none");
+        assert_eq!(
+            shown(&["10.0.0.1"]),
+            detailed[..1],
+            "an address only in the details does not count"
+        );
         let other = [("10.0.0.9".to_owned(), None), detailed[0].clone()];
         assert_eq!(shown(&["10.0.0.9", "10.0.0.1"]), other, "in the order of the list");
-        assert_eq!(shown(&[]), detailed, "without a list there is the detail");
+        assert_eq!(shown(&[]), detailed, "the details are used without a list");
         let bare: GuestNic =
             from_xml("<n><ipAddress>10.0.0.2</ipAddress><ipAddress>junk</ipAddress></n>").unwrap();
         assert_eq!(bare.addresses.len(), 1);
@@ -416,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_unknown_types_are_left_out_and_do_not_fail_the_others() {
+    fn devices_of_unknown_types_are_skipped() {
         let devices: Devices = from_xml(
             r#"<val><VirtualDevice xsi:type="ParaVirtualSCSIController"><key>1000</key><busNumber>0</busNumber></VirtualDevice>
                <VirtualDevice xsi:type="VirtualDisk"><key>2000</key><backing xsi:type="VirtualDiskFlatVer2BackingInfo">

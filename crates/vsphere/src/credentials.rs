@@ -1,4 +1,4 @@
-//! User and proof.
+//! Credentials for a vCenter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,40 +10,40 @@ use zeroize::Zeroizing;
 
 use crate::error::LoginRefusal;
 
-/// What a vCenter knows us by.
+/// A user and the proof of its identity.
 #[derive(Clone)]
 pub struct Credentials {
     user: Arc<str>,
     proof: Proof,
 }
 
-/// How we prove to be the user. Another way (a token of the single sign-on service) is another
-/// variant: the compiler then asks for the SOAP method it logs in with ([`Credentials::login`]) and
-/// for its header on the REST side ([`Credentials::authorization`]), and nothing else changes.
+/// How the user proves its identity. Another kind, such as an SSO token, is another variant. The
+/// compiler then demands its SOAP login ([`Credentials::login`]) and its REST header
+/// ([`Credentials::authorization`]).
 #[derive(Clone)]
 enum Proof {
     Password(Arc<SecretString>),
 }
 
-/// A login as SOAP wants it.
-pub(super) struct Login<'a> {
-    pub(super) method: &'static str,
-    pub(super) args: Vec<(&'static str, &'a str)>,
+/// A SOAP login call.
+pub(crate) struct Login<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) args: Vec<(&'static str, &'a str)>,
 }
 
 impl Credentials {
-    /// A user, usually with domain (`vdo@vsphere.local`), and password.
+    /// The user name usually includes the domain: `vdo@vsphere.local`.
     pub fn new(user: impl Into<Arc<str>>, password: impl Into<SecretString>) -> Self {
         Self { user: user.into(), proof: Proof::Password(Arc::new(password.into())) }
     }
 
-    /// The user.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// What makes a login pointless: the attempt would only count towards locking the account.
-    pub(crate) fn flaw(&self) -> Option<LoginRefusal> {
+    /// Why a login with these credentials cannot succeed. Trying it would only help to lock the
+    /// account.
+    pub(crate) fn problem(&self) -> Option<LoginRefusal> {
         let has_line_break = |text: &str| text.contains(['\n', '\r']);
         let Proof::Password(password) = &self.proof;
         let password = password.expose_secret();
@@ -57,7 +57,7 @@ impl Credentials {
     }
 
     /// The SOAP method to log in with, and its arguments.
-    pub(super) fn login(&self) -> Login<'_> {
+    pub(crate) fn login(&self) -> Login<'_> {
         match &self.proof {
             Proof::Password(password) => Login {
                 method: "Login",
@@ -66,7 +66,7 @@ impl Credentials {
         }
     }
 
-    /// The header `Authorization` that opens a REST session.
+    /// The `Authorization` header for a REST login.
     pub(crate) fn authorization(&self) -> Zeroizing<String> {
         match &self.proof {
             Proof::Password(password) => {

@@ -1,4 +1,4 @@
-//! Pulls elements out of XML text, one at a time, never building a tree.
+//! A pull reader for XML text. It never builds a tree.
 
 use std::borrow::Cow;
 
@@ -7,85 +7,62 @@ use quick_xml::errors::{Error as ParseError, IllFormedError};
 use quick_xml::events::{BytesStart, Event};
 use snafu::Snafu;
 
-/// Elements nested deeper than this are refused: vCenter's deepest reply (a chain of 32 snapshots)
-/// needs under 60.
+/// The maximum nesting depth. vCenter's deepest reply, a chain of 32 snapshots, needs less than 60.
 pub(crate) const MAX_DEPTH: usize = 200;
 
-/// Why a piece of XML could not be read.
+/// Why XML could not be decoded.
 #[derive(Debug, Clone, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub enum XmlError {
-    /// The text stops before the element that was being read is complete.
+    /// The text ends before the current element is complete.
     #[snafu(display("the document ends in the middle of an element"))]
     Ended,
-    /// The text is not XML.
     #[snafu(display("the document is not well-formed XML"))]
-    Malformed {
-        /// What the parser met.
-        source: quick_xml::Error,
-    },
-    /// The bytes are not UTF-8.
+    Malformed { source: quick_xml::Error },
     #[snafu(display("the document is not UTF-8 text"))]
     NotText,
-    /// A document type definition: vCenter never sends one, and expanding one is a known attack.
-    #[snafu(display("the document carries a document type definition, which is refused"))]
+    /// The document has a DTD. vCenter never sends one, and expanding one is a known attack.
+    #[snafu(display("the document has a document type definition, which is not allowed"))]
     Dtd,
-    /// More levels than any reply has.
+    /// The document has more levels than any vCenter reply.
     #[snafu(display("the document nests elements more than {MAX_DEPTH} levels deep"))]
     TooDeep,
-    /// One element of the reply is larger than a reader is willing to hold.
+    /// One element of the reply exceeds the memory limit.
     #[snafu(display("one element of the document is larger than {limit} bytes"))]
-    TooLarge {
-        /// The limit that was passed.
-        limit: usize,
-    },
-    /// An entity that XML does not define by itself.
+    TooLarge { limit: usize },
+    /// The document uses an entity that XML does not predefine.
     #[snafu(display("the document uses the unknown entity &{name};"))]
-    Entity {
-        /// Its name.
-        name: String,
-    },
-    /// An element that must be there is not.
-    #[snafu(display("{of} arrived without {field}"))]
-    Missing {
-        /// The type that was being read.
-        of: &'static str,
-        /// The element that is missing.
-        field: &'static str,
-    },
-    /// Text that does not say what it should.
+    Entity { name: String },
+    /// A required element is missing.
+    #[snafu(display("{of} has no {field}"))]
+    Missing { of: &'static str, field: &'static str },
+    /// The text of an element does not parse.
     #[snafu(display("\"{text}\" is not {expected}"))]
     Unreadable {
-        /// The text, shortened.
+        /// The text, truncated.
         text: String,
-        /// What it should have been.
+        /// The expected type.
         expected: &'static str,
     },
-    /// Another element than the one that belongs here.
-    #[snafu(display("found the element {found} where {expected} belongs"))]
-    Unexpected {
-        /// What was found.
-        found: String,
-        /// What belongs there.
-        expected: &'static str,
-    },
+    /// The document has a different element in this place.
+    #[snafu(display("expected the element {expected}, found {found}"))]
+    Unexpected { found: String, expected: &'static str },
 }
 
 impl XmlError {
-    /// Text that cannot be understood, cut to a length fit for a log line.
+    /// Truncates `text` for use in a log line.
     pub(crate) fn unreadable(text: &str, expected: &'static str) -> Self {
         Self::Unreadable { text: text.chars().take(60).collect(), expected }
     }
 
-    /// Whether more text could turn the failure into a success.
+    /// Whether decoding may succeed with more text.
     pub(crate) fn is_incomplete(&self) -> bool {
         matches!(self, Self::Ended)
     }
 }
 
 impl From<ParseError> for XmlError {
-    /// The parser reports text that stops early as an error of its grammar; here that is
-    /// [`XmlError::Ended`].
+    /// Maps the parser's errors for truncated text to [`XmlError::Ended`].
     fn from(source: ParseError) -> Self {
         match source {
             ParseError::Syntax(_)
@@ -97,17 +74,16 @@ impl From<ParseError> for XmlError {
     }
 }
 
-/// The start tag of an element.
 #[derive(Debug)]
 pub(crate) struct Start<'x>(BytesStart<'x>);
 
 impl Start<'_> {
-    /// The element's name without its prefix.
+    /// The local name, without prefix.
     pub(crate) fn name(&self) -> &str {
         local(self.0.name().into_inner())
     }
 
-    /// The plain attribute `name` (no prefix), such as the `type` of a reference.
+    /// The attribute `name` without prefix, such as the `type` of a reference.
     pub(crate) fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
         self.0
             .attributes()
@@ -116,7 +92,7 @@ impl Start<'_> {
             .map(|a| unescaped(a.value))
     }
 
-    /// The element's `xsi:type`, without prefix, whatever the prefix of the attribute.
+    /// The local name in `xsi:type`. The attribute may use any prefix.
     pub(crate) fn xsi_type(&self) -> Option<Cow<'_, str>> {
         let found = self.0.attributes().flatten().find(|a| {
             matches!(a.key.into_inner().split_once(':'), Some((prefix, "type")) if prefix != "xmlns")
@@ -128,8 +104,7 @@ impl Start<'_> {
     }
 }
 
-/// Attribute values with the five predefined entities resolved; a value with any other is taken as
-/// it stands.
+/// Resolves the five predefined entities. Leaves a value with any other entity unchanged.
 fn unescaped(value: Cow<'_, str>) -> Cow<'_, str> {
     if !value.contains('&') {
         return value;
@@ -144,8 +119,7 @@ fn local(name: &str) -> &str {
     name.rsplit_once(':').map_or(name, |(_, local)| local)
 }
 
-/// A cursor in XML text. It always stands inside an element (or before the root); the methods move
-/// it on.
+/// A cursor in XML text, always inside an element or before the root.
 pub(crate) struct Reader<'x> {
     text: &'x str,
     events: Events<&'x [u8]>,
@@ -162,12 +136,12 @@ impl std::fmt::Debug for Reader<'_> {
 }
 
 impl<'x> Reader<'x> {
-    /// A cursor before the first tag of `text`.
+    /// Starts before the first tag of `text`.
     pub(crate) fn new(text: &'x str) -> Self {
         Self::at_depth(text, 0)
     }
 
-    /// A cursor in text whose surroundings, `depth` elements deep, were read before.
+    /// Starts inside `depth` elements that an earlier reader has opened.
     pub(crate) fn at_depth(text: &'x str, depth: usize) -> Self {
         let mut events = Events::from_str(text);
         let config = events.config_mut();
@@ -177,19 +151,19 @@ impl<'x> Reader<'x> {
         Self { text, events, depth }
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read.
     pub(crate) fn position(&self) -> usize {
         usize::try_from(self.events.buffer_position()).unwrap_or(usize::MAX).min(self.text.len())
     }
 
-    /// How many elements are open.
     pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The next child of the element the cursor stands in, or `None` once that element has ended.
+    /// Moves to the next child of the current element. Returns `None` when the element has ended.
+    ///
     /// The caller must read the child to its end (`text`, `skip`, or children until `None`) before
-    /// asking again.
+    /// the next call.
     pub(crate) fn next_child(&mut self) -> Result<Option<Start<'x>>, XmlError> {
         loop {
             match self.events.read_event()? {
@@ -211,8 +185,8 @@ impl<'x> Reader<'x> {
         }
     }
 
-    /// The text of the element the cursor stands in, exactly as it was written; the cursor leaves
-    /// the element. Children, where text was expected, are passed over.
+    /// Reads the text of the current element unchanged and leaves the element. Skips child
+    /// elements.
     pub(crate) fn text(&mut self) -> Result<Cow<'x, str>, XmlError> {
         let mut text = Cow::Borrowed("");
         loop {
@@ -241,7 +215,7 @@ impl<'x> Reader<'x> {
         }
     }
 
-    /// Passes over the rest of the element the cursor stands in.
+    /// Skips the rest of the current element.
     pub(crate) fn skip(&mut self) -> Result<(), XmlError> {
         let outside = self.depth.saturating_sub(1);
         while self.depth > outside {
@@ -250,8 +224,7 @@ impl<'x> Reader<'x> {
         Ok(())
     }
 
-    /// Passes over the rest of the element the cursor stands in and returns what was inside it,
-    /// unread.
+    /// Skips the rest of the current element and returns its content as raw XML.
     pub(crate) fn raw(&mut self) -> Result<&'x str, XmlError> {
         let from = self.position();
         self.skip()?;
@@ -290,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_and_white_space_arrive_exactly() {
+    fn entities_and_white_space_are_preserved() {
         assert_eq!(
             text_of("<a>  x &amp;&lt;&gt;&quot;&apos; &#65;&#x1F600;\n y </a>").unwrap(),
             "  x &<>\"' A\u{1F600}\n y "
@@ -306,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn a_document_type_definition_is_refused() {
+    fn a_document_type_definition_is_rejected() {
         let bomb = r#"<!DOCTYPE a [<!ENTITY b "bbbbbbbb">]><a>&b;</a>"#;
         assert!(matches!(text_of(bomb), Err(XmlError::Dtd)));
     }
 
     #[test]
-    fn text_that_stops_early_is_told_from_text_that_is_wrong() {
+    fn truncated_text_is_distinguished_from_malformed_text() {
         for cut in ["<a>text", "<a><b></b>", "<a>x &am", "<a", "<a b=\"c"] {
             assert!(text_of(cut).unwrap_err().is_incomplete(), "{cut}");
         }
@@ -338,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_returns_what_is_inside() {
+    fn raw_returns_the_content() {
         let mut reader = Reader::new("<a><b x='1'>t<c/></b><d>2</d></a>");
         reader.next_child().unwrap();
         reader.next_child().unwrap();
