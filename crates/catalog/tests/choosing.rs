@@ -167,8 +167,8 @@ fn unavailable_images_exclude_a_release_unless_a_mirror_has_them() {
     assert_eq!(
         why(&decision, "1.25.3"),
         "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.25.3 cannot be pulled: its images were only ever \
-         at gcr.io/cloud-provider-vsphere, which was deleted in September 2024. Where a mirror has it, say so \
-         in spec.images.registry."
+         at gcr.io/cloud-provider-vsphere, which was deleted in September 2024. If a mirror has it, set \
+         spec.images.registry."
     );
     let pair =
         ("gcr.io/cloud-provider-vsphere".to_owned(), "mirror.example.com/vsphere".to_owned());
