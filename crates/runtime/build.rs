@@ -1,13 +1,12 @@
-//! Records the commit this build was made from.
+//! Records the commit of this build.
 
 use std::{path::Path, process::Command};
 
 fn main() {
     println!("cargo::rerun-if-env-changed=VDO_COMMIT");
     println!("cargo::rerun-if-changed=build.rs");
-    // The first changes with the branch, the second with every commit on it. A file that is not there
-    // would have cargo build this crate anew each time: in a work tree they are elsewhere, in an archive
-    // nowhere.
+    // `HEAD` changes with the branch, `logs/HEAD` with every commit. A missing file would make cargo rebuild this
+    // crate every time. In a git worktree the files are elsewhere, and an archive has none.
     for file in ["HEAD", "logs/HEAD"] {
         let path = git(&["rev-parse", "--git-path", file]);
         if let Some(path) = path.filter(|path| Path::new(path).exists()) {
@@ -19,7 +18,7 @@ fn main() {
     println!("cargo::rustc-env=VDO_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
 }
 
-/// What git says about the checkout; nothing when building from an archive.
+/// Runs git in the checkout; `None` when building from an archive.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

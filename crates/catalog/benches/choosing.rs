@@ -1,6 +1,6 @@
-//! How long it takes to choose over the whole embedded catalog, to read it and to render a release.
+//! Measures choosing from the embedded catalog, reading it and rendering a release.
 //!
-//! `cargo bench -p catalog`. The promise is a choice in under a millisecond.
+//! `cargo bench -p catalog`. A choice must take less than a millisecond.
 
 #![allow(
     clippy::print_stdout,
@@ -22,7 +22,7 @@ use catalog::{
     read,
 };
 
-/// The median and the worst of many runs.
+/// Prints the median and the worst run; returns the median.
 fn measure(what: &str, runs: usize, mut work: impl FnMut()) -> Duration {
     work();
     let mut times: Vec<_> = (0..runs)
@@ -78,7 +78,8 @@ fn main() {
     measure("read the embedded catalog", 50, || {
         drop(black_box(read(EMBEDDED.as_bytes()).unwrap()));
     });
-    let release = embedded().of(Driver::Csi, Implementation::Upstream).next_back().unwrap();
+    let release =
+        embedded().releases_of(Driver::Csi, Implementation::Upstream).next_back().unwrap();
     let profile = Profile::new(seen.kubernetes);
     measure("render the newest CSI release", 500, || {
         drop(black_box(render(release, &profile).unwrap()));

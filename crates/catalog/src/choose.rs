@@ -1,100 +1,70 @@
-//! Choosing: from a catalog and what was seen of the cluster to one release per driver, and why.
+//! Chooses one release per driver from a catalog and an [`Environment`], and explains the choice.
 //!
 //! ```text
-//!   every release ─► judge: does it fit here? ─► those that fit ─► policy ─► the one
-//!                        │                             │               │
-//!                        └── Reason                    └── Reason      └── Path from what runs
+//!   every release ─► assess: does it fit here? ─► releases that fit ─► policy ─► chosen release
+//!                        │                              │               │
+//!                        └── Reason                     └── Reason      └── Path from the installed one
 //! ```
 //!
-//! A pure function: no client, no clock, no chance. The rules:
+//! A pure function: no client, no clock, no randomness. The rules:
 //!
-//! - The newest release that fits *every* vCenter and the cluster wins.
-//! - Nothing is ever downgraded unless the admin pins an older version and says so.
-//! - A Kubernetes or vSphere newer than the catalog knows is treated as the newest it knows, with a
-//!   notice. The world moves on before catalogs do.
-//! - When nothing fits, or no vCenter is known to fit to, what runs stays.
-//! - A known fault that strikes here takes a release out, and its remedy is said.
-//! - From a signed catalog only releases are installed whose images all have a digest.
+//! - The newest release that fits the cluster and *every* vCenter wins.
+//! - A driver is never downgraded unless the admin pins an older version and allows the downgrade.
+//! - A Kubernetes or vSphere version newer than the catalog knows counts as the newest known version, with a
+//!   notice. New platform versions appear before new catalogs do.
+//! - When nothing fits, or no vCenter is known, the installed release stays.
+//! - A known fault that applies here excludes a release, and the reason names the remedy.
+//! - A release from a signed catalog is installed only if all its images have a digest.
 
 use std::cmp::Ordering;
 
-use jiff::civil::Date;
 use semver::Version;
 
 use crate::{
+    environment::Environment,
     image::Rewrite,
     manifest::images_to_mirror,
-    model::{
-        Catalog, Channel, Condition, Driver, Implementation, Release, Severity, Support, Vcenter,
-    },
+    model::{Catalog, Channel, Driver, Implementation, Release, Severity, Support, Vcenter},
     path::{self, Path},
     version::{KubernetesVersion, VsphereVersion},
     why::{Notice, Reason, Standstill},
 };
 
-/// What was seen of the cluster and of vSphere.
-#[derive(Debug, Clone)]
-pub struct Environment {
-    /// The API server's version.
-    pub kubernetes: KubernetesVersion,
-    /// Every vCenter the driver will talk to.
-    pub vcenters: Vec<Vcenter>,
-    /// `vanilla`, `openshift`, `rke2`, ...: as the distribution is called in conditions.
-    pub distribution: String,
-    /// Whether there are Windows nodes.
-    pub windows_nodes: bool,
-    /// Whether zones are configured.
-    pub topology: bool,
-    /// Where the admin keeps images; an image that is covered counts as available.
-    pub rewrite: Rewrite,
-    /// The day, for ends of support. None: they are not looked at.
-    pub today: Option<Date>,
-}
-
-/// Who decides about change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Policy {
     /// The newest release that fits.
     Latest,
-    /// The newest release with some service behind it; a young one only where nothing else fits.
+    /// The newest release of the channel `stable`; a release of `latest` only if no stable one fits.
     Stable,
-    /// This version and no other.
     Pinned {
-        /// The version.
         version: Version,
-        /// Whether it may be older than what runs.
+        /// Allows a version older than the installed one.
         downgrade: bool,
     },
-    /// The newest at first; after that nothing changes until the admin says so.
+    /// The newest release at first; after that every change needs the admin's approval.
     Manual,
 }
 
-/// What is wanted of one driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Whose driver.
     pub implementation: Implementation,
-    /// Who decides about change.
     pub policy: Policy,
-    /// What runs now.
     pub installed: Option<Version>,
 }
 
-/// What is to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing runs; this is installed.
+    /// Nothing is installed yet.
     Install(Version),
-    /// What runs is changed, step by step.
+    /// Upgrade, or downgrade, step by step.
     Change(Path),
-    /// What runs stays.
     Keep(Version),
-    /// Nothing runs and nothing is installed.
+    /// Nothing is installed, and nothing will be.
     Nothing,
 }
 
 impl Action {
-    /// The version that will run when the action is done.
+    /// The version that runs once the action is complete.
     pub fn version(&self) -> Option<&Version> {
         match self {
             Self::Install(version) | Self::Keep(version) => Some(version),
@@ -104,78 +74,78 @@ impl Action {
     }
 }
 
-/// The choice for one driver, with everything there is to say about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Which driver.
     pub driver: Driver,
-    /// What is to happen.
     pub action: Action,
-    /// Why nothing happens, where one might expect that something would.
+    /// Why nothing changes although the admin might expect a change.
     pub standstill: Option<Standstill>,
-    /// What to mind.
     pub notices: Vec<Notice>,
-    /// Every release that will not run, newest first, with the reason.
+    /// Every release that was not chosen, newest first.
     pub others: Vec<(Version, Reason)>,
 }
 
-/// A release that fits, and what there is to mind about it.
+/// A release that fits, with its notices. `exact` is false if it only tolerates this Kubernetes minor.
 struct Fit<'a> {
     release: &'a Release,
     exact: bool,
     notices: Vec<Notice>,
 }
 
-/// Chooses for one driver.
 pub fn choose(
     catalog: &Catalog,
-    seen: &Environment,
+    environment: &Environment,
     driver: Driver,
     request: &Request,
 ) -> Decision {
-    let known = Known::from(catalog, seen, driver, request.implementation);
+    let known = KnownEnvironment::from(catalog, environment, driver, request.implementation);
     let pin = match &request.policy {
         Policy::Pinned { version, .. } => Some(version),
         _ => None,
     };
     let mut fits = Vec::new();
     let mut others = Vec::new();
-    for release in catalog.of(driver, request.implementation).rev() {
-        match judge(catalog, seen, &known, release, pin == Some(&release.version)) {
+    for release in catalog.releases_of(driver, request.implementation).rev() {
+        match assess(catalog, environment, &known, release, pin == Some(&release.version)) {
             Ok(fit) => fits.push(fit),
             Err(reason) => others.push((release.version.clone(), reason)),
         }
     }
-    let (action, standstill) = decide(catalog, seen, driver, request, &fits, &others);
+    let (action, standstill) = decide(catalog, environment, driver, request, &fits, &others);
     let mut notices = known.notices;
-    notices.extend(notices_of(catalog, driver, request, &action, &fits, &others));
-    others.extend(passed_over(request, &action, &fits));
+    notices.extend(notices_for(catalog, driver, request, &action, &fits, &others));
+    others.extend(not_chosen(request, &action, &fits));
     others.retain(|(version, _)| Some(version) != action.version());
     others.sort_by(|(a, _), (b, _)| b.cmp(a));
     Decision { driver, action, standstill, notices, others }
 }
 
-/// The cluster as far as the catalog knows the world.
-struct Known {
+/// The environment, limited to the newest versions that the catalog knows.
+struct KnownEnvironment {
     kubernetes: KubernetesVersion,
     newest_vsphere: VsphereVersion,
     notices: Vec<Notice>,
 }
 
-impl Known {
-    fn from(catalog: &Catalog, seen: &Environment, driver: Driver, whose: Implementation) -> Self {
+impl KnownEnvironment {
+    fn from(
+        catalog: &Catalog,
+        environment: &Environment,
+        driver: Driver,
+        implementation: Implementation,
+    ) -> Self {
         let mut notices = Vec::new();
-        let mut kubernetes = seen.kubernetes;
-        if let Some(newest) = catalog.newest_kubernetes(driver, whose)
+        let mut kubernetes = environment.kubernetes;
+        if let Some(newest) = catalog.newest_kubernetes(driver, implementation)
             && kubernetes.as_minor() > newest
         {
             notices.push(Notice::KubernetesUnknown { newest, cluster: kubernetes });
             kubernetes = KubernetesVersion::minor(newest.major, newest.minor);
         }
-        if seen.vcenters.is_empty() {
+        if environment.vcenters.is_empty() {
             notices.push(Notice::NoVcenter);
         }
-        for vcenter in &seen.vcenters {
+        for vcenter in &environment.vcenters {
             if catalog.newest_vsphere.compare(vcenter.version) == Ordering::Greater {
                 notices.push(Notice::VsphereUnknown {
                     name: vcenter.name.clone(),
@@ -188,27 +158,27 @@ impl Known {
     }
 }
 
-/// Whether a release fits here, whoever is asking and whatever runs.
-fn judge<'a>(
+/// Checks whether a release fits here, regardless of policy and installed version.
+fn assess<'a>(
     catalog: &Catalog,
-    seen: &Environment,
-    known: &Known,
+    environment: &Environment,
+    known: &KnownEnvironment,
     release: &'a Release,
     pinned: bool,
 ) -> Result<Fit<'a>, Reason> {
     let mut notices = Vec::new();
-    let exact = judge_kubernetes(known.kubernetes, seen, release, &mut notices)?;
-    for vcenter in &seen.vcenters {
-        judge_vcenter(known, vcenter, release, &mut notices)?;
+    let exact = assess_kubernetes(known.kubernetes, environment, release, &mut notices)?;
+    for vcenter in &environment.vcenters {
+        assess_vcenter(known, vcenter, release, &mut notices)?;
     }
-    for fault in release.known_bad.iter().filter(|fault| holds(&fault.when, seen)) {
+    for fault in release.known_bad.iter().filter(|fault| environment.meets(&fault.when)) {
         let (id, reason, remedy) = (fault.id.clone(), fault.reason.clone(), fault.remedy.clone());
         match fault.severity {
             Severity::Refuse => return Err(Reason::KnownBad { id, reason, remedy }),
             Severity::Warn => notices.push(Notice::KnownBad { id, reason, remedy }),
         }
     }
-    can_be_pulled(catalog, &seen.rewrite, release)?;
+    can_be_pulled(catalog, &environment.rewrite, release)?;
     is_covered(catalog, release)?;
     if !pinned && (release.channel == Channel::Candidate || !release.version.pre.is_empty()) {
         return Err(Reason::Candidate);
@@ -216,7 +186,7 @@ fn judge<'a>(
     if release.manifest.is_unknown() {
         return Err(Reason::NeedsNewerOperator);
     }
-    let over = match (release.end_of_support, seen.today) {
+    let over = match (release.end_of_support, environment.today) {
         (Some(end), Some(today)) => end < today,
         _ => false,
     };
@@ -226,8 +196,8 @@ fn judge<'a>(
     Ok(Fit { release, exact, notices })
 }
 
-/// Whether every image of a release is somewhere to be had. To be asked again of a release whose
-/// manifest was fetched ([`crate::manifest::from_manifest::fetched`]): before, its images are unknown.
+/// Checks that every image of a release is available. Call it again after the manifest was fetched
+/// ([`crate::manifest::from_manifest::fetched`]): before that, the images are unknown.
 pub fn can_be_pulled(
     catalog: &Catalog,
     rewrite: &Rewrite,
@@ -243,8 +213,8 @@ pub fn can_be_pulled(
     Ok(())
 }
 
-/// Whether a signed catalog's signature covers what a release runs. It does where every image is named by
-/// digest: a tag means whatever the registry says that day, and the drivers run as root on every node.
+/// Checks that the signature of a signed catalog covers everything that a release runs: every image needs a
+/// digest. A registry can move a tag at any time, and the drivers run as root on every node.
 pub fn is_covered(catalog: &Catalog, release: &Release) -> Result<(), Reason> {
     let images = images_to_mirror(release).into_iter().filter(|image| image.digest.is_none());
     let images: Vec<String> = images.map(|image| image.tagged()).collect();
@@ -255,14 +225,14 @@ pub fn is_covered(catalog: &Catalog, release: &Release) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether the cluster is in the release's range; `false` when it is only tolerated.
-fn judge_kubernetes(
+/// Checks the release's Kubernetes range. `Ok(false)` means that the release only tolerates this minor.
+fn assess_kubernetes(
     known: KubernetesVersion,
-    seen: &Environment,
+    environment: &Environment,
     release: &Release,
     notices: &mut Vec<Notice>,
 ) -> Result<bool, Reason> {
-    let (supports, cluster) = (release.kubernetes, seen.kubernetes);
+    let (supports, cluster) = (release.kubernetes, environment.kubernetes);
     match supports.place(known) {
         Ordering::Equal => Ok(true),
         Ordering::Less => Err(Reason::KubernetesTooOld { supports, cluster }),
@@ -274,8 +244,8 @@ fn judge_kubernetes(
     }
 }
 
-fn judge_vcenter(
-    known: &Known,
+fn assess_vcenter(
+    known: &KnownEnvironment,
     vcenter: &Vcenter,
     release: &Release,
     notices: &mut Vec<Notice>,
@@ -304,75 +274,50 @@ fn judge_vcenter(
     Ok(())
 }
 
-/// Whether a condition holds here. Conditions about vSphere hold when any vCenter meets them.
-pub(crate) fn holds(condition: &Condition, seen: &Environment) -> bool {
-    let Condition {
-        vsphere_min,
-        vsphere_max,
-        kubernetes_min,
-        kubernetes_max,
-        distributions,
-        windows,
-        topology,
-        several_vcenters,
-    } = condition;
-    let minor = seen.kubernetes.as_minor();
-    let vsphere = vsphere_min.is_none() && vsphere_max.is_none()
-        || seen.vcenters.iter().any(|vcenter| {
-            vsphere_min.is_none_or(|min| min.compare(vcenter.version) != Ordering::Less)
-                && vsphere_max.is_none_or(|max| max.compare(vcenter.version) != Ordering::Greater)
-        });
-    vsphere
-        && kubernetes_min.is_none_or(|min| minor >= min)
-        && kubernetes_max.is_none_or(|max| minor <= max)
-        && (distributions.is_empty() || distributions.contains(&seen.distribution))
-        && windows.is_none_or(|windows| windows == seen.windows_nodes)
-        && topology.is_none_or(|topology| topology == seen.topology)
-        && several_vcenters.is_none_or(|several| several == (seen.vcenters.len() > 1))
-}
-
-/// The action, from the releases that fit (newest first) and the policy.
+/// Applies the policy to the releases that fit (newest first).
 fn decide(
     catalog: &Catalog,
-    seen: &Environment,
+    environment: &Environment,
     driver: Driver,
     request: &Request,
     fits: &[Fit<'_>],
-    refused: &[(Version, Reason)],
+    excluded: &[(Version, Reason)],
 ) -> (Action, Option<Standstill>) {
     let stay = match &request.installed {
         None => Action::Nothing,
         Some(version) => Action::Keep(version.clone()),
     };
-    if seen.vcenters.is_empty() {
+    if environment.vcenters.is_empty() {
         return (stay, Some(Standstill::NothingFits));
     }
-    let road = |to: &Release| match &request.installed {
+    let action_for = |to: &Release| match &request.installed {
         None => Some(Action::Install(to.version.clone())),
         Some(from) if *from == to.version => Some(Action::Keep(from.clone())),
         Some(from) => {
             let may_stop = |at: &Release| fits.iter().any(|fit| fit.release.version == at.version);
-            path::find(catalog, seen, (driver, request.implementation), from, to, &may_stop)
+            path::find(catalog, environment, (driver, request.implementation), from, to, &may_stop)
                 .map(Action::Change)
         }
     };
     if let Policy::Pinned { version, downgrade } = &request.policy {
-        return pinned(version, *downgrade, request, fits, refused, &road, stay);
+        return pinned(version, *downgrade, request, fits, excluded, &action_for, stay);
     }
     let ahead = |fit: &&Fit<'_>| {
         request.installed.as_ref().is_none_or(|installed| fit.release.version >= *installed)
     };
     let stable = |fit: &&Fit<'_>| fit.release.channel == Channel::Stable;
-    let newest = || fits.iter().filter(ahead).find_map(|fit| road(fit.release));
+    let newest = || fits.iter().filter(ahead).find_map(|fit| action_for(fit.release));
     let listed = |version| catalog.find(driver, request.implementation, version).is_some();
     let best = match request.policy {
         Policy::Stable => {
-            let tried = fits.iter().filter(ahead).filter(stable).find_map(|fit| road(fit.release));
-            // That a catalog does not list what runs is no reason to move to a young release.
-            if tried.is_none() && request.installed.as_ref().is_some_and(|runs| !listed(runs)) {
+            let best_stable =
+                fits.iter().filter(ahead).filter(stable).find_map(|fit| action_for(fit.release));
+            // An installed release that the catalog does not list is no reason to move to a `latest` one.
+            if best_stable.is_none() && request.installed.as_ref().is_some_and(|runs| !listed(runs))
+            {
                 return (stay, None);
             }
-            tried.or_else(newest)
+            best_stable.or_else(newest)
         }
         _ => newest(),
     };
@@ -395,15 +340,15 @@ fn pinned(
     downgrade: bool,
     request: &Request,
     fits: &[Fit<'_>],
-    refused: &[(Version, Reason)],
-    road: &dyn Fn(&Release) -> Option<Action>,
+    excluded: &[(Version, Reason)],
+    action_for: &dyn Fn(&Release) -> Option<Action>,
     stay: Action,
 ) -> (Action, Option<Standstill>) {
     if request.installed.as_ref() == Some(pin) {
         return (stay, None);
     }
     let pinned = pin.clone();
-    if let Some((_, reason)) = refused.iter().find(|(version, _)| version == pin) {
+    if let Some((_, reason)) = excluded.iter().find(|(version, _)| version == pin) {
         return (stay, Some(Standstill::PinRefused { pinned, reason: reason.clone() }));
     }
     let Some(fit) = fits.iter().find(|fit| fit.release.version == *pin) else {
@@ -418,7 +363,7 @@ fn pinned(
         let reason = Reason::OlderThanInstalled { installed };
         return (stay, Some(Standstill::PinRefused { pinned, reason }));
     }
-    if let Some(action) = road(fit.release) {
+    if let Some(action) = action_for(fit.release) {
         return (action, None);
     }
     let reason = unreachable(request, fit.release);
@@ -432,14 +377,14 @@ fn unreachable(request: &Request, release: &Release) -> Reason {
     }
 }
 
-/// What to mind about the release that will run.
-fn notices_of(
+/// The notices about the release that will run.
+fn notices_for(
     catalog: &Catalog,
     driver: Driver,
     request: &Request,
     action: &Action,
     fits: &[Fit<'_>],
-    refused: &[(Version, Reason)],
+    excluded: &[(Version, Reason)],
 ) -> Vec<Notice> {
     let Some(version) = action.version().cloned() else {
         return Vec::new();
@@ -457,9 +402,9 @@ fn notices_of(
         }
         return notices;
     }
-    // Only what runs can be here without fitting.
-    match refused.iter().find(|(other, _)| *other == version) {
-        // It runs, so it is no candidate for anything; the images and the ranges still matter.
+    // Only an installed release can be here without fitting.
+    match excluded.iter().find(|(other, _)| *other == version) {
+        // These reasons concern new installations only. Ranges and unavailable images still matter.
         Some((
             _,
             Reason::Candidate | Reason::NeedsNewerOperator | Reason::ImagesNotPinned { .. },
@@ -474,12 +419,12 @@ fn notices_of(
     }
 }
 
-/// Why the releases that fit were not the one.
-fn passed_over(request: &Request, action: &Action, fits: &[Fit<'_>]) -> Vec<(Version, Reason)> {
+/// Why the other releases that fit were not chosen.
+fn not_chosen(request: &Request, action: &Action, fits: &[Fit<'_>]) -> Vec<(Version, Reason)> {
     let Some(chosen) = action.version() else {
         return Vec::new();
     };
-    let taken = fits.iter().find(|fit| fit.release.version == *chosen);
+    let chosen_fit = fits.iter().find(|fit| fit.release.version == *chosen);
     let reason = |fit: &Fit<'_>| {
         let version = &fit.release.version;
         match (&request.policy, &request.installed) {
@@ -499,7 +444,7 @@ fn passed_over(request: &Request, action: &Action, fits: &[Fit<'_>]) -> Vec<(Ver
                 Reason::NotStable { chosen: chosen.clone() }
             }
             _ if version > chosen => unreachable(request, fit.release),
-            _ if !fit.exact && taken.is_some_and(|taken| taken.exact) => {
+            _ if !fit.exact && chosen_fit.is_some_and(|chosen_fit| chosen_fit.exact) => {
                 Reason::NotTheSameMinor { chosen: chosen.clone() }
             }
             _ => Reason::NotTheNewest { chosen: chosen.clone() },

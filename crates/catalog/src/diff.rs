@@ -1,4 +1,4 @@
-//! What one catalog says that another does not, for whoever has to approve it.
+//! The differences between two catalogs, for the admin who approves the newer one.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,24 +7,18 @@ use serde_json::Value;
 
 use crate::model::{Catalog, Driver, Implementation, Release};
 
-/// One difference between two catalogs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// A release only the newer one has.
     Added(Driver, Version),
-    /// A release only the older one has.
     Removed(Driver, Version),
-    /// A field of a release.
     Changed {
-        /// Which driver.
         driver: Driver,
-        /// Which release.
         version: Version,
-        /// The field, as a path.
+        /// The path of the field.
         field: String,
-        /// What it was; absent if it was not there.
+        /// Absent if the older release lacks the field.
         from: Option<Value>,
-        /// What it is; absent if it is gone.
+        /// Absent if the newer release lacks the field.
         to: Option<Value>,
     },
 }
@@ -47,7 +41,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Every difference, release by release.
+/// Every difference, ordered by release.
 pub fn diff(old: &Catalog, new: &Catalog) -> Vec<Difference> {
     let index = |catalog: &Catalog| -> BTreeMap<(Driver, Implementation, Version), Release> {
         let key =
@@ -56,8 +50,8 @@ pub fn diff(old: &Catalog, new: &Catalog) -> Vec<Difference> {
     };
     let (old, new) = (index(old), index(new));
     let mut all = Vec::new();
-    for ((driver, whose, version), release) in &old {
-        match new.get(&(*driver, *whose, version.clone())) {
+    for ((driver, implementation, version), release) in &old {
+        match new.get(&(*driver, *implementation, version.clone())) {
             None => all.push(Difference::Removed(*driver, version.clone())),
             Some(other) => {
                 for (field, from, to) in changes(release, other) {
@@ -86,7 +80,7 @@ fn changes(old: &Release, new: &Release) -> Vec<Change> {
     all
 }
 
-/// The leaves in which two documents differ.
+/// Collects the leaves in which two documents differ.
 pub fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, into: &mut Vec<Change>) {
     match (old, new) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
@@ -111,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_what_went_and_what_changed_is_told() {
+    fn added_removed_and_changed_releases_are_reported() {
         let text = crate::EMBEDDED
             .replace("releaseCount: 61", "releaseCount: 60")
             .replace(
@@ -125,9 +119,10 @@ mod tests {
             1,
         );
         let new = crate::read(text.as_bytes()).unwrap();
-        let told: Vec<_> = diff(crate::embedded(), &new).iter().map(ToString::to_string).collect();
+        let differences: Vec<_> =
+            diff(crate::embedded(), &new).iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            differences,
             [
                 "- CPI 1.34.0",
                 "~ CPI 1.36.0 kubernetes.min: \"1.36\" -> \"1.35\"",

@@ -1,14 +1,13 @@
-//! The catalog the operator is born with, so that it needs no network to start.
+//! The catalog that is compiled in, so that the operator starts without a network.
 
 use std::sync::LazyLock;
 
 use crate::{model::Catalog, read};
 
-/// The text, as it stands in the source tree.
 pub const TEXT: &str = include_str!("../data/catalog.yaml");
 
-/// The embedded catalog. Read once; that it can be read is proved by a test, so there is no error to
-/// hand on. Should it ever fail, an empty catalog chooses nothing and so changes nothing.
+/// The embedded catalog, read once. A test proves that it can be read, so there is no error to return. If
+/// reading failed anyway, the empty catalog would choose nothing and so change nothing.
 pub fn embedded() -> &'static Catalog {
     static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
         read(TEXT.as_bytes()).unwrap_or_else(|_| Catalog {

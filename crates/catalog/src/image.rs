@@ -1,33 +1,29 @@
-//! Images: their names, where they move to in a mirror, and the list of those a plan needs.
+//! Image names, and their rewriting for mirrors.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use snafu::{Snafu, ensure};
 
-/// A text that should have named an image.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display(
     "{text:?} does not name an image; write registry/path:tag, registry/path@sha256:... or both"
 ))]
 pub struct ImageError {
-    /// What was given.
     text: String,
 }
 
-/// The name of an image: `registry/path:tag@digest`, tag and digest each optional but not both absent.
+/// `registry/path:tag@digest`. Tag and digest are optional, but one of them is required.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Image {
     /// Registry and path.
     pub name: String,
-    /// For people.
     pub tag: Option<String>,
-    /// For machines: with it, what runs is what was vouched for. `sha256:` and 64 hex digits.
+    /// `sha256:` and 64 hex digits. With a digest, exactly the tested image runs.
     pub digest: Option<String>,
 }
 
 impl Image {
-    /// The name with its tag and without its digest.
     pub fn tagged(&self) -> String {
         match &self.tag {
             None => self.name.clone(),
@@ -90,12 +86,11 @@ impl<'de> Deserialize<'de> for Image {
     }
 }
 
-/// Where images really are: prefixes of names and what stands in their place.
+/// Maps prefixes of image names to replacements.
 ///
-/// The longest prefix that matches wins, and it only matches whole path segments, so `registry.k8s.io`
-/// does not touch `registry.k8s.io.example.com`. An empty prefix matches everything: the usual mirror
-/// that keeps all paths below one host. Tag and digest are kept: a mirror that holds different
-/// bytes is found out by the node that pulls them.
+/// The longest matching prefix wins. A prefix only matches whole path segments, so `registry.k8s.io` does
+/// not match `registry.k8s.io.example.com`. An empty prefix matches everything: the usual mirror that keeps
+/// all paths below one host. Tag and digest are kept, so a node detects a mirror with different content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rewrite {
@@ -103,7 +98,7 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    /// A map from prefixes to replacements.
+    /// From pairs of prefix and replacement.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let trim = |text: String| text.trim_matches('/').to_owned();
         let mut prefixes: Vec<_> =
@@ -117,17 +112,15 @@ impl Rewrite {
         Self::new([(String::new(), host.to_owned())])
     }
 
-    /// Whether nothing is moved.
     pub fn is_empty(&self) -> bool {
         self.prefixes.is_empty()
     }
 
-    /// Whether the image is moved, that is whether the admin has said where it is.
+    /// True if a prefix matches, which means that the admin knows where the image is.
     pub fn covers(&self, image: &Image) -> bool {
         self.find(image).is_some()
     }
 
-    /// The image where it really is.
     pub fn apply(&self, image: &Image) -> Image {
         let Some((from, to)) = self.find(image) else {
             return image.clone();
@@ -148,7 +141,7 @@ impl Rewrite {
     }
 }
 
-/// The path of a name without its registry host, if it has one.
+/// The path of an image name without its registry host.
 fn path_of(name: &str) -> &str {
     match name.split_once('/') {
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => path,
@@ -168,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn tag_digest_and_port_are_told_apart() {
+    fn tag_digest_and_port_are_distinguished() {
         let it = image(&format!("mirror.local:5000/csi/driver:v3.7.3@{DIGEST}"));
         assert_eq!(it.name, "mirror.local:5000/csi/driver");
         assert_eq!(it.tag.as_deref(), Some("v3.7.3"));
@@ -177,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_image_is_refused() {
+    fn invalid_image_names_are_refused() {
         for text in
             ["", "driver", "a b:c", "x@sha256:12", "/x:1", "x:", "x:a:b", "x/:1", "r/x:v1@md5:aa"]
         {
@@ -219,13 +212,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_survive_being_written_and_read(name in "[a-z]{1,8}(\\.[a-z]{2,4})?(:[0-9]{2,4}/[a-z]{1,5})?(/[a-z0-9-]{1,9}){0,3}", tag in "v[0-9]{1,3}\\.[0-9]{1,2}", pinned: bool) {
+        fn image_names_round_trip(name in "[a-z]{1,8}(\\.[a-z]{2,4})?(:[0-9]{2,4}/[a-z]{1,5})?(/[a-z0-9-]{1,9}){0,3}", tag in "v[0-9]{1,3}\\.[0-9]{1,2}", pinned: bool) {
             let it = Image { name, tag: Some(tag), digest: pinned.then(|| DIGEST.to_owned()) };
             prop_assert_eq!(image(&it.to_string()), it);
         }
 
         #[test]
-        fn no_text_makes_the_reader_fall(text in "\\PC*") {
+        fn no_text_makes_the_parser_panic(text in "\\PC*") {
             let _ = text.parse::<Image>();
         }
     }

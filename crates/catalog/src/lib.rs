@@ -1,22 +1,21 @@
-//! Driver releases: which exist, which fit, what they are made of.
+//! Driver releases: which releases exist, which of them fit a cluster, and which objects install them.
 //!
-//! A *catalog* is data. It says for every release of the two drivers what it needs, which images it
-//! is made of, how its manifest differs from its neighbour's, what to mind when moving onto it and
-//! which faults somebody has met. The operator carries one, and takes a newer one when it is signed,
-//! newer and makes sense. Everything here is a pure function of such data: nothing talks to a cluster.
+//! A *catalog* is data. For every release of the two drivers it lists requirements, images, manifest
+//! differences, upgrade steps and known faults. The operator embeds one catalog. It switches to another
+//! catalog only if that one is signed, newer and consistent. Everything here is a pure function of such
+//! data: nothing talks to a cluster.
 //!
 //! ```text
-//!   embedded ──┐
+//!   embedded ──┐                          environment
 //!   trust ─────┼─► read ─► model::Catalog ─► choose ─► Decision ─► manifest ─► objects to apply
-//!   matrix ────┘     │ (lines fold    │        │  │        │          │
-//!               proofread     out)    │        │  │        │          │
-//!                                     diff   why  path   image   from_manifest
-//!                                                      (lists, mirrors)
+//!   matrix ────┘     │ (lines expand)  │      │  │         │          │
+//!                proofread            diff   why path    image    from_manifest
 //! ```
 
 pub mod choose;
 pub mod diff;
 mod embedded;
+mod environment;
 pub mod image;
 pub mod manifest;
 pub mod matrix;
@@ -32,8 +31,9 @@ pub mod version;
 pub mod why;
 mod write;
 
-pub use choose::{Action, Decision, Environment, Policy, Request, choose};
+pub use choose::{Action, Decision, Policy, Request, choose};
 pub use embedded::{TEXT as EMBEDDED, embedded};
+pub use environment::Environment;
 pub use image::{Image, Rewrite};
 pub use model::{Catalog, Driver, Implementation, Release, Vcenter};
 pub use proofread::proofread;

@@ -1,11 +1,10 @@
-//! The compatibility matrix of the Go VDO as a source of releases, so that whoever kept one keeps it.
+//! Reads the compatibility matrix of the Go VDO, so that its users can keep theirs.
 //!
-//! It is a JSON object with `CSI` and `CPI`, each a map from version to ranges and the addresses of the
-//! manifests. It has no serial, no signature and no images; the releases read from it carry the
-//! addresses, and whoever renders them fetches what is there, and asks [`crate::choose::can_be_pulled`]
-//! again once the images are known. What a matrix cannot say (which images are gone, how far vSphere
-//! and Kubernetes have come) is taken from the embedded catalog. Two of its habits are not kept: versions
-//! are ordered as versions, and a maximum of `8.0` includes the updates of 8.0.
+//! The matrix is a JSON object with `CSI` and `CPI`, each a map from version to ranges and manifest URLs. It
+//! has no serial, no signature and no images. Its releases carry the URLs; the renderer fetches the
+//! manifests and then calls [`crate::choose::can_be_pulled`] again, because only then are the images known.
+//! The embedded catalog supplies what a matrix lacks: unavailable images, the newest vSphere and Kubernetes.
+//! Two rules differ from the Go VDO: versions sort as versions, and a maximum of `8.0` includes its updates.
 
 use std::collections::BTreeMap;
 
@@ -20,52 +19,19 @@ use crate::{
     version::{KubernetesMinor, VersionError},
 };
 
-/// Why a matrix cannot be used.
 #[derive(Debug, Snafu)]
 pub enum MatrixError {
-    /// It has `CSI` or `CPI`, but not of the known form.
-    #[snafu(display("the matrix does not have the form of the Go VDO's"))]
-    Form {
-        /// What is wrong.
-        source: serde_json::Error,
-    },
-    /// The key of an entry.
-    #[snafu(display("{driver} {text:?} in the matrix is no driver version"))]
-    DriverVersion {
-        /// Which driver.
-        driver: Driver,
-        /// The key.
-        text: String,
-        /// Why.
-        source: semver::Error,
-    },
-    /// A bound of an entry.
-    #[snafu(display("{driver} {version} in the matrix has a bound that is no version"))]
-    Bound {
-        /// Which driver.
-        driver: Driver,
-        /// Which release.
-        version: Version,
-        /// Why.
-        source: VersionError,
-    },
-    /// Neither a range nor a skew version.
-    #[snafu(display("{driver} {version} in the matrix names no Kubernetes version"))]
-    NoKubernetes {
-        /// Which driver.
-        driver: Driver,
-        /// Which release.
-        version: Version,
-    },
-    /// No manifest.
+    /// It has `CSI` or `CPI`, but another structure.
+    #[snafu(display("the matrix does not have the structure of the Go VDO's"))]
+    Form { source: serde_json::Error },
+    #[snafu(display("{driver} {text:?} in the matrix is not a driver version"))]
+    DriverVersion { driver: Driver, text: String, source: semver::Error },
+    #[snafu(display("{driver} {version} in the matrix has a bound that is not a version"))]
+    Bound { driver: Driver, version: Version, source: VersionError },
+    #[snafu(display("{driver} {version} in the matrix has no Kubernetes version"))]
+    NoKubernetes { driver: Driver, version: Version },
     #[snafu(display("{driver} {version} in the matrix has no deploymentPath"))]
-    NoPath {
-        /// Which driver.
-        driver: Driver,
-        /// Which release.
-        version: Version,
-    },
-    /// Nothing in it.
+    NoPath { driver: Driver, version: Version },
     #[snafu(display("the matrix is empty"))]
     Empty,
 }
@@ -96,13 +62,13 @@ struct Range {
     skew: String,
 }
 
-/// Whether a document is such a matrix rather than a catalog.
+/// True if the document is a matrix, not a catalog.
 pub fn is_matrix(document: &Value) -> bool {
     document.get("schema").is_none()
         && (document.get("CSI").is_some() || document.get("CPI").is_some())
 }
 
-/// Reads a matrix. It has no serial, so it gets 0, and has no place in the order of catalogs.
+/// Reads a matrix. Its serial is 0, because a matrix has no place in the order of catalogs.
 pub fn read(document: Value) -> Result<Catalog, MatrixError> {
     let matrix: Matrix = serde_json::from_value(document).context(FormSnafu)?;
     let mut releases = Vec::new();
@@ -181,16 +147,16 @@ mod tests {
     #[test]
     fn a_matrix_becomes_releases_in_the_order_of_versions() {
         let catalog = crate::read(sample().to_string().as_bytes()).unwrap();
-        let csi: Vec<_> = catalog.of(Driver::Csi, Implementation::Upstream).collect();
+        let csi: Vec<_> = catalog.releases_of(Driver::Csi, Implementation::Upstream).collect();
         assert_eq!(csi[0].version, Version::new(3, 2, 0));
         assert_eq!(csi[1].version, Version::new(3, 10, 0), "3.10 is newer than 3.2");
         assert_eq!(csi[0].manifest.urls, ["https://example.com/a.yaml", "file:///b.yaml"]);
-        let cpi = catalog.of(Driver::Cpi, Implementation::Upstream).next().unwrap();
+        let cpi = catalog.releases_of(Driver::Cpi, Implementation::Upstream).next().unwrap();
         assert_eq!(cpi.kubernetes.to_string(), "1.26");
     }
 
     #[test]
-    fn each_mistake_in_a_matrix_has_its_own_sentence() {
+    fn each_mistake_in_a_matrix_has_its_own_message() {
         let refused = |path: &str, value: Value| {
             let mut matrix = sample();
             *matrix.pointer_mut(path).unwrap() = value;
@@ -198,7 +164,7 @@ mod tests {
                 .to_string()
         };
         for (path, value, sentence) in [
-            ("/CPI/1.26.0/k8s", json!({}), "CPI 1.26.0 in the matrix names no Kubernetes version"),
+            ("/CPI/1.26.0/k8s", json!({}), "CPI 1.26.0 in the matrix has no Kubernetes version"),
             (
                 "/CSI/3.2.0/deploymentPath",
                 json!([]),
@@ -208,9 +174,9 @@ mod tests {
             (
                 "/CSI",
                 json!({"three": sample()["CSI"]["3.2.0"]}),
-                "CSI \"three\" in the matrix is no driver version",
+                "CSI \"three\" in the matrix is not a driver version",
             ),
-            ("/CSI", json!(7), "does not have the form of the Go VDO's"),
+            ("/CSI", json!(7), "does not have the structure of the Go VDO's"),
         ] {
             let text = refused(path, value);
             assert!(text.contains(sentence), "{text}");

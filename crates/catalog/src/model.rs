@@ -1,7 +1,7 @@
-//! What a catalog says, once it has been read: plain data, no behaviour beyond looking things up.
+//! The data of a catalog: plain types with lookups.
 //!
-//! Everything here tolerates fields it does not know, so that an older operator can use a newer
-//! catalog; values of an enumeration it does not know fall on the careful side (see each type).
+//! All types ignore unknown fields, so that an older operator can use a newer catalog. Unknown values of
+//! an enumeration map to the cautious variant (see each type).
 
 use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
@@ -18,11 +18,10 @@ use crate::{
     version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
 };
 
-/// The two drivers VDO installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
-    /// The cloud controller: names nodes after their VMs and removes the uninitialised taint.
+    /// The cloud controller: initialises nodes from their VMs and removes the uninitialised taint.
     Cpi,
     /// The storage driver.
     Csi,
@@ -37,7 +36,6 @@ impl fmt::Display for Driver {
     }
 }
 
-/// Who wrote the driver.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -48,65 +46,60 @@ pub enum Implementation {
     Upstream,
     /// The drivers of this project.
     Rust,
-    /// One a newer catalog knows and this operator does not: never chosen.
+    /// A value of a newer catalog that this operator does not know. Never chosen.
     #[serde(other)]
     Unknown,
 }
 
 impl Implementation {
-    /// The last part of the name of the cloud controller's image, where it is this project's.
+    /// The last path segment of the image name of this project's cloud controller.
     pub const CLOUD_CONTROLLER_IMAGE: &str = "vdo-cloud-controller";
 
-    /// Whose driver an image without its tag is, wherever it was mirrored to.
+    /// The implementation that an image belongs to, judged by its name without tag. Mirrors keep that name.
     pub fn of_image(name: &str) -> Self {
         if name.ends_with(Self::CLOUD_CONTROLLER_IMAGE) { Self::Rust } else { Self::Upstream }
     }
 }
 
-/// How far a release has proved itself.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
-    /// In the field for a while: what the policy `stable` prefers.
+    /// In the field for a while. The policy `stable` prefers it.
     #[default]
     Stable,
-    /// Released, young: what the policy `latest` also takes.
+    /// Released recently. The policy `latest` accepts it.
     Latest,
-    /// Not for production. Only a pin reaches it. A channel of a newer catalog counts as this.
+    /// Not for production: only a pin installs it. Unknown channels count as this one.
     #[serde(other)]
     Candidate,
 }
 
-/// Whether somebody still mends the release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Support {
-    /// Fixes are still made.
     Maintained,
-    /// No more fixes; it is chosen only where nothing newer fits, with a warning.
+    /// No more fixes. Chosen only if nothing newer fits, with a warning.
     Ended,
-    /// Nobody has said.
+    /// The catalog does not state it.
     #[default]
     #[serde(other)]
     Unstated,
 }
 
-/// The Kubernetes minors a release supports, both ends included.
+/// The Kubernetes minors that a release supports, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubernetesRange {
-    /// The oldest minor.
     pub min: KubernetesMinor,
-    /// The newest minor.
     pub max: KubernetesMinor,
-    /// A minor newer than `max` with which the release may run while the cluster is being upgraded.
+    /// A minor newer than `max` that the release tolerates during a cluster upgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerates: Option<KubernetesMinor>,
 }
 
 impl KubernetesRange {
-    /// Where a cluster stands to the range: before it, in it or after it.
+    /// Compares a cluster version with the range: below, inside or above it.
     pub fn place(&self, version: KubernetesVersion) -> Ordering {
         let minor = version.as_minor();
         if minor < self.min {
@@ -129,147 +122,122 @@ impl fmt::Display for KubernetesRange {
     }
 }
 
-/// The vSphere versions a release supports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VsphereRange {
-    /// The oldest vCenter.
     pub min: VsphereBound,
-    /// The newest vCenter it works with. Absent where no upper end is known, which is the rule:
-    /// closed ranges are how a matrix dies.
+    /// The newest vCenter. Usually absent: a closed range would exclude every vCenter to come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<VsphereBound>,
-    /// The newest vCenter it was tried with. A newer one is a warning, not a refusal.
+    /// The newest vCenter that the release was tested with. A newer one causes a warning, not a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tested: Option<VsphereBound>,
-    /// The oldest ESXi host. Absent: hosts are not looked at.
+    /// The oldest ESXi host. If absent, host versions are not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<VsphereBound>,
-    /// What goes wrong below `min`, for the sentence that refuses it.
+    /// The problem with versions below `min`, for the text of the refusal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub because: String,
 }
 
-/// When a known fault or a step applies. Every field that is set must hold; none set = always.
+/// When a known fault or a step applies. All fields that are set must hold; without fields it always applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// Any vCenter at or above this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vsphere_min: Option<VsphereBound>,
-    /// Any vCenter at or below this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vsphere_max: Option<VsphereBound>,
-    /// The cluster at or above this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes_min: Option<KubernetesMinor>,
-    /// The cluster at or below this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes_max: Option<KubernetesMinor>,
-    /// One of these distributions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub distributions: Vec<String>,
-    /// Whether the cluster has Windows nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<bool>,
-    /// Whether zones are used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<bool>,
-    /// Whether there is more than one vCenter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub several_vcenters: Option<bool>,
 }
 
-/// What a known fault does to the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The release may be chosen; the reason is shown.
+    /// The release can be chosen; the reason is shown.
     Warn,
-    /// The release is not chosen. A severity of a newer catalog counts as this.
+    /// The release is not chosen. Unknown severities count as this one.
     #[serde(other)]
     Refuse,
 }
 
-/// A fault of a release that somebody has met.
+/// A known fault of a release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownBad {
-    /// A name that stays the same from catalog to catalog.
+    /// Stays the same across catalogs.
     pub id: String,
-    /// What it does to the choice.
     pub severity: Severity,
-    /// Where it strikes.
     #[serde(default)]
     pub when: Condition,
-    /// What goes wrong, in one sentence.
+    /// The problem, in one sentence.
     pub reason: String,
-    /// What the admin can do, in one sentence.
+    /// The admin's way out, in one sentence.
     pub remedy: String,
 }
 
-/// Something to do, or to make sure of, when a cluster moves onto a release from an older one.
+/// A task or a check for an upgrade onto a release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// A name the operator may know how to carry out; unknown ones are shown to the admin.
+    /// The operator runs steps whose id it knows, and shows the others to the admin.
     pub id: String,
-    /// Where it is needed.
     #[serde(default)]
     pub when: Condition,
-    /// What and why, in one sentence.
+    /// The task and its reason, in one sentence.
     pub text: String,
 }
 
-/// One release of one driver: everything needed to judge it and to install it.
+/// One release of one driver, with everything needed to select and install it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
-    /// Which driver.
     pub driver: Driver,
-    /// Whose.
     #[serde(default)]
     pub implementation: Implementation,
-    /// Its version.
     pub version: Version,
-    /// When it was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Date>,
-    /// How far it has proved itself.
     #[serde(default)]
     pub channel: Channel,
-    /// Whether it is still mended.
     #[serde(default)]
     pub support: Support,
-    /// The day after which it no longer is, where one was announced.
+    /// The announced last day of support.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_of_support: Option<Date>,
-    /// The Kubernetes minors it supports.
     pub kubernetes: KubernetesRange,
-    /// The vSphere versions it supports.
     pub vsphere: VsphereRange,
-    /// Its images by the part they play: `driver`, `syncer`, `attacher`, ...
+    /// By role: `driver`, `syncer`, `attacher`, ...
     #[serde(default)]
     pub images: BTreeMap<String, Image>,
-    /// Its feature switches and their defaults.
+    /// Feature switches and their defaults.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, bool>,
-    /// Where its objects come from.
     #[serde(default)]
     pub manifest: Manifest,
-    /// To be done before a cluster moves onto this line from an older one.
+    /// Steps before an upgrade onto this line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<Step>,
-    /// To be done afterwards.
+    /// Steps after the upgrade.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Step>,
-    /// Faults somebody has met.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_bad: Vec<KnownBad>,
-    /// The oldest version that may be upgraded straight to this one.
+    /// The oldest version that can be upgraded directly to this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_from: Option<Version>,
 }
 
 impl Release {
-    /// A release of which only the manifest is known; everything else is to be filled in.
+    /// A release with nothing but a manifest; the caller fills in the rest.
     pub fn published(driver: Driver, version: Version, manifest: Manifest) -> Self {
         let any = KubernetesMinor { major: 1, minor: 0 };
         Self {
@@ -298,89 +266,85 @@ impl Release {
         }
     }
 
-    /// `3.7`, the line the release belongs to.
+    /// The release line, for example `3.7`.
     pub fn line(&self) -> (u64, u64) {
         (self.version.major, self.version.minor)
     }
 }
 
-/// Images that can no longer, or never could, be pulled from where they are named.
+/// Images that cannot be pulled from the registry in their name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unavailable {
-    /// Every image whose name (with its tag) begins so.
+    /// Matches every image whose name with tag begins with it.
     pub prefix: String,
-    /// What became of them, in one sentence.
+    /// In one sentence.
     pub reason: String,
 }
 
-/// Every release somebody vouches for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Catalog {
-    /// Grows with every catalog published; never goes back.
+    /// Increases with every published catalog.
     pub serial: u64,
-    /// When it was made.
     pub issued: Timestamp,
-    /// When it should have been followed by a newer one.
+    /// When a newer catalog is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// The newest vSphere its makers knew of.
+    /// The newest vSphere known to the publisher.
     pub newest_vsphere: VsphereBound,
-    /// The newest Kubernetes its makers knew of, where no release of theirs supports it.
+    /// The newest Kubernetes known to the publisher, if no release supports it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest_kubernetes: Option<KubernetesMinor>,
-    /// Images that cannot be pulled.
     #[serde(default)]
     pub unavailable: Vec<Unavailable>,
-    /// The releases, each driver's from oldest to newest.
+    /// Sorted by driver and implementation, oldest first.
     pub releases: Vec<Release>,
-    /// Whether it is believed for its signature. What the signature does not cover is not installed from
-    /// it: an image without a digest, a manifest that is only named.
+    /// True if the catalog is trusted because of its signature. Then VDO installs nothing that
+    /// the signature does not cover: no image without a digest, no manifest that is only a URL.
     #[serde(skip)]
     pub signed: bool,
 }
 
 impl Catalog {
-    /// The releases of one driver by one hand, from oldest to newest.
-    pub fn of(
+    /// The releases of one driver and implementation, oldest first.
+    pub fn releases_of(
         &self,
         driver: Driver,
-        whose: Implementation,
+        implementation: Implementation,
     ) -> impl DoubleEndedIterator<Item = &Release> + Clone {
-        self.releases
-            .iter()
-            .filter(move |release| release.driver == driver && release.implementation == whose)
+        self.releases.iter().filter(move |release| {
+            release.driver == driver && release.implementation == implementation
+        })
     }
 
-    /// One release, if the catalog has it.
     pub fn find(
         &self,
         driver: Driver,
-        whose: Implementation,
+        implementation: Implementation,
         version: &Version,
     ) -> Option<&Release> {
-        self.of(driver, whose).find(|release| release.version == *version)
+        self.releases_of(driver, implementation).find(|release| release.version == *version)
     }
 
-    /// Whether it is a matrix of the Go VDO, which has neither serial nor date.
+    /// True for a compatibility matrix of the Go VDO, which has neither serial nor date.
     pub fn is_matrix(&self) -> bool {
         self.serial == 0 && self.issued == Timestamp::UNIX_EPOCH
     }
 
-    /// The newest Kubernetes known: what any release of the driver supports, or what the catalog's
-    /// makers said they knew of. None without a release.
+    /// The newest Kubernetes that a release of the driver supports or that the publisher knew.
+    /// `None` if there is no release.
     pub fn newest_kubernetes(
         &self,
         driver: Driver,
-        whose: Implementation,
+        implementation: Implementation,
     ) -> Option<KubernetesMinor> {
-        let supported = self.of(driver, whose).map(|release| release.kubernetes.max).max()?;
+        let supported =
+            self.releases_of(driver, implementation).map(|release| release.kubernetes.max).max()?;
         Some(self.newest_kubernetes.map_or(supported, |known| known.max(supported)))
     }
 
-    /// Which release an image that runs belongs to, wherever it was pulled from: by its digest where it
-    /// has one that is known, else by its tag and the last part of its name. For drivers installed by
-    /// other hands.
+    /// Finds the release of a running image, regardless of its registry: by a known digest, else by the tag
+    /// and the last segment of its name. Used for drivers that VDO did not install.
     pub fn recognise(&self, driver: Driver, image: &Image) -> Option<&Release> {
         let (part, names): (_, &[&str]) = match driver {
             Driver::Cpi => ("manager", &["manager", "cloud-provider-vsphere"]),
@@ -402,7 +366,6 @@ impl Catalog {
         own().find(same_digest).or_else(|| own().find(same_tag))
     }
 
-    /// Why an image cannot be pulled, if it cannot.
     pub fn why_unavailable(&self, image: &Image) -> Option<&str> {
         let name = image.tagged();
         self.unavailable
@@ -412,13 +375,13 @@ impl Catalog {
     }
 }
 
-/// One vCenter as it was seen.
+/// A vCenter as observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vcenter {
-    /// What the admin calls it.
+    /// The name that the admin uses.
     pub name: String,
-    /// What it says it is.
+    /// The version that it reports.
     pub version: VsphereVersion,
-    /// The oldest ESXi host that carries a node, where hosts were looked at.
+    /// The oldest ESXi host that runs a node, if hosts were checked.
     pub oldest_host: Option<VsphereVersion>,
 }

@@ -1,51 +1,44 @@
-//! The way from the release that runs to the one that should.
+//! The upgrade path from the installed release to the chosen one.
 //!
-//! Most upgrades are one hop, because upstream allows releases to be skipped. Where a release says from
-//! which version on it can be reached, the way goes over releases that close the gap, as few as
-//! possible. What has to be done on the way is collected from *every* release that is crossed, skipped
-//! or not.
+//! Most upgrades are one hop, because upstream allows skipping releases. If a release requires a minimum
+//! version to upgrade from, the path stops at as few releases in between as possible. The steps of a hop
+//! come from *every* release that it crosses, skipped or not.
 
 use semver::Version;
 use serde::Serialize;
 
 use crate::{
-    choose::{Environment, holds},
+    environment::Environment,
     model::{Catalog, Driver, Implementation, Release, Step},
 };
 
-/// One change of release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hop {
-    /// The release it ends at.
     pub to: Version,
-    /// To be done, or made sure of, before.
+    /// Steps to complete, or to verify, before the hop.
     pub before: Vec<Step>,
-    /// To be done afterwards.
     pub after: Vec<Step>,
 }
 
-/// The changes that lead from what runs to what should, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Path {
-    /// What runs.
     pub from: Version,
-    /// At least one.
+    /// In order; at least one.
     pub hops: Vec<Hop>,
 }
 
 impl Path {
-    /// One step back, which only ever happens because the admin asked for it.
+    /// A downgrade in one hop. Only the admin's explicit request leads here.
     pub(crate) fn back(from: Version, to: Version) -> Self {
         Self { from, hops: vec![Hop { to, before: Vec::new(), after: Vec::new() }] }
     }
 }
 
-/// The shortest way, if there is one. `may_stop` says where the driver can run here; a way never stops
-/// elsewhere.
+/// The shortest path, if there is one. The path stops only at releases for which `may_stop` is true.
 pub(crate) fn find(
     catalog: &Catalog,
-    seen: &Environment,
-    (driver, whose): (Driver, Implementation),
+    environment: &Environment,
+    (driver, implementation): (Driver, Implementation),
     from: &Version,
     to: &Release,
     may_stop: &dyn Fn(&Release) -> bool,
@@ -55,11 +48,11 @@ pub(crate) fn find(
     while let Some(next) = stops.last()
         && reach(next) > *from
     {
-        // Bounds are all of the form "from this version on", so the stop that reaches back farthest is
-        // never worse than another; of two that reach as far the newer has fewer steps left after it.
+        // Every bound means "from this version on". So the stop that accepts the oldest version is never
+        // worse than another. Of two equal stops, the newer one leaves fewer steps.
         let bound = reach(next);
         let stop = catalog
-            .of(driver, whose)
+            .releases_of(driver, implementation)
             .filter(|stop| {
                 stop.version >= bound && stop.version < next.version && stop.version > *from
             })
@@ -72,13 +65,13 @@ pub(crate) fn find(
     let mut hops = Vec::new();
     for stop in stops.into_iter().rev() {
         let crossed: Vec<_> = catalog
-            .of(driver, whose)
+            .releases_of(driver, implementation)
             .filter(|release| release.version > at && release.version <= stop.version)
             .collect();
         let collect = |steps: fn(&Release) -> &Vec<Step>| {
             let mut all: Vec<Step> = Vec::new();
             for step in crossed.iter().flat_map(|release| steps(release)) {
-                if holds(&step.when, seen) && !all.iter().any(|other| other.id == step.id) {
+                if environment.meets(&step.when) && !all.iter().any(|other| other.id == step.id) {
                     all.push(step.clone());
                 }
             }

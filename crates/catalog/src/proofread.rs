@@ -1,13 +1,12 @@
-//! Mistakes in the text of a catalog, each with the way to its place.
+//! Finds mistakes in the text of a catalog, with their positions.
 //!
-//! `read` takes what it understands and passes over the rest, so that an older operator can use a newer
-//! catalog. Whoever writes one wants to know of every word that nobody will read. So here each part is
-//! deserialized as `read` does it, by a deserializer that remembers where it is and which names were
-//! expected there:
+//! `read` ignores unknown names, so that an older operator can use a newer catalog. An author wants to know
+//! about every ignored name. So this module deserializes each part as `read` does, with a deserializer
+//! that tracks the path and the names that are expected there:
 //!
 //! ```text
 //!   document ─► head ──────────────┐
-//!            └► lines, folded out ─┴─► Traced ─► mistakes, at the release, its line or the one it extends
+//!            └► lines, expanded ───┴─► Traced ─► mistakes, at the release, its line or the one it extends
 //! ```
 
 use std::{cell::RefCell, marker::PhantomData, slice};
@@ -22,32 +21,30 @@ use serde_json::{Error, Map, Value, map};
 use crate::{
     matrix,
     model::{Catalog, Driver, Release},
-    read::{Folded, LINE_FIELDS, Lines, SCHEMA_MAJOR, fold_out},
+    read::{ExpandedRelease, LINE_FIELDS, Lines, SCHEMA_MAJOR, expand},
 };
 
-/// Something in a catalog that nobody will read, or cannot.
+/// A part of a catalog that `read` ignores or refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The way to it: names of fields, and numbers in lists.
+    /// Field names and list indexes.
     pub path: Vec<String>,
-    /// Whether the name of the field is wrong, not its value.
+    /// True if the name of the field is wrong, not its value.
     pub in_name: bool,
-    /// What is wrong.
     pub text: String,
-    /// The word that stands there, where another was expected.
+    /// The name or value found, if another one was expected.
     pub given: Option<String>,
-    /// The words that were expected there.
+    /// The expected names or values.
     pub known: Vec<&'static str>,
 }
 
 const CATALOG: &str = "a catalog";
 
-/// The minor of the schema all names are known of.
+/// The schema minor whose names are all known here.
 const SCHEMA_MINOR: u64 = 0;
 
-/// Finds what is wrong with a catalog, in the order in which it stands there. Nothing is said about a
-/// compatibility matrix of the Go VDO. In a catalog with a newer schema, names that are not known here
-/// are no mistakes.
+/// Returns the mistakes of a catalog in document order. A compatibility matrix of the Go VDO has none. In a
+/// catalog with a newer schema, unknown names are no mistakes.
 pub fn proofread(document: &Value) -> Vec<Mistake> {
     let mut found = Vec::new();
     let Some(fields) = document.as_object().filter(|_| !matrix::is_matrix(document)) else {
@@ -59,9 +56,9 @@ pub fn proofread(document: &Value) -> Vec<Mistake> {
             [(Driver::Cpi, "cpi", lines.cpi), (Driver::Csi, "csi", lines.csi)]
         {
             check_lines(&lines, key, &mut found);
-            // What makes no sense is told by `read`.
-            let _ = fold_out(driver, lines, &mut |folded| {
-                check_release(document, key, &folded, &mut found);
+            // `read` reports contradictions.
+            let _ = expand(driver, lines, &mut |expanded| {
+                check_release(document, key, &expanded, &mut found);
                 Ok(())
             });
         }
@@ -78,7 +75,7 @@ fn is_newer(document: &Value) -> bool {
     (numbers.next(), numbers.next()) > (Some(SCHEMA_MAJOR), Some(SCHEMA_MINOR))
 }
 
-/// What stands beside the lines.
+/// Checks the fields outside the release lines.
 fn head(fields: &Map<String, Value>, found: &mut Vec<Mistake>) {
     let mut rest = fields.clone();
     let own = rest.insert("releases".to_owned(), Value::Array(Vec::new()));
@@ -96,7 +93,7 @@ fn head(fields: &Map<String, Value>, found: &mut Vec<Mistake>) {
     found.extend(lines.mistakes.into_iter().filter(|mistake| mistake.given.is_none()));
 }
 
-/// The names in lines; of those with releases, the releases tell the rest.
+/// Checks the names in lines without releases. The names in other lines are checked with their releases.
 fn check_lines(lines: &[Map<String, Value>], key: &str, found: &mut Vec<Mistake>) {
     let mut known = trace::<Release>("a release", &Value::Object(Map::new()), &[]).known;
     known.extend(LINE_FIELDS);
@@ -108,18 +105,23 @@ fn check_lines(lines: &[Map<String, Value>], key: &str, found: &mut Vec<Mistake>
     }
 }
 
-/// A release, as its line and those above make it.
-fn check_release(document: &Value, key: &str, folded: &Folded, found: &mut Vec<Mistake>) {
-    let notes = trace::<Release>("a release", &Value::Object(folded.fields.clone()), &[]);
-    let own = [folded.line.to_string(), "releases".to_owned(), folded.release.to_string()];
-    let lines = folded.lines.iter().map(|line| vec![line.to_string()]);
+/// Checks a release with the fields it inherits.
+fn check_release(
+    document: &Value,
+    key: &str,
+    expanded: &ExpandedRelease,
+    found: &mut Vec<Mistake>,
+) {
+    let notes = trace::<Release>("a release", &Value::Object(expanded.fields.clone()), &[]);
+    let own = [expanded.line.to_string(), "releases".to_owned(), expanded.release.to_string()];
+    let lines = expanded.lines.iter().map(|line| vec![line.to_string()]);
     let bases: Vec<Vec<String>> = std::iter::once(own.to_vec()).chain(lines).collect();
     for mut mistake in notes.mistakes {
         let places = bases.iter().map(|base| {
             let whole = std::iter::once(key.to_owned()).chain(base.iter().cloned());
             whole.chain(mistake.path.iter().cloned()).collect::<Vec<_>>()
         });
-        // The nearest place that says it is the one that counts.
+        // The nearest definition is the one in effect.
         let place = places.into_iter().find(|path| is_there(document, path));
         let Some(path) = place else { continue };
         mistake.path = path;
@@ -138,7 +140,7 @@ fn is_there(document: &Value, path: &[String]) -> bool {
     found.is_some()
 }
 
-/// A name nobody knows, at a place of a catalog or of one of its parts.
+/// An unknown name.
 fn unknown(whole: &str, path: Vec<String>, known: Vec<&'static str>) -> Mistake {
     let (name, above) = path.split_last().map_or(("", &[][..]), |(name, above)| (name, above));
     let place = if above.is_empty() { whole.to_owned() } else { above.join(".") };
@@ -147,17 +149,17 @@ fn unknown(whole: &str, path: Vec<String>, known: Vec<&'static str>) -> Mistake 
     Mistake { path, in_name: true, text, given, known }
 }
 
-/// What was noticed on the way.
+/// The results of one deserialization.
 #[derive(Default)]
 struct Notes {
     mistakes: Vec<Mistake>,
-    /// The names the outermost struct knows.
+    /// The names that the outermost struct knows.
     known: Vec<&'static str>,
-    /// Whether the place of the error is known: it is the innermost.
+    /// True once an error has been recorded: the innermost position is the right one.
     failed: bool,
 }
 
-/// Deserializes a value and notes what is wrong with it; the outermost struct knows `more` names.
+/// Deserializes a value and records its mistakes; the outermost struct also accepts the names in `more`.
 fn trace<T: for<'de> Deserialize<'de>>(whole: &str, value: &Value, more: &[&'static str]) -> Notes {
     let notes = RefCell::new(Notes::default());
     let root = Traced { whole, value, path: Vec::new(), more, notes: &notes };
@@ -165,9 +167,9 @@ fn trace<T: for<'de> Deserialize<'de>>(whole: &str, value: &Value, more: &[&'sta
     notes.into_inner()
 }
 
-/// A value that knows the way to itself.
+/// A value with its path.
 struct Traced<'a> {
-    /// What the outermost value is.
+    /// The kind of the outermost value, for texts.
     whole: &'a str,
     value: &'a Value,
     path: Vec<String>,
@@ -182,7 +184,7 @@ impl<'a> Traced<'a> {
         Self { whole: self.whole, value, path, more: &[], notes: self.notes }
     }
 
-    /// Deserializes it; where that fails, the place is noted.
+    /// Deserializes the value and records the position of an error.
     fn deserialize<S: DeserializeSeed<'a>>(self, seed: S) -> Result<S::Value, Error> {
         let (path, notes) = (self.path.clone(), self.notes);
         seed.deserialize(self).inspect_err(|error| {
@@ -190,8 +192,8 @@ impl<'a> Traced<'a> {
             if !notes.failed {
                 notes.failed = true;
                 let text = match path.last() {
-                    Some(name) => format!("{name} cannot be understood: {error}"),
-                    None => format!("it cannot be understood: {error}"),
+                    Some(name) => format!("{name} is invalid: {error}"),
+                    None => format!("the catalog is invalid: {error}"),
                 };
                 let known = Vec::new();
                 notes.mistakes.push(Mistake { path, in_name: false, text, given: None, known });
@@ -347,14 +349,14 @@ csi:
     }
 
     #[test]
-    fn what_is_right_has_no_mistakes() {
+    fn a_correct_catalog_has_no_mistakes() {
         assert_eq!(found(SMALL), []);
         assert_eq!(found(crate::EMBEDDED), []);
         assert_eq!(found(&crate::write(crate::embedded())), []);
     }
 
     #[test]
-    fn every_misspelt_name_or_word_is_found_once_at_its_place() {
+    fn every_misspelt_name_or_value_is_reported_once_with_its_position() {
         for (from, to, place, text) in [
             (
                 "serial: 3",
@@ -396,28 +398,28 @@ csi:
                 "serial: 3",
                 "serial: x",
                 "serial",
-                "serial cannot be understood: invalid type: string \"x\", expected u64",
+                "serial is invalid: invalid type: string \"x\", expected u64",
             ),
-            ("serial: 3\n", "", "", "it cannot be understood: missing field `serial`"),
+            ("serial: 3\n", "", "", "the catalog is invalid: missing field `serial`"),
             (
                 "csi:\n",
                 "digests: [1]\ncsi:\n",
                 "digests",
-                "digests cannot be understood: invalid type: sequence, expected a map",
+                "digests is invalid: invalid type: sequence, expected a map",
             ),
             ("min: \"7.0\"", "min: seven", "csi.0.vsphere.min", ""),
         ] {
             let changed = SMALL.replacen(from, to, 1);
             assert_ne!(changed, SMALL, "{from}");
             let found = found(&changed);
-            let [(at, said)] = &found[..] else { panic!("{to}: {found:?}") };
+            let [(at, message)] = &found[..] else { panic!("{to}: {found:?}") };
             assert_eq!(at, place, "{to}");
-            assert!(said.starts_with(text), "{to}: {said}");
+            assert!(message.starts_with(text), "{to}: {message}");
         }
     }
 
     #[test]
-    fn a_newer_catalog_may_say_what_is_not_known_here() {
+    fn a_newer_catalog_may_contain_unknown_names() {
         let newer =
             SMALL.replace("\"1.0\"", "\"1.7\"").replace("channel: latest", "channel: weekly");
         assert_eq!(found(&newer.replace("serial: 3", "serial: 3\ncolour: green")), []);

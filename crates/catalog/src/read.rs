@@ -1,13 +1,13 @@
-//! From bytes somebody wrote to a catalog that makes sense, or a sentence that says why not.
+//! Parses and validates a catalog.
 //!
 //! ```text
-//!   bytes ─► text ─► document ─► schema known? ─► lines folded out ─► releases ─► sensible? ─► Catalog
+//!   bytes ─► text ─► document ─► schema known? ─► lines expanded ─► releases ─► consistent? ─► Catalog
 //! ```
 //!
-//! A catalog is written in *lines*: what 3.7 has in common is said once, each line says what differs
-//! from the one it extends, each release what differs from its line (JSON merge patch, `null` removes).
-//! Releases, steps and known faults are never inherited. A line's steps belong to its first release:
-//! whoever crosses that release crosses the line.
+//! A catalog is written in *lines*. A line states what its releases have in common. A line can extend another
+//! one, and each release adds its own differences (JSON merge patch, `null` removes). Releases, steps and
+//! known faults are never inherited. The steps of a line belong to its first release: every upgrade onto the
+//! line crosses that release.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,73 +22,43 @@ use crate::{
     model::{Catalog, Driver, Release},
 };
 
-/// The schema this operator reads. A catalog with a newer minor may say more than is understood here;
-/// one with another major means something else by the same words.
+/// The schema that this operator reads. A newer minor may contain unknown fields, which are ignored. Another
+/// major is incompatible.
 pub const SCHEMA_MAJOR: u64 = 1;
 
-/// No catalog is larger: the embedded one is a hundred times smaller.
+/// The embedded catalog is a hundred times smaller.
 pub const MAX_BYTES: usize = 4 << 20;
 
-/// More releases than this and something is wrong with whoever wrote it.
 const MAX_RELEASES: usize = 5_000;
 
-/// Why bytes are not a catalog.
 #[derive(Debug, Snafu)]
 pub enum ReadError {
-    /// Larger than any catalog.
-    #[snafu(display("the catalog is larger than {} MiB; nothing of it is used", MAX_BYTES >> 20))]
+    #[snafu(display("the catalog is larger than {} MiB; VDO uses nothing of it", MAX_BYTES >> 20))]
     TooLarge,
-    /// Not text.
     #[snafu(display("the catalog is not UTF-8 text; was it compressed or cut?"))]
-    NotText {
-        /// Where.
-        source: std::str::Utf8Error,
-    },
-    /// Not YAML or JSON.
+    NotText { source: std::str::Utf8Error },
     #[snafu(display("the catalog is neither YAML nor JSON; was it cut short?"))]
-    NotADocument {
-        /// Where and what.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A small text that stands for an enormous one.
-    #[snafu(display(
-        "the catalog grows beyond all bounds when it is read: its aliases repeat each other"
-    ))]
-    Boundless {
-        /// Where and what.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// No `schema`, and not a Go VDO matrix either.
-    #[snafu(display("the document has no `schema`, so it is no catalog"))]
+    NotADocument { source: Box<serde_saphyr::Error> },
+    /// A small text that expands to an enormous one.
+    #[snafu(display("the catalog expands beyond all limits: its aliases repeat each other"))]
+    ExpandsTooFar { source: Box<serde_saphyr::Error> },
+    #[snafu(display("the document is not a catalog: it has no `schema`"))]
     NoSchema,
-    /// Made for another operator.
     #[snafu(display(
         "the catalog has schema {found}; this operator reads {SCHEMA_MAJOR}.x. Upgrade the operator, or use a catalog made for it"
     ))]
-    OtherSchema {
-        /// What it says.
-        found: String,
-    },
-    /// A field is missing or has the wrong form.
-    #[snafu(display("the catalog cannot be understood at {at}"))]
+    OtherSchema { found: String },
+    #[snafu(display("the catalog is malformed at {at}"))]
     Malformed {
-        /// The line or release.
+        /// The release line or the release.
         at: String,
-        /// The field and what is wrong with it.
         source: serde_json::Error,
     },
-    /// Every field can be read, but together they cannot be right.
-    #[snafu(display("the catalog makes no sense: {what}"))]
-    Senseless {
-        /// What contradicts what.
-        what: String,
-    },
-    /// The Go VDO's JSON matrix could not be read.
+    /// Every field is valid, but the fields contradict each other.
+    #[snafu(display("the catalog is inconsistent: {what}"))]
+    Inconsistent { what: String },
     #[snafu(display("the compatibility matrix cannot be used"))]
-    Matrix {
-        /// Why.
-        source: matrix::MatrixError,
-    },
+    Matrix { source: matrix::MatrixError },
 }
 
 /// Reads a catalog, or a compatibility matrix of the Go VDO, from YAML or JSON.
@@ -97,8 +67,8 @@ pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
     let text = std::str::from_utf8(bytes).context(NotTextSnafu)?;
     let document: Value = serde_saphyr::from_str(text).map_err(|error| {
         let source = Box::new(error);
-        if is_boundless(&source) {
-            ReadError::Boundless { source }
+        if expands_too_far(&source) {
+            ReadError::ExpandsTooFar { source }
         } else {
             ReadError::NotADocument { source }
         }
@@ -111,36 +81,38 @@ pub fn read(bytes: &[u8]) -> Result<Catalog, ReadError> {
     let lines = Lines::deserialize(&document).context(MalformedSnafu { at: "its head" })?;
     let mut releases = Vec::new();
     for (driver, lines) in [(Driver::Cpi, lines.cpi), (Driver::Csi, lines.csi)] {
-        fold_out(driver, lines, &mut |folded| {
-            releases.push(release(&folded.name, folded.fields)?);
+        expand(driver, lines, &mut |expanded| {
+            releases.push(release(&expanded.name, expanded.fields)?);
             ensure!(
                 releases.len() <= MAX_RELEASES,
-                SenselessSnafu { what: format!("it has more than {MAX_RELEASES} releases") }
+                InconsistentSnafu { what: format!("it has more than {MAX_RELEASES} releases") }
             );
             Ok(())
         })?;
     }
     let found = releases.len();
-    if let Some(said) = lines.release_count {
+    if let Some(declared) = lines.release_count {
         ensure!(
-            found == said,
-            SenselessSnafu {
-                what: format!("it says it has {said} releases and has {found}; was it cut short?")
+            found == declared,
+            InconsistentSnafu {
+                what: format!("it declares {declared} releases and has {found}; was it cut short?")
             }
         );
     }
     pin(&mut releases, &lines.digests)?;
     let mut catalog = Catalog { releases, ..head };
     sort(&mut catalog);
-    check_sense(&catalog)?;
+    check_consistency(&catalog)?;
     Ok(catalog)
 }
 
-/// Whether reading stopped because the text expands to too much, rather than at a mistake in it.
-fn is_boundless(error: &serde_saphyr::Error) -> bool {
+/// True if parsing stopped because the text expands beyond the limits, not because of a syntax error.
+fn expands_too_far(error: &serde_saphyr::Error) -> bool {
     use serde_saphyr::Error;
     match error {
-        Error::WithSnippet { error, .. } | Error::AliasError { error, .. } => is_boundless(error),
+        Error::WithSnippet { error, .. } | Error::AliasError { error, .. } => {
+            expands_too_far(error)
+        }
         Error::Budget { .. }
         | Error::AliasReplayCounterOverflow { .. }
         | Error::AliasReplayLimitExceeded { .. }
@@ -150,14 +122,14 @@ fn is_boundless(error: &serde_saphyr::Error) -> bool {
     }
 }
 
-/// Each driver's releases from oldest to newest, the order every reader relies on.
+/// Sorts by driver, implementation and version. Every reader relies on this order.
 pub(crate) fn sort(catalog: &mut Catalog) {
     catalog.releases.sort_by(|a, b| {
         (a.driver, a.implementation, &a.version).cmp(&(b.driver, b.implementation, &b.version))
     });
 }
 
-/// The part of a catalog that folds out.
+/// The fields that hold release lines.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Lines {
@@ -170,7 +142,7 @@ pub(crate) struct Lines {
     release_count: Option<usize>,
 }
 
-/// The part of a catalog that is not written in lines.
+/// The fields outside the release lines.
 fn head(document: &Value) -> Result<Catalog, serde_json::Error> {
     let lines = ["cpi", "csi", "digests"];
     let fields = document.as_object().into_iter().flatten();
@@ -190,46 +162,45 @@ fn check_schema(document: &Value) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// What a line never takes over from the one it extends.
+/// The fields that a line does not inherit from the line it extends.
 const NOT_INHERITED: [&str; 6] = ["line", "extends", "releases", "before", "after", "knownBad"];
 
-/// What a line has beside the fields of its releases.
+/// The fields of a line that are no fields of its releases.
 pub(crate) const LINE_FIELDS: [&str; 3] = ["line", "extends", "releases"];
 
-/// A release with all that its lines say about it.
-pub(crate) struct Folded {
-    /// Its line, for sentences: `CSI 3.7`.
+/// A release with the fields it inherits.
+pub(crate) struct ExpandedRelease {
+    /// Its line, for error messages: `CSI 3.7`.
     name: String,
-    /// The number of its line.
+    /// The index of its line.
     pub(crate) line: usize,
-    /// Its number there.
+    /// Its index in that line.
     pub(crate) release: usize,
-    /// The numbers of the lines its fields come from, the nearest first.
+    /// The indexes of the lines that contribute fields, nearest first.
     pub(crate) lines: Vec<usize>,
-    /// Everything that is said.
     pub(crate) fields: Map<String, Value>,
 }
 
-pub(crate) fn fold_out(
+pub(crate) fn expand(
     driver: Driver,
     lines: Vec<Map<String, Value>>,
-    each: &mut dyn FnMut(Folded) -> Result<(), ReadError>,
+    each: &mut dyn FnMut(ExpandedRelease) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let mut known: BTreeMap<String, (Map<String, Value>, Vec<usize>)> = BTreeMap::new();
     for (number, line) in lines.into_iter().enumerate() {
         let name = line
             .get("line")
             .and_then(Value::as_str)
-            .with_context(|| SenselessSnafu {
+            .with_context(|| InconsistentSnafu {
                 what: format!("a line of {driver} has no name in `line`"),
             })?
             .to_owned();
         let at = format!("{driver} {name}");
         let (mut whole, mut above) = match line.get("extends").and_then(Value::as_str) {
             None => Default::default(),
-            // Only lines above can be extended, which also rules out circles.
-            Some(other) => known.get(other).cloned().with_context(|| SenselessSnafu {
-                what: format!("{at} extends {other}, which does not stand above it"),
+            // A line can extend only earlier lines, which also rules out cycles.
+            Some(other) => known.get(other).cloned().with_context(|| InconsistentSnafu {
+                what: format!("{at} extends {other}, which is not defined above it"),
             })?,
         };
         above.insert(0, number);
@@ -250,27 +221,26 @@ pub(crate) fn fold_out(
                     fields.insert((*key).to_owned(), value.clone());
                 }
             }
-            let entry = entry.as_object().with_context(|| SenselessSnafu {
+            let entry = entry.as_object().with_context(|| InconsistentSnafu {
                 what: format!("release {} of {at} is not an object", n + 1),
             })?;
             merge(&mut fields, entry);
             name_images(&mut fields);
             let name = at.clone();
-            each(Folded { name, line: number, release: n, lines: above.clone(), fields })?;
+            each(ExpandedRelease { name, line: number, release: n, lines: above.clone(), fields })?;
         }
         known.insert(name, (whole, above));
     }
     Ok(())
 }
 
-/// One release from its folded-out fields.
 fn release(at: &str, fields: Map<String, Value>) -> Result<Release, ReadError> {
     let version = fields.get("version").and_then(Value::as_str).unwrap_or_default();
     let at = format!("{at}, release {version}");
     Release::deserialize(Value::Object(fields)).context(MalformedSnafu { at })
 }
 
-/// `{version}` in the names of a release's images becomes its version.
+/// Replaces `{version}` in image names.
 fn name_images(fields: &mut Map<String, Value>) {
     let version = fields.get("version").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(Value::Object(images)) = fields.get_mut("images") {
@@ -301,12 +271,12 @@ fn merge(onto: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// Gives every image the digest its tag stood for.
+/// Adds the digests of the catalog to the images.
 fn pin(releases: &mut [Release], digests: &BTreeMap<String, String>) -> Result<(), ReadError> {
     for (name, digest) in digests {
         ensure!(
             is_digest(digest),
-            SenselessSnafu {
+            InconsistentSnafu {
                 what: format!("the digest of {name} is not sha256 and 64 hex digits")
             }
         );
@@ -322,7 +292,7 @@ fn pin(releases: &mut [Release], digests: &BTreeMap<String, String>) -> Result<(
     Ok(())
 }
 
-/// The same for the containers of a published manifest that the catalog carries.
+/// Does the same for the containers of a published manifest in the catalog.
 fn pin_containers(object: &mut Value, digests: &BTreeMap<String, String>) {
     for list in ["/spec/template/spec/containers", "/spec/template/spec/initContainers"] {
         let containers = object.pointer_mut(list).and_then(Value::as_array_mut);
@@ -337,9 +307,9 @@ fn pin_containers(object: &mut Value, digests: &BTreeMap<String, String>) {
     }
 }
 
-/// Contradictions that no field shows by itself.
-pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
-    let fail = |what: String| SenselessSnafu { what }.fail();
+/// Finds contradictions between fields.
+pub(crate) fn check_consistency(catalog: &Catalog) -> Result<(), ReadError> {
+    let fail = |what: String| InconsistentSnafu { what }.fail();
     if catalog.releases.is_empty() {
         return fail("it has no releases".to_owned());
     }
@@ -354,7 +324,7 @@ pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
         }
         if release.kubernetes.min > release.kubernetes.max {
             return fail(format!(
-                "{name} supports Kubernetes {}, which is no range",
+                "{name} supports Kubernetes {}, which is not a range",
                 release.kubernetes
             ));
         }
@@ -362,7 +332,7 @@ pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
             && max.version() < release.vsphere.min.version()
         {
             return fail(format!(
-                "{name} supports vSphere {} to {max}, which is no range",
+                "{name} supports vSphere {} to {max}, which is not a range",
                 release.vsphere.min
             ));
         }
@@ -384,9 +354,7 @@ pub(crate) fn check_sense(catalog: &Catalog) -> Result<(), ReadError> {
             !manifest.urls.is_empty(),
         ];
         if sources.into_iter().filter(|set| *set).count() > 1 {
-            return fail(format!(
-                "{name} says more than one thing about where its objects come from"
-            ));
+            return fail(format!("{name} has more than one source for its objects"));
         }
     }
     Ok(())
@@ -429,7 +397,7 @@ digests:
     }
 
     #[test]
-    fn lines_fold_out_into_releases() {
+    fn lines_expand_into_releases() {
         let catalog = read(SMALL.as_bytes()).unwrap();
         let versions: Vec<_> = catalog.releases.iter().map(|r| r.version.to_string()).collect();
         assert_eq!(versions, ["3.6.0", "3.6.1", "3.10.0"], "oldest first, by number");
@@ -468,14 +436,14 @@ digests:
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictions_are_refused() {
         for (from, to, sentence) in [
-            ("min: \"1.32\"", "min: \"1.35\"", "which is no range"),
+            ("min: \"1.32\"", "min: \"1.35\"", "which is not a range"),
             ("version: 3.6.1", "version: 3.6.0", "CSI 3.6.0 is in it twice"),
-            ("extends: \"3.6\"", "extends: \"4.0\"", "does not stand above it"),
+            ("extends: \"3.6\"", "extends: \"4.0\"", "is not defined above it"),
             ("sha256:86f7", "sha256:86f", "is not sha256 and 64 hex digits"),
             ("line: \"3.10\"", "name: x", "has no name in `line`"),
-            ("manifest: { csi", "manifest: { urls: [x], csi", "more than one thing"),
+            ("manifest: { csi", "manifest: { urls: [x], csi", "more than one source"),
         ] {
             let text = refused(&SMALL.replacen(from, to, 1));
             assert!(text.contains(sentence), "{from} -> {to}: {text}");
@@ -483,13 +451,13 @@ digests:
     }
 
     #[test]
-    fn no_catalog_cut_short_is_taken_for_a_whole_one() {
+    fn a_truncated_catalog_is_never_accepted() {
         let whole = crate::embedded::TEXT;
         for cut in (0..whole.len()).step_by(257).chain([whole.len() / 2]) {
             let Some(text) = whole.get(..cut) else {
                 continue;
             };
-            // Only what follows the last release may be missing, and that is a newline.
+            // Only the final newline may be missing.
             assert!(
                 read(text.as_bytes()).is_err() || text.trim_end() == whole.trim_end(),
                 "cut at {cut}"
@@ -498,7 +466,7 @@ digests:
     }
 
     #[test]
-    fn endless_aliases_do_not_eat_the_memory() {
+    fn nested_aliases_do_not_exhaust_the_memory() {
         let mut bomb = String::from("schema: \"1.0\"\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for n in 1..12 {
             let last = n - 1;
@@ -506,19 +474,19 @@ digests:
             writeln!(bomb, "a{n}: &a{n} [{refs}]").unwrap();
         }
         let sentence = read(bomb.as_bytes()).unwrap_err().to_string();
-        assert!(sentence.starts_with("the catalog grows beyond all bounds"), "{sentence}");
+        assert!(sentence.starts_with("the catalog expands beyond all limits"), "{sentence}");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn no_bytes_make_the_reader_fall(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _ = read(&bytes);
         }
 
         #[test]
-        fn no_damage_to_a_real_catalog_makes_the_reader_fall(at in 0usize..30_000, with in "\\PC{0,6}", length in 0usize..40) {
+        fn no_damage_to_a_real_catalog_makes_the_parser_panic(at in 0usize..30_000, with in "\\PC{0,6}", length in 0usize..40) {
             let mut text = crate::embedded::TEXT.to_owned();
             let end = (at + length).min(text.len());
             if text.is_char_boundary(at) && text.is_char_boundary(end) && at <= end {

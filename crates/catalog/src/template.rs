@@ -1,27 +1,25 @@
-//! In what the manifests of releases differ: the data our templates are filled with.
+//! The manifest differences between releases: the parameters of VDO's own templates.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Timings of one leader election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Election {
-    /// Seconds a lease lasts.
+    /// Seconds that a lease lasts.
     pub lease: u32,
-    /// Seconds the leader tries to renew it.
+    /// Seconds during which the leader tries to renew the lease.
     pub renew: u32,
-    /// Seconds between two tries.
+    /// Seconds between two attempts.
     pub retry: u32,
 }
 
-/// Timings of a liveness probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeTiming {
-    /// Seconds before the first look.
+    /// Seconds before the first probe.
     pub delay: u32,
-    /// Seconds an answer may take.
+    /// Seconds until the probe times out.
     pub timeout: u32,
-    /// Seconds between two looks.
+    /// Seconds between two probes.
     pub period: u32,
 }
 
@@ -35,113 +33,106 @@ pub enum WindowsMode {
     HostProcess,
 }
 
-/// `GODEBUG` of the three programs, where a release sets it.
+/// `GODEBUG` per program, if the release sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Godebug {
-    /// For the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// For the syncer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub syncer: Option<String>,
-    /// For the node driver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
-/// In what one CSI release's manifest differs from another's.
+/// The differences between the manifests of CSI releases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsiTemplate {
-    /// Lease timings of the sidecars; the sidecars' own defaults when absent.
+    /// Lease timings of the sidecars; if absent, their own defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_election: Option<Election>,
-    /// Lease timings of the syncer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syncer_election: Option<Election>,
-    /// The controller's liveness probe.
     pub controller_probe: ProbeTiming,
-    /// `--worker-threads` of the attacher; its default when absent.
+    /// `--worker-threads` of the attacher; if absent, its default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attacher_workers: Option<u32>,
     /// `--feature-gates` of the resizer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resizer_gates: Vec<String>,
-    /// The provisioner has the Topology gate on unless told otherwise (5.0 and newer), so it is told.
+    /// The provisioner (5.0 and newer) enables the Topology gate by default, so VDO sets it explicitly.
     #[serde(default)]
     pub topology_gate_on_by_default: bool,
     /// The snapshotter passes `--extra-create-metadata`.
     #[serde(default)]
     pub snapshotter_metadata: bool,
-    /// The programs know `--enable-profile-server`, which is then switched off.
+    /// The programs have the flag `--enable-profile-server`, which VDO then switches off.
     #[serde(default)]
     pub profile_server_flag: bool,
-    /// The user the controller's containers run as; root when absent.
+    /// The user of the controller's containers; if absent, root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_as_user: Option<i64>,
-    /// `GODEBUG` where set.
     #[serde(default)]
     pub godebug: Godebug,
-    /// The volumes-per-node limit is read from the environment (else it is a feature switch).
+    /// The driver reads the limit of volumes per node from the environment; otherwise it is a feature switch.
     #[serde(default)]
     pub max_volumes_env: bool,
-    /// How Windows nodes are served; not at all when absent.
+    /// Absent if the release does not support Windows nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub windows: Option<WindowsMode>,
-    /// The controller keeps a generated cluster id in a ConfigMap and so must be allowed to make one.
+    /// The controller stores a generated cluster id in a ConfigMap and needs permission to create it.
     #[serde(default)]
     pub generates_cluster_id: bool,
-    /// The controller keeps CNSVolumeInfo objects.
+    /// The controller writes CNSVolumeInfo objects.
     #[serde(default)]
     pub volume_infos: bool,
-    /// The webhook also looks at new PersistentVolumes.
+    /// The webhook also validates new PersistentVolumes.
     #[serde(default)]
     pub webhook_checks_volumes: bool,
 }
 
-/// In what one CPI release's manifest differs from another's.
+/// The differences between the manifests of CPI releases.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CpiTemplate {
-    /// The release knows `--node-labels`.
+    /// The release has the flag `--node-labels`.
     pub node_labels: bool,
     /// The service controller watches EndpointSlices.
     pub endpoint_slices: bool,
-    /// Secrets are watched in the configured namespaces only; older releases watch those of the cluster.
+    /// The release watches Secrets in the configured namespaces only; older releases watch all Secrets.
     pub namespaced_secrets: bool,
 }
 
-/// In what one release of this project's cloud controller differs from another in its manifest: so far
-/// in nothing.
+/// The differences between the manifests of this project's cloud controller: none so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CloudControllerTemplate {}
 
-/// Where a release's objects come from. Exactly one is set; none set means that the catalog was
-/// made for a newer operator, and the release is not chosen.
+/// The source of a release's objects. At most one field is set. If none is, the catalog needs a newer
+/// operator, and the release is not chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
-    /// Our CSI template with these differences.
+    /// The CSI template with these parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csi: Option<CsiTemplate>,
-    /// Our CPI template with these differences.
+    /// The CPI template with these parameters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpi: Option<CpiTemplate>,
-    /// Our template for the cloud controller of this project.
+    /// The template of this project's cloud controller.
     #[serde(rename = "cloudController", skip_serializing_if = "Option::is_none")]
     pub cloud_controller: Option<CloudControllerTemplate>,
-    /// A published manifest, carried in the catalog.
+    /// A published manifest, stored in the catalog.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<Value>,
-    /// A published manifest, to be fetched by whoever renders it.
+    /// URLs of a published manifest; the caller fetches it before rendering.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
 }
 
 impl Manifest {
-    /// Whether it says nothing this operator understands.
+    /// True if this operator knows none of the sources.
     pub fn is_unknown(&self) -> bool {
         let Self { csi, cpi, cloud_controller, objects, urls } = self;
         csi.is_none()

@@ -1,4 +1,4 @@
-//! What whoever makes or reads catalogs does with them: the commands of `vdoctl catalog`.
+//! The commands of `vdoctl catalog`, for publishers and readers of catalogs.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use crate::{
     Rewrite, Vcenter, choose,
     choose::is_covered,
     diff::diff,
-    manifest::{Profile, from_manifest, images_to_mirror, render},
+    manifest::{Profile, from_manifest, images_to_mirror, render, to_yaml},
     model::{KubernetesRange, Manifest, VsphereRange},
     read,
     trust::{Bundle, CatalogStore, PublicKey, SigningKey, Trust},
@@ -26,7 +26,7 @@ use jiff::Timestamp;
 use semver::Version;
 use snafu::{OptionExt as _, ResultExt as _, Whatever, ensure_whatever, whatever};
 
-/// One of the drivers.
+/// A driver.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum DriverName {
     /// The cloud provider.
@@ -44,9 +44,9 @@ impl From<DriverName> for Driver {
     }
 }
 
-/// Whose driver.
+/// A driver's implementation.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub enum Maker {
+pub enum ImplementationName {
     /// The Go driver of the Kubernetes project.
     #[default]
     Upstream,
@@ -54,17 +54,16 @@ pub enum Maker {
     Rust,
 }
 
-impl From<Maker> for Implementation {
-    fn from(maker: Maker) -> Self {
+impl From<ImplementationName> for Implementation {
+    fn from(maker: ImplementationName) -> Self {
         match maker {
-            Maker::Upstream => Self::Upstream,
-            Maker::Rust => Self::Rust,
+            ImplementationName::Upstream => Self::Upstream,
+            ImplementationName::Rust => Self::Rust,
         }
     }
 }
 
-/// What to do with catalogs, where `embedded` stands for the one in this program, and `-` for standard
-/// input.
+/// A command on catalogs. `embedded` is the catalog of this program, `-` is standard input.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Lists the releases, newest first.
@@ -72,41 +71,41 @@ pub enum Command {
         /// The catalog.
         #[arg(default_value = "embedded")]
         catalog: String,
-        /// Only this driver's.
+        /// Only this driver.
         #[arg(long)]
         driver: Option<DriverName>,
     },
-    /// Shows all a catalog says about one release.
+    /// Shows one release in full.
     Show {
-        /// Which driver.
+        /// The driver.
         driver: DriverName,
-        /// Its version.
+        /// The version.
         version: Version,
         /// The catalog.
         #[arg(long, default_value = "embedded")]
         catalog: String,
     },
-    /// Reads a catalog or a bundle and says what is in it, or what is wrong with it.
+    /// Checks a catalog or a bundle and shows its content or its errors.
     #[command(alias = "check")]
     Verify {
         /// The file.
         file: String,
-        /// Public keys a bundle must be signed with one of.
+        /// Trusted public keys: one of them must have signed the bundle.
         #[arg(long = "key")]
         keys: Vec<PublicKey>,
     },
-    /// Writes a catalog with nothing left to fold out, ready to be signed.
+    /// Writes a catalog with every release spelled out, ready to be signed.
     Build {
         /// The file.
         file: String,
-        /// Its new serial.
+        /// The new serial.
         #[arg(long)]
         serial: Option<u64>,
-        /// When it should be followed by a newer one.
+        /// When a newer catalog is due.
         #[arg(long)]
         expires: Option<Timestamp>,
     },
-    /// Makes a key pair: the private key into a file, the public key to standard output.
+    /// Creates a key pair: writes the private key to a file, prints the public key.
     Keygen {
         /// The file, which must not exist yet.
         file: PathBuf,
@@ -119,11 +118,11 @@ pub enum Command {
         #[arg(long = "key", required = true)]
         keys: Vec<PathBuf>,
     },
-    /// Tells what a newer catalog says that an older does not.
+    /// Shows the differences between two catalogs.
     Diff {
-        /// The older.
+        /// The older catalog.
         old: String,
-        /// The newer.
+        /// The newer catalog.
         new: String,
     },
     /// Adds a release made from a published manifest to a catalog.
@@ -131,10 +130,10 @@ pub enum Command {
         /// The catalog to add to.
         #[arg(long, default_value = "embedded")]
         catalog: String,
-        /// Which driver.
+        /// The driver.
         #[arg(long)]
         driver: DriverName,
-        /// Its version.
+        /// The version.
         #[arg(long)]
         version: Version,
         /// The oldest Kubernetes it supports.
@@ -150,54 +149,54 @@ pub enum Command {
         #[arg(required = true)]
         files: Vec<String>,
     },
-    /// Lists images, one per line: what to mirror.
+    /// Lists the images to mirror, one per line.
     Images {
         /// The catalog.
         #[arg(default_value = "embedded")]
         catalog: String,
-        /// Only this driver's.
+        /// Only this driver.
         #[arg(long)]
         driver: Option<DriverName>,
-        /// Only those by this maker.
+        /// Only this implementation.
         #[arg(long)]
-        implementation: Option<Maker>,
-        /// Only this version's.
+        implementation: Option<ImplementationName>,
+        /// Only this version.
         #[arg(long)]
         version: Option<Version>,
     },
-    /// Says which release fits a cluster, and why the others do not.
+    /// Shows which release fits a cluster, and why the others do not.
     Explain {
         /// The catalog.
         #[arg(default_value = "embedded")]
         catalog: String,
-        /// Which driver.
+        /// The driver.
         #[arg(long)]
         driver: DriverName,
-        /// Whose driver.
+        /// The implementation.
         #[arg(long, default_value = "upstream")]
-        implementation: Maker,
+        implementation: ImplementationName,
         /// The cluster's version.
         #[arg(long)]
         kubernetes: KubernetesVersion,
         /// The vCenters' versions.
         #[arg(long, required = true)]
         vsphere: Vec<VsphereVersion>,
-        /// What runs now.
+        /// The installed version.
         #[arg(long)]
         installed: Option<Version>,
     },
-    /// Writes a release's objects for a plain cluster.
+    /// Renders the objects of a release for a plain cluster.
     Render {
         /// The catalog.
         #[arg(default_value = "embedded")]
         catalog: String,
-        /// Which driver.
+        /// The driver.
         #[arg(long)]
         driver: DriverName,
-        /// Whose driver.
+        /// The implementation.
         #[arg(long, default_value = "upstream")]
-        implementation: Maker,
-        /// Its version.
+        implementation: ImplementationName,
+        /// The version.
         #[arg(long)]
         version: Version,
         /// The cluster's version.
@@ -216,7 +215,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether its answer is for people, and may be broken into lines as a screen needs it.
+    /// True if the output is prose that the screen may wrap.
     pub fn is_prose(&self) -> bool {
         match self {
             Self::List { .. }
@@ -233,7 +232,6 @@ impl Command {
         }
     }
 
-    /// The catalogs it reads.
     pub fn catalogs(&self) -> Vec<&str> {
         match self {
             Self::List { catalog, .. }
@@ -250,22 +248,22 @@ impl Command {
         }
     }
 
-    /// Whether it makes a catalog for others to use.
+    /// True if it writes a catalog for others to use.
     pub fn publishes(&self) -> bool {
         matches!(self, Self::Build { .. } | Self::Sign { .. })
     }
 }
 
-/// One line of an answer.
-macro_rules! say {
-    ($answer:expr, $($text:tt)+) => {{
-        let _ = writeln!($answer, $($text)+);
+/// Appends a line to the output.
+macro_rules! push_line {
+    ($output:expr, $($text:tt)+) => {{
+        let _ = writeln!($output, $($text)+);
     }};
 }
 
-/// Carries a command out and returns its answer.
+/// Runs a command and returns its output.
 pub fn run(command: Command) -> Result<String, Whatever> {
-    let mut answer = String::new();
+    let mut output = String::new();
     match command {
         Command::List { catalog, driver } => Ok(list(&open(&catalog)?, driver.map(Driver::from))),
         Command::Show { driver, version, catalog } => {
@@ -273,7 +271,8 @@ pub fn run(command: Command) -> Result<String, Whatever> {
             let release = catalog
                 .find(driver.into(), Implementation::Upstream, &version)
                 .with_whatever_context(|| format!("{version} is not in the catalog"))?;
-            serde_saphyr::to_string(release).whatever_context("it cannot be written")
+            serde_saphyr::to_string(release)
+                .whatever_context("the release cannot be written as YAML")
         }
         Command::Verify { file, keys } => check(&file, &bytes(&file)?, &keys),
         Command::Build { file, serial, expires } => {
@@ -286,9 +285,9 @@ pub fn run(command: Command) -> Result<String, Whatever> {
         Command::Sign { file, keys } => sign(&file, &keys),
         Command::Diff { old, new } => {
             for line in diff(&open(&old)?, &open(&new)?) {
-                say!(answer, "{line}");
+                push_line!(output, "{line}");
             }
-            Ok(answer)
+            Ok(output)
         }
         Command::FromManifest {
             catalog,
@@ -312,13 +311,13 @@ pub fn run(command: Command) -> Result<String, Whatever> {
             };
             let catalog = open(&catalog)?;
             let releases: Vec<&Release> = catalog.releases.iter().filter(wanted).collect();
-            // An empty list would be mirrored without a word.
+            // The user would mirror an empty list without noticing.
             ensure_whatever!(!releases.is_empty(), "the catalog has no such release");
             let images: BTreeSet<_> = releases.into_iter().flat_map(images_to_mirror).collect();
             for image in images {
-                say!(answer, "{image}");
+                push_line!(output, "{image}");
             }
-            Ok(answer)
+            Ok(output)
         }
         Command::Explain { catalog, driver, implementation, kubernetes, vsphere, installed } => {
             let request = Request {
@@ -346,13 +345,11 @@ pub fn run(command: Command) -> Result<String, Whatever> {
             profile.images.rewrite = mirror.as_deref().map(Rewrite::mirror).unwrap_or_default();
             profile.topology = zones;
             profile.placement.nodes = control_plane_nodes;
-            let rendered = render(release, &profile).whatever_context("it cannot be rendered")?;
-            for object in &rendered.objects {
-                let yaml =
-                    serde_saphyr::to_string(&object.0).whatever_context("it cannot be written")?;
-                say!(answer, "---\n{}", yaml.trim_end());
-            }
-            Ok(answer)
+            let rendered =
+                render(release, &profile).whatever_context("the release cannot be rendered")?;
+            let yaml = to_yaml(&rendered.objects)
+                .whatever_context("the rendered objects cannot be written as YAML")?;
+            Ok(format!("---\n{yaml}"))
         }
     }
 }
@@ -361,9 +358,9 @@ fn list(catalog: &Catalog, driver: Option<Driver>) -> String {
     let wanted = |release: &&Release| driver.is_none_or(|driver| driver == release.driver);
     let mut releases: Vec<&Release> = catalog.releases.iter().filter(wanted).collect();
     releases.sort_by(|a, b| (a.driver, &b.version).cmp(&(b.driver, &a.version)));
-    let mut answer = String::new();
-    say!(
-        answer,
+    let mut output = String::new();
+    push_line!(
+        output,
         "{:<6}  {:<8}  {:<14}  {:<14}  STATE",
         "DRIVER",
         "VERSION",
@@ -373,8 +370,8 @@ fn list(catalog: &Catalog, driver: Option<Driver>) -> String {
     for release in releases {
         let state = [format!("{:?}", release.channel), format!("{:?}", release.support)];
         let vsphere = format!("from {}", release.vsphere.min);
-        say!(
-            answer,
+        push_line!(
+            output,
             "{:<6}  {:<8}  {:<14}  {:<14}  {}",
             release.driver.to_string(),
             release.version.to_string(),
@@ -383,10 +380,10 @@ fn list(catalog: &Catalog, driver: Option<Driver>) -> String {
             state.join(", ").to_lowercase()
         );
     }
-    answer
+    output
 }
 
-/// The bytes of a file, where `embedded` and `-` stand for what they stand for everywhere here.
+/// Reads a file; `embedded` and `-` mean the same as in every command.
 pub fn bytes(file: &str) -> Result<Vec<u8>, Whatever> {
     match file {
         "embedded" => Ok(EMBEDDED.as_bytes().to_vec()),
@@ -404,14 +401,13 @@ fn open(file: &str) -> Result<Catalog, Whatever> {
 }
 
 fn unsigned(file: &str, bytes: &[u8]) -> Result<Catalog, Whatever> {
-    if Bundle::is_one(bytes) {
-        whatever!("{file} is a signed bundle; `verify --key KEY` judges it");
+    if Bundle::is_bundle(bytes) {
+        whatever!("{file} is a signed bundle; check it with `verify --key KEY`");
     }
     read(bytes).with_whatever_context(|_| format!("{file} cannot be used"))
 }
 
-/// Says what is in a catalog or a bundle. With keys it is judged as the operator would judge it, coming
-/// from a network.
+/// Describes a catalog or a bundle. With keys it applies the operator's rules for catalogs from the network.
 pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Whatever> {
     let catalog = if keys.is_empty() {
         unsigned(file, bytes)?
@@ -420,13 +416,13 @@ pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Wha
         let trust = Trust { keys, unsigned: false };
         store
             .offer(bytes, trust, Timestamp::now())
-            .with_whatever_context(|_| format!("{file} would be refused"))?;
+            .with_whatever_context(|_| format!("VDO would refuse {file}"))?;
         Catalog::clone(&store.catalog())
     };
-    let mut answer = String::new();
-    say!(answer, "serial {}, issued {}", catalog.serial, catalog.issued);
+    let mut output = String::new();
+    push_line!(output, "serial {}, issued {}", catalog.serial, catalog.issued);
     if let Some(expires) = catalog.expires {
-        say!(answer, "expires {expires}");
+        push_line!(output, "expires {expires}");
     }
     for (driver, maker, by) in [
         (Driver::Cpi, Implementation::Upstream, ""),
@@ -434,12 +430,12 @@ pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Wha
         (Driver::Csi, Implementation::Upstream, ""),
         (Driver::Csi, Implementation::Rust, " by this project"),
     ] {
-        let mut versions = catalog.of(driver, maker).map(|release| &release.version);
+        let mut versions = catalog.releases_of(driver, maker).map(|release| &release.version);
         let count = versions.clone().count();
         match (versions.next(), versions.next_back()) {
-            (Some(only), None) => say!(answer, "{driver}: 1 release{by}, {only}"),
+            (Some(only), None) => push_line!(output, "{driver}: 1 release{by}, {only}"),
             (Some(first), Some(last)) => {
-                say!(answer, "{driver}: {count} releases{by}, {first} to {last}");
+                push_line!(output, "{driver}: {count} releases{by}, {first} to {last}");
             }
             _ => {}
         }
@@ -448,13 +444,13 @@ pub fn check(file: &str, bytes: &[u8], keys: &[PublicKey]) -> Result<String, Wha
         catalog.releases.iter().filter(|release| is_covered(&catalog, release).is_err());
     let uncovered: Vec<_> = uncovered.map(|r| format!("{} {}", r.driver, r.version)).collect();
     if !uncovered.is_empty() {
-        say!(answer, "not installed, images without a digest: {}", uncovered.join(", "));
+        push_line!(output, "cannot be installed, images lack a digest: {}", uncovered.join(", "));
     }
-    Ok(answer)
+    Ok(output)
 }
 
 fn keygen(file: &PathBuf) -> Result<String, Whatever> {
-    let (key, pem) = SigningKey::generate().whatever_context("no key could be made")?;
+    let (key, pem) = SigningKey::generate().whatever_context("the key cannot be generated")?;
     let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     let mut out =
         opened.with_whatever_context(|_| format!("{} cannot be created", file.display()))?;
@@ -464,10 +460,11 @@ fn keygen(file: &PathBuf) -> Result<String, Whatever> {
 
 fn sign(file: &str, keys: &[PathBuf]) -> Result<String, Whatever> {
     let text = bytes(file)?;
-    let catalog = read(&text).whatever_context("it would be refused, so it is not signed")?;
+    let catalog =
+        read(&text).whatever_context("VDO would refuse the catalog, so it is not signed")?;
     if !catalog.is_matrix() && catalog.expires.is_none() {
         whatever!(
-            "{file} does not say when it expires and would be refused, so it is not signed; set \
+            "{file} has no expiry, so VDO would refuse it; it is not signed. Set \
              `expires` in it, or write it with `build --expires`"
         );
     }
@@ -493,7 +490,7 @@ fn add_published(
 ) -> Result<String, Whatever> {
     let mut catalog = open(catalog)?;
     if catalog.find(driver, Implementation::Upstream, &version).is_some() {
-        whatever!("{driver} {version} is in the catalog already");
+        whatever!("{driver} {version} is already in the catalog");
     }
     let mut texts = Vec::new();
     for file in files {
@@ -512,7 +509,7 @@ fn add_published(
     catalog.releases.push(release);
     catalog.serial += 1;
     let written = write(&catalog);
-    read(written.as_bytes()).whatever_context("the catalog would be refused")?;
+    read(written.as_bytes()).whatever_context("VDO would refuse the catalog")?;
     Ok(written)
 }
 
@@ -523,13 +520,13 @@ fn explain(
     vsphere: &[VsphereVersion],
     request: &Request,
 ) -> String {
-    let mut answer = String::new();
+    let mut output = String::new();
     let vcenter = |(n, version): (usize, &VsphereVersion)| Vcenter {
         name: format!("vCenter {}", n + 1),
         version: *version,
         oldest_host: None,
     };
-    let seen = Environment {
+    let environment = Environment {
         kubernetes,
         vcenters: vsphere.iter().enumerate().map(vcenter).collect(),
         distribution: "vanilla".to_owned(),
@@ -538,33 +535,33 @@ fn explain(
         rewrite: Rewrite::default(),
         today: None,
     };
-    let decision = choose(catalog, &seen, driver, request);
+    let decision = choose(catalog, &environment, driver, request);
     match &decision.action {
-        Action::Install(version) => say!(answer, "Install {version}"),
-        Action::Keep(version) => say!(answer, "Keep {version}"),
-        Action::Nothing => say!(answer, "Nothing"),
+        Action::Install(version) => push_line!(output, "Install {version}"),
+        Action::Keep(version) => push_line!(output, "Keep {version}"),
+        Action::Nothing => push_line!(output, "Nothing"),
         Action::Change(path) => {
-            say!(answer, "Change {}", path.from);
+            push_line!(output, "Change {}", path.from);
             for hop in &path.hops {
                 for step in &hop.before {
-                    say!(answer, "  before  {}", step.text);
+                    push_line!(output, "  before  {}", step.text);
                 }
-                say!(answer, "  to      {}", hop.to);
+                push_line!(output, "  to      {}", hop.to);
                 for step in &hop.after {
-                    say!(answer, "  after   {}", step.text);
+                    push_line!(output, "  after   {}", step.text);
                 }
             }
         }
     }
     if let Some(standstill) = &decision.standstill {
-        say!(answer, "{standstill}");
+        push_line!(output, "{standstill}");
     }
     for notice in &decision.notices {
-        say!(answer, "! {notice}");
+        push_line!(output, "! {notice}");
     }
-    say!(answer, "");
+    push_line!(output, "");
     for (version, reason) in &decision.others {
-        say!(answer, "{version:<8} {reason}");
+        push_line!(output, "{version:<8} {reason}");
     }
-    answer
+    output
 }

@@ -1,27 +1,30 @@
-//! Which catalogs are believed.
+//! Which catalogs the operator trusts.
 //!
-//! A catalog that comes over a network is wrapped in a *bundle*: the text, and signatures over it. It
-//! replaces the one in use only if a known key signed exactly this text, its serial is higher than that of
-//! every catalog this key signed before, it says when it expires and has not expired, and it reads well and
-//! makes sense. Anything else changes nothing: the last good one stays in use, and the [`Refusal`] says in
-//! one sentence what was wrong. Serials of two keys are never compared: no publisher can shut out another.
+//! A catalog from the network comes in a *bundle*: the text and its signatures. It replaces the catalog in use
+//! only if
+//!
+//! - a trusted key signed exactly this text,
+//! - its serial is higher than that of every catalog this key signed before,
+//! - it has an expiry in the future, and
+//! - it is valid.
+//!
+//! Otherwise nothing changes: the last good catalog stays in use, and the [`Refusal`] states the reason.
+//! Serials of different keys are never compared, so no publisher can lock out another.
 //!
 //! ```text
-//!   stream ─► Intake ─► bundle ─► signature ─► read ─► serial, expiry ─► Shelf
-//!           (bounded)          (before a byte of it is parsed)            (in use)
+//!   stream ─► BoundedBuffer ─► bundle ─► signature ─► read ─► serial, expiry ─► CatalogStore
+//!             (size limit)           (before any parsing)                        (in use)
 //! ```
 //!
-//! A compatibility matrix of the Go VDO has neither serial nor expiry: from a network it must be signed,
-//! and that is all that can be asked of it.
+//! A compatibility matrix of the Go VDO has neither serial nor expiry. From the network it needs a signature.
 //!
-//! A catalog the admin puts into the cluster by hand needs no signature: whoever may write it may
-//! write the drivers too. A catalog already in use does not stop working on the day it expires, nor at a
-//! restart after it ([`CatalogStore::restore`]); that is a warning ([`CatalogStore::overdue`]). Only a *new* one that is
-//! already expired is refused, since that is how somebody who controls the network would hold a cluster
-//! back.
+//! A catalog that the admin puts into the cluster needs no signature: the admin can change the drivers anyway.
+//! A catalog in use keeps working after its expiry, even across a restart ([`CatalogStore::restore`]); VDO only
+//! warns ([`CatalogStore::overdue`]). VDO refuses a *new* catalog that has expired, because an attacker who
+//! controls the network could use old catalogs to hold a cluster back.
 //!
-//! The signature also covers what runs as root: a release of a signed catalog is installed only if all
-//! its images are named by digest ([`crate::why::Reason::ImagesNotPinned`]).
+//! The signature also covers the code that runs as root: VDO installs a release of a signed catalog only if
+//! all its images have a digest ([`crate::why::Reason::ImagesNotPinned`]).
 
 use std::{
     collections::BTreeMap,
@@ -47,134 +50,82 @@ use crate::{
     read::{self, ReadError, read},
 };
 
-/// The largest bundle that is read: a catalog of the largest size in base64, and room for signatures.
+/// The size limit of a bundle: the largest catalog in base64, and room for signatures.
 pub const MAX_BUNDLE_BYTES: usize = read::MAX_BYTES / 3 * 4 + (64 << 10);
 
-/// What a bundle is called where files have types: in an OCI registry, in an HTTP header.
+/// The media type of a bundle in an OCI registry and in HTTP headers.
 pub const MEDIA_TYPE: &str = "application/vnd.vmware.vdo.catalog.bundle.v1+json";
 
-/// What is signed begins with this, so that a signature made for something else proves nothing here.
+/// The prefix of the signed text, so that a signature made for another purpose is not valid here.
 const CONTEXT: &[u8] = b"vdo-catalog-bundle-v1\n";
 
-/// The form of bundle this operator reads.
+/// The bundle format that this operator reads.
 const FORMAT: u64 = 1;
 
-/// Why a catalog was not taken.
 #[derive(Debug, Snafu)]
 pub enum Refusal {
-    /// More bytes than any bundle has.
     #[snafu(display(
-        "the catalog is larger than {} MiB; reading stopped there and nothing of it is used",
+        "the catalog is larger than {} MiB; VDO stopped reading and uses nothing of it",
         MAX_BUNDLE_BYTES >> 20
     ))]
     TooLarge,
-    /// The source failed while it was read.
-    #[snafu(display("the catalog could not be read to its end"))]
-    Unreadable {
-        /// Why.
-        source: io::Error,
-    },
-    /// Looks like a bundle and is none.
-    #[snafu(display(
-        "the catalog bundle is cut short or damaged; it is not valid JSON to its end"
-    ))]
-    Damaged {
-        /// Where.
-        source: serde_json::Error,
-    },
-    /// A bundle of another form.
+    #[snafu(display("the catalog could not be read completely"))]
+    Unreadable { source: io::Error },
+    /// Looks like a bundle, but cannot be parsed.
+    #[snafu(display("the catalog bundle is incomplete or damaged: it is not valid JSON"))]
+    Damaged { source: serde_json::Error },
     #[snafu(display(
         "the catalog bundle has format {found}; this operator reads {FORMAT}. Upgrade the operator"
     ))]
-    OtherFormat {
-        /// What it says.
-        found: u64,
-    },
-    /// The payload is not base64.
+    OtherFormat { found: u64 },
     #[snafu(display("the catalog in the bundle is not base64"))]
-    NotBase64 {
-        /// Where.
-        source: base64::DecodeError,
-    },
-    /// Nobody vouches for it.
-    #[snafu(display("the catalog is not signed; catalogs from a network have to be"))]
+    NotBase64 { source: base64::DecodeError },
+    #[snafu(display("the catalog is not signed; a catalog from the network must be"))]
     Unsigned,
-    /// Somebody vouches for it whom nobody here knows.
     #[snafu(display(
-        "the catalog is signed with {found}, and the keys trusted here are {trusted}; a new key goes into CompatibilityConfig spec.publicKey"
+        "the catalog is signed with {found}, but the trusted keys are {trusted}; add a new key to spec.publicKey of the CompatibilityConfig"
     ))]
-    UnknownKey {
-        /// The ids of the keys it names.
-        found: String,
-        /// The ids of the keys trusted here.
-        trusted: String,
-    },
-    /// Signed, but not this text.
+    UnknownKey { found: String, trusted: String },
+    /// The signature belongs to another text.
     #[snafu(display(
         "the signature of key {key} does not match: the catalog was changed after it was signed"
     ))]
-    Tampered {
-        /// The id of the key.
-        key: KeyId,
-    },
-    /// Older than one that was taken before.
+    Tampered { key: KeyId },
     #[snafu(display(
-        "the catalog has serial {offered}, older than {newest}, which was taken before"
+        "the catalog has serial {offered}, older than {newest}, which was accepted before"
     ))]
-    RolledBack {
-        /// The one offered.
-        offered: u64,
-        /// The newest taken so far.
-        newest: u64,
-    },
-    /// Two catalogs with one serial.
+    RolledBack { offered: u64, newest: u64 },
+    /// Two different catalogs share a serial.
     #[snafu(display(
-        "the catalog has serial {serial} like one taken before, but says something else"
+        "the catalog has serial {serial} like one accepted before, but other content"
     ))]
-    SerialReused {
-        /// The serial.
-        serial: u64,
-    },
-    /// Without an end, a catalog with a fault could be offered again for ever.
+    SerialReused { serial: u64 },
+    /// Without an expiry, an attacker could offer a faulty catalog again for ever.
     #[snafu(display(
-        "the catalog does not say when it expires, and a signed one must: set `expires` and sign it again"
+        "the catalog has no expiry, but a signed catalog needs one: set `expires` and sign it again"
     ))]
     NoExpiry,
-    /// Out of date before it was ever used.
-    #[snafu(display(
-        "the catalog expired on {expired}; a source that still offers it is out of date"
-    ))]
-    Expired {
-        /// When.
-        expired: Timestamp,
-    },
-    /// It cannot be read.
+    #[snafu(display("the catalog expired on {expired}; the source that offers it is out of date"))]
+    Expired { expired: Timestamp },
     #[snafu(transparent)]
-    Read {
-        /// Why.
-        source: ReadError,
-    },
+    Read { source: ReadError },
 }
 
-/// What a text must have to be a key.
 #[derive(Debug, Snafu)]
 pub enum KeyError {
-    /// Not a key.
     #[snafu(display(
-        "this is no ed25519 public key; give its 32 bytes in base64, or PEM as `openssl pkey -pubout` writes it"
+        "this is not an ed25519 public key; specify its 32 bytes in base64, or PEM as `openssl pkey -pubout` writes it"
     ))]
     NotPublic,
-    /// Not a key pair.
     #[snafu(display(
-        "this is no ed25519 private key; give PEM as `openssl genpkey -algorithm ed25519` writes it"
+        "this is not an ed25519 private key; specify PEM as `openssl genpkey -algorithm ed25519` writes it"
     ))]
     NotPrivate,
-    /// No randomness.
-    #[snafu(display("the system gave no random numbers for a new key"))]
+    #[snafu(display("the system has no random numbers for a new key"))]
     NoRandomness,
 }
 
-/// The short name of a key: the first eight bytes of the SHA-256 of its bytes.
+/// The first eight bytes of the SHA-256 of a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyId(String);
@@ -185,21 +136,19 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// An ed25519 public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
-/// What every ed25519 public key in DER begins with (RFC 8410).
+/// The start of every ed25519 public key in DER (RFC 8410).
 const DER_PREFIX: [u8; 12] =
     [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 impl PublicKey {
-    /// Its short name.
     pub fn id(&self) -> KeyId {
         KeyId(hex(&digest::digest(&digest::SHA256, &self.0).as_ref()[..8]))
     }
 
-    /// In PEM, as `openssl pkey -pubout` writes it.
+    /// PEM, as `openssl pkey -pubout` writes it.
     pub fn to_pem(&self) -> String {
         let der = [&DER_PREFIX[..], &self.0[..]].concat();
         let encoded = BASE64_STANDARD.encode(der);
@@ -223,22 +172,20 @@ impl FromStr for PublicKey {
     }
 }
 
-/// The keys this build trusts for catalogs from a network when the admin names none: one a line in
-/// base64, `#` begins a comment. Two keys at a time let one follow the other without a gap.
+/// The keys that this build trusts for catalogs from the network if the admin configures none: one base64
+/// key per line, `#` starts a comment. Two keys at a time allow a key rotation without a gap.
 const PROJECT_KEYS: &str = include_str!("../data/keys.txt");
 
-/// The keys that came with this build.
 pub fn project_keys() -> Result<Vec<PublicKey>, KeyError> {
     read_keys(PROJECT_KEYS)
 }
 
-/// Reads a list of keys in that form.
+/// Reads a list of keys in the same format.
 pub fn read_keys(text: &str) -> Result<Vec<PublicKey>, KeyError> {
     let without_comments = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     without_comments.map(str::trim).filter(|key| !key.is_empty()).map(str::parse).collect()
 }
 
-/// The base64 of a PEM block, or of a text without one.
 fn without_pem(text: &str) -> String {
     text.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect()
 }
@@ -250,11 +197,11 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A key that signs. Never shown.
+/// A private key. It has no `Debug` and no `Display`.
 pub struct SigningKey(Ed25519KeyPair);
 
 impl SigningKey {
-    /// A new key, and its PKCS#8 document in PEM, which is the only copy. The document is of version 1,
+    /// Returns a new key and its PKCS#8 document in PEM, which is the only copy. The document has version 1,
     /// which every tool reads.
     pub fn generate() -> Result<(Self, Zeroizing<String>), KeyError> {
         let document = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new())
@@ -268,10 +215,10 @@ impl SigningKey {
         Ok((Self::from_pem(&pem)?, pem))
     }
 
-    /// A key from its PKCS#8 document in PEM.
+    /// Reads a PKCS#8 document in PEM.
     pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
         let document = BASE64_STANDARD.decode(without_pem(pem)).ok().context(NotPrivateSnafu)?;
-        // Documents with the public key inside and without (openssl's, and ours) are both common.
+        // Documents with the public key and without it (openssl's and ours) are both common.
         Ed25519KeyPair::from_pkcs8(&document)
             .or_else(|_| Ed25519KeyPair::from_pkcs8_maybe_unchecked(&document))
             .map(Self)
@@ -279,7 +226,6 @@ impl SigningKey {
             .context(NotPrivateSnafu)
     }
 
-    /// The key others verify with.
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(self.0.public_key().as_ref());
@@ -287,7 +233,7 @@ impl SigningKey {
     }
 }
 
-/// A catalog and the signatures over it, as it travels.
+/// A catalog and its signatures, in transport format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Bundle {
     format: u64,
@@ -302,7 +248,7 @@ struct Signature {
 }
 
 impl Bundle {
-    /// Wraps a catalog's text and signs it. Several keys let one be replaced without a gap.
+    /// Signs a catalog. Several keys allow a key rotation without a gap.
     pub fn sign(text: &[u8], keys: &[SigningKey]) -> Self {
         let signed = [CONTEXT, text].concat();
         let signature = |key: &SigningKey| Signature {
@@ -313,21 +259,20 @@ impl Bundle {
         Self { format: FORMAT, payload: BASE64_STANDARD.encode(text), signatures }
     }
 
-    /// Whether bytes look like a bundle. Bundles are JSON objects that open with their format; catalogs
-    /// and matrices do not.
-    pub fn is_one(bytes: &[u8]) -> bool {
+    /// True if the bytes look like a bundle: a JSON object that starts with `format`. Catalogs and matrices
+    /// do not.
+    pub fn is_bundle(bytes: &[u8]) -> bool {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]);
         let text = text.trim_start();
         text.starts_with('{') && text[1..].trim_start().starts_with("\"format\"")
     }
 
-    /// The bundle as it is published.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The catalog's text and the trusted keys that signed it, if one signed exactly it. No byte of it is
-    /// looked at before that.
+    /// Returns the catalog's text and the trusted keys that signed exactly this text. Nothing parses the text
+    /// before this check.
     fn open(&self, keys: &[PublicKey]) -> Result<(Vec<u8>, Vec<KeyId>), Refusal> {
         ensure!(self.format == FORMAT, OtherFormatSnafu { found: self.format });
         ensure!(!self.signatures.is_empty(), UnsignedSnafu);
@@ -359,39 +304,37 @@ impl Bundle {
     }
 }
 
-/// Whom a source is believed to be.
+/// The trust that a source of catalogs gets.
 #[derive(Debug, Clone, Copy)]
 pub struct Trust<'a> {
-    /// Keys whose signature counts.
+    /// Keys whose signature is accepted.
     pub keys: &'a [PublicKey],
-    /// Whether a catalog without a signature is taken: only where the admin put it there by hand.
+    /// Accept unsigned catalogs: only for the admin's own.
     pub unsigned: bool,
 }
 
-/// Takes in what a source sends, and no more than a bundle can have.
-///
-/// For streams of unknown length: nothing beyond the limit is ever held.
+/// Collects the bytes of a source up to the size limit of a bundle. Beyond the limit it keeps nothing, so the
+/// length of the stream does not matter.
 #[derive(Debug, Default)]
-pub struct Intake {
+pub struct BoundedBuffer {
     bytes: Vec<u8>,
 }
 
-impl Intake {
-    /// Refuses at once a source that says it will send too much.
+impl BoundedBuffer {
+    /// Fails at once if the source announces more than the limit.
     pub fn expecting(length: Option<u64>) -> Result<Self, Refusal> {
         let fits = length.is_none_or(|length| length <= MAX_BUNDLE_BYTES as u64);
         ensure!(fits, TooLargeSnafu);
         Ok(Self::default())
     }
 
-    /// Takes the next piece.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), Refusal> {
         ensure!(self.bytes.len().saturating_add(piece.len()) <= MAX_BUNDLE_BYTES, TooLargeSnafu);
         self.bytes.extend_from_slice(piece);
         Ok(())
     }
 
-    /// Takes a whole stream.
+    /// Reads a whole stream.
     pub fn drain(mut self, mut from: impl Read) -> Result<Vec<u8>, Refusal> {
         let mut piece = vec![0; 64 << 10];
         loop {
@@ -402,35 +345,33 @@ impl Intake {
         }
     }
 
-    /// What was taken in.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// The catalog in use, and the rules by which another takes its place.
+/// The catalog in use, and the rules for replacing it.
 #[derive(Debug, Clone)]
 pub struct CatalogStore {
     catalog: Arc<Catalog>,
-    /// SHA-256 of the text it was read from.
+    /// SHA-256 of its text.
     digest: [u8; 32],
-    /// Whether it was signed.
     signed: bool,
-    /// By key, the newest catalog ever taken that it signed. It outlives its use: a catalog written by
-    /// hand, or signed with another key, may stand in between and must not open the way back.
+    /// Per key, the newest accepted catalog that the key signed. An entry stays when an unsigned catalog or
+    /// one of another key replaces that catalog, so that an older one cannot return later.
     newest: BTreeMap<KeyId, Newest>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Newest {
     serial: u64,
-    /// Its text, if this program saw it; of one from before a restart only the serial is known.
+    /// The digest of its text. `None` if it was accepted before a restart: then only the serial is known.
     digest: Option<[u8; 32]>,
 }
 
 impl CatalogStore {
-    /// Starts with the embedded catalog, which is as good as signed with the keys of the build: it came
-    /// with the program.
+    /// Starts with the embedded catalog. It counts as signed with the keys of the build, because it came with
+    /// the program.
     pub fn embedded() -> Self {
         let catalog = Arc::new(crate::embedded().clone());
         let digest = sha256(crate::EMBEDDED.as_bytes());
@@ -440,9 +381,9 @@ impl CatalogStore {
         Self { catalog, digest, signed: false, newest }
     }
 
-    /// Takes no catalog signed with one of these keys that is older than its serial: the highest that was
-    /// in use before a restart, from [`CatalogStore::floors`]. A catalog of this very serial is taken, since it
-    /// is the one to go on with.
+    /// Sets, per key, the lowest acceptable serial: the highest one accepted before a restart, from
+    /// [`CatalogStore::floors`]. A catalog with exactly this serial is accepted, because it is the one to
+    /// continue with.
     #[must_use]
     pub fn with_floors(mut self, floors: &BTreeMap<KeyId, u64>) -> Self {
         for (key, &serial) in floors {
@@ -453,33 +394,31 @@ impl CatalogStore {
         self
     }
 
-    /// By key, the highest serial of a catalog taken so far that it signed, to be kept over a restart.
+    /// Per key, the highest serial accepted so far, to be stored across a restart.
     pub fn floors(&self) -> BTreeMap<KeyId, u64> {
         self.newest.iter().map(|(key, newest)| (key.clone(), newest.serial)).collect()
     }
 
-    /// The catalog in use.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog)
     }
 
-    /// Whether the catalog in use was signed.
     pub fn is_signed(&self) -> bool {
         self.signed
     }
 
-    /// `sha256:...` of the catalog in use, for status.
+    /// `sha256:...` of the catalog in use, for the status.
     pub fn digest(&self) -> String {
         format!("sha256:{}", hex(&self.digest))
     }
 
-    /// Since when the catalog in use should have been followed by a newer one, if it should.
+    /// The expiry of the catalog in use, if it has passed.
     pub fn overdue(&self, now: Timestamp) -> Option<Timestamp> {
         self.catalog.expires.filter(|expires| *expires <= now)
     }
 
-    /// Offers another catalog. `Ok(true)`: it is in use now. `Ok(false)`: it is the one in use already.
-    /// An error changes nothing.
+    /// Offers another catalog. `Ok(true)`: it is in use now. `Ok(false)`: it was in use already. An error changes
+    /// nothing.
     pub fn offer(
         &mut self,
         bytes: &[u8],
@@ -489,8 +428,8 @@ impl CatalogStore {
         self.take(bytes, trust, Some(now))
     }
 
-    /// Puts back the catalog that was in use before a restart. Its expiry was judged when it was taken and
-    /// does not count again; its signature and its serial do.
+    /// Restores the catalog that was in use before a restart. Its signature and serial are checked again, its
+    /// expiry is not.
     pub fn restore(&mut self, bytes: &[u8], trust: Trust<'_>) -> Result<bool, Refusal> {
         self.take(bytes, trust, None)
     }
@@ -502,7 +441,7 @@ impl CatalogStore {
         now: Option<Timestamp>,
     ) -> Result<bool, Refusal> {
         ensure!(bytes.len() <= MAX_BUNDLE_BYTES, TooLargeSnafu);
-        let bundle = Bundle::is_one(bytes)
+        let bundle = Bundle::is_bundle(bytes)
             .then(|| serde_json::from_slice::<Bundle>(bytes))
             .transpose()
             .context(DamagedSnafu)?;
@@ -513,14 +452,14 @@ impl CatalogStore {
         };
         let (digest, signed) = (sha256(&text), !signers.is_empty());
         if digest == self.digest && signed == self.signed {
-            // One taken by a VDO that did not ask for an expiry.
+            // An earlier version of VDO accepted it without an expiry.
             let endless = signed && !self.catalog.is_matrix() && self.catalog.expires.is_none();
             ensure!(!endless || now.is_none(), NoExpirySnafu);
             return Ok(false);
         }
         let mut catalog = read(&text)?;
         let mut newest = self.newest.clone();
-        // A matrix of the Go VDO has no serial; a signature is all that can be asked of it.
+        // A matrix of the Go VDO has no serial: only the signature can be checked.
         if signed && !catalog.is_matrix() {
             self.check_order(&signers, catalog.serial, digest)?;
             if let Some(now) = now {
@@ -535,7 +474,7 @@ impl CatalogStore {
         Ok(true)
     }
 
-    /// Whether a catalog is none that goes back behind another of one of its signers.
+    /// Refuses a catalog that is older than another one of the same signer.
     fn check_order(
         &self,
         signers: &[KeyId],

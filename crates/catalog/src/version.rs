@@ -1,51 +1,43 @@
-//! Versions as the two platforms speak them.
+//! Kubernetes and vSphere versions.
 //!
-//! Neither Kubernetes nor vSphere follows semantic versioning everywhere it shows a version, and
-//! comparing them as text is how `1.9` came to be newer than `1.30`. Both types here have one total
-//! order, built from numbers. Bounds keep the precision they were written with: a maximum of `8.0`
-//! includes every 8.0 update, a maximum of `8.0U2` ends there.
+//! Neither platform follows semantic versioning everywhere, and text comparison makes `1.9` newer than
+//! `1.30`. Both types here have one total order of numbers. Bounds keep the precision they were written
+//! with: a maximum of `8.0` includes every 8.0 update, a maximum of `8.0U2` ends there.
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use snafu::{OptionExt, Snafu, ensure};
 
-/// A text that should have been a version.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 pub enum VersionError {
-    /// No version can be read out of the text.
     #[snafu(display("{text:?} is not a {what} version; write it like {example}"))]
     NotAVersion {
-        /// What was given.
         text: String,
-        /// Whose version it should have been.
+        /// `Kubernetes` or `vSphere`.
         what: &'static str,
-        /// A version that would have been accepted.
         example: &'static str,
     },
 }
 
 /// A Kubernetes version as `GET /version` reports it.
 ///
-/// Vendors add suffixes (`v1.36.4+k3s1`, `v1.33.2-eks-a1b2`) and some API servers answer a minor of
-/// `"27+"`; both are read and the suffix is dropped, because support is granted per minor.
+/// Vendors add suffixes (`v1.36.4+k3s1`, `v1.33.2-eks-a1b2`), and some API servers report a minor of
+/// `"27+"`. Parsing accepts and drops the suffix, because releases support minors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesVersion {
-    /// Always 1 so far.
     pub major: u32,
-    /// The number support ranges are about.
     pub minor: u32,
-    /// 0 when it was not given.
+    /// 0 if absent.
     pub patch: u32,
 }
 
 impl KubernetesVersion {
-    /// The first patch of a minor.
+    /// The first patch release of a minor.
     pub const fn minor(major: u32, minor: u32) -> Self {
         Self { major, minor, patch: 0 }
     }
 
-    /// The minor this version belongs to.
     pub const fn as_minor(self) -> KubernetesMinor {
         KubernetesMinor { major: self.major, minor: self.minor }
     }
@@ -76,12 +68,10 @@ impl FromStr for KubernetesVersion {
     }
 }
 
-/// A Kubernetes minor, the unit in which drivers state what they support.
+/// A Kubernetes minor, the unit of the support ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KubernetesMinor {
-    /// Always 1 so far.
     pub major: u32,
-    /// The minor.
     pub minor: u32,
 }
 
@@ -101,11 +91,10 @@ impl FromStr for KubernetesMinor {
 
 /// A vCenter or ESXi version, down to the update, the express patch and the build.
 ///
-/// `7.0U3`, `7.0.3`, `8.0 Update 2b`, `8.0.2.00300` and `8.0.3-24022515` are all read. The build
-/// only ever breaks a tie: two texts that name the same release differ at most in how much they say.
+/// Accepts `7.0U3`, `7.0.3`, `8.0 Update 2b`, `8.0.2.00300` and `8.0.3-24022515`. The build only breaks
+/// ties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VsphereVersion {
-    /// 6, 7, 8, 9.
     pub major: u32,
     /// 7 in 6.7, else mostly 0.
     pub minor: u32,
@@ -113,20 +102,19 @@ pub struct VsphereVersion {
     pub update: u32,
     /// Express patches within an update: `b` is 2, `00300` is 300. Only comparable within one form.
     pub patch: u32,
-    /// The build number, where it is known.
+    /// The build number, if known.
     pub build: Option<u64>,
 }
 
 impl VsphereVersion {
-    /// The release of an update level.
     pub const fn new(major: u32, minor: u32, update: u32) -> Self {
         Self { major, minor, update, patch: 0, build: None }
     }
 
-    /// Reads what a server says about itself.
+    /// Reads the version from vCenter's or ESXi's `AboutInfo`.
     ///
-    /// A vCenter 6.7U3 calls itself `6.7.0`; only its API version, `6.7.3`, tells it from the 6.7 of
-    /// two years earlier. So the update level is the higher of the two.
+    /// A vCenter 6.7U3 reports the version `6.7.0`; only its API version, `6.7.3`, distinguishes it from 6.7.
+    /// So the update level is the higher of the two.
     pub fn from_about(version: &str, api_version: &str, build: &str) -> Result<Self, VersionError> {
         let mut it: Self = version.parse()?;
         if let Ok(api) = api_version.parse::<Self>()
@@ -171,7 +159,7 @@ impl FromStr for VsphereVersion {
     }
 }
 
-/// How exactly a bound was written.
+/// The number of components that a bound specifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Precision {
     Major,
@@ -190,7 +178,7 @@ fn parse_vsphere(text: &str) -> Result<(VsphereVersion, Precision), VersionError
             (version, Some(build.trim_start_matches("build-").parse().ok().with_context(not)?))
         }
     };
-    // `8.0 update 2b`, `8.0 u2b` and `8.0u2b` are one: whatever introduces the update becomes a dot.
+    // `8.0 update 2b`, `8.0 u2b` and `8.0u2b` are equal: the word before the update becomes a dot.
     let dotted = version.replace("update", "u").replace(' ', "").replacen('u', ".", 1);
     let letter = dotted.chars().last().filter(char::is_ascii_lowercase);
     let digits = dotted.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(&dotted);
@@ -219,7 +207,7 @@ fn parse_vsphere(text: &str) -> Result<(VsphereVersion, Precision), VersionError
     Ok((VsphereVersion { major, minor, update, patch, build }, precision))
 }
 
-/// One end of a vSphere range, as exact as it was written.
+/// One end of a vSphere range, with the precision it was written with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VsphereBound {
     version: VsphereVersion,
@@ -227,17 +215,16 @@ pub struct VsphereBound {
 }
 
 impl VsphereBound {
-    /// How a version stands to this bound, looking no closer than the bound was written.
+    /// Compares a version with this bound, only as precisely as the bound was written.
     pub fn compare(self, version: VsphereVersion) -> Ordering {
         version.cut_to(self.precision).cmp(&self.version.cut_to(self.precision))
     }
 
-    /// Everything of one major.
+    /// Covers all of one major.
     pub const fn of_major(major: u32) -> Self {
         Self { version: VsphereVersion::new(major, 0, 0), precision: Precision::Major }
     }
 
-    /// The version written.
     pub const fn version(self) -> VsphereVersion {
         self.version
     }
@@ -261,7 +248,7 @@ impl FromStr for VsphereBound {
     }
 }
 
-/// Serde for the types that are written as one short text.
+/// Serializes the types as their text.
 macro_rules! as_text {
     ($($type:ty),+) => {$(
         impl Serialize for $type {
@@ -307,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused_with_an_example() {
+    fn an_invalid_version_is_refused_with_an_example() {
         for text in ["", "1", "one.two", "1.36.4.5", "1.x"] {
             let error = text.parse::<KubernetesVersion>().unwrap_err().to_string();
             assert!(error.contains("write it like 1.36 or v1.36.4"), "{error}");
@@ -331,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn vsphere_versions_stand_in_the_order_they_were_released() {
+    fn vsphere_versions_sort_by_release_date() {
         let released = [
             "6.7", "6.7U3", "7.0", "7.0U1", "7.0U2", "7.0U3", "7.0U3c", "7.0U3k", "8.0", "8.0U1",
             "8.0U2", "8.0U2b", "8.0U3", "9.0", "9.0.1", "9.1", "10.0",
@@ -340,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcenter_that_hides_its_update_is_known_by_its_api_version() {
+    fn the_api_version_reveals_the_update_level() {
         let it = VsphereVersion::from_about("6.7.0", "6.7.3", "14367737").unwrap();
         assert_eq!(it, VsphereVersion { build: Some(14_367_737), ..VsphereVersion::new(6, 7, 3) });
         let it = VsphereVersion::from_about("8.0.2", "8.0.2.0", "").unwrap();
@@ -350,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_looks_no_closer_than_it_was_written() {
+    fn a_bound_compares_only_as_precisely_as_it_was_written() {
         let bound = |text: &str| text.parse::<VsphereBound>().unwrap();
         assert_eq!(bound("8.0").compare(vsphere("8.0U3")), Ordering::Equal);
         assert_eq!(bound("8.0U2").compare(vsphere("8.0U3")), Ordering::Greater);
@@ -361,15 +348,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_back(major in 5u32..12, minor in 0u32..8, update in 0u32..9, patch in 0u32..27) {
-            // A patch letter needs an update to hang on, as on every real release.
+        fn displayed_versions_parse_again(major in 5u32..12, minor in 0u32..8, update in 0u32..9, patch in 0u32..27) {
+            // As in every real release, a patch letter requires an update.
             prop_assume!(patch == 0 || update > 0);
             let version = VsphereVersion { major, minor, update, patch, build: None };
             prop_assert_eq!(vsphere(&version.to_string()), version);
         }
 
         #[test]
-        fn kubernetes_order_is_the_order_of_numbers(a in (0u32..3, 0u32..200, 0u32..40), b in (0u32..3, 0u32..200, 0u32..40)) {
+        fn kubernetes_versions_sort_by_number(a in (0u32..3, 0u32..200, 0u32..40), b in (0u32..3, 0u32..200, 0u32..40)) {
             let text = |v: (u32, u32, u32)| format!("v{}.{}.{}", v.0, v.1, v.2);
             prop_assert_eq!(kubernetes(&text(a)).cmp(&kubernetes(&text(b))), a.cmp(&b));
         }

@@ -1,4 +1,4 @@
-//! Why a release was not chosen, and what to mind about the one that was: typed, and one sentence each.
+//! The reasons against releases and the notices about the chosen one. Each displays as one sentence.
 
 use std::fmt;
 
@@ -9,119 +9,81 @@ use crate::{
     version::{KubernetesMinor, KubernetesVersion, VsphereBound, VsphereVersion},
 };
 
-/// Why a release was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// It needs a newer cluster.
     KubernetesTooOld {
-        /// What it supports.
         supports: KubernetesRange,
-        /// What the cluster runs.
         cluster: KubernetesVersion,
     },
-    /// It ends before this cluster.
     KubernetesTooNew {
-        /// What it supports.
         supports: KubernetesRange,
-        /// What the cluster runs.
         cluster: KubernetesVersion,
     },
-    /// A vCenter is older than it needs.
     VcenterTooOld {
-        /// Which.
         name: String,
-        /// What it runs.
         version: VsphereVersion,
-        /// What is needed.
         min: VsphereBound,
-        /// What would go wrong.
         because: String,
     },
-    /// A vCenter is newer than it works with.
     VcenterTooNew {
-        /// Which.
         name: String,
-        /// What it runs.
         version: VsphereVersion,
-        /// Where support ends.
         max: VsphereBound,
     },
-    /// A host is older than it needs.
     HostTooOld {
-        /// Whose host.
         vcenter: String,
-        /// What it runs.
         version: VsphereVersion,
-        /// What is needed.
         min: VsphereBound,
     },
-    /// Somebody has met a fault of it, and it strikes here.
+    /// The release has a known fault that applies here.
     KnownBad {
-        /// The fault's name.
         id: String,
-        /// What goes wrong.
         reason: String,
-        /// What can be done.
         remedy: String,
     },
-    /// An image of it cannot be pulled.
     ImagesGone {
-        /// The image.
         image: String,
-        /// What became of it.
         reason: String,
     },
-    /// The catalog's signature does not cover what would run: images are named by tag, or the manifest
-    /// is only an address.
+    /// The catalog's signature does not cover the images: some lack a digest, or the manifest is only a URL
+    /// (then `images` is empty).
     ImagesNotPinned {
-        /// The images without a digest; none where the manifest is only an address.
         images: Vec<String>,
     },
-    /// It is not meant for production.
     Candidate,
-    /// Its objects are described in a way this operator does not know.
+    /// The catalog describes its objects in a format that this operator does not know.
     NeedsNewerOperator,
-    /// It would be a step back from what runs.
     OlderThanInstalled {
-        /// What runs.
         installed: Version,
     },
-    /// What runs cannot be upgraded to it, not even in steps.
+    /// The installed release cannot be upgraded to it, not even in several hops.
     Unreachable {
-        /// What runs.
         installed: Version,
-        /// What would have to run first.
         from: Version,
     },
-    /// It fits, and another fits better.
+    /// It fits, but a newer one fits too.
     NotTheNewest {
-        /// The other.
         chosen: Version,
     },
-    /// It fits; it is younger than the policy wants.
+    /// It fits, but the policy prefers the channel `stable`.
     NotStable {
-        /// The one with more service behind it.
         chosen: Version,
     },
-    /// It fits by being one minor behind; another matches the cluster.
+    /// It only tolerates this Kubernetes minor; another release supports it.
     NotTheSameMinor {
-        /// The other.
         chosen: Version,
     },
-    /// The admin named another.
     NotPinned {
-        /// The one named.
         pinned: Version,
     },
-    /// It fits; the policy leaves changes to the admin.
+    /// It fits, but the policy requires the admin's approval.
     HeldByPolicy {
-        /// What runs.
         installed: Version,
     },
 }
 
 impl Reason {
-    /// Whether the release could have been installed here at all.
+    /// True if the release can be installed here.
     pub fn fits_here(&self) -> bool {
         matches!(
             self,
@@ -155,78 +117,69 @@ impl fmt::Display for Reason {
             Self::KnownBad { reason, remedy, .. } => write!(f, "Known fault: {reason}; {remedy}."),
             Self::ImagesGone { image, reason } => write!(
                 f,
-                "{image} cannot be pulled: {reason}. Where a mirror has it, say so in spec.images.registry."
+                "{image} cannot be pulled: {reason}. If a mirror has it, set spec.images.registry."
             ),
             Self::ImagesNotPinned { images } => {
-                write!(f, "The catalog's signature does not cover what would run: ")?;
+                write!(f, "The catalog's signature does not cover all images: ")?;
                 match images.as_slice() {
-                    [] => write!(f, "it names the manifest by its address only.")?,
+                    [] => write!(f, "the catalog only has the URL of the manifest.")?,
                     [image] => write!(f, "{image} has no digest.")?,
                     [first, ..] => {
-                        write!(f, "{} images have no digest, {first} among them.", images.len())?;
+                        write!(f, "{} images have no digest, for example {first}.", images.len())?;
                     }
                 }
-                write!(f, " Ask its publisher to add what is missing and to sign it again.")
+                write!(f, " Ask its publisher to add the digests and to sign it again.")
             }
             Self::Candidate => {
-                write!(f, "It is a release candidate, which only a pinned version installs.")
+                write!(f, "It is a release candidate: VDO installs it only if you pin its version.")
             }
             Self::NeedsNewerOperator => {
-                write!(f, "The catalog describes it in a way only a newer operator knows.")
+                write!(f, "The catalog describes it in a format that needs a newer operator.")
             }
             Self::OlderThanInstalled { installed } => {
                 write!(
                     f,
-                    "It is older than {installed}, which runs here; drivers are not downgraded."
+                    "It is older than {installed}, the installed version; VDO does not downgrade drivers."
                 )
             }
             Self::Unreachable { installed, from } => write!(
                 f,
-                "It can be reached from {from} on; {installed} has to be removed with its own manifest first."
+                "Upgrades to it start at {from}; remove {installed} with its own manifest first."
             ),
             Self::NotTheNewest { chosen } => write!(f, "It fits; {chosen} is newer and fits too."),
             Self::NotStable { chosen } => {
-                write!(f, "It fits, but it is young, and the policy prefers {chosen}.")
+                write!(f, "It fits, but it is too new for the policy, which prefers {chosen}.")
             }
             Self::NotTheSameMinor { chosen } => {
-                write!(f, "It would do for a while; {chosen} is made for this Kubernetes minor.")
+                write!(f, "It tolerates this Kubernetes minor; {chosen} supports it.")
             }
-            Self::NotPinned { pinned } => write!(f, "Version {pinned} is asked for."),
+            Self::NotPinned { pinned } => write!(f, "The spec pins version {pinned}."),
             Self::HeldByPolicy { installed } => {
-                write!(
-                    f,
-                    "It fits; the policy keeps {installed} until somebody approves the change."
-                )
+                write!(f, "It fits; the policy keeps {installed} until you approve the change.")
             }
         }
     }
 }
 
-/// Why things stay as they are although somebody might expect otherwise.
+/// Why nothing changes although the admin might expect a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standstill {
-    /// No release fits this cluster.
     NothingFits,
-    /// Releases fit, but none that what runs may be changed to.
+    /// Releases fit, but the installed one cannot be upgraded to any of them.
     NoWayForward {
-        /// What runs.
         installed: Version,
     },
-    /// The version asked for is in no catalog.
+    /// The catalog does not contain the pinned version.
     PinUnknown {
-        /// The version.
         pinned: Version,
     },
-    /// The version asked for does not go here.
+    /// The pinned version does not fit here.
     PinRefused {
-        /// The version.
         pinned: Version,
-        /// Why.
         reason: Reason,
     },
-    /// The policy leaves the change to the admin.
+    /// The policy requires the admin's approval.
     AwaitsApproval {
-        /// What could be installed.
         available: Version,
     },
 }
@@ -236,100 +189,78 @@ impl fmt::Display for Standstill {
         match self {
             Self::NothingFits => write!(f, "No release in the catalog fits this cluster."),
             Self::NoWayForward { installed } => {
-                write!(f, "No release that fits this cluster can be reached from {installed}.")
+                write!(f, "{installed} cannot be upgraded to any release that fits this cluster.")
             }
             Self::PinUnknown { pinned } => write!(
                 f,
-                "Version {pinned} is asked for and is in no catalog; name one that is, or load a catalog that has it."
+                "Version {pinned} is pinned, but the catalog does not contain it; pin another version, or import a catalog that contains it."
             ),
             Self::PinRefused { pinned, reason } => {
-                write!(f, "Version {pinned} is asked for and not installed: {reason}")
+                write!(f, "Version {pinned} is pinned, but cannot be installed: {reason}")
             }
             Self::AwaitsApproval { available } => {
-                write!(f, "{available} fits; the policy waits for somebody to approve it.")
+                write!(f, "{available} fits; the policy waits for your approval.")
             }
         }
     }
 }
 
-/// Something to mind about what was chosen.
+/// A remark about the chosen release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// No vCenter is known, so nothing can be said about what fits.
+    /// Without a vCenter, VDO cannot determine which releases fit.
     NoVcenter,
-    /// Nobody vouches for this Kubernetes yet.
+    /// No release in the catalog supports this Kubernetes version yet.
     KubernetesUnknown {
-        /// The newest known.
         newest: KubernetesMinor,
-        /// What the cluster runs.
         cluster: KubernetesVersion,
     },
-    /// The release is one Kubernetes minor behind, which is allowed for a while.
+    /// The release only tolerates this Kubernetes minor.
     OneMinorBehind {
-        /// What it is made for.
         supports: KubernetesRange,
-        /// What the cluster runs.
         cluster: KubernetesVersion,
     },
-    /// Nobody vouches for this vSphere yet.
+    /// The catalog does not know this vSphere version yet.
     VsphereUnknown {
-        /// Which vCenter.
         name: String,
-        /// What it runs.
         version: VsphereVersion,
-        /// The newest known.
         newest: VsphereBound,
     },
-    /// The release was tried with older vCenters only.
+    /// The release was tested with older vCenters only.
     VsphereUntested {
-        /// Which vCenter.
         name: String,
-        /// What it runs.
         version: VsphereVersion,
-        /// The newest it was tried with.
         tested: VsphereBound,
     },
-    /// A fault that strikes here and can be lived with.
+    /// A known fault that applies here but does not exclude the release.
     KnownBad {
-        /// The fault's name.
         id: String,
-        /// What goes wrong.
         reason: String,
-        /// What can be done.
         remedy: String,
     },
-    /// The release is no longer mended.
     SupportEnded {
-        /// Which.
         version: Version,
     },
-    /// Nothing older had enough service behind it.
+    /// No release of the channel `stable` fits.
     NothingStable {
-        /// What was taken.
         version: Version,
     },
-    /// Some of its images are pulled by tag, so what is pulled can change.
+    /// Some of its images are pulled by tag, so their content can change.
     NotPinned {
-        /// Which release.
         version: Version,
-        /// The images, by tag.
         images: Vec<String>,
     },
-    /// What runs does not fit here, and nothing better could be offered.
+    /// The installed release does not fit here, and no better one does.
     RunningDoesNotFit {
-        /// What runs.
         version: Version,
-        /// Why it does not.
         reason: Box<Reason>,
     },
-    /// What runs is in no catalog.
     RunningUnknown {
-        /// What runs.
         version: Version,
     },
 }
 
-/// The first of several, and how many more there are.
+/// The first image, and the number of further ones.
 fn listed(images: &[String]) -> String {
     match images {
         [] => "an image".to_owned(),
@@ -343,41 +274,41 @@ impl fmt::Display for Notice {
         match self {
             Self::NoVcenter => write!(
                 f,
-                "No vCenter is known yet, so no release can be chosen; name one that can be reached."
+                "No vCenter is known yet, so VDO cannot choose a release; specify a vCenter that is reachable."
             ),
             Self::KubernetesUnknown { newest, cluster } => write!(
                 f,
-                "Kubernetes {cluster} is newer than any driver release known here ({newest}); the newest known one is used until the catalog knows more."
+                "Kubernetes {cluster} is newer than any driver release in the catalog supports ({newest}); VDO uses the newest release until a newer catalog arrives."
             ),
             Self::NotPinned { version, images } => write!(
                 f,
-                "No digest is known for {} of {version}: pulled by tag, what runs can differ from what was tested. A newer catalog may know it.",
+                "The catalog has no digest for {} of {version}. An image pulled by tag can differ from the tested one. A newer catalog may have the digest.",
                 listed(images)
             ),
             Self::OneMinorBehind { supports, cluster } => write!(
                 f,
-                "The release is made for Kubernetes {supports} and the cluster runs {cluster}; one minor behind is allowed while no better one is at hand."
+                "The release supports Kubernetes {supports} and tolerates {cluster}, which this cluster runs; no better release is available."
             ),
             Self::VsphereUnknown { name, version, newest } => write!(
                 f,
-                "{name} runs vSphere {version}, newer than the {newest} this catalog knows; the newest release that fits {newest} is used."
+                "{name} runs vSphere {version}, newer than {newest}, the newest in the catalog; VDO uses the newest release that fits {newest}."
             ),
             Self::VsphereUntested { name, version, tested } => write!(
                 f,
-                "{name} runs vSphere {version}; the release was tried with vSphere up to {tested}."
+                "{name} runs vSphere {version}; the release was tested with vSphere up to {tested}."
             ),
             Self::KnownBad { reason, remedy, .. } => write!(f, "Known fault: {reason}; {remedy}."),
             Self::SupportEnded { version } => {
                 write!(f, "{version} is no longer maintained; it is the newest that fits here.")
             }
             Self::NothingStable { version } => {
-                write!(f, "No release with long service fits here; {version} is young.")
+                write!(f, "No stable release fits here; {version} is new.")
             }
             Self::RunningDoesNotFit { version, reason } => {
                 write!(f, "{version} keeps running although it does not fit: {reason}")
             }
             Self::RunningUnknown { version } => {
-                write!(f, "{version} runs here and is in no catalog; it is left alone.")
+                write!(f, "{version} is installed, but not in the catalog; VDO leaves it as it is.")
             }
         }
     }

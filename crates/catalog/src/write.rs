@@ -1,4 +1,4 @@
-//! A catalog as a document others can read: what `read` takes, with nothing left to fold out.
+//! Writes a catalog as a document in which every release is spelled out.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use crate::{
     read::SCHEMA_MAJOR,
 };
 
-/// Writes a catalog as JSON (which is also YAML). Each release stands on a line of its own and says
-/// everything about itself, so `read(write(catalog))` is the catalog again.
+/// Writes a catalog as JSON (which is also YAML). Every release is a line of its own with all its fields,
+/// so `read(write(catalog))` returns the same catalog.
 pub fn write(catalog: &Catalog) -> String {
     let lines = |driver: Driver| -> Value {
         let own = catalog.releases.iter().filter(|release| release.driver == driver);
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_catalog_reads_back_as_the_same() {
         let written = write(crate::embedded());
         assert_eq!(crate::read(written.as_bytes()).unwrap(), *crate::embedded());
     }

@@ -1,4 +1,4 @@
-//! Every release for every cluster, shown to a real API server with pod-security admission on.
+//! Applies every release for every profile to a real API server with pod-security admission.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,19 +22,19 @@ use kube::{
 };
 use serde_json::{Value, json};
 use support::{
-    cluster::{api, apply, as_operator, said},
+    cluster::{api, apply, as_operator, message_of},
     full, profiles, release,
 };
 use testkit::{ControlPlane, eventually};
 use tokio::sync::OnceCell;
 
-/// One cluster for all tests: none looks at what another one writes.
+/// One cluster for all tests: no test reads another test's objects.
 async fn cluster() -> &'static ControlPlane {
     static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
     PLANE.get_or_init(ControlPlane::start).await
 }
 
-/// Writes for real what others stand on: namespaces, definitions, accounts.
+/// Creates the objects that others depend on: namespaces, CRDs, ServiceAccounts.
 async fn prepare(client: &Client, rendered: &Rendered) {
     let params = as_operator();
     for object in &rendered.objects {
@@ -47,7 +47,7 @@ async fn prepare(client: &Client, rendered: &Rendered) {
     }
 }
 
-/// Waits until objects of a definition can be written.
+/// Waits until the API server serves a CRD.
 async fn is_served(client: &Client, definition: &Object) {
     let spec = &definition.0["spec"];
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -64,7 +64,7 @@ async fn is_served(client: &Client, definition: &Object) {
     }
 }
 
-/// A pod as the controller of a workload would make it.
+/// The pod that the controller of a workload would create.
 fn pod_of(object: &Object, namespace: &str) -> Option<Object> {
     let template = object.pod_template()?;
     let mut pod = template.clone();
@@ -80,14 +80,14 @@ async fn create_pod(client: &Client, pod: &Object) -> Result<(), String> {
     params.field_manager = Some("vdo".to_owned());
     let object: DynamicObject = serde_json::from_value(pod.0.clone()).unwrap();
     let made = api(client, pod).create(&params, &object).await;
-    made.map(drop).map_err(|error| format!("pod of {}: {}", pod.name(), said(error)))
+    made.map(drop).map_err(|error| format!("pod of {}: {}", pod.name(), message_of(error)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_release_for_every_cluster_is_accepted() {
     let plane = cluster().await;
     let client = plane.client();
-    // One entry per distinct object, however many releases and clusters share it.
+    // One entry per distinct object, because many releases and profiles share objects.
     let mut objects: BTreeMap<String, (String, Object)> = BTreeMap::new();
     let mut prepared: BTreeMap<String, Rendered> = BTreeMap::new();
     let mut rendered_count = 0;
@@ -132,7 +132,7 @@ async fn every_release_for_every_cluster_is_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_does_not() {
+async fn controllers_pass_the_restricted_pod_security_level_and_the_node_driver_does_not() {
     let plane = cluster().await;
     let client = plane.client();
     let strict = Object(json!({
@@ -154,7 +154,7 @@ async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_doe
         }
         for object in &rendered.objects {
             let Some(mut pod) = pod_of(object, "strict") else { continue };
-            // Critical priorities are kept to some namespaces by quota in places; that is not at stake here.
+            // Some clusters restrict critical priorities to some namespaces by quota; this test ignores that.
             pod.0["spec"].as_object_mut().unwrap().remove("priorityClassName");
             let outcome = create_pod(&client, &pod).await;
             match object.name() {
@@ -163,7 +163,7 @@ async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_doe
                     assert!(error.contains("violates PodSecurity"), "{error}");
                 }
                 "vsphere-cloud-controller-manager" => {
-                    // It needs the host's network, and nothing else.
+                    // It needs the host network, and nothing else.
                     let error = outcome.unwrap_err();
                     let after =
                         error.split("violates PodSecurity \"restricted:latest\": ").nth(1).unwrap();
@@ -178,7 +178,7 @@ async fn the_controllers_pass_the_strictest_pod_security_and_the_node_driver_doe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_snapshot_definitions_hold_snapshots_and_refuse_nonsense() {
+async fn the_snapshot_crds_accept_snapshots_and_refuse_invalid_ones() {
     let plane = cluster().await;
     let client = plane.client();
     let params = as_operator();

@@ -1,4 +1,4 @@
-//! What is chosen: a table of cases with the expected outcome, and properties that hold for all of them.
+//! Which release is chosen: a table of cases with expected outcomes, and properties that hold for every case.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use catalog::{
 use proptest::prelude::*;
 use semver::Version;
 
-fn seen(kubernetes: &str, vcenters: &[&str]) -> Environment {
+fn environment(kubernetes: &str, vcenters: &[&str]) -> Environment {
     let vcenter = |(n, version): (usize, &&str)| Vcenter {
         name: format!("vc-{}", n + 1),
         version: version.parse().unwrap(),
@@ -57,7 +57,7 @@ fn show(action: &Action) -> String {
 }
 
 #[test]
-fn every_case_of_the_table_comes_out_as_written() {
+fn every_case_of_the_table_has_the_expected_outcome() {
     let table = include_str!("choices.txt");
     let mut cases = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -83,12 +83,12 @@ fn every_case_of_the_table_comes_out_as_written() {
             }
             ref other => panic!("no policy: {other:?}"),
         };
-        let mut seen = seen(kubernetes, &vcenters.split('+').collect::<Vec<_>>());
+        let mut environment = environment(kubernetes, &vcenters.split('+').collect::<Vec<_>>());
         if images == "mirror" {
-            seen.rewrite = Rewrite::mirror("mirror.example.com");
+            environment.rewrite = Rewrite::mirror("mirror.example.com");
         }
         let installed = (installed != "-").then_some(installed);
-        let decision = choose(embedded(), &seen, driver, &request(policy, installed));
+        let decision = choose(embedded(), &environment, driver, &request(policy, installed));
         let found = show(&decision.action);
         if found != expected {
             wrong.push(format!("{line}\n    but came out as {found}; {:?}", decision.standstill));
@@ -106,33 +106,36 @@ fn why(decision: &catalog::Decision, version: &str) -> String {
 }
 
 #[test]
-fn every_release_not_chosen_says_why_in_one_sentence() {
+fn every_release_not_chosen_has_a_reason_in_one_sentence() {
     let decision = choose(
         embedded(),
-        &seen("1.34.2", &["8.0U3"]),
+        &environment("1.34.2", &["8.0U3"]),
         Driver::Csi,
         &request(Policy::Stable, Some("3.6.3")),
     );
     assert_eq!(show(&decision.action), "change 3.6.3 > 3.7.3");
-    assert_eq!(why(&decision, "3.8.0"), "It fits, but it is young, and the policy prefers 3.7.3.");
+    assert_eq!(
+        why(&decision, "3.8.0"),
+        "It fits, but it is too new for the policy, which prefers 3.7.3."
+    );
     assert_eq!(why(&decision, "3.7.2"), "It fits; 3.7.3 is newer and fits too.");
     assert_eq!(
         why(&decision, "3.6.0"),
-        "It is older than 3.6.3, which runs here; drivers are not downgraded."
+        "It is older than 3.6.3, the installed version; VDO does not downgrade drivers."
     );
     assert_eq!(
         why(&decision, "3.5.1"),
         "It supports Kubernetes 1.31 to 1.33; this cluster runs 1.34.2."
     );
-    let csi = embedded().of(Driver::Csi, Implementation::Upstream).count();
+    let csi = embedded().releases_of(Driver::Csi, Implementation::Upstream).count();
     assert_eq!(decision.others.len(), csi - 1);
 }
 
 #[test]
-fn an_old_vcenter_is_named_together_with_what_would_happen() {
+fn an_old_vcenter_is_named_with_the_problem_it_would_cause() {
     let decision = choose(
         embedded(),
-        &seen("1.29", &["8.0U3", "6.7U3"]),
+        &environment("1.29", &["8.0U3", "6.7U3"]),
         Driver::Csi,
         &request(Policy::Latest, None),
     );
@@ -150,53 +153,56 @@ fn an_old_vcenter_is_named_together_with_what_would_happen() {
 }
 
 #[test]
-fn a_host_too_old_for_disks_to_be_attached_is_named() {
-    let mut seen = seen("1.34", &["8.0U3"]);
-    seen.vcenters[0].oldest_host = Some("6.5U3".parse().unwrap());
-    let decision = choose(embedded(), &seen, Driver::Csi, &request(Policy::Latest, None));
+fn a_host_that_is_too_old_is_named() {
+    let mut environment = environment("1.34", &["8.0U3"]);
+    environment.vcenters[0].oldest_host = Some("6.5U3".parse().unwrap());
+    let decision = choose(embedded(), &environment, Driver::Csi, &request(Policy::Latest, None));
     assert_eq!(why(&decision, "3.8.0"), "It needs ESXi 6.7U3; a host of vc-1 runs 6.5U3.");
 }
 
 #[test]
-fn images_that_are_gone_are_said_to_be_gone_and_a_mirror_brings_them_back() {
-    let mut seen = seen("1.25", &["7.0U3"]);
-    let decision = choose(embedded(), &seen, Driver::Cpi, &request(Policy::Latest, None));
+fn unavailable_images_exclude_a_release_unless_a_mirror_has_them() {
+    let mut environment = environment("1.25", &["7.0U3"]);
+    let decision = choose(embedded(), &environment, Driver::Cpi, &request(Policy::Latest, None));
     assert_eq!(
         why(&decision, "1.25.3"),
         "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.25.3 cannot be pulled: its images were only ever \
-         at gcr.io/cloud-provider-vsphere, which was deleted in September 2024. Where a mirror has it, say so \
-         in spec.images.registry."
+         at gcr.io/cloud-provider-vsphere, which was deleted in September 2024. If a mirror has it, set \
+         spec.images.registry."
     );
     let pair =
         ("gcr.io/cloud-provider-vsphere".to_owned(), "mirror.example.com/vsphere".to_owned());
-    seen.rewrite = Rewrite::new([pair]);
-    let decision = choose(embedded(), &seen, Driver::Cpi, &request(Policy::Latest, None));
+    environment.rewrite = Rewrite::new([pair]);
+    let decision = choose(embedded(), &environment, Driver::Cpi, &request(Policy::Latest, None));
     assert_eq!(show(&decision.action), "install 1.25.3");
 }
 
 #[test]
-fn a_world_newer_than_the_catalog_gets_the_newest_release_and_a_notice() {
+fn platforms_newer_than_the_catalog_get_the_newest_release_and_a_notice() {
     for driver in [Driver::Cpi, Driver::Csi] {
-        let decision =
-            choose(embedded(), &seen("1.39.1", &["11.0"]), driver, &request(Policy::Latest, None));
+        let decision = choose(
+            embedded(),
+            &environment("1.39.1", &["11.0"]),
+            driver,
+            &request(Policy::Latest, None),
+        );
         assert!(matches!(decision.action, Action::Install(_)), "{driver}");
         let notices: Vec<_> = decision.notices.iter().map(ToString::to_string).collect();
+        assert!(notices[0].starts_with(
+            "Kubernetes 1.39.1 is newer than any driver release in the catalog supports (1.36)"
+        ));
         assert!(
-            notices[0].starts_with(
-                "Kubernetes 1.39.1 is newer than any driver release known here (1.36)"
-            )
-        );
-        assert!(
-            notices[1].starts_with("vc-1 runs vSphere 11.0, newer than the 9.1 this catalog knows")
+            notices[1]
+                .starts_with("vc-1 runs vSphere 11.0, newer than 9.1, the newest in the catalog")
         );
     }
 }
 
 #[test]
-fn what_runs_but_no_longer_fits_stays_and_says_so() {
+fn an_installed_release_that_no_longer_fits_stays_with_a_notice() {
     let decision = choose(
         embedded(),
-        &seen("1.33", &["6.7U3"]),
+        &environment("1.33", &["6.7U3"]),
         Driver::Csi,
         &request(Policy::Latest, Some("3.1.2")),
     );
@@ -210,13 +216,13 @@ fn what_runs_but_no_longer_fits_stays_and_says_so() {
 }
 
 #[test]
-fn a_version_asked_for_that_does_not_go_is_refused_with_the_reason() {
+fn a_pinned_version_that_does_not_fit_is_refused_with_the_reason() {
     let pin =
         |version: &str| Policy::Pinned { version: version.parse().unwrap(), downgrade: false };
     let refused = |pinned: &str, installed: Option<&str>| {
         let decision = choose(
             embedded(),
-            &seen("1.34", &["8.0"]),
+            &environment("1.34", &["8.0"]),
             Driver::Csi,
             &request(pin(pinned), installed),
         );
@@ -224,21 +230,22 @@ fn a_version_asked_for_that_does_not_go_is_refused_with_the_reason() {
     };
     assert_eq!(
         refused("3.4.0", None),
-        "Version 3.4.0 is asked for and not installed: It supports Kubernetes 1.30 to 1.32; this cluster runs 1.34.0."
+        "Version 3.4.0 is pinned, but cannot be installed: It supports Kubernetes 1.30 to 1.32; this cluster runs 1.34.0."
     );
-    assert!(refused("3.7.9", None).starts_with("Version 3.7.9 is asked for and is in no catalog"));
-    assert!(refused("3.6.0", Some("3.7.3")).ends_with("drivers are not downgraded."));
     assert!(
-        refused("3.7.3", Some("2.1.0"))
-            .ends_with("2.1.0 has to be removed with its own manifest first.")
+        refused("3.7.9", None)
+            .starts_with("Version 3.7.9 is pinned, but the catalog does not contain it")
     );
+    assert!(refused("3.6.0", Some("3.7.3")).ends_with("VDO does not downgrade drivers."));
+    assert!(refused("3.7.3", Some("2.1.0")).ends_with("remove 2.1.0 with its own manifest first."));
 }
 
 #[test]
-fn everything_to_mind_between_two_and_three_is_collected_on_the_way() {
-    let mut seen = seen("1.35", &["9.1"]);
-    seen.windows_nodes = true;
-    let decision = choose(embedded(), &seen, Driver::Csi, &request(Policy::Stable, Some("2.7.3")));
+fn an_upgrade_from_2_to_3_collects_the_steps_of_every_crossed_release() {
+    let mut environment = environment("1.35", &["9.1"]);
+    environment.windows_nodes = true;
+    let decision =
+        choose(embedded(), &environment, Driver::Csi, &request(Policy::Stable, Some("2.7.3")));
     let Action::Change(path) = decision.action else { panic!("{:?}", decision.action) };
     let [hop] = &path.hops[..] else { panic!("{path:?}") };
     let ids = |steps: &[catalog::model::Step]| {
@@ -258,13 +265,14 @@ fn everything_to_mind_between_two_and_three_is_collected_on_the_way() {
     );
     assert_eq!(ids(&hop.after), ["drop-snapshot-webhook"]);
 
-    seen.windows_nodes = false;
-    let decision = choose(embedded(), &seen, Driver::Csi, &request(Policy::Stable, Some("3.7.2")));
+    environment.windows_nodes = false;
+    let decision =
+        choose(embedded(), &environment, Driver::Csi, &request(Policy::Stable, Some("3.7.2")));
     let Action::Change(path) = decision.action else { panic!() };
     assert!(path.hops[0].before.is_empty(), "a patch within the line crosses nothing");
 }
 
-/// A catalog in which versions must be visited one after the other.
+/// A catalog whose versions cannot be skipped.
 fn ladder() -> Catalog {
     let text = r#"
 schema: "1.0"
@@ -290,7 +298,7 @@ csi:
 fn releases_that_must_not_be_skipped_are_visited() {
     let decision = choose(
         &ladder(),
-        &seen("1.35", &["8.0"]),
+        &environment("1.35", &["8.0"]),
         Driver::Csi,
         &request(Policy::Latest, Some("1.9.0")),
     );
@@ -304,7 +312,7 @@ fn releases_that_must_not_be_skipped_are_visited() {
     assert_eq!(path.hops[1].after[0].id, "two-one");
     let stuck = choose(
         &ladder(),
-        &seen("1.35", &["8.0"]),
+        &environment("1.35", &["8.0"]),
         Driver::Csi,
         &request(Policy::Latest, Some("1.8.0")),
     );
@@ -312,31 +320,31 @@ fn releases_that_must_not_be_skipped_are_visited() {
 }
 
 #[test]
-fn a_zone_with_a_host_in_maintenance_is_warned_about_only_where_zones_are_used() {
+fn a_host_in_maintenance_causes_a_warning_only_with_zones() {
     let faults = |topology: bool| {
-        let seen = Environment { topology, ..seen("1.33", &["8.0"]) };
+        let environment = Environment { topology, ..environment("1.33", &["8.0"]) };
         let pin = Policy::Pinned { version: Version::new(3, 7, 0), downgrade: false };
-        let decision = choose(embedded(), &seen, Driver::Csi, &request(pin, None));
+        let decision = choose(embedded(), &environment, Driver::Csi, &request(pin, None));
         decision.notices.iter().filter(|notice| matches!(notice, Notice::KnownBad { .. })).count()
     };
     assert_eq!((faults(true), faults(false)), (1, 0));
 }
 
 #[test]
-fn the_drivers_of_this_project_are_not_mixed_up_with_upstreams() {
+fn releases_of_this_project_and_of_upstream_stay_separate() {
     let ours =
         Request { implementation: Implementation::Rust, policy: Policy::Latest, installed: None };
-    let decision = choose(embedded(), &seen("1.36", &["8.0"]), Driver::Csi, &ours);
+    let decision = choose(embedded(), &environment("1.36", &["8.0"]), Driver::Csi, &ours);
     assert_eq!(decision.action, Action::Nothing);
     assert!(decision.others.is_empty());
 }
 
 #[test]
-fn the_cloud_controller_of_this_project_has_its_version_and_follows_no_minor() {
+fn our_cloud_controller_supports_many_kubernetes_minors() {
     let own = Version::parse(env!("CARGO_PKG_VERSION")).unwrap();
     let ours = |policy, kubernetes: &str, vsphere: &str| {
         let wish = Request { implementation: Implementation::Rust, policy, installed: None };
-        choose(embedded(), &seen(kubernetes, &[vsphere]), Driver::Cpi, &wish)
+        choose(embedded(), &environment(kubernetes, &[vsphere]), Driver::Cpi, &wish)
     };
     for kubernetes in ["1.24", "1.29", "1.33", "1.36", "1.37", "1.40"] {
         for vsphere in ["6.7U3", "7.0", "8.0U3", "9.0", "9.1"] {
@@ -391,14 +399,14 @@ fn any_vsphere() -> impl Strategy<Value = VsphereVersion> {
         .prop_map(|((major, minor), update)| VsphereVersion::new(major, minor, update))
 }
 
-fn any_seen() -> impl Strategy<Value = Environment> {
+fn any_environment() -> impl Strategy<Value = Environment> {
     let vcenters =
         proptest::collection::vec((any_vsphere(), proptest::option::of(any_vsphere())), 1..4);
     (20u32..42, 0u32..9, vcenters, any::<[bool; 3]>()).prop_map(
         |(minor, patch, vcenters, flags)| {
-            let mut seen = seen("1.0", &[]);
-            seen.kubernetes = format!("1.{minor}.{patch}").parse().unwrap();
-            seen.vcenters = vcenters
+            let mut environment = environment("1.0", &[]);
+            environment.kubernetes = format!("1.{minor}.{patch}").parse().unwrap();
+            environment.vcenters = vcenters
                 .into_iter()
                 .enumerate()
                 .map(|(n, (version, oldest_host))| Vcenter {
@@ -407,48 +415,51 @@ fn any_seen() -> impl Strategy<Value = Environment> {
                     oldest_host,
                 })
                 .collect();
-            [seen.windows_nodes, seen.topology] = [flags[0], flags[1]];
+            [environment.windows_nodes, environment.topology] = [flags[0], flags[1]];
             if flags[2] {
-                seen.rewrite = Rewrite::mirror("mirror.example.com");
+                environment.rewrite = Rewrite::mirror("mirror.example.com");
             }
-            seen
+            environment
         },
     )
 }
 
-fn inside(release: &Release, seen: &Environment) -> bool {
+fn inside(release: &Release, environment: &Environment) -> bool {
     let newest = embedded().newest_kubernetes(release.driver, Implementation::Upstream).unwrap();
-    let minor = seen.kubernetes.as_minor().min(newest);
+    let minor = environment.kubernetes.as_minor().min(newest);
     let range = release.kubernetes;
     minor >= range.min
         && minor <= range.tolerates.unwrap_or(range.max).max(range.max)
-        && seen.vcenters.iter().all(|vcenter| vcenter.version >= release.vsphere.min.version())
+        && environment
+            .vcenters
+            .iter()
+            .all(|vcenter| vcenter.version >= release.vsphere.min.version())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_choice_keeps_its_promises(
-        seen in any_seen(),
+    fn every_decision_keeps_the_guarantees(
+        environment in any_environment(),
         policy in any_policy(),
         installed in proptest::option::of(any_version()),
         driver in prop_oneof![Just(Driver::Cpi), Just(Driver::Csi)],
     ) {
-        let wish = Request { implementation: Implementation::Upstream, policy, installed };
-        let decision = choose(embedded(), &seen, driver, &wish);
+        let wanted = Request { implementation: Implementation::Upstream, policy, installed };
+        let decision = choose(embedded(), &environment, driver, &wanted);
 
-        // The same question has the same answer.
-        prop_assert_eq!(&decision, &choose(embedded(), &seen, driver, &wish));
+        // The same input gives the same decision.
+        prop_assert_eq!(&decision, &choose(embedded(), &environment, driver, &wanted));
 
-        // What runs is never replaced by something older, and never by nothing.
-        if let Some(installed) = &wish.installed {
+        // An installed release is never replaced by an older one, and never removed.
+        if let Some(installed) = &wanted.installed {
             let after = decision.action.version();
             prop_assert!(after.is_some_and(|after| after >= installed), "{:?}", decision.action);
         }
 
-        // Whatever is newly installed exists, and every range holds at every stop.
-        let mut at = wish.installed.clone();
+        // Every new release exists, and every range holds at every stop.
+        let mut at = wanted.installed.clone();
         let stops: Vec<_> = match &decision.action {
             Action::Install(version) => vec![version.clone()],
             Action::Change(path) => path.hops.iter().map(|hop| hop.to.clone()).collect(),
@@ -456,7 +467,7 @@ proptest! {
         };
         for stop in &stops {
             let release = embedded().find(driver, Implementation::Upstream, stop);
-            prop_assert!(release.is_some_and(|release| inside(release, &seen)), "{stop}");
+            prop_assert!(release.is_some_and(|release| inside(release, &environment)), "{stop}");
             let release = release.unwrap();
             prop_assert!(at.as_ref().is_none_or(|at| stop > at), "the way goes up");
             if let (Some(at), Some(from)) = (&at, &release.upgrade_from) {
@@ -465,18 +476,18 @@ proptest! {
             at = Some(stop.clone());
         }
 
-        // Manual never moves what runs.
-        if wish.policy == Policy::Manual && wish.installed.is_some() {
+        // Manual never changes an installed release.
+        if wanted.policy == Policy::Manual && wanted.installed.is_some() {
             prop_assert!(matches!(decision.action, Action::Keep(_)));
         }
 
-        // Everything else has a reason, and only once.
-        let told: BTreeSet<_> = decision.others.iter().map(|(version, _)| version.clone()).collect();
-        prop_assert_eq!(told.len(), decision.others.len());
+        // Every other release has a reason, and only one.
+        let explained: BTreeSet<_> = decision.others.iter().map(|(version, _)| version.clone()).collect();
+        prop_assert_eq!(explained.len(), decision.others.len());
         if let Some(version) = decision.action.version() {
-            prop_assert!(!told.contains(version));
-            for release in embedded().of(driver, Implementation::Upstream) {
-                prop_assert!(release.version == *version || told.contains(&release.version));
+            prop_assert!(!explained.contains(version));
+            for release in embedded().releases_of(driver, Implementation::Upstream) {
+                prop_assert!(release.version == *version || explained.contains(&release.version));
             }
         }
         for (_, reason) in &decision.others {
@@ -486,8 +497,8 @@ proptest! {
     }
 
     #[test]
-    fn nothing_newer_that_fits_is_passed_over_by_latest(seen in any_seen(), driver in prop_oneof![Just(Driver::Cpi), Just(Driver::Csi)]) {
-        let decision = choose(embedded(), &seen, driver, &request(Policy::Latest, None));
+    fn latest_never_skips_a_newer_release_that_fits(environment in any_environment(), driver in prop_oneof![Just(Driver::Cpi), Just(Driver::Csi)]) {
+        let decision = choose(embedded(), &environment, driver, &request(Policy::Latest, None));
         if let Some(chosen) = decision.action.version() {
             for (version, reason) in &decision.others {
                 prop_assert!(version < chosen || !reason.fits_here(), "{version} over {chosen}: {reason}");
@@ -499,10 +510,10 @@ proptest! {
 }
 
 #[test]
-fn releases_are_ordered_by_number_and_never_by_letter() {
+fn releases_sort_by_number_and_not_by_text() {
     for driver in [Driver::Cpi, Driver::Csi] {
         let versions: Vec<_> = embedded()
-            .of(driver, Implementation::Upstream)
+            .releases_of(driver, Implementation::Upstream)
             .map(|release| &release.version)
             .collect();
         assert!(versions.is_sorted(), "{versions:?}");
@@ -510,7 +521,7 @@ fn releases_are_ordered_by_number_and_never_by_letter() {
     assert!(Version::new(3, 10, 0) > Version::new(3, 9, 0));
     let decision = choose(
         &ladder(),
-        &seen("1.33", &["8.0"]),
+        &environment("1.33", &["8.0"]),
         Driver::Csi,
         &request(Policy::Latest, Some("1.9.0")),
     );
@@ -521,10 +532,10 @@ fn releases_are_ordered_by_number_and_never_by_letter() {
 }
 
 #[test]
-fn the_embedded_catalog_holds_every_living_release() {
+fn the_embedded_catalog_contains_every_maintained_release() {
     let versions = |driver| {
         embedded()
-            .of(driver, Implementation::Upstream)
+            .releases_of(driver, Implementation::Upstream)
             .map(|r| r.version.to_string())
             .collect::<Vec<_>>()
             .join(" ")
@@ -552,7 +563,7 @@ fn the_embedded_catalog_is_small() {
 }
 
 #[test]
-fn a_driver_installed_by_other_hands_is_recognised_by_its_image() {
+fn a_driver_not_managed_by_vdo_is_recognised_by_its_image() {
     let recognised = |driver, image: &str| {
         let release = embedded().recognise(driver, &image.parse().unwrap());
         release.map(|release| release.version.to_string())
@@ -566,7 +577,7 @@ fn a_driver_installed_by_other_hands_is_recognised_by_its_image() {
         recognised(Driver::Csi, &format!("mirror.example.com/x@{digest}")).unwrap(),
         "3.7.3"
     );
-    // What a tag once meant: the old name of the cloud controller's image, and the new one.
+    // The old image name of the cloud controller, and the new one.
     let old = "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.28.0";
     assert_eq!(recognised(Driver::Cpi, old).unwrap(), "1.28.0");
     let new = "mirror.example.com/cloud-provider-vsphere:v1.36.0";

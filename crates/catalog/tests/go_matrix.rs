@@ -1,5 +1,5 @@
-//! A compatibility matrix of the Go VDO as a source: what it points to runs here, and what it does not
-//! know is not guessed.
+//! A compatibility matrix of the Go VDO as a catalog: its manifests run here, and VDO does not guess what it
+//! lacks.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ fn matrix() -> Catalog {
 
 fn release(driver: Driver, text: &str) -> Release {
     let matrix = matrix();
-    let named = matrix.of(driver, Implementation::Upstream).next().unwrap();
+    let named = matrix.releases_of(driver, Implementation::Upstream).next().unwrap();
     fetched(named, &[text.to_owned()]).unwrap()
 }
 
@@ -42,7 +42,7 @@ fn rendered(driver: Driver, text: &str, profile: &Profile) -> Rendered {
     render(&release(driver, text), profile).unwrap()
 }
 
-fn seen(kubernetes: &str, vcenter: &str) -> Environment {
+fn environment(kubernetes: &str, vcenter: &str) -> Environment {
     Environment {
         kubernetes: kubernetes.parse().unwrap(),
         vcenters: vec![Vcenter {
@@ -63,7 +63,7 @@ fn volumes(rendered: &Rendered, kind: &str, name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_webhook_nobody_would_answer_is_left_out_with_all_that_serves_it() {
+fn a_webhook_without_a_server_is_removed_with_its_objects() {
     let rendered = rendered(Driver::Csi, CSI, &plain());
     for (kind, name) in [
         ("ValidatingWebhookConfiguration", "validation.csi.vsphere.vmware.com"),
@@ -77,7 +77,7 @@ fn a_webhook_nobody_would_answer_is_left_out_with_all_that_serves_it() {
 }
 
 #[test]
-fn on_openshift_the_webhook_is_finished_by_the_platform_and_keeps_its_own_volumes() {
+fn on_openshift_the_platform_completes_the_webhook_and_its_volumes_stay() {
     let mut profile = plain();
     profile.distribution = Distribution::OpenShift;
     let rendered = rendered(Driver::Csi, CSI, &profile);
@@ -97,7 +97,7 @@ fn on_openshift_the_webhook_is_finished_by_the_platform_and_keeps_its_own_volume
 }
 
 #[test]
-fn only_the_drivers_configuration_is_pointed_at_ours() {
+fn only_the_configuration_volumes_change() {
     let csi = rendered(Driver::Csi, CSI, &plain());
     assert_eq!(
         volumes(&csi, "Deployment", "vsphere-csi-controller"),
@@ -105,7 +105,7 @@ fn only_the_drivers_configuration_is_pointed_at_ours() {
             { "name": "conf", "secret": { "secretName": "vsphere-config-secret" } },
             { "name": "proxy-config", "configMap": { "name": "proxy-config" } },
         ]),
-        "what is mounted at /etc/cloud, and nothing else"
+        "only the volume mounted at /etc/cloud"
     );
     assert!(csi.find("ConfigMap", "proxy-config").is_some());
     let mut profile = plain();
@@ -114,13 +114,13 @@ fn only_the_drivers_configuration_is_pointed_at_ours() {
     assert_eq!(
         volumes(&cpi, "DaemonSet", "vsphere-cloud-controller-manager"),
         json!([{ "name": "settings", "configMap": { "name": "ours" } }]),
-        "what has the name of a configuration, wherever it is mounted"
+        "every volume with the name of a configuration"
     );
     assert!(cpi.find("ConfigMap", "cloud-config").is_none(), "the example is not applied");
 }
 
 #[test]
-fn an_image_that_is_gone_is_found_out_once_the_manifest_is_there() {
+fn an_unavailable_image_is_detected_once_the_manifest_is_fetched() {
     let release = release(Driver::Csi, CSI);
     let refused = can_be_pulled(&matrix(), &Rewrite::default(), &release).unwrap_err();
     assert!(matches!(refused, Reason::ImagesGone { .. }), "{refused:?}");
@@ -129,14 +129,14 @@ fn an_image_that_is_gone_is_found_out_once_the_manifest_is_there() {
 }
 
 #[test]
-fn a_matrix_that_ends_early_is_not_stretched_over_newer_clusters() {
+fn the_ranges_of_a_matrix_are_not_extended_to_newer_clusters() {
     let request = Request {
         implementation: Implementation::Upstream,
         policy: Policy::Latest,
         installed: None,
     };
     let action = |kubernetes: &str, vcenter: &str| {
-        choose(&matrix(), &seen(kubernetes, vcenter), Driver::Csi, &request)
+        choose(&matrix(), &environment(kubernetes, vcenter), Driver::Csi, &request)
     };
     assert_eq!(
         action("1.25.3", "8.0.1").action,

@@ -1,4 +1,4 @@
-//! Each rule by which a release is judged, alone: take the rule away and one of these falls.
+//! Each rule for releases in isolation: without the rule, one of these tests fails.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use semver::Version;
 use serde_json::json;
 
-/// A catalog in which every kind of limit is the only thing in the way of some release.
+/// A catalog in which each kind of limit alone excludes some release.
 fn limits() -> Catalog {
     let text = r#"
 schema: "1.0"
@@ -42,7 +42,7 @@ csi:
     catalog::read(text.as_bytes()).unwrap()
 }
 
-fn seen(vcenters: &[(&str, Option<&str>)]) -> Environment {
+fn environment(vcenters: &[(&str, Option<&str>)]) -> Environment {
     let vcenter = |(version, host): &(&str, Option<&str>)| Vcenter {
         name: "vc".to_owned(),
         version: version.parse().unwrap(),
@@ -64,32 +64,36 @@ fn latest(installed: Option<&str>) -> Request {
     Request { implementation: Implementation::Upstream, policy: Policy::Latest, installed }
 }
 
-fn chosen(seen: &Environment) -> Option<String> {
-    let action = choose(&limits(), seen, Driver::Csi, &latest(None)).action;
+fn chosen(environment: &Environment) -> Option<String> {
+    let action = choose(&limits(), environment, Driver::Csi, &latest(None)).action;
     action.version().map(ToString::to_string)
 }
 
 #[test]
-fn the_newest_vcenter_a_release_works_with_is_a_limit() {
-    assert_eq!(chosen(&seen(&[("8.0.3", None)])).unwrap(), "1.3.0", "8.0 means all of 8.0");
-    assert_eq!(chosen(&seen(&[("9.0.0", Some("8.0.3"))])).unwrap(), "1.2.0");
-    assert_eq!(chosen(&seen(&[("8.0.3", None), ("9.0.0", Some("7.0.0"))])).unwrap(), "1.0.0");
+fn the_newest_supported_vcenter_is_a_limit() {
+    assert_eq!(chosen(&environment(&[("8.0.3", None)])).unwrap(), "1.3.0", "8.0 means all of 8.0");
+    assert_eq!(chosen(&environment(&[("9.0.0", Some("8.0.3"))])).unwrap(), "1.2.0");
+    assert_eq!(
+        chosen(&environment(&[("8.0.3", None), ("9.0.0", Some("7.0.0"))])).unwrap(),
+        "1.0.0"
+    );
 }
 
 #[test]
-fn a_prerelease_is_taken_only_when_it_is_pinned() {
-    let seen = seen(&[("8.0.3", None)]);
+fn a_prerelease_is_chosen_only_if_it_is_pinned() {
+    let environment = environment(&[("8.0.3", None)]);
     let pin = Policy::Pinned { version: "1.4.0-rc.1".parse().unwrap(), downgrade: false };
-    let decision = choose(&limits(), &seen, Driver::Csi, &Request { policy: pin, ..latest(None) });
+    let decision =
+        choose(&limits(), &environment, Driver::Csi, &Request { policy: pin, ..latest(None) });
     assert_eq!(decision.action.version().unwrap().to_string(), "1.4.0-rc.1");
-    assert_eq!(chosen(&seen).unwrap(), "1.3.0");
+    assert_eq!(chosen(&environment).unwrap(), "1.3.0");
 }
 
 #[test]
-fn a_step_of_an_upgrade_is_said_only_where_it_matters() {
+fn an_upgrade_step_is_listed_only_if_its_condition_holds() {
     let steps = |windows_nodes| {
-        let seen = Environment { windows_nodes, ..seen(&[("8.0.3", None)]) };
-        let decision = choose(&limits(), &seen, Driver::Csi, &latest(Some("1.0.0")));
+        let environment = Environment { windows_nodes, ..environment(&[("8.0.3", None)]) };
+        let decision = choose(&limits(), &environment, Driver::Csi, &latest(Some("1.0.0")));
         let Action::Change(path) = decision.action else { panic!("{:?}", decision.action) };
         path.hops[0].before.iter().map(|step| step.id.clone()).collect::<Vec<_>>()
     };
@@ -98,8 +102,8 @@ fn a_step_of_an_upgrade_is_said_only_where_it_matters() {
 }
 
 #[test]
-fn without_a_vcenter_nothing_is_installed_and_what_runs_stays() {
-    let nowhere = seen(&[]);
+fn without_a_vcenter_nothing_is_installed_or_changed() {
+    let nowhere = environment(&[]);
     for (installed, action) in
         [(None, Action::Nothing), (Some("1.0.0"), Action::Keep(Version::new(1, 0, 0)))]
     {
@@ -111,24 +115,24 @@ fn without_a_vcenter_nothing_is_installed_and_what_runs_stays() {
 }
 
 #[test]
-fn a_release_pulled_by_tag_says_so_when_it_is_chosen() {
+fn a_release_without_digests_has_a_notice() {
     let notice = |policy: Policy| {
         let request = Request { policy, ..latest(None) };
-        let decision = choose(embedded(), &seen(&[("8.0.3", None)]), Driver::Csi, &request);
+        let decision = choose(embedded(), &environment(&[("8.0.3", None)]), Driver::Csi, &request);
         let found = decision.notices.iter().find(|it| matches!(it, Notice::NotPinned { .. }));
         (decision.action.version().unwrap().to_string(), found.map(ToString::to_string))
     };
     let (version, text) = notice(Policy::Latest);
     assert_eq!(version, "3.8.0");
     let text = text.unwrap();
-    assert!(text.starts_with("No digest is known for registry.k8s.io/"), "{text}");
+    assert!(text.starts_with("The catalog has no digest for registry.k8s.io/"), "{text}");
     assert_eq!(notice(Policy::Stable), ("3.7.3".to_owned(), None));
 }
 
 #[test]
 fn hosts_in_maintenance_are_a_known_fault_of_every_release_before_the_fix() {
     let struck: Vec<_> = embedded()
-        .of(Driver::Csi, Implementation::Upstream)
+        .releases_of(Driver::Csi, Implementation::Upstream)
         .filter(|release| release.known_bad.iter().any(|fault| fault.id == "maintenance-hosts"))
         .map(|release| release.version.to_string())
         .collect();
@@ -149,21 +153,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn what_is_chosen_is_inside_every_limit(
+    fn a_chosen_release_is_inside_every_limit(
         vcenters in proptest::collection::vec((any_vsphere(), proptest::option::of(any_vsphere())), 1..4),
         windows_nodes: bool,
     ) {
         let catalog = limits();
-        let mut seen = Environment { windows_nodes, ..seen(&[]) };
-        seen.vcenters = vcenters
+        let mut environment = Environment { windows_nodes, ..environment(&[]) };
+        environment.vcenters = vcenters
             .into_iter()
             .map(|(version, oldest_host)| Vcenter { name: "vc".to_owned(), version, oldest_host })
             .collect();
-        let decision = choose(&catalog, &seen, Driver::Csi, &latest(None));
+        let decision = choose(&catalog, &environment, Driver::Csi, &latest(None));
         if let Some(version) = decision.action.version() {
             let release = catalog.find(Driver::Csi, Implementation::Upstream, version).unwrap();
             let range = &release.vsphere;
-            for vcenter in &seen.vcenters {
+            for vcenter in &environment.vcenters {
                 prop_assert_ne!(range.min.compare(vcenter.version), Ordering::Less);
                 if let Some(max) = range.max {
                     prop_assert_ne!(max.compare(vcenter.version), Ordering::Greater, "{}", version);
@@ -178,8 +182,7 @@ proptest! {
     }
 }
 
-/// Every image that can still be pulled runs by its digest. The exceptions are those nobody has published
-/// a digest of yet.
+/// Every image that can still be pulled has a digest, except those whose digest is not published yet.
 #[test]
 fn the_images_of_the_embedded_catalog_have_digests() {
     let mut without: Vec<String> = embedded()
@@ -202,7 +205,7 @@ fn the_images_of_the_embedded_catalog_have_digests() {
 }
 
 #[test]
-fn a_published_manifest_runs_by_the_digests_of_its_catalog_and_a_mirror_keeps_them() {
+fn a_published_manifest_uses_the_digests_of_its_catalog_and_a_mirror_keeps_them() {
     let digest = format!("sha256:{}", "a1".repeat(32));
     let image = "registry.k8s.io/csi-vsphere/driver:v9.9.9";
     let deployment = json!({

@@ -1,6 +1,6 @@
-//! Manifests as upstream publishes them, made to fit, and taken over by our templates.
+//! Upstream's published manifests, adapted to a cluster and then adopted by VDO's templates.
 //!
-//! They are read from the published Go modules the peers are built from; none is kept here.
+//! The tests read them from the published Go modules that the peers are built from; no copy is kept here.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use support::{
 };
 use testkit::{ControlPlane, repository};
 
-/// The directory of a Go module that a module under `peers/` requires.
+/// The folder of a Go module that a module under `peers/` requires.
 fn module(user: &str, name: &str) -> PathBuf {
     let output = Command::new("go")
         .args(["list", "-m", "-f", "{{.Dir}}", name])
@@ -47,7 +47,7 @@ fn csi_text(file: &str) -> String {
     std::fs::read_to_string(module.join("manifests/vanilla").join(file)).unwrap()
 }
 
-/// A release that is nothing but a published manifest.
+/// A release that consists of a published manifest only.
 fn published(driver: Driver, version: &str, texts: &[String]) -> Release {
     let manifest =
         Manifest { urls: vec!["https://example.com/x.yaml".to_owned()], ..Manifest::default() };
@@ -68,14 +68,14 @@ fn csi() -> Release {
 }
 
 #[test]
-fn a_release_that_only_names_its_manifest_says_what_to_fetch() {
+fn a_release_with_manifest_urls_only_names_them_in_the_error() {
     let urls = vec!["https://example.com/a.yaml".to_owned(), "file:///b.yaml".to_owned()];
     let manifest = Manifest { urls, ..Manifest::default() };
     let named = Release { manifest, ..release(Driver::Cpi, "1.36.0").clone() };
     let error = render(&named, &plain()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the manifest of CPI 1.36.0 has to be fetched first, from https://example.com/a.yaml, file:///b.yaml"
+        "the manifest of CPI 1.36.0 must be fetched first, from https://example.com/a.yaml, file:///b.yaml"
     );
 }
 
@@ -119,7 +119,7 @@ fn awkward() -> Profile {
 }
 
 #[test]
-fn upstreams_storage_manifest_is_made_to_fit_like_our_own() {
+fn upstreams_storage_manifest_is_adapted_like_our_own() {
     let rendered = render(&csi(), &awkward()).unwrap();
     for image in &rendered.images {
         assert!(image.starts_with("mirror.example.com/"), "{image}");
@@ -175,7 +175,7 @@ fn on_openshift_upstreams_pods_get_the_constraints_they_need() {
 }
 
 #[test]
-fn the_windows_driver_stays_where_there_are_windows_nodes() {
+fn the_windows_driver_is_kept_only_with_windows_nodes() {
     let mut profile = awkward();
     profile.windows_nodes = true;
     let rendered = render(&csi(), &profile).unwrap();
@@ -184,7 +184,7 @@ fn the_windows_driver_stays_where_there_are_windows_nodes() {
 }
 
 #[test]
-fn upstreams_webhook_that_a_script_was_meant_to_finish_is_left_out() {
+fn upstreams_webhook_that_needs_a_script_is_removed() {
     let texts = [csi_text("vsphere-csi-driver.yaml"), csi_text("validatingwebhook.yaml")];
     assert!(texts[1].contains("${CA_BUNDLE}"), "the trap is there");
     let rendered = render(&published(Driver::Csi, "3.7.0", &texts), &plain()).unwrap();
@@ -200,7 +200,7 @@ fn upstreams_webhook_that_a_script_was_meant_to_finish_is_left_out() {
 }
 
 #[test]
-fn a_manifest_that_a_script_was_meant_to_fill_is_refused() {
+fn a_manifest_with_unreplaced_variables_is_refused() {
     let text = csi_text("vsphere-csi-driver.yaml").replace("\"PRODUCTION\"", "${LEVEL}");
     let error = render(&published(Driver::Csi, "3.7.0", &[text]), &plain()).unwrap_err();
     let text = snafu::Report::from_error(error).to_string();
@@ -211,7 +211,7 @@ fn a_manifest_that_a_script_was_meant_to_fill_is_refused() {
 }
 
 #[test]
-fn what_is_no_manifest_is_refused_with_what_is_wrong() {
+fn an_invalid_manifest_is_refused_with_the_reason() {
     let refused = |texts: &[&str]| {
         let texts: Vec<_> = texts.iter().map(ToString::to_string).collect();
         from_manifest::fetched(release(Driver::Cpi, "1.36.0"), &texts).unwrap_err().to_string()
@@ -219,11 +219,11 @@ fn what_is_no_manifest_is_refused_with_what_is_wrong() {
     assert_eq!(refused(&["a: [b"]), "the manifest is not YAML");
     assert!(
         refused(&["kind: Pod\n---\nname: x"])
-            .starts_with("document 1 of the manifest is no Kubernetes object")
+            .starts_with("document 1 of the manifest is not a Kubernetes object")
     );
     assert!(
         refused(&["404: Not Found"])
-            .starts_with("document 1 of the manifest is no Kubernetes object")
+            .starts_with("document 1 of the manifest is not a Kubernetes object")
     );
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: x }";
     assert_eq!(
@@ -232,7 +232,7 @@ fn what_is_no_manifest_is_refused_with_what_is_wrong() {
     );
 }
 
-/// Applies everything as one manager, and falls at the first object that is refused.
+/// Applies everything as one field manager, and panics at the first object that the API server refuses.
 async fn apply_all(client: &Client, rendered: &Rendered, manager: &str) {
     let params = PatchParams::apply(manager).force().validation_strict();
     for object in &rendered.objects {
@@ -241,14 +241,14 @@ async fn apply_all(client: &Client, rendered: &Rendered, manager: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_published_manifest_is_accepted_and_then_taken_over_in_place_by_the_template() {
+async fn a_published_manifest_is_accepted_and_then_adopted_in_place_by_the_template() {
     let plane = ControlPlane::start().await;
     let client = plane.client();
     let mut profile = full();
     profile.placement.nodes = 3;
     for (theirs, version) in [(cpi(), "1.36.0"), (csi(), "3.7.0")] {
         apply_all(&client, &render(&theirs, &profile).unwrap(), "somebody").await;
-        // The same objects, by the same names, with the selectors that cannot change.
+        // The same objects and names, with the immutable selectors.
         apply_all(&client, &render(release(theirs.driver, version), &profile).unwrap(), "vdo")
             .await;
     }

@@ -1,4 +1,4 @@
-//! What is rendered: hardened in every release and fitting every cluster.
+//! Rendered objects are hardened in every release and fit every cluster.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use catalog::{
 use serde_json::{Value, json};
 use support::{air_gap, full, openshift, plain, profiles, release};
 
-/// Every release for every cluster.
+/// Every release for every profile.
 fn everything() -> impl Iterator<Item = (String, &'static Release, Profile, Rendered)> {
     embedded().releases.iter().flat_map(|release| {
         profiles().into_iter().map(move |(name, profile)| {
@@ -61,7 +61,7 @@ fn no_rule_of_any_role_has_a_wildcard() {
 }
 
 #[test]
-fn every_account_that_is_bound_exists_and_every_role_too() {
+fn every_bound_account_and_role_exists() {
     for (at, _, _, rendered) in everything() {
         for binding in rendered.objects.iter().filter(|object| object.kind().ends_with("Binding")) {
             for subject in binding.0["subjects"].as_array().unwrap() {
@@ -82,8 +82,8 @@ fn every_account_that_is_bound_exists_and_every_role_too() {
 }
 
 #[test]
-fn every_container_says_what_it_needs_and_shows_that_it_lives() {
-    // On Windows the registrar has no way to be asked; a probe asks for others, not for itself.
+fn every_container_has_requests_and_probes() {
+    // The registrar on Windows has no health endpoint; liveness-probe probes others, not itself.
     let unwatched = ["liveness-probe"];
     for (at, _, _, rendered) in everything() {
         for object in &rendered.objects {
@@ -103,7 +103,7 @@ fn every_container_says_what_it_needs_and_shows_that_it_lives() {
 }
 
 #[test]
-fn every_container_that_fails_leaves_its_last_words_in_the_status_of_its_pod() {
+fn every_container_that_fails_leaves_its_log_in_the_status_of_its_pod() {
     for (at, _, _, rendered) in everything() {
         for object in &rendered.objects {
             let Some(template) = object.pod_template() else { continue };
@@ -134,7 +134,7 @@ fn only_the_node_driver_is_privileged() {
                 assert_eq!(context["allowPrivilegeEscalation"], false, "{at}: {name}");
                 assert_eq!(context["readOnlyRootFilesystem"], true, "{at}: {name}");
                 assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{at}: {name}");
-                // Releases before 3.1 can only run as root; so do those that hold a socket on the node.
+                // Releases before 3.1 run only as root; so do containers with a socket on the node.
                 let root = release.driver == Driver::Csi && release.line() < (3, 1);
                 let on_node = object.kind() == "DaemonSet" && release.driver == Driver::Csi;
                 let snapshots = name == "snapshot-controller";
@@ -166,7 +166,7 @@ fn the_namespace_of_a_privileged_pod_allows_it() {
 }
 
 #[test]
-fn objects_come_in_the_order_in_which_they_are_needed() {
+fn objects_are_ordered_by_their_dependencies() {
     for (at, _, _, rendered) in everything() {
         let stages: Vec<_> = rendered.objects.iter().map(Object::stage).collect();
         assert!(stages.is_sorted(), "{at}: {stages:?}");
@@ -195,7 +195,7 @@ fn images_that_can_be_pulled_are_pinned_and_rendered_from_the_release() {
         assert!(rendered.images.is_subset(&known), "{at}: {:?}", rendered.images);
         for image in images_to_mirror(release) {
             let young = ["/csi-vsphere/driver:v3.8.0", "/csi-vsphere/syncer:v3.8.0"];
-            // Ours is pulled by the tag of the version it is released with.
+            // Our own image is pulled by its release tag.
             let excused = embedded().why_unavailable(&image).is_some()
                 || release.implementation == Implementation::Rust
                 || young.iter().any(|name| image.tagged().ends_with(name));
@@ -218,7 +218,7 @@ fn a_mirror_and_its_secret_reach_every_pod() {
 }
 
 #[test]
-fn digests_can_be_left_out_for_mirrors_that_copy_less() {
+fn digests_can_be_omitted_for_mirrors_that_copy_one_platform() {
     let mut profile = plain();
     profile.images.pinned = false;
     let rendered = render(release(Driver::Cpi, "1.36.0"), &profile).unwrap();
@@ -227,7 +227,7 @@ fn digests_can_be_left_out_for_mirrors_that_copy_less() {
 }
 
 #[test]
-fn the_kubelet_path_moves_in_every_place() {
+fn the_kubelet_path_changes_in_every_object() {
     let mut profile = full();
     profile.kubelet_path = "/opt/rke/var/lib/kubelet".to_owned();
     for version in ["2.7.0", "3.4.0", "3.8.0"] {
@@ -256,19 +256,19 @@ fn topology_flags_follow_the_configuration() {
     newer.manifest.csi.as_mut().unwrap().topology_gate_on_by_default = true;
     let rendered = render(&newer, &plain()).unwrap();
     let off = container(&rendered, "Deployment", "vsphere-csi-controller", "csi-provisioner");
-    assert!(has_flag(&off, "--feature-gates=Topology=false"), "5.x has it on unless told");
+    assert!(has_flag(&off, "--feature-gates=Topology=false"), "5.x enables it by default");
 }
 
 #[test]
-fn the_provisioner_stays_where_it_has_to() {
-    for release in embedded().of(Driver::Csi, Implementation::Upstream) {
+fn the_provisioner_keeps_its_version() {
+    for release in embedded().releases_of(Driver::Csi, Implementation::Upstream) {
         let tag = release.images["provisioner"].tag.clone().unwrap();
         assert!(tag.starts_with("v3.") || tag.starts_with("v4.0."), "{}: {tag}", release.version);
     }
 }
 
 #[test]
-fn a_limit_of_volumes_reaches_the_driver_in_the_way_it_reads_it() {
+fn the_volume_limit_reaches_the_driver_as_its_release_expects() {
     let mut profile = plain();
     profile.csi.max_volumes_per_node = Some(200);
     let limits = |version: &str| {
@@ -293,7 +293,7 @@ fn a_limit_of_volumes_reaches_the_driver_in_the_way_it_reads_it() {
 }
 
 #[test]
-fn a_feature_switch_the_release_does_not_know_stays_away() {
+fn an_unknown_feature_switch_is_skipped() {
     let mut profile = plain();
     profile.csi.features =
         [("trigger-csi-fullsync".to_owned(), true), ("made-up".to_owned(), true)].into();
@@ -307,7 +307,7 @@ fn a_feature_switch_the_release_does_not_know_stays_away() {
 }
 
 #[test]
-fn replicas_and_places_fit_the_cluster() {
+fn replicas_and_placement_fit_the_cluster() {
     let shape = |profile: &Profile| {
         let rendered = render(release(Driver::Csi, "3.8.0"), profile).unwrap();
         let controller = rendered.find("Deployment", "vsphere-csi-controller").unwrap().0.clone();
@@ -329,7 +329,7 @@ fn replicas_and_places_fit_the_cluster() {
 }
 
 #[test]
-fn windows_nodes_are_served_where_there_are_any_and_the_release_can() {
+fn windows_nodes_get_a_driver_if_the_release_supports_them() {
     let windows = |version: &str, profile: &Profile| {
         let rendered = render(release(Driver::Csi, version), profile).unwrap();
         rendered.find("DaemonSet", "vsphere-csi-node-windows").map(|object| object.0.clone())
@@ -346,7 +346,7 @@ fn windows_nodes_are_served_where_there_are_any_and_the_release_can() {
 }
 
 #[test]
-fn on_openshift_users_are_left_to_it_and_constraints_are_asked_for() {
+fn on_openshift_no_user_ids_are_set_and_constraints_are_bound() {
     for release in embedded()
         .releases
         .iter()
@@ -378,7 +378,7 @@ fn on_openshift_users_are_left_to_it_and_constraints_are_asked_for() {
 }
 
 #[test]
-fn what_has_to_be_there_beside_the_objects_is_told() {
+fn required_configuration_objects_are_listed() {
     let rendered = render(release(Driver::Csi, "3.8.0"), &full()).unwrap();
     let expects: Vec<_> = rendered
         .expects
@@ -398,7 +398,7 @@ fn what_has_to_be_there_beside_the_objects_is_told() {
 }
 
 #[test]
-fn a_cloud_controller_that_watches_secrets_of_one_namespace_may_read_no_others() {
+fn a_cloud_controller_that_watches_one_namespace_can_read_no_other_secrets() {
     let reads_all = |version: &str| {
         let rendered = render(release(Driver::Cpi, version), &plain()).unwrap();
         rendered
@@ -413,7 +413,7 @@ fn a_cloud_controller_that_watches_secrets_of_one_namespace_may_read_no_others()
 }
 
 #[test]
-fn the_webhook_never_stands_in_the_way() {
+fn the_webhook_never_blocks_requests() {
     let mut profile = full();
     let webhook = |profile: &Profile, version: &str| {
         let rendered = render(release(Driver::Csi, version), profile).unwrap();
@@ -436,10 +436,10 @@ fn the_webhook_never_stands_in_the_way() {
 }
 
 #[test]
-fn the_cloud_controller_of_this_project_takes_upstreams_place_with_less() {
+fn our_cloud_controller_replaces_upstreams_with_fewer_permissions() {
     let version = env!("CARGO_PKG_VERSION").parse().unwrap();
     let ours = embedded().find(Driver::Cpi, Implementation::Rust, &version).unwrap();
-    let theirs = embedded().of(Driver::Cpi, Implementation::Upstream).next_back().unwrap();
+    let theirs = embedded().releases_of(Driver::Cpi, Implementation::Upstream).next_back().unwrap();
     let (ours, theirs) = (render(ours, &plain()).unwrap(), render(theirs, &plain()).unwrap());
     let name = "vsphere-cloud-controller-manager";
     let set = |of: &Rendered| of.find("DaemonSet", name).unwrap().0.clone();
@@ -455,7 +455,7 @@ fn the_cloud_controller_of_this_project_takes_upstreams_place_with_less() {
     assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
     assert_eq!(container["securityContext"]["runAsUser"], 65532);
     assert!(ours.find("PodDisruptionBudget", name).is_some());
-    // No object of the two is the same but the DaemonSet: rights do not mix while one follows the other.
+    // The two only share the DaemonSet, so that their permissions stay separate during a change.
     let shared = ours.objects.iter().filter(|o| theirs.find(o.kind(), o.name()).is_some());
     assert_eq!(shared.map(Object::kind).collect::<Vec<_>>(), ["DaemonSet"]);
     let rules = |kind| ours.objects.iter().filter(move |o| o.kind() == kind);

@@ -1,5 +1,5 @@
-//! What is rendered, for people to review: three manifests in full, and the differences between
-//! neighbouring releases and between the kinds of cluster.
+//! Snapshots for review: three manifests in full, and the differences between neighbouring releases and
+//! between profiles.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,6 @@ use catalog::{
 use serde_json::Value;
 use support::{full, openshift, plain, release};
 
-/// All objects as YAML, the way they would be applied.
 fn yaml(rendered: &Rendered) -> String {
     let documents: Vec<_> =
         rendered.objects.iter().map(|object| serde_saphyr::to_string(&object.0).unwrap()).collect();
@@ -44,8 +43,8 @@ fn the_newest_cloud_controller() {
     insta::assert_snapshot!(yaml(&render(release(Driver::Cpi, "1.36.0"), &plain()).unwrap()));
 }
 
-/// The fields in which two renderings differ, containers and volumes by name, variables and flags one
-/// by one. Images and version labels are left out: that they differ is the point of a release.
+/// The fields in which two renderings differ: containers and volumes by name, variables and flags one by
+/// one. Images and version labels always differ between releases, so they are left out.
 fn differences(old: &Rendered, new: &Rendered) -> BTreeSet<String> {
     let (old, new) = (facts(old), facts(new));
     let mut all = BTreeSet::new();
@@ -85,7 +84,7 @@ fn collect(path: &str, value: &Value, into: &mut BTreeSet<String>) {
             for item in items {
                 let name = match item.get("name").and_then(Value::as_str) {
                     Some(name) => name.to_owned(),
-                    // Rules and terms have no name; they are one fact each.
+                    // Rules and terms have no name; each is one fact.
                     None if item.is_object() => {
                         into.insert(format!("{path} {item}"));
                         continue;
@@ -103,11 +102,11 @@ fn collect(path: &str, value: &Value, into: &mut BTreeSet<String>) {
 fn neighbours_differ_only_where_the_releases_do() {
     let mut report = String::new();
     for driver in [Driver::Cpi, Driver::Csi] {
-        let releases: Vec<_> = embedded().of(driver, Implementation::Upstream).collect();
+        let releases: Vec<_> = embedded().releases_of(driver, Implementation::Upstream).collect();
         for pair in releases.windows(2) {
             let [old, new] = pair else { continue };
             let found = differences(&render(old, &full()).unwrap(), &render(new, &full()).unwrap());
-            // Patches change images alone, but for the one that moved the volume limit.
+            // Patch releases change images only, except the one that moved the volume limit.
             if old.line() == new.line() && new.version.to_string() != "3.7.1" {
                 assert!(found.is_empty(), "{} to {}: {found:#?}", old.version, new.version);
             }

@@ -1,4 +1,4 @@
-//! Catalogs that must not be believed, each refused with its own sentence while the old one stays in use.
+//! Untrusted catalogs: each is refused with its own message, and the old catalog stays in use.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,9 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use catalog::{
     EMBEDDED, embedded,
-    trust::{self, Bundle, CatalogStore, Intake, MAX_BUNDLE_BYTES, PublicKey, SigningKey, Trust},
+    trust::{
+        self, BoundedBuffer, Bundle, CatalogStore, MAX_BUNDLE_BYTES, PublicKey, SigningKey, Trust,
+    },
 };
 use jiff::Timestamp;
 
@@ -25,7 +27,6 @@ fn key() -> SigningKey {
     SigningKey::generate().unwrap().0
 }
 
-/// The embedded catalog with another serial.
 fn text(serial: u64) -> String {
     EMBEDDED.replacen("serial: 1", &format!("serial: {serial}"), 1)
 }
@@ -34,7 +35,7 @@ fn bundle(text: &str, key: SigningKey) -> Vec<u8> {
     Bundle::sign(text.as_bytes(), &[key]).to_json().into_bytes()
 }
 
-/// Offers bytes to a shelf with the embedded catalog; the sentence of the refusal.
+/// Offers bytes to a store with the embedded catalog and returns the message of the refusal.
 fn refused(bytes: &[u8], keys: &[PublicKey]) -> String {
     let mut store = CatalogStore::embedded();
     let error = store.offer(bytes, Trust { keys, unsigned: false }, now()).unwrap_err();
@@ -44,7 +45,7 @@ fn refused(bytes: &[u8], keys: &[PublicKey]) -> String {
 }
 
 #[test]
-fn a_newer_signed_catalog_takes_the_place_of_the_old_one() {
+fn a_newer_signed_catalog_replaces_the_old_one() {
     let key = key();
     let public = [key.public()];
     let trust = Trust { keys: &public, unsigned: false };
@@ -69,7 +70,7 @@ fn a_tampered_catalog_is_refused() {
     let key = key();
     let public = [key.public()];
     let genuine = String::from_utf8(bundle(&text(2), key)).unwrap();
-    // One letter of the payload: `schema: "1.0"` opens differently.
+    // One character in the payload.
     let place = genuine.find("\"payload\":\"").unwrap() + 400;
     for (n, letter) in [(place, 'A'), (place + 1_000, 'B'), (place + 10_000, 'C')] {
         let mut forged = genuine.clone();
@@ -81,17 +82,17 @@ fn a_tampered_catalog_is_refused() {
 }
 
 #[test]
-fn a_catalog_signed_by_a_stranger_is_refused_and_both_keys_are_named() {
+fn a_catalog_signed_with_an_unknown_key_is_refused_and_both_keys_are_named() {
     let other_key = key();
     let ours = key().public();
     let theirs = other_key.public().id();
     let sentence = refused(&bundle(&text(2), other_key), std::slice::from_ref(&ours));
     assert!(sentence.contains(&format!("signed with {theirs}")), "{sentence}");
-    assert!(sentence.contains(&format!("trusted here are {}", ours.id())), "{sentence}");
+    assert!(sentence.contains(&format!("the trusted keys are {}", ours.id())), "{sentence}");
 }
 
 #[test]
-fn a_stranger_who_borrows_the_name_of_our_key_is_found_out() {
+fn a_signature_with_the_id_of_another_key_is_refused() {
     let (ours, other_key) = (key().public(), key());
     let id = other_key.public().id().to_string();
     let forged = String::from_utf8(bundle(&text(2), other_key))
@@ -109,12 +110,12 @@ fn an_expired_catalog_is_refused() {
     let sentence = refused(&bundle(&old, key), &public);
     assert_eq!(
         sentence.trim(),
-        "the catalog expired on 2026-11-20T00:00:00Z; a source that still offers it is out of date"
+        "the catalog expired on 2026-11-20T00:00:00Z; the source that offers it is out of date"
     );
 }
 
 #[test]
-fn a_catalog_in_use_outlives_its_expiry_with_a_warning() {
+fn a_catalog_in_use_works_after_its_expiry_with_a_warning() {
     let store = CatalogStore::embedded();
     assert_eq!(store.overdue(now()), None);
     let later = "2028-01-01T00:00:00Z".parse().unwrap();
@@ -130,37 +131,40 @@ fn a_rolled_back_catalog_is_refused() {
     let mut store = CatalogStore::embedded();
     store.offer(&bundle(&text(7), key), trust, now()).unwrap();
     let error = store.offer(&bundle(&text(6), again(&pem)), trust, now()).unwrap_err();
-    assert_eq!(error.to_string(), "the catalog has serial 6, older than 7, which was taken before");
+    assert_eq!(
+        error.to_string(),
+        "the catalog has serial 6, older than 7, which was accepted before"
+    );
     assert_eq!(store.catalog().serial, 7);
 }
 
-/// A key read again, for tests that sign more than once with it.
+/// Reads a key again, because signing consumes it.
 fn again(pem: &str) -> SigningKey {
     SigningKey::from_pem(pem).unwrap()
 }
 
 #[test]
-fn a_catalog_written_by_hand_in_between_does_not_open_the_way_back() {
+fn an_unsigned_catalog_in_between_does_not_allow_a_rollback() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: true };
     let mut store = CatalogStore::embedded();
     assert!(store.offer(&bundle(&text(50), key), trust, now()).unwrap());
-    assert!(store.offer(text(2).as_bytes(), trust, now()).unwrap(), "the admin's own is taken");
+    assert!(store.offer(text(2).as_bytes(), trust, now()).unwrap(), "the admin's own is accepted");
     let error = store.offer(&bundle(&text(3), again(&pem)), trust, now()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the catalog has serial 3, older than 50, which was taken before"
+        "the catalog has serial 3, older than 50, which was accepted before"
     );
     assert_eq!(store.catalog().serial, 2);
     assert!(
         store.offer(&bundle(&text(50), again(&pem)), trust, now()).unwrap(),
-        "the one from before is taken again"
+        "the earlier one is accepted again"
     );
 }
 
 #[test]
-fn a_restart_does_not_open_the_way_back() {
+fn a_restart_does_not_allow_a_rollback() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
@@ -177,7 +181,7 @@ fn a_restart_does_not_open_the_way_back() {
 }
 
 #[test]
-fn two_catalogs_with_one_serial_are_not_both_believed() {
+fn two_catalogs_with_one_serial_are_not_both_accepted() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
@@ -186,11 +190,14 @@ fn two_catalogs_with_one_serial_are_not_both_believed() {
     let other = text(7).replace("newestVsphere: \"9.1\"", "newestVsphere: \"9.2\"");
     let error = store.offer(&bundle(&other, again(&pem)), trust, now()).unwrap_err();
     let sentence = error.to_string();
-    assert!(sentence.starts_with("the catalog has serial 7 like one taken before"), "{sentence}");
+    assert!(
+        sentence.starts_with("the catalog has serial 7 like one accepted before"),
+        "{sentence}"
+    );
     assert_eq!(store.catalog().newest_vsphere, embedded().newest_vsphere);
 }
 
-/// A publisher who signs the highest serial there is, whether by mistake or on purpose.
+/// A publisher signs the highest possible serial, by mistake or on purpose.
 #[test]
 fn a_publisher_with_a_huge_serial_does_not_lock_out_another() {
     let ((hostile, pem), other) = (SigningKey::generate().unwrap(), key());
@@ -201,7 +208,7 @@ fn a_publisher_with_a_huge_serial_does_not_lock_out_another() {
     assert!(store.offer(&bundle(&text(u64::MAX), hostile), both, now()).unwrap());
     assert!(store.offer(&bundle(&text(2), other), both, now()).unwrap(), "the other's first");
     assert_eq!(store.catalog().serial, 2);
-    // Each keeps its own place, and neither goes back behind it.
+    // Each key has its own floor, and no catalog goes below it.
     let floors = store.floors();
     assert_eq!((floors[&hostile_id], floors[&other_id]), (u64::MAX, 2));
     let error = store.offer(&bundle(&text(9), again(&pem)), both, now()).unwrap_err();
@@ -209,7 +216,7 @@ fn a_publisher_with_a_huge_serial_does_not_lock_out_another() {
 }
 
 #[test]
-fn a_catalog_that_two_keys_signed_goes_back_behind_neither() {
+fn a_catalog_with_two_signatures_must_be_newer_for_both_keys() {
     let ((one, one_pem), (two, two_pem)) =
         (SigningKey::generate().unwrap(), SigningKey::generate().unwrap());
     let keys = [one.public(), two.public()];
@@ -227,7 +234,7 @@ fn a_catalog_that_two_keys_signed_goes_back_behind_neither() {
 }
 
 #[test]
-fn a_signed_catalog_has_to_say_when_it_expires() {
+fn a_signed_catalog_needs_an_expiry() {
     let (key, pem) = SigningKey::generate().unwrap();
     let public = [key.public()];
     let endless = text(2).replace("expires: 2027-11-15T00:00:00Z\n", "");
@@ -235,13 +242,13 @@ fn a_signed_catalog_has_to_say_when_it_expires() {
     let sentence = refused(&bundle(&endless, key), &public);
     assert_eq!(
         sentence.trim(),
-        "the catalog does not say when it expires, and a signed one must: set `expires` and sign it again"
+        "the catalog has no expiry, but a signed catalog needs one: set `expires` and sign it again"
     );
-    // By hand nobody has to promise anything.
+    // An unsigned catalog of the admin needs no expiry.
     let trust = Trust { keys: &public, unsigned: true };
     let mut store = CatalogStore::embedded();
     assert!(store.offer(endless.as_bytes(), trust, now()).unwrap());
-    // One from before VDO asked for it goes on after a restart, and its source is still told.
+    // A catalog accepted before VDO required an expiry survives a restart, but its source gets an error.
     let old = bundle(&endless, again(&pem));
     let mut store = CatalogStore::embedded();
     assert!(store.restore(&old, trust).unwrap());
@@ -250,7 +257,7 @@ fn a_signed_catalog_has_to_say_when_it_expires() {
 }
 
 #[test]
-fn a_catalog_that_was_in_use_is_restored_after_it_expired_and_only_it() {
+fn only_the_catalog_that_was_in_use_is_restored_after_its_expiry() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
@@ -261,7 +268,7 @@ fn a_catalog_that_was_in_use_is_restored_after_it_expired_and_only_it() {
     assert_eq!(store.catalog().serial, 7);
     assert!(store.overdue(now()).is_some(), "that is a warning");
     assert!(!store.offer(&old, trust, now()).unwrap(), "its source still offers it");
-    // Signature and serial count all the same.
+    // Signature and serial are still checked.
     let later = CatalogStore::embedded().with_floors(&[(keys[0].id(), 8)].into());
     assert!(later.clone().restore(&old, trust).is_err());
     let other_key = [self::key().public()];
@@ -275,7 +282,7 @@ fn a_catalog_that_was_in_use_is_restored_after_it_expired_and_only_it() {
     assert!(later.clone().restore(&bundle(&text(9), again(&pem)), trust).unwrap());
 }
 
-/// What a catalog would install on a new cluster, and why nothing if nothing.
+/// The release that a catalog installs on a new cluster, or the reason for none.
 fn chosen(catalog: &catalog::Catalog) -> (Option<String>, String) {
     let seen = catalog::Environment {
         kubernetes: "v1.35.1".parse().unwrap(),
@@ -302,7 +309,7 @@ fn chosen(catalog: &catalog::Catalog) -> (Option<String>, String) {
 }
 
 #[test]
-fn the_signature_covers_what_runs_or_it_is_not_installed() {
+fn a_release_with_images_that_the_signature_does_not_cover_is_not_installed() {
     let digest =
         EMBEDDED.lines().find(|line| line.contains("csi-vsphere/driver:v3.7.3: sha256:")).unwrap();
     let unpinned = text(2).replace(&format!("{digest}\n"), "");
@@ -320,24 +327,24 @@ fn the_signature_covers_what_runs_or_it_is_not_installed() {
     assert!(store.offer(&unpinned_and_signed, trust, now()).unwrap());
     let (other, reasons) = chosen(&store.catalog());
     assert_ne!(other, newest);
-    let reason = "3.7.3: The catalog's signature does not cover what would run: \
+    let reason = "3.7.3: The catalog's signature does not cover all images: \
                   registry.k8s.io/csi-vsphere/driver:v3.7.3 has no digest.";
     assert!(reasons.contains(reason), "{reasons}");
 
-    // Where the admin vouches for it by hand there is no signature to go by.
+    // Without a signature, the admin is responsible.
     assert!(store.offer(unpinned.as_bytes(), trust, now()).unwrap());
     assert_eq!(chosen(&store.catalog()).0, newest);
 }
 
 #[test]
-fn a_bundle_cut_short_anywhere_is_refused() {
+fn a_truncated_bundle_is_refused() {
     let key = key();
     let public = [key.public()];
     let whole = bundle(&text(2), key);
     for cut in (1..whole.len()).step_by(whole.len() / 40).chain([whole.len() - 1]) {
         let sentence = refused(&whole[..cut], &public);
-        let fits = sentence.starts_with("the catalog bundle is cut short")
-            // So little that it does not even look like a bundle.
+        let fits = sentence.starts_with("the catalog bundle is incomplete")
+            // Too little to look like a bundle.
             || (cut < 16 && sentence.starts_with("the catalog is not signed"));
         assert!(fits, "{cut}: {sentence}");
     }
@@ -365,18 +372,18 @@ fn a_bundle_of_a_future_format_is_refused() {
 }
 
 #[test]
-fn a_signed_catalog_that_makes_no_sense_is_refused() {
+fn an_inconsistent_signed_catalog_is_refused() {
     let key = key();
     let public = [key.public()];
     let twice = text(2).replace("version: 3.7.2", "version: 3.7.3");
     let sentence = refused(&bundle(&twice, key), &public);
     assert!(
-        sentence.contains("the catalog makes no sense: CSI 3.7.3 is in it twice"),
+        sentence.contains("the catalog is inconsistent: CSI 3.7.3 is in it twice"),
         "{sentence}"
     );
 }
 
-/// A gigabyte that is never there: it is made as it is read, and counted.
+/// A stream of a gigabyte that is generated on the fly and counted.
 struct Gigabyte {
     left: u64,
     read: u64,
@@ -395,14 +402,14 @@ impl Read for Gigabyte {
 #[test]
 fn a_catalog_of_a_gigabyte_is_refused_after_a_few_megabytes() {
     let mut stream = Gigabyte { left: 1 << 30, read: 0 };
-    let error = Intake::expecting(None).unwrap().drain(&mut stream).unwrap_err();
+    let error = BoundedBuffer::expecting(None).unwrap().drain(&mut stream).unwrap_err();
     assert!(error.to_string().starts_with("the catalog is larger than 5 MiB"), "{error}");
     assert!(
         stream.read < (MAX_BUNDLE_BYTES + (64 << 10)) as u64 + 1,
         "{} bytes were read",
         stream.read
     );
-    let error = Intake::expecting(Some(1 << 30)).unwrap_err();
+    let error = BoundedBuffer::expecting(Some(1 << 30)).unwrap_err();
     assert!(
         error.to_string().starts_with("the catalog is larger than"),
         "said at once where the length is known"
@@ -414,7 +421,7 @@ fn a_catalog_of_a_gigabyte_is_refused_after_a_few_megabytes() {
 }
 
 #[test]
-fn a_bundle_is_bounded_however_small_the_catalog_in_it() {
+fn a_bundle_has_a_size_limit_even_if_its_catalog_is_small() {
     let key = key();
     let public = [key.public()];
     let mut padded = bundle(&text(2), key);
@@ -424,7 +431,7 @@ fn a_bundle_is_bounded_however_small_the_catalog_in_it() {
 }
 
 #[test]
-fn a_catalog_is_bounded_even_where_its_bundle_is_not_too_large() {
+fn a_catalog_has_a_size_limit_even_if_its_bundle_is_small_enough() {
     let key = key();
     let public = [key.public()];
     let padding = "# nothing\n".repeat((catalog::read::MAX_BYTES - EMBEDDED.len()) / 10 + 1);
@@ -435,12 +442,12 @@ fn a_catalog_is_bounded_even_where_its_bundle_is_not_too_large() {
 }
 
 #[test]
-fn a_signature_made_for_something_else_proves_nothing() {
+fn a_signature_made_for_another_purpose_is_refused() {
     let (key, pem) = SigningKey::generate().unwrap();
     let body: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
     let raw = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&BASE64_STANDARD.decode(body).unwrap());
     let text = text(2);
-    // The same key over the same text, but not said to be a catalog.
+    // The same key over the same text, but without the catalog prefix.
     let signature = raw.unwrap().sign(text.as_bytes());
     let bundle = serde_json::json!({
         "format": 1,
@@ -452,19 +459,19 @@ fn a_signature_made_for_something_else_proves_nothing() {
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_told_from_one_that_ends() {
+fn a_stream_that_fails_is_not_taken_for_a_complete_one() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
             Err(io::Error::other("connection reset"))
         }
     }
-    let error = Intake::default().drain(Broken).unwrap_err();
-    assert_eq!(error.to_string(), "the catalog could not be read to its end");
+    let error = BoundedBuffer::default().drain(Broken).unwrap_err();
+    assert_eq!(error.to_string(), "the catalog could not be read completely");
 }
 
 #[test]
-fn what_the_admin_puts_there_by_hand_needs_no_signature_and_no_order() {
+fn the_admins_own_catalog_needs_no_signature_and_no_higher_serial() {
     let mut store = CatalogStore::embedded();
     let trust = Trust { keys: &[], unsigned: true };
     assert!(store.offer(text(0).as_bytes(), trust, now()).unwrap());
@@ -475,7 +482,7 @@ fn what_the_admin_puts_there_by_hand_needs_no_signature_and_no_order() {
 }
 
 #[test]
-fn a_signed_matrix_is_taken_and_does_not_open_the_way_back() {
+fn a_signed_matrix_is_accepted_and_does_not_allow_a_rollback() {
     let (key, pem) = SigningKey::generate().unwrap();
     let keys = [key.public()];
     let trust = Trust { keys: &keys, unsigned: false };
@@ -490,8 +497,8 @@ fn a_signed_matrix_is_taken_and_does_not_open_the_way_back() {
 }
 
 #[test]
-fn keys_are_read_as_other_tools_write_them() {
-    // The first key of RFC 8032, in the form `openssl genpkey` and `openssl pkey -pubout` write.
+fn keys_written_by_openssl_are_accepted() {
+    // The first key of RFC 8032, in the format of `openssl genpkey` and `openssl pkey -pubout`.
     let private = "-----BEGIN PRIVATE KEY-----\n\
                    MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
                    -----END PRIVATE KEY-----\n";
@@ -514,7 +521,7 @@ fn keys_are_read_as_other_tools_write_them() {
 }
 
 #[test]
-fn two_keys_sign_while_one_follows_the_other() {
+fn two_signatures_allow_a_key_rotation() {
     let (old, new) = (key(), key());
     let keys = [new.public()];
     let both = Bundle::sign(text(2).as_bytes(), &[old, new]).to_json();
@@ -523,7 +530,7 @@ fn two_keys_sign_while_one_follows_the_other() {
 }
 
 #[test]
-fn the_keys_of_the_build_are_keys_and_a_list_of_them_may_explain_itself() {
+fn the_built_in_keys_are_valid_and_key_lists_allow_comments() {
     trust::project_keys().expect("every line of data/keys.txt is a comment or a key");
     let (one, two) = (key().public(), key().public());
     let list = format!("# since the first release\n{one}\n\n  {two}   # its successor\n");

@@ -1,5 +1,4 @@
-//! What is rendered for the upstream cloud controller, fed to the upstream cloud controller: its flags,
-//! its configuration and, above all, the little it is allowed to do.
+//! Runs the upstream cloud controller with the rendered flags, configuration and permissions.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +23,7 @@ use testkit::{
     ControlPlane, Inventory, Node, Nodes, Port, Process, User, Vcenter, Workdir, eventually, peer,
 };
 
-/// A Node as the API server has it now; none if it is gone.
+/// The Node in the API server; `None` if it is deleted.
 async fn node(client: &Client, name: &str) -> Option<Value> {
     let object =
         Object(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } }));
@@ -32,7 +31,7 @@ async fn node(client: &Client, name: &str) -> Option<Value> {
     found.map(|node| serde_json::to_value(node).unwrap())
 }
 
-/// The configuration and the credentials it names, as an operator would make them.
+/// The configuration and its credentials, as the operator creates them.
 async fn configure(client: &Client, vcenter: &Vcenter, files: &Workdir) -> String {
     let server = vcenter.address().ip().to_string();
     let secret = Object(json!({
@@ -57,7 +56,7 @@ async fn configure(client: &Client, vcenter: &Vcenter, files: &Workdir) -> Strin
     files.write("vsphere.conf", config.to_string()).unwrap().display().to_string()
 }
 
-/// The rendered container's flags, with its file where it is here and the account it runs as.
+/// The rendered container's flags, with a local configuration file and a kubeconfig of its account.
 fn arguments(rendered: &Rendered, config: &str, kubeconfig: &str) -> Vec<String> {
     let daemon_set = rendered.find("DaemonSet", "vsphere-cloud-controller-manager").unwrap();
     let flags = daemon_set.0.pointer("/spec/template/spec/containers/0/args").unwrap();
@@ -81,7 +80,7 @@ fn profile(port: u16) -> Profile {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_upstream_cloud_controller_does_its_work_with_what_it_is_given() {
+async fn the_upstream_cloud_controller_works_with_the_rendered_objects() {
     let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
     let vcenter = Vcenter::start(Inventory::with_vms(2)).await;
     let nodes = Nodes::start(&plane).await;
@@ -115,10 +114,10 @@ async fn the_upstream_cloud_controller_does_its_work_with_what_it_is_given() {
         .await;
     }
 
-    // A machine that is really gone: the one time it has to delete.
+    // A VM that no longer exists: now the controller has to delete the Node.
     vcenter.destroy_vm("/DC0/vm/node-2").await;
     nodes.set_ready("node-2", false).await;
-    eventually("the node of the machine is removed", 90, async || {
+    eventually("the Node of the deleted VM is removed", 90, async || {
         match node(&client, "node-2").await {
             None => Ok(()),
             Some(node) => Err(format!("{}\n{}", node["spec"], process.tail())),
@@ -126,7 +125,7 @@ async fn the_upstream_cloud_controller_does_its_work_with_what_it_is_given() {
     })
     .await;
 
-    // All of that without once being refused anything.
+    // The API server refused none of its requests.
     let name = "system:serviceaccount:kube-system:cloud-controller-manager";
     let audit = plane.audit();
     let own: Vec<_> =

@@ -1,5 +1,4 @@
-//! What is rendered for the upstream storage driver, fed to the upstream storage driver: its flags, its
-//! variables, its feature switches and the little its controller is allowed to do.
+//! Runs the upstream storage driver with the rendered flags, variables, feature switches and permissions.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +23,7 @@ use testkit::{
 };
 use tokio::net::UnixStream;
 
-/// The rendered container of the driver in the controller's pod.
+/// The driver container in the controller's pod.
 fn container(rendered: &Rendered) -> &Value {
     let deployment = rendered.find("Deployment", "vsphere-csi-controller").unwrap();
     let containers = deployment.0.pointer("/spec/template/spec/containers").unwrap();
@@ -33,7 +32,7 @@ fn container(rendered: &Rendered) -> &Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_upstream_storage_controller_starts_with_what_it_is_given() {
+async fn the_upstream_storage_controller_starts_with_the_rendered_objects() {
     let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
     let vcenter = Vcenter::start(Inventory::with_vms(1).version("8.0.3")).await;
     let nodes = Nodes::start(&plane).await;
@@ -57,7 +56,7 @@ async fn the_upstream_storage_controller_starts_with_what_it_is_given() {
     let config = files.write("csi-vsphere.conf", config).unwrap().display().to_string();
     let socket = files.path().join("csi.sock");
 
-    // The rendered variables and flags, with files where they are here and its own namespace filled in.
+    // The rendered variables and flags, with local files and the pod's namespace filled in.
     let account = User::service_account("vmware-system-csi", "vsphere-csi-controller");
     let kubeconfig = plane.kubeconfig_as(&account).display().to_string();
     let local = |text: &str| {

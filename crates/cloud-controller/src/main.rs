@@ -12,7 +12,7 @@ use runtime::{
     telemetry::{Format, Logs},
 };
 
-const BUILD: BuildInfo = BuildInfo::of("vsphere-cloud-controller-manager");
+const BUILD: BuildInfo = BuildInfo::new("vsphere-cloud-controller-manager");
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use runtime::backoff::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -233,7 +234,7 @@ impl PooledVcenter {
 
     /// Tries until it is connected. Refused credentials are not tried again until they change.
     async fn connect(&self, credentials: &mut watch::Receiver<Known>) -> Client {
-        let mut pause = FIRST;
+        let backoff = Backoff::new(FIRST, LONGEST);
         loop {
             let known = credentials.borrow_and_update().clone();
             let refused = match known {
@@ -256,9 +257,8 @@ impl PooledVcenter {
             } else {
                 tokio::select! {
                     () = changed => {}
-                    () = sleep(pause.mul_f64(rand::random_range(0.5..1.0))) => {}
+                    () = sleep(backoff.failed(())) => {}
                 }
-                pause = (pause * 2).min(LONGEST);
             }
         }
     }
@@ -304,7 +304,7 @@ impl PooledVcenter {
         // What happened before the line above is in the status.
         self.note(&following.inventory().status());
         let mut again: Option<Instant> = None;
-        let mut pause = FIRST;
+        let backoff = Backoff::new(FIRST, LONGEST);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -317,7 +317,7 @@ impl PooledVcenter {
                     again = None;
                     let known = credentials.borrow_and_update().clone();
                     if let Known::These(these) = known {
-                        again = self.use_credentials(client, these, &mut pause).await;
+                        again = self.use_credentials(client, these, &backoff).await;
                     }
                 }
             }
@@ -330,13 +330,13 @@ impl PooledVcenter {
         &self,
         client: &Client,
         these: Credentials,
-        pause: &mut Duration,
+        backoff: &Backoff<()>,
     ) -> Option<Instant> {
         let vcenter = &**self.name();
         match client.set_credentials(these).await {
             Ok(()) => {
                 tracing::info!(vcenter, "the new credentials are in use");
-                *pause = FIRST;
+                backoff.succeeded(&());
                 None
             }
             Err(error) if matches!(error, vsphere::Error::LoginRefused { .. }) => {
@@ -353,9 +353,7 @@ impl PooledVcenter {
                     error = error.error_chain(),
                     "the new credentials cannot be proven yet"
                 );
-                let at = Instant::now() + *pause;
-                *pause = (*pause * 2).min(LONGEST);
-                Some(at)
+                Some(Instant::now() + backoff.failed(()))
             }
         }
     }

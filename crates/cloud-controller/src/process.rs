@@ -22,7 +22,7 @@ use runtime::{
     kubernetes::{self, ClusterOptions},
     lease::{self, Contender, Leadership, Mandate, Terms},
     process::shutdown_on_signal,
-    server::{self, Server, Shown},
+    server::{self, Server, ServerState},
     tasks::Tasks,
 };
 use snafu::{OptionExt as _, ResultExt as _, Snafu};
@@ -93,10 +93,10 @@ pub(crate) async fn run(settings: Settings, build: BuildInfo) -> Result<(), Erro
         let server = Server::bind(address).await.context(ServeSnafu)?;
         let registry = runtime::metrics::Metrics::new("", build);
         registry.register(|registry| metrics.register(registry));
-        let shown = Shown { build, live, ready: ready.clone(), metrics: registry };
+        let shown = ServerState { build, live, ready: ready.clone(), metrics: registry };
         tasks.spawn("server", server.serve(shown, CancellationToken::new()));
     }
-    tasks.spawn("memory", runtime::memory::give_back());
+    tasks.spawn("memory", runtime::memory::return_free_memory());
     tracing::info!(build = %build, "starting");
     let leadership = match lead(&settings, &client, &ready, &stop).await? {
         Lead::Stopped => return Ok(()),

@@ -79,7 +79,7 @@ impl Product {
         let working = Checks::default().register("rounds", "");
         operator::rights::wait(&client, NAMESPACE, &std::collections::BTreeSet::new(), &working)
             .await;
-        let build = BuildInfo::of("vdo");
+        let build = BuildInfo::new("vdo");
         let timeouts = SignedDuration::from_mins(15);
         let engine =
             Engine::start(client, NAMESPACE, timeouts, build, OperatorMetrics::default()).await;

@@ -1,7 +1,7 @@
 //! `vsphere.conf`, the configuration of the cloud controller (CPI), as YAML or in the older gcfg.
 //!
-//! An empty text or list and a `None` number are keys that are not set: the driver does not tell
-//! them apart either, and they are not written.
+//! An empty text or list and a `None` number mean that a key is not set. The driver does not distinguish the two,
+//! and the writer omits such keys.
 
 mod ini;
 mod keys;
@@ -14,16 +14,15 @@ use crate::keys::{Read, ReadError, WriteError};
 use crate::problem::Problem;
 use crate::secret::SecretText;
 
-/// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpiConfig {
     /// Defaults for all vCenters.
     pub global: Global,
-    /// The vCenters, each under the name the driver keeps it by (often its address).
+    /// By the driver's name for each vCenter, often its address.
     pub vcenters: BTreeMap<String, VirtualCenter>,
     /// Tag categories of zone and region.
     pub labels: Labels,
-    /// Which addresses of a VM become addresses of the node.
+    /// Which addresses of a VM become addresses of the Node.
     pub nodes: Nodes,
     /// Pod routes in NSX.
     pub route: Route,
@@ -31,24 +30,24 @@ pub struct CpiConfig {
     pub nsxt: Nsxt,
     /// Load balancers in NSX.
     pub load_balancer: LoadBalancer,
-    /// Load balancer classes in NSX, by name; `default` is the one a Service gets unasked.
+    /// NSX load balancer classes by name; a Service without a class gets `default`.
     pub load_balancer_classes: BTreeMap<String, LoadBalancerClass>,
 }
 
 /// Defaults for all vCenters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Global {
-    /// User for vCenters that name none.
+    /// For vCenters without a user of their own.
     pub user: String,
-    /// Password for vCenters that name none.
+    /// For vCenters without a password of their own.
     pub password: SecretText,
-    /// Address of a vCenter; deprecated, it makes an entry of its own.
+    /// The address of a vCenter; deprecated, creates an entry of its own.
     pub server: String,
     /// Port; the driver's default is 443.
     pub port: Option<u16>,
     /// Do not verify certificates. A vCenter entry cannot turn this off again.
     pub insecure_flag: bool,
-    /// Datacenters to look in; all if empty.
+    /// The datacenters to search; all if empty.
     pub datacenters: Vec<String>,
     /// SOAP retries; without effect in current releases.
     pub soap_roundtrip_count: Option<u32>,
@@ -62,28 +61,25 @@ pub struct Global {
     pub secret_namespace: String,
     /// Directory with the credentials, instead of a Secret.
     pub secrets_directory: String,
-    /// Read and ignored since release 1.24.
+    /// Ignored since release 1.24.
     pub api_disable: bool,
-    /// Read and ignored since release 1.24.
+    /// Ignored since release 1.24.
     pub api_binding: String,
     /// `ipv4`, `ipv6` or both in order of preference; the driver's default is `ipv4`.
     pub ip_family: Vec<String>,
 }
 
-/// One vCenter; what is not set comes from [`Global`].
+/// One vCenter. Keys that are not set come from [`Global`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VirtualCenter {
-    /// Address. Reading always fills it in; when it is empty the name of the entry is written.
+    /// The address. The reader always sets it; if it is empty, the writer uses the name of the entry.
     pub server: String,
-    /// User.
     pub user: String,
-    /// Password.
     pub password: SecretText,
-    /// Port.
     pub port: Option<u16>,
     /// Do not verify the certificate.
     pub insecure_flag: bool,
-    /// Datacenters to look in; all if empty here and in [`Global`].
+    /// The datacenters to search; all if empty here and in [`Global`].
     pub datacenters: Vec<String>,
     /// SOAP retries; without effect in current releases.
     pub soap_roundtrip_count: Option<u32>,
@@ -99,7 +95,7 @@ pub struct VirtualCenter {
     pub ip_family: Vec<String>,
 }
 
-/// Tag categories; zones are on only if both are set.
+/// Tag categories; zones are enabled only if both are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
     /// Category of region tags.
@@ -108,16 +104,16 @@ pub struct Labels {
     pub zone: String,
 }
 
-/// Which addresses of a VM become addresses of the node.
+/// Which addresses of a VM become addresses of the Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Nodes {
-    /// Subnets an internal address is taken from.
+    /// Subnets for the internal address.
     pub internal_network_subnet_cidr: Vec<String>,
-    /// Subnets an external address is taken from.
+    /// Subnets for the external address.
     pub external_network_subnet_cidr: Vec<String>,
-    /// Network (port group) of the internal address.
+    /// The network (port group) of the internal address.
     pub internal_vm_network_name: String,
-    /// Network (port group) of the external address.
+    /// The network (port group) of the external address.
     pub external_vm_network_name: String,
     /// Subnets never used for an internal address.
     pub exclude_internal_network_subnet_cidr: Vec<String>,
@@ -128,16 +124,14 @@ pub struct Nodes {
 /// Pod routes in NSX.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
-    /// For example `/infra/tier-1s/k8s`; routes are off if empty.
+    /// For example `/infra/tier-1s/k8s`; empty disables routes.
     pub router_path: String,
 }
 
 /// The NSX manager.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Nsxt {
-    /// User.
     pub user: String,
-    /// Password.
     pub password: SecretText,
     /// Address of the manager.
     pub host: String,
@@ -151,7 +145,7 @@ pub struct Nsxt {
     pub secret_namespace: String,
     /// Token for VMware Cloud.
     pub vmc_access_token: SecretText,
-    /// Host that token is for.
+    /// The host that the token is for.
     pub vmc_auth_host: String,
     /// Path of a client certificate inside the container.
     pub client_auth_cert_file: String,
@@ -168,11 +162,11 @@ pub struct LoadBalancer {
     pub size: String,
     /// An existing load balancer service.
     pub lb_service_id: String,
-    /// The tier-1 gateway a new service is attached to.
+    /// The tier-1 gateway of a new service.
     pub tier1_gateway_path: String,
-    /// Turn source NAT off.
+    /// Disables source NAT.
     pub snat_disabled: bool,
-    /// Tags put on every object made.
+    /// Tags on every created object.
     pub tags: BTreeMap<String, String>,
     /// Defaults of every class.
     pub class: LoadBalancerClass,
@@ -195,7 +189,7 @@ pub struct LoadBalancerClass {
     pub udp_app_profile_path: String,
 }
 
-/// A key of the file, by its names in both formats, as an admin would point at it.
+/// A key of the file in both formats, as an admin would write it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyName {
     /// `global.user`, `vcenter.<name>.server`.
@@ -205,23 +199,23 @@ pub struct KeyName {
 }
 
 impl CpiConfig {
-    /// Every key there is, section by section, without those of NSX.
+    /// Every key except those of NSX, section by section.
     pub fn keys() -> Vec<KeyName> {
-        fn of<T>(yaml: &str, ini: &str, keys: &[crate::keys::Key<T>]) -> Vec<KeyName> {
+        fn key_names<T>(yaml: &str, ini: &str, keys: &[crate::keys::Key<T>]) -> Vec<KeyName> {
             let name = |key: &crate::keys::Key<T>| KeyName {
                 yaml: format!("{yaml}.{}", key.yaml),
                 ini: format!("[{ini}] {}", key.ini),
             };
             keys.iter().map(name).collect()
         }
-        let mut all = of("global", "Global", keys::GLOBAL);
-        all.extend(of("vcenter.<name>", "VirtualCenter \"<name>\"", keys::VCENTER));
-        all.extend(of("labels", "Labels", keys::LABELS));
-        all.extend(of("nodes", "Nodes", keys::NODES));
+        let mut all = key_names("global", "Global", keys::GLOBAL);
+        all.extend(key_names("vcenter.<name>", "VirtualCenter \"<name>\"", keys::VCENTER));
+        all.extend(key_names("labels", "Labels", keys::LABELS));
+        all.extend(key_names("nodes", "Nodes", keys::NODES));
         all
     }
 
-    /// Reads either format, as the driver does: gcfg if the text begins with a section in brackets.
+    /// Reads either format. As in the driver, a text that begins with a section in brackets is gcfg.
     pub fn read(text: &str) -> Result<Read<Self>, ReadError> {
         let mut lines = text.lines().map(str::trim_start);
         match lines.find(|line| !line.is_empty() && !line.starts_with(['#', ';'])) {
@@ -231,20 +225,18 @@ impl CpiConfig {
         }
     }
 
-    /// Reads the YAML format.
     pub fn read_yaml(text: &str) -> Result<Read<Self>, ReadError> {
         yaml::read(text)
     }
 
-    /// Reads the gcfg format.
     pub fn read_ini(text: &str) -> Result<Read<Self>, ReadError> {
         ini::read(text)
     }
 
     /// Writes the YAML format, which every release since 1.19 reads.
     ///
-    /// The text is secret if any password is set; keep passwords in a Secret and out of here
-    /// wherever the driver allows it. Equal configurations give equal texts.
+    /// The text is secret if it contains a password; use a Secret for passwords wherever the driver supports that.
+    /// Equal configurations give equal texts.
     pub fn to_yaml(&self) -> Result<SecretText, WriteError> {
         yaml::write(self)
     }
@@ -254,12 +246,12 @@ impl CpiConfig {
         ini::write(self)
     }
 
-    /// Everything the driver would object to, now or later; empty if nothing.
+    /// Everything that the driver would refuse or fail on.
     pub fn problems(&self) -> Vec<Problem> {
-        problems::of(self)
+        problems::find(self)
     }
 
-    /// Fills in the address of vCenters that are only named.
+    /// Sets the address of vCenters that only have a name.
     fn with_servers(mut self) -> Self {
         for (name, vcenter) in &mut self.vcenters {
             if vcenter.server.is_empty() {

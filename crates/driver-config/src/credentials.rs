@@ -1,4 +1,4 @@
-//! User and password of each vCenter, from any Secret format people already have.
+//! Reads the credentials of vCenters from all common Secret formats.
 //!
 //! | format | keys | who writes it |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | configuration | `csi-vsphere.conf`, `cloud.conf`, `vsphere.conf` | the CSI driver, OpenShift, Rancher's CSI chart |
 //! | Rancher | `vmwarevspherecredentialConfig-…` | Rancher cloud credentials |
 //!
-//! Formats can stand side by side in one Secret; each credential says which key it came from.
+//! One Secret can use several formats; each credential records its key.
 
 mod cpi_secret;
 mod reader;
@@ -26,7 +26,6 @@ use crate::secret::SecretText;
 /// The data of a Secret, decoded from base64.
 pub type SecretData = BTreeMap<String, Vec<u8>>;
 
-/// Which of the formats a credential was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// `username` and `password`.
@@ -44,112 +43,75 @@ pub enum Format {
 /// User and password of one vCenter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Which vCenter it is for; `None` means whichever the Secret is used for.
+    /// The vCenter; `None` means any vCenter that the Secret is used for.
     pub server: Option<String>,
-    /// The user.
     pub username: String,
-    /// The password.
     pub password: SecretText,
-    /// The format it was found in.
     pub format: Format,
-    /// The key the password was found under.
+    /// The key of the password.
     pub key: String,
-    /// Whether a line break at the end of user or password was cut off, as `echo` leaves it.
+    /// True if a line break at the end of user or password was removed, as `echo` writes it.
     pub trimmed: bool,
 }
 
-/// Everything a Secret holds.
+/// The credentials in a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// One per vCenter and format, ordered by key.
     pub all: Vec<Credential>,
-    /// Keys that belong to no format. The CPI rejects a whole Secret for one such key.
+    /// Keys of no known format. The CPI refuses a whole Secret because of one such key.
     pub unknown: Vec<String>,
 }
 
-/// Why a Secret gives no credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub enum CredentialsError {
-    /// No key of any format.
     #[snafu(display(
-        "the Secret holds no vCenter credentials: give it the keys `username` and `password`"
+        "the Secret contains no vCenter credentials: add the keys `username` and `password`"
     ))]
     Nothing,
-    /// One half of a pair.
+    /// One half of a pair is missing.
     #[snafu(display("the Secret has `{present}` but no `{missing}`: add the key `{missing}`"))]
-    Half {
-        /// The key that is there.
-        present: String,
-        /// The key that is not.
-        missing: String,
-    },
-    /// A key without content.
+    Half { present: String, missing: String },
     #[snafu(display("the key `{key}` of the Secret is empty: fill it in"))]
-    EmptyValue {
-        /// The key.
-        key: String,
-    },
-    /// Bytes that are no text.
+    EmptyValue { key: String },
     #[snafu(display(
         "the key `{key}` of the Secret is not UTF-8 text: store the text itself (base64 only once)"
     ))]
-    NotText {
-        /// The key.
-        key: String,
-    },
-    /// A line break inside.
+    NotText { key: String },
     #[snafu(display(
         "the key `{key}` of the Secret has a line break in the middle: it must be a single line"
     ))]
-    LineBreak {
-        /// The key.
-        key: String,
-    },
-    /// A configuration that cannot be read.
-    #[snafu(display("the key `{key}` of the Secret is no driver configuration"))]
-    Configuration {
-        /// The key.
-        key: String,
-        /// Why.
-        source: ReadError,
-    },
-    /// Credentials, but for other vCenters.
+    LineBreak { key: String },
+    #[snafu(display("the key `{key}` of the Secret is not a driver configuration"))]
+    Configuration { key: String, source: ReadError },
     #[snafu(display(
         "the Secret has credentials for {}, none for {server}: add `{server}.username` and \
          `{server}.password`, or use a Secret with just `username` and `password`",
         known.join(", ")
     ))]
-    OtherServer {
-        /// The vCenter asked for.
-        server: String,
-        /// The vCenters that are there.
-        known: Vec<String>,
-    },
-    /// The session-manager form, which carries no password.
+    OtherServer { server: String, known: Vec<String> },
+    /// The session-manager format has no password.
     #[snafu(display(
-        "the Secret names a session manager (`{key}`) instead of a password: add user and password, \
+        "the Secret specifies a session manager (`{key}`) instead of a password: add user and password, \
          which VDO needs to check the vCenter"
     ))]
-    SessionManager {
-        /// The key.
-        key: String,
-    },
+    SessionManager { key: String },
 }
 
 impl Credentials {
-    /// Reads whatever is there.
+    /// Reads all formats.
     ///
-    /// Fails if nothing is, or if what is there is incomplete; a Secret with one good and one
-    /// broken credential fails too, because the CPI would refuse it as well.
+    /// Fails if there are no credentials, or if one is incomplete, even next to a complete one: the CPI would
+    /// refuse such a Secret as well.
     pub fn read(data: &SecretData) -> Result<Self, CredentialsError> {
         reader::read(data)
     }
 
-    /// The credential for one vCenter address, given as host, `host:port` or `[v6]:port`.
+    /// Finds the credential for a vCenter address: host, `host:port` or `[v6]:port`.
     ///
-    /// An entry for exactly this address wins over one that differs in case or port, and any of
-    /// them over one for no address in particular.
+    /// An entry for exactly this address takes precedence over one that differs in case or port, and both over an
+    /// entry without an address.
     pub fn for_server(&self, server: &str) -> Result<&Credential, CredentialsError> {
         let exact = |c: &&Credential| c.server.as_deref() == Some(server);
         let alike = |c: &&Credential| {

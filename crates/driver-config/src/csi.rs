@@ -1,7 +1,7 @@
 //! `csi-vsphere.conf`, the configuration of the CSI driver, in gcfg.
 //!
-//! An empty text or list and a `None` number are keys that are not set: the driver does not tell
-//! them apart either, and they are not written.
+//! An empty text or list and a `None` number mean that a key is not set. The driver does not distinguish the two,
+//! and the writer omits such keys.
 
 mod keys;
 mod problems;
@@ -13,48 +13,45 @@ use crate::keys::{Read, ReadError, UnknownKey, WriteError, nearest, read_section
 use crate::problem::Problem;
 use crate::secret::SecretText;
 
-/// How many vCenters the driver takes.
+/// The driver's limit.
 pub const MAX_VCENTERS: usize = 5;
 
-/// How many topology categories the driver takes.
+/// The driver's limit.
 pub const MAX_TOPOLOGY_CATEGORIES: usize = 5;
 
-/// How many bytes a cluster id may have.
+/// The driver's limit, in bytes.
 pub const MAX_CLUSTER_ID: usize = 64;
 
-/// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CsiConfig {
     /// The cluster, and defaults for all vCenters.
     pub global: Global,
     /// The vCenters by address; up to [`MAX_VCENTERS`].
     pub vcenters: BTreeMap<String, VirtualCenter>,
-    /// Limits of snapshots.
     pub snapshot: Snapshot,
-    /// Who may mount file shares, each rule under a name of its own.
+    /// Access rules for file shares, by name.
     pub net_permissions: BTreeMap<String, NetPermission>,
-    /// Topology.
     pub labels: Labels,
     /// Node labels for zone and region categories; only together with [`Labels::zone`].
     pub topology_categories: BTreeMap<String, TopologyCategory>,
-    /// How a guest cluster reaches its Supervisor; empty everywhere else.
+    /// How a guest cluster reaches its Supervisor; only set in guest clusters.
     pub guest_cluster: GuestCluster,
 }
 
 /// The cluster, and defaults for all vCenters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Global {
-    /// What CNS knows the cluster by. Unique per vCenter, never changed while volumes exist.
+    /// The id of the cluster in CNS. Unique per vCenter; never changes while volumes exist.
     pub cluster_id: String,
     /// The Supervisor's id; Supervisor only.
     pub supervisor_id: String,
-    /// The distribution shown in vCenter; the driver guesses it if empty.
+    /// The distribution that vCenter shows; if empty, the driver guesses it.
     pub cluster_distribution: String,
-    /// Address of a vCenter that has no section of its own.
+    /// The address of a vCenter without a section of its own.
     pub vcenter_ip: String,
-    /// User for vCenters that name none.
+    /// For vCenters without a user of their own.
     pub user: String,
-    /// Password for vCenters that name none.
+    /// For vCenters without a password of their own.
     pub password: SecretText,
     /// Port; the driver's default is 443.
     pub port: Option<u16>,
@@ -64,7 +61,7 @@ pub struct Global {
     pub ca_file: String,
     /// Thumbprint of the certificate. Not inherited by vCenter sections.
     pub thumbprint: String,
-    /// Datacenters to look in; all if empty.
+    /// The datacenters to search; all if empty.
     pub datacenters: Vec<String>,
     /// Minutes between clean-ups of finished CnsRegisterVolume objects (720).
     pub cns_register_volumes_cleanup: Option<u32>,
@@ -72,26 +69,24 @@ pub struct Global {
     pub cns_pvc_protection_cleanup: Option<u32>,
     /// Minutes between clean-ups of stale migration objects (120).
     pub volume_migration_cleanup: Option<u32>,
-    /// Minutes between looks at which datastores the user may use (5).
+    /// Minutes between checks of the datastores that the user has permission for (5).
     pub csi_auth_check: Option<u32>,
     /// Minutes between clean-ups of stale operation requests (15).
     pub cns_volume_operation_request_cleanup: Option<u32>,
-    /// Minutes between looks at preferred datastores (5).
+    /// Minutes between checks of preferred datastores (5).
     pub csi_fetch_preferred_datastores: Option<u32>,
-    /// How many volumes one CNS query may return (10000).
+    /// The maximum number of volumes in a CNS query result (10000).
     pub query_limit: Option<u32>,
-    /// How many volumes may differ between CNS and Kubernetes before listing fails (50).
+    /// The number of volumes that may differ between CNS and Kubernetes before listing fails (50).
     pub list_volume_threshold: Option<u32>,
 }
 
-/// One vCenter; what is not set comes from [`Global`], except CA and thumbprint.
+/// One vCenter. Keys that are not set come from [`Global`], except CA and thumbprint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VirtualCenter {
     /// User, fully qualified: `name@domain` or `domain\name`.
     pub user: String,
-    /// Password.
     pub password: SecretText,
-    /// Port.
     pub port: Option<u16>,
     /// Do not verify the certificate.
     pub insecure_flag: bool,
@@ -99,46 +94,44 @@ pub struct VirtualCenter {
     pub ca_file: String,
     /// Thumbprint of the certificate; used if there is no CA.
     pub thumbprint: String,
-    /// Datacenters to look in; all if empty.
+    /// The datacenters to search; all if empty.
     pub datacenters: Vec<String>,
-    /// vSAN clusters on which file volumes may be made, by id; releases 3.x.
+    /// vSAN clusters for file volumes, by id; releases 3.x.
     pub target_vsan_file_share_clusters: Vec<String>,
-    /// vSAN datastores on which file volumes may be made, by URL; releases 2.x, ignored by 3.x.
+    /// vSAN datastores for file volumes, by URL; releases 2.x, ignored by 3.x.
     pub target_vsan_file_share_datastore_urls: Vec<String>,
     /// Datastore of StorageClasses migrated from the in-tree driver.
     pub migration_datastore_url: String,
 }
 
-/// Limits of snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Snapshots per block volume (3).
     pub global_max_per_block_volume: Option<u32>,
-    /// The same on vSAN; 0 is "no limit of its own".
+    /// The same on vSAN; 0 means no separate limit.
     pub granular_max_per_block_volume_vsan: Option<u32>,
-    /// The same on vVols; 0 is "no limit of its own".
+    /// The same on vVols; 0 means no separate limit.
     pub granular_max_per_block_volume_vvol: Option<u32>,
 }
 
-/// Who may mount file shares.
+/// An access rule for file shares.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetPermission {
     /// Address, range or subnet; the driver's default is `*`.
     pub ips: String,
     /// `READ_WRITE` (default), `READ_ONLY` or `NO_ACCESS`.
     pub permissions: String,
-    /// Take root's rights away.
+    /// Removes root's permissions.
     pub root_squash: bool,
 }
 
-/// Topology.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// Tag categories, up to [`MAX_TOPOLOGY_CATEGORIES`]; needed for more than one vCenter.
+    /// Tag categories, up to [`MAX_TOPOLOGY_CATEGORIES`]; required with more than one vCenter.
     pub topology_categories: Vec<String>,
-    /// Category of zone tags; the older way, excludes the list.
+    /// The category of zone tags; deprecated, excludes `topology_categories`.
     pub zone: String,
-    /// Category of region tags; the older way, excludes the list.
+    /// The category of region tags; deprecated, excludes `topology_categories`.
     pub region: String,
 }
 
@@ -149,22 +142,17 @@ pub struct TopologyCategory {
     pub label: String,
 }
 
-/// How a guest cluster reaches its Supervisor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestCluster {
-    /// Address of the Supervisor.
     pub endpoint: String,
     /// Its port; the driver's default is 6443.
     pub port: Option<u16>,
-    /// Id of the guest cluster.
     pub cluster_uid: String,
-    /// Name of the guest cluster.
     pub cluster_name: String,
-    /// Its distribution.
     pub cluster_distribution: String,
-    /// API version of the object it was made from.
+    /// The API version of the object that the cluster was created from.
     pub cluster_api_version: String,
-    /// Kind of the object it was made from.
+    /// The kind of the object that the cluster was created from.
     pub cluster_kind: String,
 }
 
@@ -172,7 +160,6 @@ const SECTIONS: [&str; 7] =
     ["Global", "VirtualCenter", "Snapshot", "NetPermissions", "Labels", "TopologyCategory", "GC"];
 
 impl CsiConfig {
-    /// Reads the file.
     pub fn read(text: &str) -> Result<Read<Self>, ReadError> {
         let sections = gcfg::parse(text).map_err(|source| ReadError::Gcfg { source })?;
         if sections.is_empty() {
@@ -186,7 +173,7 @@ impl CsiConfig {
         Ok(Read { config, unknown })
     }
 
-    /// Writes the file. Equal configurations give equal texts.
+    /// Equal configurations give equal texts.
     pub fn render(&self) -> Result<SecretText, WriteError> {
         let Self {
             global,
@@ -215,12 +202,12 @@ impl CsiConfig {
         Ok(writer.finish())
     }
 
-    /// Everything the driver would object to, now or later; empty if nothing.
+    /// Everything that the driver would refuse or fail on.
     pub fn problems(&self) -> Vec<Problem> {
-        problems::of(self)
+        problems::find(self)
     }
 
-    /// User and password the driver uses for one vCenter, its own or those of [`Global`].
+    /// The user and password that the driver uses for a vCenter: its own or those of [`Global`].
     pub fn login<'a>(&'a self, vcenter: &'a VirtualCenter) -> (&'a str, &'a SecretText) {
         let user = if vcenter.user.is_empty() { &self.global.user } else { &vcenter.user };
         let own = &vcenter.password;

@@ -1,14 +1,14 @@
 //! The syntax of `csi-vsphere.conf` and of the old `vsphere.conf`: git-config, as Go's `gcfg` reads it.
 //!
-//! It looks like INI and is not. A password written as INI would write it reaches the driver
-//! changed, or not at all, so reader and writer follow that library's scanner to the letter:
+//! It looks like INI and is not. A password in INI syntax would reach the driver changed, or not at all. So reader
+//! and writer follow that library's scanner exactly:
 //!
 //! - `#` and `;` start a comment anywhere outside double quotes;
 //! - inside quotes a backslash escapes only `\`, `"`, `n` (new line) and `t` (tab);
-//! - outside quotes a backslash may stand only before a new line (the line goes on) or a quote;
-//! - carriage returns vanish from values, NUL is an error, so neither can be written;
-//! - a subsection name is always quoted, is never empty, and knows no `\n` or `\t`;
-//! - section and key names are letters, digits and `-`, begin with a letter, and ignore case;
+//! - outside quotes a backslash is only valid before a new line (the line continues) or a quote;
+//! - the reader drops carriage returns and refuses NUL, so neither can be written;
+//! - a subsection name is always quoted, never empty, and has no `\n` or `\t` escapes;
+//! - section and key names consist of letters, digits and `-`, begin with a letter, and ignore case;
 //! - a key without `=` is `true`; a key or section that repeats continues the earlier one.
 
 use std::fmt::Write as _;
@@ -18,26 +18,20 @@ use zeroize::Zeroizing;
 
 use crate::secret::{SecretText, WipedText};
 
-/// Why a text is not gcfg.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(display("line {line}: {what}"))]
 pub struct SyntaxError {
-    /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there and what to write instead.
     pub what: Fault,
 }
 
-/// What can be wrong with a line. The text of the line is never repeated: it may be a password.
+/// The fault in a line. It never contains the text of the line, which may be a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Snafu)]
 pub enum Fault {
-    /// A key stands before the first section.
-    #[snafu(display("a key stands before the first section: begin with a line such as [Global]"))]
+    #[snafu(display("a key comes before the first section: begin with a line such as [Global]"))]
     NoSection,
-    /// `[` is not followed by a name.
     #[snafu(display("a section name is expected after `[`: write for example [Global]"))]
     SectionName,
-    /// The header of a section does not end where it should.
     #[snafu(display(
         "the section header is not closed: write [Name] or [Name \"subsection\"], the subsection in double quotes"
     ))]
@@ -45,25 +39,23 @@ pub enum Fault {
     /// `[Name ""]`
     #[snafu(display("the subsection is empty: write its name between the quotes"))]
     EmptySubsection,
-    /// Something follows on the same line.
-    #[snafu(display("the line goes on after the section header or value: start a new line"))]
+    /// Text follows on the same line.
+    #[snafu(display("the line continues after the section header or value: start a new line"))]
     Trailing,
-    /// A key is followed by something that is not `=`.
     #[snafu(display("`=` is expected after the key"))]
     Assign,
-    /// A double quote is opened and not closed on the same line.
+    /// A double quote is not closed on its line.
     #[snafu(display(
         "a double quote is not closed on its line: close it, or write \\\" for a quote inside the value"
     ))]
     Unterminated,
-    /// A backslash inside quotes is followed by a character that means nothing.
+    /// An unknown escape inside quotes.
     #[snafu(display(
         "unknown escape: inside double quotes only \\\\ \\\" \\n \\t are known; write \\\\ for one backslash"
     ))]
     Escape,
-    /// A backslash outside quotes.
     #[snafu(display(
-        "a backslash stands outside double quotes: put the value in quotes and write \\\\ for one backslash"
+        "a backslash is outside double quotes: put the value in quotes and write \\\\ for one backslash"
     ))]
     BareBackslash,
     /// The file begins with U+FEFF.
@@ -71,63 +63,60 @@ pub enum Fault {
         "the file begins with a byte-order mark, which the drivers refuse: save it as UTF-8 without one"
     ))]
     ByteOrderMark,
-    /// NUL.
-    #[snafu(display("the text holds a NUL character, which cannot be part of it"))]
+    #[snafu(display("the text contains a NUL character: remove it"))]
     Nul,
-    /// Any other character that starts no key, section or comment.
+    /// Any other character that does not start a key, section or comment.
     #[snafu(display("a key, a section or a comment is expected here: a key begins with a letter"))]
     Illegal,
 }
 
-/// Why a value cannot be written so that the driver reads it back.
+/// Why the driver could not read a value back unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Snafu)]
 #[snafu(module)]
 pub enum Unwritable {
-    /// The driver drops carriage returns without a word.
+    /// The driver drops carriage returns silently.
     #[snafu(display(
-        "holds a carriage return, which the driver would drop: remove it (often a file saved on Windows)"
+        "contains a carriage return, which the driver would drop: remove it (often a file saved on Windows)"
     ))]
     CarriageReturn,
-    /// The driver refuses NUL.
-    #[snafu(display("holds a NUL character, which the driver refuses: remove it"))]
+    #[snafu(display("contains a NUL character, which the driver refuses: remove it"))]
     Nul,
-    /// A name between the quotes of a section header cannot hold a line break.
-    #[snafu(display("is a section name and holds a line break: remove it"))]
+    /// A section header cannot contain a line break.
+    #[snafu(display("is a section name and contains a line break: remove it"))]
     LineBreakInName,
-    /// `[Section ""]` is refused.
-    #[snafu(display("is a section name and is empty: give it a name"))]
+    /// The driver refuses `[Section ""]`.
+    #[snafu(display("is an empty section name: specify a name"))]
     EmptyName,
 }
 
-/// One `key = value` of a document.
+/// A line `key = value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The key as written; compare without case.
+    /// As written; names ignore case.
     pub key: String,
     /// The value, unquoted; `None` for a key without `=`, which means `true`.
     pub value: Option<SecretText>,
-    /// The line it stands on, counted from 1.
+    /// Counts from 1.
     pub line: usize,
 }
 
-/// One section header with the entries below it, in the order of the text.
+/// A section header and its entries, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// The name as written; compare without case.
+    /// As written; names ignore case.
     pub name: String,
-    /// What stands in quotes after the name; compare with case.
+    /// The quoted text after the name; case-sensitive.
     pub subsection: Option<String>,
-    /// The line of the header, counted from 1.
+    /// The line of the header; counts from 1.
     pub line: usize,
-    /// The keys below it.
     pub entries: Vec<Entry>,
 }
 
-/// Reads a text into its sections.
+/// Parses the sections of a text.
 ///
-/// Accepts and refuses what the drivers' own reader does (in the names of unknown keys, letters
-/// outside ASCII are taken a little more freely). Sections that repeat are returned
-/// as often as they stand there; the caller merges them.
+/// Accepts and refuses the same texts as the drivers' own reader, except that it is slightly more lenient with
+/// letters outside ASCII in unknown keys. Repeated sections are returned as often as they occur; the caller
+/// merges them.
 pub fn parse(text: &str) -> Result<Vec<Section>, SyntaxError> {
     if text.starts_with('\u{feff}') {
         return Err(SyntaxError { line: 1, what: Fault::ByteOrderMark });
@@ -139,7 +128,7 @@ pub fn parse(text: &str) -> Result<Vec<Section>, SyntaxError> {
     Scanner { rest: text, line: 1 }.document()
 }
 
-/// The place in the text.
+/// The position in the text.
 struct Scanner<'a> {
     rest: &'a str,
     line: usize,
@@ -175,7 +164,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What follows `[`, up to the end of the line.
+    /// Reads a section header after `[`, up to the end of the line.
     fn header(&mut self) -> Result<(String, Option<String>), SyntaxError> {
         self.spaces();
         if !self.peek().is_some_and(is_letter) {
@@ -192,7 +181,7 @@ impl<'a> Scanner<'a> {
         Ok((name, subsection))
     }
 
-    /// The rest of a subsection name, its opening quote already taken.
+    /// Reads a subsection name after its opening quote.
     fn quoted_name(&mut self) -> Result<String, SyntaxError> {
         let mut name = String::new();
         loop {
@@ -209,7 +198,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What follows a key: nothing, or `=` and a value.
+    /// Reads the text after a key: nothing, or `=` and a value.
     fn assigned(&mut self) -> Result<Option<SecretText>, SyntaxError> {
         self.blank();
         match self.peek() {
@@ -225,10 +214,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A value up to a comment or the end of the line, trailing blanks cut off.
+    /// Reads a value up to a comment or the end of the line, without trailing blanks.
     fn value(&mut self) -> Result<SecretText, SyntaxError> {
         let mut text = Zeroizing::new(String::with_capacity(64));
-        // How much of `text` stays when the line ends: blanks outside quotes do not count.
+        // The length of `text` without the unquoted blanks at its end.
         let mut kept = 0;
         let mut quoted = false;
         let line = self.line;
@@ -274,7 +263,7 @@ impl<'a> Scanner<'a> {
         Ok(SecretText::from(&text[..kept]))
     }
 
-    /// Nothing but blanks and a comment may follow; the line break itself is left.
+    /// Only blanks and a comment may follow; the line break itself stays.
     fn end_of_line(&mut self) -> Result<(), SyntaxError> {
         self.blank();
         match self.peek() {
@@ -283,7 +272,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Skips blanks and a comment.
     fn blank(&mut self) {
         self.spaces();
         if matches!(self.peek(), Some('#' | ';')) {
@@ -339,14 +327,12 @@ fn is_letter(c: char) -> bool {
     c.is_alphabetic()
 }
 
-/// Writes a text section by section.
 #[derive(Default)]
 pub struct Writer {
     text: WipedText,
 }
 
 impl Writer {
-    /// Starts a section.
     pub fn section(&mut self, name: &str, subsection: Option<&str>) -> Result<(), Unwritable> {
         if !self.text.is_empty() {
             self.text.push('\n');
@@ -363,14 +349,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes one key of the current section; the value is always quoted.
+    /// Writes a key of the current section; the value is always quoted.
     pub fn entry(&mut self, key: &str, value: &str) -> Result<(), Unwritable> {
         let quoted = quote_value(value)?;
         let _ = writeln!(self.text, "{key} = {}", quoted.as_str());
         Ok(())
     }
 
-    /// The whole text.
     pub fn finish(self) -> SecretText {
         SecretText::from(self.text.as_str())
     }

@@ -1,7 +1,7 @@
-//! The tables of keys: one row per key gives its name in either format, its kind and its field.
+//! The tables of keys: one row per key with its names in both formats, its kind and its field.
 //!
-//! Reading, writing, "did you mean" and the reference all walk the same rows, so a key that is
-//! added to a table is added everywhere.
+//! Reading, writing, spelling suggestions and the reference all use the same rows, so a new row adds a key
+//! everywhere.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use snafu::Snafu;
 use crate::gcfg::{self, Entry, Section, SyntaxError, Unwritable};
 use crate::secret::SecretText;
 
-/// A key the driver does not know. Drivers ignore such keys without a word, so a misspelt
-/// `datacenters` silently means "all datacenters".
+/// A key that the driver does not know. Drivers ignore such keys silently, so a misspelt `datacenters` means
+/// "all datacenters".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownKey {
-    /// Where it stands, as an admin would point at it: `[Global] datacenter`, `vcenter.a.ca-file`.
+    /// The position as an admin would write it: `[Global] datacenter`, `vcenter.a.ca-file`.
     pub path: String,
-    /// The key that was probably meant.
+    /// The key that the author probably meant.
     pub nearest: Option<String>,
 }
 
@@ -29,20 +29,20 @@ impl std::fmt::Display for UnknownKey {
     }
 }
 
-/// What was read, and what in it the driver would ignore.
+/// A configuration, and the keys in it that the driver ignores.
 ///
-/// An installed driver runs with such a file, so adopting it must not fail; a file someone has just
-/// written deserves [`Read::strict`].
+/// An installed driver runs with such a file, so adoption must not fail. A file that an admin has just written
+/// deserves [`Read::strict`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read<T> {
-    /// The configuration as the driver understands it.
+    /// As the driver understands it.
     pub config: T,
-    /// Keys and sections the driver does not know.
+    /// Keys and sections that the driver does not know.
     pub unknown: Vec<UnknownKey>,
 }
 
 impl<T> Read<T> {
-    /// The configuration, if every key is known.
+    /// Fails if a key is unknown.
     pub fn strict(self) -> Result<T, ReadError> {
         if self.unknown.is_empty() {
             Ok(self.config)
@@ -52,86 +52,72 @@ impl<T> Read<T> {
     }
 }
 
-/// Why a configuration cannot be read. No variant repeats a value: it may be a password.
+/// No variant contains a value, which may be a password.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub enum ReadError {
-    /// There is nothing in it.
-    #[snafu(display("the configuration is empty: at least one vCenter must be named"))]
+    #[snafu(display("the configuration is empty: specify at least one vCenter"))]
     Empty,
-    /// The text is not gcfg.
     #[snafu(display("the configuration is not in the git-config syntax the driver reads"))]
-    Gcfg {
-        /// The line and what is wrong with it.
-        source: SyntaxError,
-    },
-    /// The text is not YAML.
+    Gcfg { source: SyntaxError },
     #[snafu(display(
         "the configuration is not valid YAML at line {line}, column {column}: check indentation, colons and quotes there"
     ))]
     Yaml {
-        /// The line, counted from 1; 0 if it is not known.
+        /// Counts from 1; 0 if unknown.
         line: u64,
-        /// The column, counted from 1.
+        /// Counts from 1.
         column: u64,
     },
-    /// A value has the wrong form.
     #[snafu(display("`{path}` must be {expected}"))]
     Value {
-        /// The key, as an admin would point at it.
+        /// The key as an admin would write it.
         path: String,
-        /// What must stand there.
         expected: &'static str,
     },
-    /// Keys no driver knows; only [`Read::strict`] says so.
+    /// Only [`Read::strict`] returns this.
     #[snafu(display("the driver does not know {}; it would ignore them silently", listed(keys)))]
-    Unknown {
-        /// All of them.
-        keys: Vec<UnknownKey>,
-    },
+    Unknown { keys: Vec<UnknownKey> },
 }
 
 fn listed(keys: &[UnknownKey]) -> String {
     keys.iter().map(UnknownKey::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Why a configuration cannot be written so that the driver reads back the same.
+/// Why the driver could not read a configuration back unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub enum WriteError {
-    /// A value holds characters the format cannot carry.
+    /// A value contains characters that the format does not support.
     #[snafu(display("`{path}` cannot be written"))]
     Unwritable {
-        /// The key, as an admin would point at it.
+        /// The key as an admin would write it.
         path: String,
-        /// What is wrong with it.
         source: Unwritable,
     },
-    /// An item of a comma-separated list would be read as something else.
+    /// The driver would split or trim an item of a comma-separated list.
     #[snafu(display(
-        "`{path}` has an item that is empty, holds a comma, or begins or ends with a blank: \
+        "`{path}` has an item that is empty, contains a comma, or begins or ends with a blank: \
          the driver separates the items by commas, so it would read something else"
     ))]
     ListItem {
-        /// The key, as an admin would point at it.
+        /// The key as an admin would write it.
         path: String,
     },
 }
 
-/// One key: its names and the field behind it.
 pub(crate) struct Key<T: 'static> {
-    /// The name in YAML; empty if the format has none.
+    /// Empty if YAML has no such key.
     pub(crate) yaml: &'static str,
-    /// The name in gcfg.
     pub(crate) ini: &'static str,
-    pub(crate) slot: Slot<T>,
+    pub(crate) slot: KeyField<T>,
 }
 
 type Get<T, F> = fn(&T) -> &F;
 type Set<T, F> = fn(&mut T) -> &mut F;
 
-/// The field of a key, by kind. An empty text, list or map is a key that is not set.
-pub(crate) enum Slot<T: 'static> {
+/// The field of a key, by kind. An empty text, list or map means that the key is not set.
+pub(crate) enum KeyField<T: 'static> {
     Text(Get<T, String>, Set<T, String>),
     Secret(Get<T, SecretText>, Set<T, SecretText>),
     Flag(Get<T, bool>, Set<T, bool>),
@@ -151,33 +137,35 @@ macro_rules! key {
         $crate::keys::Key {
             yaml: $yaml,
             ini: $ini,
-            slot: $crate::keys::Slot::$kind(|t| &t.$($field).+, |t| &mut t.$($field).+),
+            slot: $crate::keys::KeyField::$kind(|t| &t.$($field).+, |t| &mut t.$($field).+),
         }
     };
 }
 pub(crate) use key;
 
 impl<T> Key<T> {
-    /// The value as the text of a gcfg entry; `None` if the key is not set.
+    /// The text of a gcfg entry; `None` if the key is not set.
     pub(crate) fn ini_text(
         &self,
         from: &T,
         path: impl Fn() -> String,
     ) -> Result<Option<SecretText>, WriteError> {
         Ok(match &self.slot {
-            Slot::Text(get, _) => (!get(from).is_empty()).then(|| get(from).as_str().into()),
-            Slot::Secret(get, _) => (!get(from).is_empty()).then(|| get(from).clone()),
-            Slot::Flag(get, _) => get(from).then(|| "true".into()),
-            Slot::Number(get, _) => get(from).map(|n| n.to_string().into()),
-            Slot::Port(get, _) => get(from).map(|n| n.to_string().into()),
-            Slot::List(get, _) | Slot::Commas(get, _) => joined(get(from), path)?.map(Into::into),
-            Slot::Map(get, _) => {
+            KeyField::Text(get, _) => (!get(from).is_empty()).then(|| get(from).as_str().into()),
+            KeyField::Secret(get, _) => (!get(from).is_empty()).then(|| get(from).clone()),
+            KeyField::Flag(get, _) => get(from).then(|| "true".into()),
+            KeyField::Number(get, _) => get(from).map(|n| n.to_string().into()),
+            KeyField::Port(get, _) => get(from).map(|n| n.to_string().into()),
+            KeyField::List(get, _) | KeyField::Commas(get, _) => {
+                joined(get(from), path)?.map(Into::into)
+            }
+            KeyField::Map(get, _) => {
                 (!get(from).is_empty()).then(|| serde_json::json!(get(from)).to_string().into())
             }
         })
     }
 
-    /// Takes the text of a gcfg entry; `None` is a key without `=`.
+    /// Sets the field from the text of a gcfg entry; `None` for a key without `=`.
     pub(crate) fn set_ini(
         &self,
         into: &mut T,
@@ -185,20 +173,20 @@ impl<T> Key<T> {
         path: impl Fn() -> String,
     ) -> Result<(), ReadError> {
         let wrong = |expected| ReadError::Value { path: path(), expected };
-        if let (Slot::Flag(_, set), None) = (&self.slot, value) {
+        if let (KeyField::Flag(_, set), None) = (&self.slot, value) {
             *set(into) = true;
             return Ok(());
         }
         let value = value.ok_or_else(|| wrong("followed by `=` and a value"))?;
         match &self.slot {
-            Slot::Text(_, set) => value.clone_into(set(into)),
-            Slot::Secret(_, set) => *set(into) = value.into(),
-            Slot::Flag(_, set) => {
+            KeyField::Text(_, set) => value.clone_into(set(into)),
+            KeyField::Secret(_, set) => *set(into) = value.into(),
+            KeyField::Flag(_, set) => {
                 *set(into) = gcfg_bool(value).ok_or_else(|| wrong("true or false"))?;
             }
-            Slot::Number(..) | Slot::Port(..) => self.set_number(into, value, path)?,
-            Slot::List(_, set) | Slot::Commas(_, set) => *set(into) = split(value),
-            Slot::Map(_, set) => {
+            KeyField::Number(..) | KeyField::Port(..) => self.set_number(into, value, path)?,
+            KeyField::List(_, set) | KeyField::Commas(_, set) => *set(into) = split(value),
+            KeyField::Map(_, set) => {
                 *set(into) = serde_json::from_str(value)
                     .map_err(|_| wrong("a JSON object of texts, such as {\"team\":\"a\"}"))?;
             }
@@ -206,7 +194,7 @@ impl<T> Key<T> {
         Ok(())
     }
 
-    /// Takes a number in decimal or `0x` notation; empty text is "not set".
+    /// Sets a number in decimal or `0x` notation; an empty text means "not set".
     pub(crate) fn set_number(
         &self,
         into: &mut T,
@@ -220,11 +208,11 @@ impl<T> Key<T> {
             None => digits.parse::<u32>().ok(),
         };
         match &self.slot {
-            Slot::Number(_, set) => {
+            KeyField::Number(_, set) => {
                 *set(into) = Some(parsed.ok_or_else(|| wrong("a whole number"))?);
             }
-            Slot::Port(_, set) if digits.is_empty() => *set(into) = None,
-            Slot::Port(_, set) => {
+            KeyField::Port(_, set) if digits.is_empty() => *set(into) = None,
+            KeyField::Port(_, set) => {
                 let port = parsed.and_then(|n| u16::try_from(n).ok());
                 *set(into) = Some(port.ok_or_else(|| wrong("a port from 1 to 65535"))?);
             }
@@ -234,7 +222,7 @@ impl<T> Key<T> {
     }
 }
 
-/// Joins the items of a list, refusing items the driver would read differently.
+/// Joins the items of a list. Refuses items that the driver would read differently.
 pub(crate) fn joined(
     items: &[String],
     path: impl Fn() -> String,
@@ -282,7 +270,7 @@ pub(crate) fn write_section<T>(
             entries.push((key.ini, text));
         }
     }
-    // A plain section without keys says nothing; a named one says that the name exists.
+    // A plain section without keys has no meaning; a named one defines its name.
     if entries.is_empty() && subsection.is_none() {
         return Ok(());
     }
@@ -298,7 +286,6 @@ pub(crate) fn write_section<T>(
     Ok(())
 }
 
-/// Reads the entries of one section into its fields.
 pub(crate) fn read_section<T>(
     section: &Section,
     keys: &'static [Key<T>],
@@ -310,8 +297,8 @@ pub(crate) fn read_section<T>(
         if let Some(known) = keys.iter().find(|known| same(known.ini, key)) {
             known.set_ini(into, value.as_ref().map(SecretText::expose), path)?;
         } else if value.is_none() {
-            // A password broken over two lines reads like this: its tail must not be repeated.
-            let what = format!("line {line}, a word that no = follows");
+            // A password broken over two lines looks like this: the error must not contain its second half.
+            let what = format!("line {line}, a word without =");
             let path = place(&section.name, section.subsection.as_deref(), &what);
             unknown.push(UnknownKey { path, nearest: None });
         } else {
@@ -322,7 +309,7 @@ pub(crate) fn read_section<T>(
     Ok(())
 }
 
-/// gcfg compares names without case.
+/// Compares names as gcfg does, without case.
 pub(crate) fn same(known: &str, written: &str) -> bool {
     known.eq_ignore_ascii_case(written)
 }
@@ -334,8 +321,8 @@ fn place(section: &str, subsection: Option<&str>, key: &str) -> String {
     }
 }
 
-/// The known name a written one was probably meant to be: spelling of the other format first
-/// (`ca-file` for `caFile`), then the fewest changed letters, up to a third of them.
+/// The known name that the author probably meant: first the spelling of the other format (`ca-file` for
+/// `caFile`), then the smallest edit distance, up to a third of the letters.
 pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     let folded = fold(written);
     known
@@ -350,7 +337,7 @@ fn fold(name: &str) -> Vec<char> {
     name.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
-/// How many letters must be added, removed or changed to turn one word into the other.
+/// The Levenshtein distance.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -370,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_key_is_answered_with_the_right_one() {
+    fn a_misspelt_key_gets_the_right_suggestion() {
         let known = ["datacenters", "caFile", "insecureFlag", "thumbprint"];
         let cases = [
             ("datacenter", Some("datacenters")),

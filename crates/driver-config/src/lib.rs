@@ -1,9 +1,8 @@
-//! What the vSphere drivers read: their configuration files and the Secrets with their credentials.
+//! The configuration files of the vSphere drivers and the Secrets with their credentials.
 //!
-//! Three parts of VDO meet here. The operator *writes* these formats for the drivers it installs;
-//! it *reads* them to adopt a driver somebody else installed; and our own cloud controller and CSI
-//! driver *read* them, so that they start with the files the upstream drivers start with. All of it
-//! is pure: text and typed values, no files, no cluster.
+//! Three parts of VDO use this crate. The operator *writes* these formats for the drivers it installs, and *reads*
+//! them to adopt an existing driver. Our own cloud controller *reads* them, so that it starts with the files of
+//! the upstream drivers. Everything is pure: text and typed values, no files, no cluster.
 //!
 //! ```text
 //!            text                      typed model                    text
@@ -14,10 +13,10 @@
 //!                  gcfg, yaml          keys: one table row per key, used in both directions
 //! ```
 //!
-//! Guarantees, each held by tests: what is written reads back equal; what is written means the same
-//! to the drivers' own readers (their programs are run in `tests/real_loaders.rs`); what is read is
-//! understood as they understand it. Passwords live in [`SecretText`], and so does every text that
-//! contains one; no error repeats a value.
+//! Tests hold each of these guarantees: a written configuration reads back equal; the drivers' own readers
+//! understand it the same way (`tests/real_loaders` runs their code); a configuration of another author is
+//! understood as the drivers understand it. Passwords, and every text that contains one, are [`SecretText`]; no
+//! error contains a value.
 
 pub mod cpi;
 pub mod credentials;

@@ -1,24 +1,22 @@
-//! What a driver would object to in a configuration that reads well.
+//! A valid configuration that the driver would still refuse or fail on.
 
 use std::fmt;
 
-/// When the driver notices.
+/// When the driver fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
-    /// The driver exits when it starts.
+    /// The driver exits at startup.
     Refused,
     /// The driver starts, and fails or misbehaves later.
     Later,
 }
 
-/// One objection: where, what, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The key, as an admin would point at it.
+    /// The key as an admin would write it.
     pub path: String,
-    /// A sentence that says what is wrong and what to write.
+    /// The problem and the fix, in one sentence.
     pub text: String,
-    /// When the driver notices.
     pub effect: Effect,
 }
 

@@ -1,4 +1,4 @@
-//! Text that must not be seen.
+//! Secret text.
 
 use std::fmt;
 
@@ -7,20 +7,19 @@ use zeroize::Zeroizing;
 
 /// A password, a token, or a whole document that contains one.
 ///
-/// `Debug` never shows the text, there is no `Display`, and the memory is wiped on drop. The only
-/// way to the text is [`SecretText::expose`], so every place that reads it can be found by name.
-/// Equality is offered because configurations are compared to see whether anything changed; it is
-/// not constant-time and must not be used to check a password someone presents.
+/// `Debug` never shows the text, there is no `Display`, and the memory is wiped on drop. Only
+/// [`SecretText::expose`] returns the text, so every reader can be found by that name. Equality serves to detect
+/// configuration changes. It is not constant-time: do not use it to verify a password.
 #[derive(Clone, Default)]
 pub struct SecretText(SecretString);
 
 impl SecretText {
-    /// The text itself. Keep the borrow short, and never format it.
+    /// Returns the text. Keep the borrow short, and never format it.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }
 
-    /// Whether there is no text at all, which both drivers take for "not set".
+    /// True without text, which both drivers treat as "not set".
     pub fn is_empty(&self) -> bool {
         self.expose().is_empty()
     }
@@ -58,7 +57,7 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// A text that grows without leaving copies of itself in freed memory, and is wiped on drop.
+/// A text that leaves no copies in freed memory when it grows, and is wiped on drop.
 #[derive(Default)]
 pub(crate) struct WipedText(Zeroizing<String>);
 
@@ -99,7 +98,7 @@ mod tests {
 
     #[test]
     fn memory_that_held_a_secret_is_wiped() {
-        // Freed memory cannot be looked at; what holds the texts has to promise it, or this does not compile.
+        // Freed memory cannot be inspected. So the types must promise to wipe it, or this does not compile.
         fn is_wiped(_: &impl zeroize::ZeroizeOnDrop) {}
         is_wiped(&SecretText::from("hunter2").0);
         let mut text = WipedText::default();
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_says_whether_there_is_a_secret_but_never_which() {
+    fn debug_shows_that_there_is_a_secret_but_never_its_text() {
         assert_eq!(format!("{:?}", SecretText::from("hunter2")), "SecretText(hidden)");
         assert_eq!(format!("{:?}", SecretText::default()), "SecretText(empty)");
     }

@@ -1,9 +1,7 @@
-//! YAML for `vsphere.conf`: written so that no reader can take a text for anything else, read so
-//! that a text stays the text that stands there.
+//! YAML for `vsphere.conf`, safe for texts of any content.
 //!
-//! The writer quotes every text and escapes every character that YAML 1.1 or 1.2 could treat
-//! specially. The reader never asks the parser to guess a type: `password: 0123` is the text
-//! `0123`, because that is what the driver makes of it.
+//! The writer quotes every text and escapes every character that YAML 1.1 or 1.2 could treat specially. The reader
+//! never lets the parser guess a type: `password: 0123` is the text `0123`, as the driver reads it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,17 +10,17 @@ use std::fmt::Write as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use zeroize::Zeroizing;
 
-use crate::keys::{self, Key, ReadError, Slot, UnknownKey, WriteError};
+use crate::keys::{self, Key, KeyField, ReadError, UnknownKey, WriteError};
 use crate::secret::{SecretText, WipedText};
 
-/// Writes sections of keys; two levels deep at most, which is all the format has.
+/// Writes sections of keys, at most two levels deep as in the format.
 #[derive(Default)]
 pub(crate) struct Writer {
     text: WipedText,
 }
 
 impl Writer {
-    /// A section with its keys, left out if none is set.
+    /// Writes a section, unless none of its keys is set.
     pub(crate) fn section<T>(
         &mut self,
         name: &str,
@@ -37,7 +35,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A section of named entries, each with the same keys.
+    /// Writes a section of named entries with the same keys.
     pub(crate) fn named<'a, T: 'static>(
         &mut self,
         section: &str,
@@ -78,7 +76,7 @@ fn body<T>(
     Ok(text)
 }
 
-/// What stands after `key:`, the blank before it included.
+/// The text after `key:`, with its leading blank.
 fn value<T>(
     key: &Key<T>,
     indent: usize,
@@ -97,24 +95,26 @@ fn value<T>(
         text
     };
     Ok(match &key.slot {
-        Slot::Text(get, _) => (!get(from).is_empty()).then(|| spaced(quote(get(from)).as_str())),
-        Slot::Secret(get, _) => {
+        KeyField::Text(get, _) => {
+            (!get(from).is_empty()).then(|| spaced(quote(get(from)).as_str()))
+        }
+        KeyField::Secret(get, _) => {
             (!get(from).is_empty()).then(|| spaced(quote(get(from).expose()).as_str()))
         }
-        Slot::Flag(get, _) => get(from).then(|| spaced("true")),
-        Slot::Number(get, _) => get(from).map(|n| spaced(&n.to_string())),
-        Slot::Port(get, _) => get(from).map(|n| spaced(&n.to_string())),
-        Slot::Commas(get, _) => {
+        KeyField::Flag(get, _) => get(from).then(|| spaced("true")),
+        KeyField::Number(get, _) => get(from).map(|n| spaced(&n.to_string())),
+        KeyField::Port(get, _) => get(from).map(|n| spaced(&n.to_string())),
+        KeyField::Commas(get, _) => {
             keys::joined(get(from), path)?.map(|text| spaced(quote(&text).as_str()))
         }
-        Slot::List(get, _) => {
+        KeyField::List(get, _) => {
             let items = get(from);
-            // The driver joins the list with commas before it uses it.
+            // The driver joins the list with commas.
             keys::check_items(items, path)?;
             let line = |item: &String| format!("\n{:indent$}  - {}", "", quote(item).as_str());
             (!items.is_empty()).then(|| lines(items.iter().map(line).collect()))
         }
-        Slot::Map(get, _) => {
+        KeyField::Map(get, _) => {
             let line = |(name, text): (&String, &String)| {
                 format!("\n{:indent$}  {}: {}", "", quote(name).as_str(), quote(text).as_str())
             };
@@ -124,7 +124,7 @@ fn value<T>(
     })
 }
 
-/// A double-quoted scalar. Everything outside printable characters is escaped by number.
+/// A double-quoted scalar. Unprintable characters become numeric escapes.
 fn quote(text: &str) -> WipedText {
     let mut quoted = WipedText::default();
     quoted.push('"');
@@ -148,7 +148,7 @@ fn quote(text: &str) -> WipedText {
     quoted
 }
 
-/// Characters that need no escape. Blanks other than the space are left out: a reader may fold them.
+/// Characters that need no escape. Of all blanks only the space: a reader may fold others.
 fn is_plain(c: char) -> bool {
     c == ' '
         || (!c.is_control()
@@ -156,7 +156,7 @@ fn is_plain(c: char) -> bool {
             && !matches!(c, '\u{feff}' | '\u{fffe}'..='\u{ffff}'))
 }
 
-/// Collects what reading finds besides values.
+/// Collects unknown keys and errors while reading.
 #[derive(Default)]
 pub(crate) struct Context {
     unknown: RefCell<Vec<UnknownKey>>,
@@ -164,13 +164,13 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Reads a document whose top level `root` knows.
+    /// Reads a document with `root` as its top level.
     pub(crate) fn read<R>(
         &self,
         text: &str,
         root: impl for<'de> DeserializeSeed<'de, Value = R>,
     ) -> Result<R, ReadError> {
-        // Snippets would put lines of the file, and so passwords, into the error.
+        // Snippets would copy lines of the file, and so passwords, into the error.
         let options = serde_saphyr::options! { with_snippet: false };
         let broken = |error: serde_saphyr::Error| {
             let place = error.location();
@@ -179,7 +179,7 @@ impl Context {
                 column: place.as_ref().map_or(0, serde_saphyr::Location::column),
             }
         };
-        // Looked at as a whole first, so that broken syntax is not taken for a wrong value.
+        // Parsed as a whole first, so that a syntax error is not reported as a wrong value.
         serde_saphyr::from_str_with_options::<IgnoredAny>(text, options.clone()).map_err(broken)?;
         serde_saphyr::with_deserializer_from_str_with_options(text, options, |de| {
             root.deserialize(de)
@@ -202,7 +202,6 @@ impl Context {
     }
 }
 
-/// Reads one section into its fields.
 pub(crate) struct SectionSeed<'a, T: 'static> {
     pub(crate) context: &'a Context,
     pub(crate) path: String,
@@ -315,26 +314,26 @@ fn read_value<'de, T, A: MapAccess<'de>>(
         Ok(Zeroizing::new(text.unwrap_or_default()))
     };
     match &key.slot {
-        Slot::Text(_, set) => text(map)?.as_str().clone_into(set(into)),
-        Slot::Secret(_, set) => *set(into) = SecretText::from(text(map)?.as_str()),
-        Slot::Flag(_, set) => {
+        KeyField::Text(_, set) => text(map)?.as_str().clone_into(set(into)),
+        KeyField::Secret(_, set) => *set(into) = SecretText::from(text(map)?.as_str()),
+        KeyField::Flag(_, set) => {
             *set(into) = yaml_bool(&text(map)?).ok_or_else(|| wrong("true or false"))?;
         }
-        Slot::Number(..) | Slot::Port(..) => {
+        KeyField::Number(..) | KeyField::Port(..) => {
             let digits = text(map)?;
             if !digits.is_empty() {
                 key.set_number(into, &digits, &path).map_err(|error| context.fail(error))?;
             }
         }
-        Slot::Commas(_, set) => *set(into) = keys::split(&text(map)?),
-        Slot::List(_, set) => {
+        KeyField::Commas(_, set) => *set(into) = keys::split(&text(map)?),
+        KeyField::List(_, set) => {
             let items = map
                 .next_value::<Option<Vec<String>>>()
                 .map_err(|_| wrong("a list, each item on its own line after `- `"))?;
             // The driver joins the list with commas and splits it again.
             *set(into) = items.unwrap_or_default().iter().flat_map(|i| keys::split(i)).collect();
         }
-        Slot::Map(_, set) => {
+        KeyField::Map(_, set) => {
             let map = map
                 .next_value::<Option<std::collections::BTreeMap<String, String>>>()
                 .map_err(|_| wrong("a map of names to texts"))?;
@@ -344,7 +343,7 @@ fn read_value<'de, T, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// The words YAML 1.1, and so the driver, takes for a truth value.
+/// The truth values of YAML 1.1, which the driver accepts.
 fn yaml_bool(text: &str) -> Option<bool> {
     match text {
         "" => Some(false),

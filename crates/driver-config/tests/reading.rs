@@ -1,4 +1,4 @@
-//! Files as others wrote them, and mistakes as people make them.
+//! Files of other authors, and common mistakes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use driver_config::ReadError;
@@ -98,7 +98,7 @@ fn secret(entries: &[(&str, &str)]) -> SecretData {
     entries.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
 }
 
-/// One vCenter's credentials in every format people have.
+/// One vCenter's credentials in every common format.
 #[test]
 fn every_secret_format_gives_the_same_credentials() {
     let rancher_csi = "[Global]\ncluster-id = \"c-m-1\"\nuser = \"admin@corp\"\npassword = \"p\\\"w\"\nport = \"443\"\n\
@@ -185,34 +185,33 @@ fn every_secret_format_gives_the_same_credentials() {
     }
 }
 
-/// Key and value; or server, and `user/password`.
+/// Key and value; or server and `user/password`.
 type Entry = (&'static str, &'static str);
-/// What it is about, the Secret, and the credentials or what the error says.
+/// Description, Secret, and the credentials or a part of the error.
 type Case<'c> = (&'static str, Vec<Entry>, Result<&'c [Entry], &'static str>);
 
-/// The cases in which the CPI tests how it reads its Secret, and what each gives here: the credentials, or
-/// what the error names.
+/// The cases of the CPI's own tests for its Secret, with our result: the credentials, or a part of the error.
 #[test]
-fn every_case_of_the_cpis_secret_ends_as_it_should() {
+fn every_upstream_case_of_the_cpi_secret_has_the_expected_result() {
     let (v4, v6) = ("10.20.30.40", "fd00::1");
     let (user, pass) = ("10.20.30.40.username", "10.20.30.40.password");
     let (url, token) =
         ("10.20.30.40.vc-session-manager-url", "10.20.30.40.vc-session-manager-token");
     let numbered = [("server_0", v6), ("username_0", "u"), ("password_0", "p")];
     let and = |more: &[Entry]| [&numbered[..], more].concat();
-    let nothing = "holds no vCenter credentials";
-    let session = "names a session manager";
+    let nothing = "contains no vCenter credentials";
+    let session = "specifies a session manager";
     let cases: [Case<'_>; 19] = [
         ("user and password", vec![(user, "u"), (pass, "p")], Ok(&[(v4, "u/p")])),
         ("each with a line break", vec![(user, "u\n"), (pass, "p\n")], Ok(&[(v4, "u/p")])),
         (
-            "a misspelt key beside a right one",
+            "a misspelt key next to a right one",
             vec![("10.20.30.40.usernam", "u"), (pass, "p")],
             Err("no `10.20.30.40.username`"),
         ),
         ("no user", vec![(pass, "p")], Err("no `10.20.30.40.username`")),
         ("no password", vec![(user, "u")], Err("no `10.20.30.40.password`")),
-        // The CPI logs in with a session of somebody else's then; ours has no such way, and says so.
+        // The CPI logs in with a session of another program. VDO does not support that and says so.
         ("a session manager without a token", vec![(url, "https://s")], Err(session)),
         ("a session manager without an address", vec![(token, "t")], Err(session)),
         ("a session manager", vec![(url, "https://s"), (token, "t")], Err(session)),
@@ -259,15 +258,15 @@ fn every_case_of_the_cpis_secret_ends_as_it_should() {
 }
 
 #[test]
-fn a_secret_that_cannot_be_used_names_the_key() {
+fn the_error_of_an_unusable_secret_names_the_key() {
     let cases = [
         (
             vec![],
-            "the Secret holds no vCenter credentials: give it the keys `username` and `password`",
+            "the Secret contains no vCenter credentials: add the keys `username` and `password`",
         ),
         (
             vec![("user", "a"), ("pass", "b")],
-            "the Secret holds no vCenter credentials: give it the keys `username` and `password`",
+            "the Secret contains no vCenter credentials: add the keys `username` and `password`",
         ),
         (
             vec![("username", "a")],
@@ -303,7 +302,7 @@ fn a_secret_that_cannot_be_used_names_the_key() {
         ),
         (
             vec![("csi-vsphere.conf", "nonsense")],
-            "the key `csi-vsphere.conf` of the Secret is no driver configuration",
+            "the key `csi-vsphere.conf` of the Secret is not a driver configuration",
         ),
         (
             vec![("csi-vsphere.conf", "[VirtualCenter \"vc\"]\nuser = u\n")],
@@ -312,7 +311,7 @@ fn a_secret_that_cannot_be_used_names_the_key() {
         ),
         (
             vec![("vc.vc-session-manager-url", "https://s"), ("vc.vc-session-manager-token", "t")],
-            "the Secret names a session manager (`vc.vc-session-manager-url`) instead of a password: \
+            "the Secret specifies a session manager (`vc.vc-session-manager-url`) instead of a password: \
              add user and password, which VDO needs to check the vCenter",
         ),
     ];
@@ -363,9 +362,9 @@ fn credentials_for_another_vcenter_are_not_used() {
 }
 
 #[test]
-fn the_tail_of_a_password_broken_over_two_lines_is_not_repeated() {
+fn the_second_line_of_a_broken_password_is_not_in_the_error() {
     let text = "[VirtualCenter \"vc\"]\nuser = u\npassword = first\nSecretTail\n";
     let read = CsiConfig::read(text).unwrap();
-    let said: Vec<String> = read.unknown.iter().map(ToString::to_string).collect();
-    assert_eq!(said, ["`[VirtualCenter \"vc\"] line 4, a word that no = follows`"]);
+    let unknown_keys: Vec<String> = read.unknown.iter().map(ToString::to_string).collect();
+    assert_eq!(unknown_keys, ["`[VirtualCenter \"vc\"] line 4, a word without =`"]);
 }

@@ -1,4 +1,4 @@
-//! What is written reads back equal, for any value.
+//! Every written value reads back equal.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn either_a_text_is_written_faithfully_or_the_key_at_fault_is_named(password in any::<String>()) {
+    fn a_text_is_written_exactly_or_the_error_names_its_key(password in any::<String>()) {
         let config = one_csi_vcenter("vc", |vc| vc.password = password.as_str().into());
         match config.render() {
             Ok(text) => {
@@ -53,7 +53,7 @@ proptest! {
 }
 
 #[test]
-fn every_nasty_text_survives_as_a_password_in_all_three() {
+fn every_nasty_password_survives_all_three_formats() {
     for password in NASTY {
         let cpi = one_vcenter("vc", |vc| vc.password = password.into());
         let yaml = CpiConfig::read(cpi.to_yaml().unwrap().expose()).unwrap().config;
@@ -65,7 +65,7 @@ fn every_nasty_text_survives_as_a_password_in_all_three() {
 }
 
 #[test]
-fn nothing_shows_a_password_when_printed() {
+fn debug_output_never_contains_a_password() {
     let cpi = one_vcenter("vc", |vc| vc.password = "hunter2".into());
     let csi = one_csi_vcenter("vc", |vc| vc.password = "hunter2".into());
     let texts = (cpi.to_yaml(), cpi.to_ini(), csi.render());

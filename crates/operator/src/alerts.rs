@@ -2,14 +2,19 @@
 //! know, with its words from the catalogue, and a few for the operator itself.
 
 use api::finding::{CATALOGUE, Definition, Severity, codes};
+use catalog::manifest::{Object, YamlError, to_yaml};
 use serde_json::{Value, json};
 
-/// The whole manifest as text.
+/// `deploy/alerts.yaml`.
 ///
 /// # Errors
 /// None in practice: the rules are plain data.
-pub fn manifest() -> Result<String, serde_json::Error> {
-    let rule = json!({
+pub fn manifest() -> Result<String, YamlError> {
+    to_yaml(&[rule()])
+}
+
+pub(crate) fn rule() -> Object {
+    Object(json!({
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {
@@ -21,9 +26,7 @@ pub fn manifest() -> Result<String, serde_json::Error> {
             {"name": "vdo", "rules": own()},
             {"name": "vdo-findings", "rules": findings()},
         ]},
-    });
-    // JSON is YAML, and stays readable when a tool rewrites it.
-    Ok(serde_json::to_string_pretty(&rule)? + "\n")
+    }))
 }
 
 /// What the alerts ask for.

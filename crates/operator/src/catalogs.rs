@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::{CompatibilityConfig, CompatibilityConfigStatus};
 use catalog::{
     Catalog,
-    trust::{CatalogStore, Intake, PublicKey, Refusal, Trust, project_keys},
+    trust::{BoundedBuffer, CatalogStore, PublicKey, Refusal, Trust, project_keys},
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
@@ -443,7 +443,8 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
     let said = |error: reqwest::Error| error_chain(&error);
     let mut answer =
         reqwest::get(url).await.and_then(reqwest::Response::error_for_status).map_err(said)?;
-    let mut intake = Intake::expecting(answer.content_length()).map_err(|e| e.to_string())?;
+    let mut intake =
+        BoundedBuffer::expecting(answer.content_length()).map_err(|e| e.to_string())?;
     while let Some(piece) = answer.chunk().await.map_err(said)? {
         intake.push(&piece).map_err(|e| e.to_string())?;
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use catalog::manifest::Object;
+use catalog::manifest::{Object, YamlError, to_yaml};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
@@ -77,21 +77,23 @@ pub fn more_namespaces(deployment: &Deployment) -> BTreeSet<String> {
     said.flat_map(|value| value.split(',')).filter(|n| !n.is_empty()).map(str::to_owned).collect()
 }
 
-/// The whole manifest as one text.
-pub fn manifest() -> Result<String, serde_json::Error> {
-    let documents: Result<Vec<String>, _> =
-        objects().iter().map(|object| serde_json::to_string_pretty(&object.0)).collect();
-    // JSON is YAML, and stays readable when a tool rewrites it.
-    Ok(documents?.join("\n---\n") + "\n")
+/// `deploy/install.yaml`.
+pub fn manifest() -> Result<String, YamlError> {
+    to_yaml(&objects())
 }
 
 /// What takes the operator away and nothing else: its Deployment, its account and its rights. The
 /// drivers run on; the namespaces stay because the storage driver and the records are in them, and the
 /// definitions stay because deleting one deletes every object of its kind.
-pub fn uninstall() -> Result<String, serde_json::Error> {
+pub fn uninstall() -> Result<String, YamlError> {
+    to_yaml(&uninstall_objects())
+}
+
+fn uninstall_objects() -> Vec<Object> {
     let kept = ["Namespace", "CustomResourceDefinition"];
-    let going =
-        objects().into_iter().filter(|object| !kept.contains(&object.kind())).map(|object| {
+    let removed = objects().into_iter().filter(|object| !kept.contains(&object.kind()));
+    removed
+        .map(|object| {
             let mut identity = json!({
                 "apiVersion": object.api_version(), "kind": object.kind(),
                 "metadata": {"name": object.name()},
@@ -99,10 +101,9 @@ pub fn uninstall() -> Result<String, serde_json::Error> {
             if !object.namespace().is_empty() {
                 identity["metadata"]["namespace"] = json!(object.namespace());
             }
-            serde_json::to_string_pretty(&identity)
-        });
-    let documents: Result<Vec<String>, _> = going.collect();
-    Ok(documents?.join("\n---\n") + "\n")
+            Object(identity)
+        })
+        .collect()
 }
 
 fn namespace(name: &str, level: &str) -> Value {
@@ -235,10 +236,41 @@ mod tests {
     }
 
     #[test]
-    fn taking_the_operator_away_takes_no_namespace_and_no_definition() {
-        let text = uninstall().unwrap();
-        assert!(!text.contains("\"Namespace\"") && !text.contains("CustomResourceDefinition"));
-        assert!(text.contains("\"Deployment\"") && text.contains("\"ClusterRoleBinding\""));
+    fn uninstalling_the_operator_deletes_no_namespace_and_no_definition() {
+        let objects = uninstall_objects();
+        let kinds: BTreeSet<&str> = objects.iter().map(Object::kind).collect();
+        assert!(!kinds.contains("Namespace") && !kinds.contains("CustomResourceDefinition"));
+        assert!(kinds.contains("Deployment") && kinds.contains("ClusterRoleBinding"));
+    }
+
+    #[test]
+    fn generated_manifests_read_back_as_the_same_objects() {
+        let read = |text: String| -> Vec<Object> {
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+            objects.into_iter().map(Object).collect()
+        };
+        assert_eq!(read(manifest().unwrap()), objects());
+        assert_eq!(read(uninstall().unwrap()), uninstall_objects());
+        assert_eq!(read(crate::alerts::manifest().unwrap()), [crate::alerts::rule()]);
+    }
+
+    #[test]
+    fn generated_files_named_yaml_are_yaml_and_not_json() {
+        let mut folders = vec![testkit::repository().join("deploy")];
+        let mut files = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "yaml") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    assert!(!text.starts_with('{'), "{} is JSON", path.display());
+                    files += 1;
+                }
+            }
+        }
+        assert!(files > 3, "only {files} files below deploy");
     }
 
     #[test]

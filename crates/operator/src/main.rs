@@ -24,7 +24,7 @@ use runtime::{
     lease::Terms,
     metrics::Metrics,
     process,
-    server::{LocalServer, Server, Shown},
+    server::{LocalServer, Server, ServerState},
     tasks::Tasks,
     telemetry::{Format, Logs},
 };
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::command::Command;
 
-const BUILD: BuildInfo = BuildInfo::of("vdo");
+const BUILD: BuildInfo = BuildInfo::new("vdo");
 
 /// Installs, configures, checks and upgrades the vSphere drivers of a cluster.
 #[derive(Debug, Parser)]
@@ -152,7 +152,7 @@ fn main() -> ExitCode {
 /// the leader: two pods may share the network of one node, and the metrics are the leader's.
 async fn serve(
     arguments: &Arguments,
-    shown: &Shown,
+    shown: &ServerState,
     logs: Logs,
     stop: &CancellationToken,
     tasks: &mut Tasks,
@@ -175,7 +175,7 @@ async fn serve(
 }
 
 /// Serves metrics on the port that was left to the leader.
-async fn serve_as_leader(listen: SocketAddr, shown: Shown, stop: CancellationToken) {
+async fn serve_as_leader(listen: SocketAddr, shown: ServerState, stop: CancellationToken) {
     let server = Server::bind_when_free(listen).await;
     tracing::info!(listen = %server.address(), "metrics are served");
     server.serve(shown, stop).await;
@@ -190,9 +190,9 @@ async fn run(arguments: &Arguments, logs: Logs) -> Result<(), Box<dyn std::error
     let operator_metrics = OperatorMetrics::default();
     operator_metrics.register(&metrics);
     let mut tasks = Tasks::default();
-    let shown = Shown { build: BUILD, live, ready, metrics };
+    let shown = ServerState { build: BUILD, live, ready, metrics };
     serve(arguments, &shown, logs, &stop, &mut tasks).await?;
-    tasks.spawn("memory", runtime::memory::give_back());
+    tasks.spawn("memory", runtime::memory::return_free_memory());
 
     let options =
         ClusterOptions { kubeconfig: arguments.kubeconfig.clone(), ..ClusterOptions::default() };

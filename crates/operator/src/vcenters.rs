@@ -633,7 +633,7 @@ mod tests {
     async fn a_credential_is_accepted_only_after_a_login_of_the_present_connection() {
         let calls = Arc::new(vsphere::CallCounter::default());
         let changed = Arc::new(watch::Sender::new(()));
-        let mut vcenters = Vcenters::new(BuildInfo::of("vdo"), changed, calls);
+        let mut vcenters = Vcenters::new(BuildInfo::new("vdo"), changed, calls);
         let accepted = |vcenters: &Vcenters| {
             let known = vcenters.known(NAME).unwrap();
             (known.accepted, known.proven.is_some())

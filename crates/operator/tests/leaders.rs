@@ -33,8 +33,8 @@ const LEASE: &str = "30";
 fn shipped() -> Container {
     let text = testkit::repository().join("deploy/install.yaml");
     let text = std::fs::read_to_string(text).unwrap();
-    let documents = text.split("\n---\n").map(|text| serde_json::from_str(text).unwrap());
-    let mut deployments = documents.filter(|one: &serde_json::Value| one["kind"] == "Deployment");
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut deployments = documents.into_iter().filter(|one| one["kind"] == "Deployment");
     let deployment: Deployment = serde_json::from_value(deployments.next().unwrap()).unwrap();
     deployment.spec.unwrap().template.spec.unwrap().containers.remove(0)
 }

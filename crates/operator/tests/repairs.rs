@@ -272,7 +272,8 @@ impl Scene {
         };
         let switches = async || maps.get(FEATURES).await.unwrap().data.unwrap_or_default();
         let catalog = catalog::embedded();
-        let mut releases = catalog.of(catalog::Driver::Csi, catalog::Implementation::Upstream);
+        let mut releases =
+            catalog.releases_of(catalog::Driver::Csi, catalog::Implementation::Upstream);
         let release = releases.find(|release| release.version.to_string() == "3.3.1").unwrap();
         let mut names = release.features.keys();
         let (missing, theirs) = (names.next().unwrap(), names.next().unwrap());

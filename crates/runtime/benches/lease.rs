@@ -1,4 +1,4 @@
-//! How soon a released lease is taken by the one who waits for it.
+//! How soon a waiting contender takes a released lease.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints its table")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 const HANDOVERS: usize = 50;
 
-/// So long that only the release itself explains a hand-over.
+/// So long that only the release itself explains a handover.
 const TERMS: Terms = Terms {
     lease_duration: Duration::from_mins(10),
     renew_deadline: Duration::from_mins(9),
@@ -27,7 +27,7 @@ async fn main() {
     for handover in 0..HANDOVERS {
         let next = if handover % 2 == 0 { &other } else { &one };
         let mut waiting = Box::pin(next.lead());
-        // It has seen who leads and waits; a first look takes a few milliseconds.
+        // By now it has seen the leader and waits; the first read takes a few milliseconds.
         let first_look = tokio::time::timeout(Duration::from_millis(200), &mut waiting).await;
         assert!(first_look.is_err(), "two leaders");
         let began = Instant::now();

@@ -1,7 +1,7 @@
-//! The smallest binary on this runtime: what `tests/daemon.rs` starts, asks and ends.
+//! The smallest binary on this runtime, for `tests/daemon.rs`.
 //!
 //! `daemon [idle|panic|stubborn|cold|hanging] [SOCKET]`
-#![allow(clippy::panic, reason = "it is told to, to show what a panic does")]
+#![allow(clippy::panic, reason = "the test requests the panic")]
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use runtime::{
     checks::Checks,
     metrics::Metrics,
     process,
-    server::{LocalServer, Server, Shown},
+    server::{LocalServer, Server, ServerState},
     tasks::Tasks,
     telemetry::{Format, Logs},
 };
 
-/// Something to be seen at debug level only.
+/// Log lines at debug level only.
 async fn ticks(stop: tokio_util::sync::CancellationToken) {
     while !stop.is_cancelled() {
         tracing::debug!("tick");
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let logs = Logs::start(Format::Json, "info")?;
     process::exit_on_panic();
     let stop = process::shutdown_on_signal(Duration::from_millis(500))?;
-    let build = BuildInfo::of("daemon");
+    let build = BuildInfo::new("daemon");
     let server = Server::bind("127.0.0.1:0".parse()?).await?;
     tracing::info!(address = %server.address(), version = %build, "listening");
 
@@ -38,12 +38,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let warm = ready.register("warm", "not warm yet");
     let mut tasks = Tasks::default();
     let progress = live.watchdog("progress", Duration::from_secs(1));
-    let shown = Shown { build, live, ready, metrics };
+    let state = ServerState { build, live, ready, metrics };
     if let Some(socket) = std::env::args().nth(2) {
         let local = LocalServer::bind(socket.as_ref())?;
-        tasks.spawn("local server", local.serve(shown.clone(), logs, stop.clone()));
+        tasks.spawn("local server", local.serve(state.clone(), logs, stop.clone()));
     }
-    tasks.spawn("server", server.serve(shown, stop.clone()));
+    tasks.spawn("server", server.serve(state, stop.clone()));
     if mode == "cold" {
         warm.fail("still cold");
     } else {

@@ -1,4 +1,4 @@
-//! Delays between two tries on the same object: growing, bounded, with jitter.
+//! Delays between two attempts on the same object: growing, bounded, with jitter.
 
 use std::{
     collections::HashMap,
@@ -9,8 +9,7 @@ use std::{
 
 use rand::RngExt;
 
-/// Per-object back-off. An object that is fine has no entry: memory grows with trouble, not with
-/// the cluster.
+/// Per-object back-off. Only objects with failures have an entry, so memory does not grow with the cluster.
 #[derive(Debug)]
 pub struct Backoff<K> {
     first: Duration,
@@ -19,14 +18,13 @@ pub struct Backoff<K> {
 }
 
 impl<K: Eq + Hash> Backoff<K> {
-    /// The first delay, doubled with each further failure up to `most`.
+    /// `first` is the delay after the first failure. It doubles with each further failure, up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
         Self { first, most, failures: Mutex::default() }
     }
 
-    /// Notes a failure of `key` and says how long to wait before the next try: a random time
-    /// between half and the whole of the present step, so that a thousand objects that failed
-    /// together do not come back together.
+    /// Records a failure of `key` and returns the delay before the next attempt: a random time between half and
+    /// all of the current step, so that many objects that failed together do not retry together.
     pub fn failed(&self, key: K) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key).or_insert(0);
@@ -35,7 +33,7 @@ impl<K: Eq + Hash> Backoff<K> {
         step.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
-    /// Forgets the failures of `key`.
+    /// Resets the delays of `key`.
     pub fn succeeded(&self, key: &K) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
@@ -59,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_failed_together_do_not_come_back_together() {
+    fn objects_that_failed_together_do_not_retry_together() {
         let backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
         let delays: std::collections::HashSet<Duration> =
             (0..50).map(|object| backoff.failed(object)).collect();
@@ -67,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_fails_for_ever_never_overflows() {
+    fn repeated_failures_never_overflow() {
         let backoff = Backoff::new(Duration::from_millis(500), Duration::from_mins(5));
         for _ in 0..10_000 {
             assert!(backoff.failed(()) <= Duration::from_mins(5));

@@ -1,28 +1,25 @@
-//! What this binary is.
+//! The identity of this binary.
 
 use serde::Serialize;
 
 /// Release and commit, for `--version`: `0.7.0 (3f2a91c)`.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("VDO_COMMIT"), ")");
 
-/// Name, version and commit of a binary, as logs, metrics, `/version` and `--version` show them.
+/// Name, version and commit of a binary for logs, metrics, `/version` and `--version`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BuildInfo {
-    /// The binary's name.
     pub name: &'static str,
-    /// The release.
     pub version: &'static str,
     /// The commit it was built from, or `unknown` outside a checkout.
     pub commit: &'static str,
 }
 
 impl BuildInfo {
-    /// The build of the binary called `name`.
-    pub const fn of(name: &'static str) -> Self {
+    pub const fn new(name: &'static str) -> Self {
         Self { name, version: env!("CARGO_PKG_VERSION"), commit: env!("VDO_COMMIT") }
     }
 
-    /// As a user agent: `vdo/0.7.0 (3f2a91c)`.
+    /// For example `vdo/0.7.0 (3f2a91c)`.
     pub fn user_agent(&self) -> String {
         format!("{}/{} ({})", self.name, self.version, self.commit)
     }

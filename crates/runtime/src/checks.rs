@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-/// A set of named checks. Cheap to clone; all clones are one set.
+/// A set of named checks. Cheap to clone; all clones share one set.
 ///
 /// A check fails with the reason it was registered with until it reports for the first time.
 #[derive(Clone, Debug, Default)]
@@ -41,15 +41,15 @@ impl Checks {
         check
     }
 
-    /// Registers a check that fails while work hangs: it is under way, and none of its steps has ended for
-    /// `limit`. It passes while there is no work.
+    /// Registers a check that fails while work hangs: work is in progress, and none of its steps has ended for
+    /// `limit`. Without work it passes.
     pub fn watchdog(&self, name: &'static str, limit: Duration) -> Watchdog {
         let check = Check { name, states: self.states.clone() };
         check.pass();
         Watchdog { check, limit, work: Arc::default() }
     }
 
-    /// Every check with its state at this instant, by name.
+    /// The current state of every check.
     pub fn states(&self) -> BTreeMap<&'static str, Result<(), String>> {
         let now = Instant::now();
         let states = lock(&self.states);
@@ -64,25 +64,23 @@ impl Checks {
         at_present.collect()
     }
 
-    /// Whether all pass.
     pub fn pass(&self) -> bool {
         self.states().values().all(Result::is_ok)
     }
 }
 
 impl Check {
-    /// Reports that the condition holds until the next report.
+    /// Passes until the next report.
     pub fn pass(&self) {
         self.report(State::Pass);
     }
 
-    /// Reports that the condition holds, and fails with `reason` unless the next report comes within
-    /// `limit`.
+    /// Passes for `limit`, then fails with `reason` unless another report arrives.
     pub fn pass_for(&self, limit: Duration, reason: impl Into<String>) {
         self.report(State::PassUntil(Instant::now() + limit, reason.into()));
     }
 
-    /// Reports that the condition does not hold, and why. The reason is shown by `/livez` or `/readyz`.
+    /// Fails until the next report. `/livez` or `/readyz` shows the reason.
     pub fn fail(&self, reason: impl Into<String>) {
         self.report(State::Fail(reason.into()));
     }
@@ -100,14 +98,14 @@ pub struct Watchdog {
     work: Arc<Mutex<UnderWay>>,
 }
 
-/// Work under way: until when each must have made its next step.
+/// Work in progress, with the deadline of each next step.
 #[derive(Debug, Default)]
 struct UnderWay {
     deadlines: BTreeMap<u64, Instant>,
     begun: u64,
 }
 
-/// Work that a [`Watchdog`] watches until this is dropped.
+/// Work that a [`Watchdog`] watches until it is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Work {
@@ -116,7 +114,7 @@ pub struct Work {
 }
 
 impl Watchdog {
-    /// Work begins. It has to end, or make a step, within the limit.
+    /// Starts work. It must end, or complete a step, within the limit.
     pub fn begin(&self) -> Work {
         let id = self.change(|work, deadline| {
             work.begun += 1;
@@ -126,17 +124,17 @@ impl Watchdog {
         Work { id, watchdog: self.clone() }
     }
 
-    /// A step of the work ended, with or without success.
+    /// Records the end of a step, successful or not.
     pub fn step(&self) {
         self.change(|work, deadline| work.deadlines.values_mut().for_each(|of| *of = deadline));
     }
 
-    /// How long a step may take.
+    /// The time limit of a step.
     pub fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// Changes what is under way, and reports it. The change gets the deadline of a step that begins now.
+    /// Updates the work in progress and reports it. The closure gets the deadline of a step that starts now.
     fn change<R>(&self, change: impl FnOnce(&mut UnderWay, Instant) -> R) -> R {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut work, Instant::now() + self.limit);
@@ -216,7 +214,7 @@ mod tests {
         drop(work);
         tokio::time::advance(Duration::from_hours(1)).await;
         assert!(checks.pass());
-        // One hangs; another that comes and goes does not hide it.
+        // One hangs; other work that starts and ends does not hide it.
         let hangs = watchdog.begin();
         tokio::time::advance(Duration::from_secs(6)).await;
         drop(watchdog.begin());

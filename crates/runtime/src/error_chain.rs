@@ -1,9 +1,9 @@
-//! An error and everything behind it, in one line.
+//! An error and its causes in one line.
 
 use std::error::Error;
 
-/// What failed, and why, and why that: each after a colon. Our errors do not repeat their source; what
-/// those of others repeat is said once.
+/// The error and its sources, separated by colons. Errors of other crates often repeat their source; the
+/// repetition is removed.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut error_chain = tidy(&error.to_string());
     let mut next = error.source();
@@ -18,7 +18,7 @@ pub fn error_chain(error: &dyn Error) -> String {
     error_chain
 }
 
-/// The words of an error without the debug form the Kubernetes client adds to them.
+/// Removes the debug output that the Kubernetes client adds to error messages.
 pub fn tidy(text: &str) -> String {
     let text = text.split(": Status {").next().unwrap_or_default();
     let text = text.split(" (Status {").next().unwrap_or_default();
@@ -36,14 +36,14 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_told_once_and_in_order() {
+    fn every_cause_appears_once_and_in_order() {
         let lid = Lid { source: std::io::Error::other("a spoon is in the way") };
         assert_eq!(error_chain(&lid), "the lid does not close: a spoon is in the way");
         assert_eq!(error_chain(&std::io::Error::other("a spoon")), "a spoon");
     }
 
     #[test]
-    fn what_an_api_server_refused_is_told_in_its_words_alone() {
+    fn an_api_error_appears_without_debug_output() {
         let refused = kube::core::Status {
             message: "field is immutable".into(),
             reason: "Invalid".into(),

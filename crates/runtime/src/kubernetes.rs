@@ -1,4 +1,4 @@
-//! The one way a Kubernetes client is made.
+//! Creates Kubernetes clients.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,20 +13,18 @@ use tower::timeout::TimeoutLayer;
 
 use crate::{build::BuildInfo, checks::Watchdog};
 
-/// Where the cluster is, as flags and environment say it.
+/// The cluster to connect to, from flags and environment.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterOptions {
-    /// A kubeconfig to use instead of `KUBECONFIG`, the default one, or the pod's service account.
+    /// Used instead of `KUBECONFIG`, the default kubeconfig or the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// The context to use instead of the current one.
+    /// Used instead of the current context.
     pub context: Option<String>,
-    /// How long an answer may take; by default as long as a watch lasts.
+    /// The timeout of a request; by default as long as a watch lasts.
     pub request_timeout: Option<Duration>,
 }
 
-/// Why no client could be made.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
     #[snafu(display("the kubeconfig {} cannot be used", path.display()))]
     Read { path: PathBuf, source: KubeconfigError },
@@ -37,7 +35,7 @@ pub enum Error {
     #[snafu(display("there is no context \"{context}\" in the kubeconfig"))]
     NoContext {
         context: String,
-        /// Those there are.
+        /// The contexts in the kubeconfig.
         known: Vec<String>,
     },
 
@@ -62,21 +60,20 @@ pub enum Error {
     },
 }
 
-/// A connection that is not there after this long is not coming.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longer than the five minutes the API server lets a watch last.
+/// Longer than the five minutes that the API server lets a watch last.
 const READ: Duration = Duration::from_secs(305);
 const WRITE: Duration = Duration::from_secs(30);
-/// Longer than the minute an API server gives any request; a watch begins to answer at once.
+/// Longer than the API server's limit of one minute for a request; a watch gets its first response at once.
 const ANSWER: Duration = Duration::from_secs(70);
-/// How much longer than a connection may be silent an answer may take to begin.
-const BESIDES: Duration = Duration::from_secs(5);
+/// Added to the read timeout to get the timeout until the first byte of the response.
+const ANSWER_MARGIN: Duration = Duration::from_secs(5);
 
-/// After this long a request of a [`client`] with the usual timeouts has ended: its answer has begun, and its
-/// connection has not been silent.
+/// The longest time a request of a [`client`] with the default timeouts takes: until the response begins, and
+/// then until the connection has been silent too long.
 pub const LONGEST_REQUEST: Duration = ANSWER.saturating_add(READ);
 
-/// The same client, that reports the end of every request to `watchdog`.
+/// Returns the client with a layer that reports the end of every request to `watchdog`.
 pub fn watched(client: &Client, watchdog: &Watchdog) -> Client {
     let (inner, watchdog) = (client.clone(), watchdog.clone());
     let service = tower::service_fn(move |request| {
@@ -90,16 +87,16 @@ pub fn watched(client: &Client, watchdog: &Watchdog) -> Client {
     Client::new(service, client.default_namespace())
 }
 
-/// Chooses the one implementation of TLS, for whoever makes connections without a cluster.
+/// Installs the TLS provider, for code that connects to other servers than the cluster.
 pub fn install_tls_provider() {
-    // Fails when a provider is installed already, which serves as well.
+    // Fails if a provider is already installed, which is just as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A client for the cluster, with timeouts on everything and our name as the user agent.
+/// Connects to the cluster, with timeouts everywhere and the build as user agent.
 ///
-/// Connections have their own. A request has one too, until its answer begins: one whose connection was
-/// lost at the wrong moment may be left without an answer, an error and a connection that could be silent.
+/// Connection timeouts are not enough: a request whose connection breaks at the wrong moment can stay without
+/// response, error and silent connection. So each request has its own timeout until the response begins.
 pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client, Error> {
     install_tls_provider();
     let mut config = configuration(options).await?;
@@ -110,14 +107,14 @@ pub async fn client(options: &ClusterOptions, build: BuildInfo) -> Result<Client
         config.headers.push((USER_AGENT, agent));
     }
     let answer =
-        options.request_timeout.map_or(ANSWER, |request_timeout| request_timeout + BESIDES);
+        options.request_timeout.map_or(ANSWER, |request_timeout| request_timeout + ANSWER_MARGIN);
     let builder = ClientBuilder::try_from(config).context(UnusableSnafu)?;
     Ok(builder.with_layer(&TimeoutLayer::new(answer)).build())
 }
 
 async fn configuration(options: &ClusterOptions) -> Result<Config, Error> {
     let Some(file) = kubeconfig(options)? else {
-        // No kubeconfig was named: the default one, or else the service account of the pod.
+        // No kubeconfig is specified: use the default one, or the pod's service account.
         return Config::infer().await.context(NowhereSnafu);
     };
     let context = options.context.clone().or_else(|| file.current_context.clone());
@@ -134,9 +131,8 @@ async fn configuration(options: &ClusterOptions) -> Result<Config, Error> {
     }
 }
 
-/// The kubeconfig that is named by a flag or by the environment, or that a context has to be in. As
-/// kubectl does it, `KUBECONFIG` may list several files, the first to say something wins, and files
-/// that do not exist are left out. None where nothing is named.
+/// Loads the kubeconfig from the flag or the environment. As with kubectl, `KUBECONFIG` can list several files:
+/// the first value wins, and missing files are skipped. `None` if neither specifies one.
 pub fn kubeconfig(options: &ClusterOptions) -> Result<Option<Kubeconfig>, Error> {
     if let Some(path) = &options.kubeconfig {
         return Kubeconfig::read_from(path).context(ReadSnafu { path }).map(Some);

@@ -2,28 +2,26 @@
 //!
 //! # Flow
 //! A contender watches the Lease. When the Lease is free, released, or has not been renewed for its
-//! whole duration, the contender writes itself into it and is the leader. The leader renews; when it
-//! cannot, its [`Leadership`] ends by itself before anybody else can take over.
+//! whole duration, the contender writes itself into it and becomes the leader. The leader renews the Lease;
+//! if it cannot, its [`Leadership`] ends before another contender can lead.
 //!
 //! # Guarantees
-//! - **At most one leader at any instant**, provided clocks *tick* at about the same rate; what the
-//!   clocks *show* does not matter. Every write is a replace that carries the `resourceVersion` it
-//!   was decided on, so of two contenders one fails. A leader counts its time from *before* it sent
-//!   the renewal, a contender from *after* it saw it, and the leader's time
-//!   ([`Terms::renew_deadline`]) is the shorter one.
+//! - **At most one leader at any instant**, if all clocks *tick* at about the same rate; the time they *show*
+//!   does not matter. Every write is a replace with the `resourceVersion` of the decision, so of two contenders
+//!   one fails. A leader counts its time from *before* it sent the renewal, a contender from *after* it saw it.
+//!   The leader's time ([`Terms::renew_deadline`]) is the shorter one.
 //! - **A released Lease is taken at once**: contenders watch, they do not poll.
-//! - **One installation per Lease**, where [`Contender::for_installation`] asks for it: the Lease names the
-//!   installation that owns it, and pods of another one wait until somebody changes that name.
+//! - **One installation per Lease**, with [`Contender::for_installation`]: the Lease names the installation
+//!   that owns it, and pods of another installation wait until somebody changes that name.
 //! - **A deleted Lease stays with its holder**, which creates it again when it renews. A contender that saw
 //!   the Lease held, or owned by another installation, waits one lease duration before it creates the Lease.
-//! - A Lease written by client-go is understood, and the other way round: a rolling swap with a Go
-//!   program never has two leaders.
+//! - The format is client-go's: a rolling change from or to a Go program never has two leaders.
 //!
-//! # What the caller owes
-//! Every write to the outside happens under the token of the [`Leadership`] and stops when it is
-//! cancelled. A process that was frozen wakes up with its writes ready to go out before anything
-//! has cancelled the token: who looks at the [`Mandate`] right before each write sends none of them.
-//! A process that lost its leadership should exit: another instance leads.
+//! # The caller's obligations
+//! Every external write happens under the token of the [`Leadership`] and stops when the token is cancelled.
+//! A process that was frozen can resume with writes ready to send before the token is cancelled. A writer that
+//! checks the [`Mandate`] right before each write sends none of them. A process that lost its leadership
+//! should exit: another instance leads.
 
 mod contest;
 mod record;
@@ -42,21 +40,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checks::Check;
 
-pub use self::contest::{Observed, Step, decide};
-
-/// The times of an election.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How long a Lease that is not renewed still belongs to its holder. Whole seconds.
+    /// How long a Lease without renewal belongs to its holder. Whole seconds.
     pub lease_duration: Duration,
     /// How long a leader leads without a successful renewal. Shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// The pause between two renewals, or two tries.
+    /// The pause between two renewals or attempts.
     pub retry_period: Duration,
 }
 
 impl Default for Terms {
-    /// The times client-go uses.
+    /// The defaults of client-go.
     fn default() -> Self {
         Self {
             lease_duration: Duration::from_secs(15),
@@ -66,9 +61,7 @@ impl Default for Terms {
     }
 }
 
-/// Why an election cannot be held.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
     #[snafu(display(
         "the election's times do not fit: the retry period ({retry:?}) must be shorter than the renew \
@@ -77,77 +70,74 @@ pub enum Error {
     Terms { lease: Duration, renew: Duration, retry: Duration },
 }
 
-/// The annotation of a Lease that names the installation that owns it: a namespace.
+/// The annotation of a Lease with the installation that owns it: a namespace.
 pub const OWNER: &str = "vdo.vmware.com/owner";
 
-/// The installation that owns a Lease, if one is recorded.
+/// The installation that owns a Lease, if the Lease names one.
 pub fn owner(lease: &Lease) -> Option<&str> {
     let owner = lease.metadata.annotations.as_ref()?.get(OWNER)?;
     Some(owner.as_str()).filter(|owner| !owner.is_empty())
 }
 
-/// One who wants to lead.
+/// A candidate for the leadership.
 #[derive(Clone, Debug)]
 pub struct Contender {
     leases: Api<Lease>,
     namespace: String,
     name: String,
     identity: String,
-    /// The namespace of the installation this contender belongs to, for a Lease that several share.
+    /// The namespace of this contender's installation, for a Lease that several installations share.
     installation: Option<String>,
     terms: Terms,
-    /// Whether the election works: the API server answers, and grants what it takes.
+    /// Passes while the API server answers and grants permission.
     check: Option<Check>,
 }
 
-/// The right to act, until [`Leadership::lost`]. Renewed in the background while this value lives.
+/// The leadership, until [`Leadership::lost`]. Renewed in the background until this value is dropped.
 #[derive(Debug)]
 pub struct Leadership {
     contender: Contender,
-    /// Until when it holds without another renewal.
+    /// When it ends without another renewal.
     valid_until: watch::Receiver<Instant>,
-    /// The Lease as we last wrote it; what a release is decided on.
+    /// The Lease as last written, for the release.
     latest: watch::Receiver<Arc<Lease>>,
     token: CancellationToken,
     renewal: AbortHandle,
     _tasks: JoinSet<()>,
 }
 
-/// Whether one may write, for whoever is about to: it goes by the clock, not by a task that must run
-/// first. Clones are one.
+/// Permission to write. It checks the clock, so it needs no background task to run first. Clones share state.
 #[derive(Clone, Debug, Default)]
 pub struct Mandate(Vec<(CancellationToken, watch::Receiver<Instant>)>);
 
 impl Mandate {
-    /// That of one who leads without an election.
+    /// For a process that leads without an election.
     pub fn unlimited() -> Self {
         Self(Vec::new())
     }
 
-    /// One that holds no more.
+    /// A mandate that has ended.
     pub fn ended() -> Self {
         let token = CancellationToken::new();
         token.cancel();
         Self(vec![(token, watch::channel(Instant::now()).1)])
     }
 
-    /// One that holds only while both do.
+    /// Holds only while both hold.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Whether it holds at this instant.
     pub fn holds(&self) -> bool {
         self.0.iter().all(|(token, valid_until)| {
             !token.is_cancelled() && Instant::now() < *valid_until.borrow()
         })
     }
 
-    /// What a future gives, which goes on only while the mandate holds; `None` as soon as it ended. A
-    /// request that waits for a connection is sent by whoever wakes up with one: that is no use for
-    /// the right to have begun it.
+    /// Polls a future only while the mandate holds; `None` once it has ended. A request can wait a long time for
+    /// a connection, so a check at its start is not enough.
     pub async fn while_it_holds<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let mut ended = std::pin::pin!(self.ends());
@@ -160,7 +150,6 @@ impl Mandate {
         .await
     }
 
-    /// Waits until it ends.
     async fn ends(&self) {
         if self.0.is_empty() {
             return std::future::pending().await;
@@ -171,10 +160,10 @@ impl Mandate {
 }
 
 impl Contender {
-    /// A contender for the Lease `name`.
+    /// Creates a contender for the Lease `name`.
     ///
-    /// `identity` must be unique to this run of the process (pod name and a random part): after a
-    /// restart, a Lease held under the old identity belongs to somebody else.
+    /// `identity` must be unique to this run of the process (pod name and a random part): after a restart, a
+    /// Lease under the old identity belongs to another contender.
     pub fn new(
         client: Client,
         namespace: &str,
@@ -197,14 +186,14 @@ impl Contender {
         })
     }
 
-    /// Reports to `check` whether the election works. It passes for a contender that waits while another
-    /// instance leads, and fails when the API server does not answer or refuses.
+    /// Reports to `check` whether the election works. It passes while another instance leads, and fails if the
+    /// API server does not answer or refuses.
     #[must_use]
     pub fn reporting_to(self, check: Check) -> Self {
         Self { check: Some(check), ..self }
     }
 
-    /// The API server answered. The next answer is due when the lease expires, at the latest.
+    /// Reports an answer of the API server. The next one is due when the lease expires.
     fn works(&self) {
         if let Some(check) = &self.check {
             let limit = self.terms.lease_duration * 2;
@@ -213,21 +202,21 @@ impl Contender {
         }
     }
 
-    /// The API server did not answer, or refused.
+    /// Reports that the API server did not answer, or refused.
     fn fails(&self, reason: impl Into<String>) {
         if let Some(check) = &self.check {
             check.fail(reason);
         }
     }
 
-    /// Contends for a Lease that several installations share, on behalf of the one in this namespace.
+    /// Contends for a Lease that several installations share, for the installation in this namespace.
     ///
-    /// The Lease then names its owner. A Lease of another owner is never taken, not even when it has
-    /// expired. A Lease that another pod of the same installation holds is taken at once.
+    /// The Lease names its owner. The contender never takes a Lease of another owner, even if it has expired. It
+    /// takes a Lease of another pod of the same installation at once.
     ///
     /// # Assumptions
-    /// Pods of one installation elect their leader among themselves first, on a Lease of their own, and
-    /// write only while they hold both. That is what makes taking it at once safe.
+    /// The pods of an installation first elect their leader on a Lease of their own, and write only while they
+    /// hold both Leases. That makes it safe to take the shared Lease at once.
     #[must_use]
     pub fn for_installation(mut self, namespace: &str) -> Self {
         self.identity = format!("{namespace}/{}", self.identity);
@@ -235,14 +224,14 @@ impl Contender {
         self
     }
 
-    /// An identity nobody else has: the host name and a random part.
+    /// A unique identity: the host name and a random part.
     pub fn unique_identity() -> String {
         let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
         let host = host.unwrap_or_else(|_| "vdo".into());
         format!("{host}_{:016x}", rand::random::<u64>())
     }
 
-    /// Waits until this contender leads. Troubles on the way are logged and retried.
+    /// Waits until this contender leads. Logs and retries errors.
     pub async fn lead(&self) -> Leadership {
         let (lease, valid_until) = contest::win(self).await;
         tracing::info!(lease = self.name, identity = self.identity, "leading");
@@ -257,7 +246,7 @@ impl Contender {
     }
 }
 
-/// Cancels the token at the very moment the leadership runs out, whatever a request under way does.
+/// Cancels the token when the leadership expires, even while a request is in progress.
 async fn end_in_time(mut valid_until: watch::Receiver<Instant>, token: CancellationToken) {
     loop {
         let until = *valid_until.borrow_and_update();
@@ -272,28 +261,26 @@ async fn end_in_time(mut valid_until: watch::Receiver<Instant>, token: Cancellat
 }
 
 impl Leadership {
-    /// The token under which every writer works: cancelled when the leadership is lost.
+    /// The token for all writers: cancelled when the leadership is lost.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
 
-    /// What a writer looks at right before it writes.
+    /// Writers check it right before each write.
     pub fn mandate(&self) -> Mandate {
         Mandate(vec![(self.token.clone(), self.valid_until.clone())])
     }
 
-    /// Whether this instance leads at this instant.
     pub fn is_held(&self) -> bool {
         self.mandate().holds()
     }
 
-    /// Waits until the leadership is lost.
     pub async fn lost(&self) {
         self.token.cancelled().await;
     }
 
-    /// Gives the leadership up, so that another instance leads at once. Call it after the last
-    /// write; the token is cancelled first.
+    /// Releases the Lease, so that another instance leads at once. Call it after the last write; it cancels the
+    /// token first.
     pub async fn release(self) {
         self.token.cancel();
         self.renewal.abort();
@@ -305,15 +292,17 @@ impl Leadership {
         .await
         {
             Ok(true) => tracing::info!(lease = name, "leadership released"),
-            Ok(false) => tracing::warn!(lease = name, "the lease is not ours any more"),
-            Err(_) => tracing::warn!(lease = name, "could not release in time; it will expire"),
+            Ok(false) => tracing::warn!(lease = name, "another instance already holds the lease"),
+            Err(_) => tracing::warn!(
+                lease = name,
+                "the lease could not be released in time; it will expire"
+            ),
         }
     }
 }
 
 impl Drop for Leadership {
-    /// Whoever lets go of the leadership leads no more, whether or not it was released: nobody
-    /// renews it from here on.
+    /// Dropping the leadership ends it, released or not, because nothing renews the Lease any more.
     fn drop(&mut self) {
         self.token.cancel();
     }
@@ -324,7 +313,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_goes_on_only_while_the_mandate_holds() {
+    async fn a_waiting_future_continues_only_while_the_mandate_holds() {
         let until = Instant::now() + Duration::from_secs(10);
         let (_renewed, valid_until) = watch::channel(until);
         let mandate = Mandate(vec![(CancellationToken::new(), valid_until)]);
@@ -333,7 +322,7 @@ mod tests {
             seconds
         };
         assert_eq!(mandate.while_it_holds(after(5)).await, Some(5));
-        // It wakes up too late, as one that was frozen.
+        // It resumes too late, like a frozen process.
         let mut went_on = false;
         let waiting = async {
             after(20).await;
@@ -341,7 +330,7 @@ mod tests {
         };
         assert_eq!(mandate.while_it_holds(waiting).await, None);
         assert!(!went_on);
-        // It waits for nothing that will ever come.
+        // It never becomes ready.
         let token = CancellationToken::new();
         let (_renewed, valid_until) = watch::channel(until + Duration::from_hours(1));
         let ending = Mandate(vec![(token.clone(), valid_until)]);

@@ -1,23 +1,23 @@
-//! What every VDO binary shares, so that each behaves the same at night.
+//! Shared by every VDO binary: logs, signals, probes, metrics, leader election.
 //!
 //! ```text
 //!   main
 //!    ├── telemetry   structured logs, level changeable while running
 //!    ├── build       name, version and commit
 //!    ├── process     signals → one shutdown token with a deadline; a panic ends the process
-//!    ├── tasks       named tasks whose end is never overlooked
+//!    ├── tasks       named tasks; the end of any of them is reported
 //!    ├── server      /metrics /livez /readyz /version; on a unix socket /log-level too
-//!    │     ├── probe     the client of that socket, for exec probes
+//!    │     ├── probe     the client for that socket, for exec probes
 //!    │     ├── checks    named conditions behind the probes
 //!    │     └── metrics   the registry
-//!    ├── kubernetes  the one way to make a Kubernetes client
+//!    ├── kubernetes  creates Kubernetes clients
 //!    ├── lease       leader election: compare-and-swap, monotonic expiry, a token every writer holds
-//!    ├── memory      what is free is given back
+//!    ├── memory      returns freed memory to the kernel
 //!    ├── backoff     per-object delays that grow, with jitter
-//!    └── story       an error and its causes, in one line
+//!    └── error_chain an error and its causes in one line
 //! ```
 //!
-//! Nothing here knows vSphere.
+//! Nothing here depends on vSphere.
 
 pub mod backoff;
 pub mod build;

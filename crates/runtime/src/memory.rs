@@ -1,15 +1,14 @@
 //! Returns freed heap memory to the kernel.
 //!
-//! Thousands of objects arrive at the start and after every reconnection, and leave holes between what is
-//! kept of them. The allocator of the GNU C library keeps such holes until it is asked to return them.
+//! Thousands of objects arrive at startup and after every reconnection, and leave holes between the objects that
+//! stay. The GNU C library's allocator keeps such holes until the program asks it to return them.
 
 use std::time::Duration;
 
-/// How often.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Returns free heap memory, again and again. Never ends.
-pub async fn give_back() {
+/// Returns freed heap memory periodically. Never ends.
+pub async fn return_free_memory() {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -21,14 +20,14 @@ pub async fn give_back() {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "the allocator can be asked in no other way")]
 fn trim() {
-    // SAFETY: it takes no pointer, may be called at any time by any thread, and touches nothing that is
+    // SAFETY: the function takes no pointer, any thread can call it at any time, and it does not touch memory
     // in use.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Other allocators return it by themselves.
+/// Other allocators return freed memory by themselves.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn trim() {}
 
@@ -48,7 +47,7 @@ mod tests {
     fn holes_between_kept_objects_are_returned() {
         let mut many: Vec<Vec<u8>> = (0..20_000).map(|_| vec![1; 4000]).collect();
         let before = anonymous();
-        // What is kept lies between the holes, and at the very end.
+        // The objects that stay lie between the holes, and at the very end.
         let mut number = 0;
         many.retain(|_| {
             number += 1;

@@ -13,7 +13,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry whose names all start with `prefix`, if there is one, holding the build's `info`.
+    /// Creates a registry with the build's `info`. All names start with `prefix`, if it is not empty.
     pub fn new(prefix: &str, build: BuildInfo) -> Self {
         let mut registry = match prefix {
             "" => Registry::default(),
@@ -24,12 +24,10 @@ impl Metrics {
         Self { registry: Arc::new(Mutex::new(registry)) }
     }
 
-    /// Registers metrics.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The text a scraper reads.
     pub fn encode(&self) -> String {
         let mut page = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
-//! Asks a process of ours on its unix socket, from another process in the same container.
+//! Queries a VDO process on its unix socket, from another process in the same container.
 //!
-//! The kubelet runs this as an exec probe. It costs no port, so two pods on the network of one node can be
-//! probed, and no async runtime, because every probe is a new process.
+//! The kubelet runs this as an exec probe. It needs no port, so two pods on the host network of one node can be
+//! probed. It needs no async runtime, because every probe is a new process.
 
 use std::{
     io::{Read as _, Write as _},
@@ -12,12 +12,10 @@ use std::{
 
 use snafu::{OptionExt as _, ResultExt as _, Snafu};
 
-/// How long the other process may take to answer. Shorter than the timeout of the probes in the manifest.
+/// The timeout. Shorter than the timeout of the probes in the manifest.
 const ANSWER: Duration = Duration::from_secs(4);
 
-/// Why there is no answer.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
     #[snafu(display("no process answers on the socket {}", path.display()))]
     Connect { path: PathBuf, source: std::io::Error },
@@ -27,21 +25,16 @@ pub enum Error {
     Malformed { path: PathBuf },
 }
 
-/// The answer of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether it is positive.
     pub ok: bool,
-    /// What it says.
     pub text: String,
 }
 
-/// Reads a page.
 pub fn get(socket: &Path, page: &str) -> Result<Answer, Error> {
     request(socket, &format!("GET {page} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
 }
 
-/// Changes what the process logs.
 pub fn set_log_level(socket: &Path, filter: &str) -> Result<Answer, Error> {
     let length = filter.len();
     request(

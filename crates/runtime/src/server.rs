@@ -1,7 +1,7 @@
-//! The HTTP server every binary has: `/metrics`, `/livez` (also as `/healthz`), `/readyz`, `/version`.
+//! The HTTP server of every binary: `/metrics`, `/livez` (also as `/healthz`), `/readyz`, `/version`.
 //!
-//! On a unix socket the same, and `PUT /log-level`: only processes that share the file system of the
-//! container reach it. See [`crate::probe`] for the client.
+//! A unix socket serves the same pages and `PUT /log-level`. Only processes in the same container reach it. See
+//! [`crate::probe`] for the client.
 
 use std::{
     fmt::Write as _,
@@ -23,25 +23,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{build::BuildInfo, checks::Checks, metrics::Metrics, telemetry::Logs};
 
-/// What the server shows.
+/// The data behind the pages.
 #[derive(Clone)]
-pub struct Shown {
-    /// The build, at `/version`.
+pub struct ServerState {
+    /// For `/version`.
     pub build: BuildInfo,
-    /// Whether the process must be restarted, at `/livez`.
+    /// For `/livez`: a failure restarts the process.
     pub live: Checks,
-    /// Whether it can do its work, at `/readyz`.
+    /// For `/readyz`: a failure means that the process cannot work.
     pub ready: Checks,
-    /// At `/metrics`.
+    /// For `/metrics`.
     pub metrics: Metrics,
 }
 
-/// How long to wait before the next attempt to listen on an address that is in use.
+/// The delay before the next attempt to listen on an address in use.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Why there is no server.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
     #[snafu(display(
         "cannot listen on {address}: if another program holds the port, choose another one"
@@ -52,7 +50,7 @@ pub enum Error {
     Socket { path: PathBuf, source: std::io::Error },
 }
 
-/// A server that listens but does not answer yet.
+/// A server that is bound but not yet serving.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -60,20 +58,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, so that an address in use is reported before anything else starts.
+    /// Binds, so that an address in use is reported before anything else starts.
     pub async fn bind(address: SocketAddr) -> Result<Self, Error> {
         let listener = TcpListener::bind(address).await.context(ListenSnafu { address })?;
         let address = listener.local_addr().context(ListenSnafu { address })?;
         Ok(Self { listener, address })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Listens as soon as no other process uses the address: during a rollout two instances are on one
-    /// node, and its network is the same for both.
+    /// Binds as soon as no other process uses the address: during a rollout two instances can share the host
+    /// network of one node.
     pub async fn bind_when_free(address: SocketAddr) -> Self {
         let mut reported = false;
         loop {
@@ -90,9 +87,9 @@ impl Server {
         }
     }
 
-    /// Answers until `stop` is cancelled; requests under way are finished.
-    pub async fn serve(self, shown: Shown, stop: CancellationToken) {
-        let app = routes().with_state(shown);
+    /// Serves until `stop` is cancelled, and completes the requests in progress.
+    pub async fn serve(self, state: ServerState, stop: CancellationToken) {
+        let app = routes().with_state(state);
         let served =
             axum::serve(self.listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
@@ -101,14 +98,14 @@ impl Server {
     }
 }
 
-/// A server on a unix socket, which listens but does not answer yet.
+/// A server on a unix socket that is bound but not yet serving.
 #[derive(Debug)]
 pub struct LocalServer {
     listener: UnixListener,
 }
 
 impl LocalServer {
-    /// Listens. A socket that an earlier run of this container left behind is replaced.
+    /// Binds. Replaces a socket that an earlier run of this container left behind.
     pub fn bind(path: &Path) -> Result<Self, Error> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -120,10 +117,10 @@ impl LocalServer {
         Ok(Self { listener })
     }
 
-    /// Answers until `stop` is cancelled; requests under way are finished.
-    pub async fn serve(self, shown: Shown, logs: Logs, stop: CancellationToken) {
+    /// Serves until `stop` is cancelled, and completes the requests in progress.
+    pub async fn serve(self, state: ServerState, logs: Logs, stop: CancellationToken) {
         let change = async move |filter: String| set_log_level(&logs, &filter);
-        let app = routes().route("/log-level", put(change)).with_state(shown);
+        let app = routes().route("/log-level", put(change)).with_state(state);
         let served =
             axum::serve(self.listener, app).with_graceful_shutdown(stop.cancelled_owned()).await;
         if let Err(error) = served {
@@ -132,22 +129,22 @@ impl LocalServer {
     }
 }
 
-fn routes() -> Router<Shown> {
+fn routes() -> Router<ServerState> {
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/livez", get(async |State(shown): State<Shown>| probe(&shown.live)))
-        // As many manifests still call it.
-        .route("/healthz", get(async |State(shown): State<Shown>| probe(&shown.live)))
-        .route("/readyz", get(async |State(shown): State<Shown>| probe(&shown.ready)))
-        .route("/version", get(async |State(shown): State<Shown>| Json(shown.build)))
+        .route("/livez", get(async |State(state): State<ServerState>| probe(&state.live)))
+        // Many manifests still use this name.
+        .route("/healthz", get(async |State(state): State<ServerState>| probe(&state.live)))
+        .route("/readyz", get(async |State(state): State<ServerState>| probe(&state.ready)))
+        .route("/version", get(async |State(state): State<ServerState>| Json(state.build)))
 }
 
-async fn metrics(State(shown): State<Shown>) -> impl IntoResponse {
+async fn metrics(State(state): State<ServerState>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], shown.metrics.encode())
+    ([(CONTENT_TYPE, kind)], state.metrics.encode())
 }
 
-/// One line a check, as the Kubernetes API server shows its own, and the verdict last.
+/// One line per check, as in the Kubernetes API server, and the overall result last.
 fn probe(checks: &Checks) -> (StatusCode, String) {
     let mut page = String::new();
     for (name, state) in checks.states() {

@@ -1,20 +1,19 @@
-//! Named tasks whose end is never overlooked.
+//! Named long-running tasks. The end of any of them is reported.
 
 use std::{collections::HashMap, future::Future};
 
 use snafu::Snafu;
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// The long-running tasks of a process. All are stopped when this is dropped.
+/// The long-running tasks of a process. Dropping this aborts them.
 #[derive(Debug, Default)]
 pub struct Tasks {
     set: JoinSet<()>,
     names: HashMap<Id, &'static str>,
 }
 
-/// How a task ended that nobody asked to end.
+/// The unexpected end of a task.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Ended {
     #[snafu(display("the task {name} panicked: this is a bug, please report it with the log"))]
     Panicked { name: &'static str, source: JoinError },
@@ -23,13 +22,12 @@ pub enum Ended {
 }
 
 impl Tasks {
-    /// Starts a task.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let handle = self.set.spawn(task);
         self.names.insert(handle.id(), name);
     }
 
-    /// Waits until the first task ends: which is an error, as each should run on.
+    /// Waits until the first task ends, which is an error: every task should keep running.
     pub async fn first_to_end(&mut self) -> Option<Ended> {
         let joined = self.set.join_next_with_id().await?;
         let name = |id: &Id| self.names.get(id).copied().unwrap_or("(unnamed)");
@@ -39,7 +37,7 @@ impl Tasks {
         })
     }
 
-    /// Waits until all tasks have ended, each having been told to by other means.
+    /// Waits until all tasks have ended. The caller has already requested that.
     pub async fn all_to_end(&mut self) {
         while self.set.join_next().await.is_some() {}
     }
@@ -50,7 +48,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_of_a_task_is_told_with_its_name() {
+    async fn the_end_of_a_task_is_reported_with_its_name() {
         let mut tasks = Tasks::default();
         tasks.spawn("watch", std::future::pending());
         tasks.spawn("report", async {});
@@ -62,7 +60,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_told_with_the_name_of_the_task() {
+    async fn a_panic_is_reported_with_the_name_of_the_task() {
         let mut tasks = Tasks::default();
         tasks.spawn("act", async { panic!("out of cheese") });
         let ended = tasks.first_to_end().await;

@@ -1,4 +1,4 @@
-//! Structured logs whose level can be changed while the process runs.
+//! Structured logs with a level that can change while the process runs.
 
 use std::{io::IsTerminal, str::FromStr};
 
@@ -10,12 +10,12 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// How a log line looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One JSON object a line, for machines.
+    /// One JSON object per line.
     Json,
-    /// Text, for people; coloured on a terminal.
+    /// Text; coloured on a terminal.
     Human,
 }
 
@@ -38,31 +38,28 @@ impl FromStr for Format {
     }
 }
 
-/// Why logging could not be set up or changed.
 #[derive(Debug, Snafu)]
-#[allow(missing_docs, reason = "a field is named as in the text it stands in")]
 pub enum Error {
-    #[snafu(display("`{text}` is no log format: write `json` or `human`"))]
+    #[snafu(display("`{text}` is not a log format: write `json` or `human`"))]
     Format { text: String },
 
     #[snafu(display(
-        "`{filter}` is no log level: write `info`, or levels by module as in `info,vsphere=debug`"
+        "`{filter}` is not a log level: write `info`, or levels by module as in `info,vsphere=debug`"
     ))]
     Filter { filter: String, source: tracing_subscriber::filter::ParseError },
 
-    #[snafu(display("logging was set up already in this process"))]
+    #[snafu(display("logging is already set up in this process"))]
     Twice { source: tracing_subscriber::util::TryInitError },
 }
 
-/// The handle that changes the level of a running process.
+/// Changes the log level of a running process.
 #[derive(Clone)]
 pub struct Logs {
     handle: reload::Handle<EnvFilter, Registry>,
 }
 
 impl Logs {
-    /// Sends the logs of this process to standard error, filtered by `filter` (`info`,
-    /// `info,vsphere=debug`).
+    /// Logs to standard error, filtered by `filter` (`info`, `info,vsphere=debug`).
     pub fn start(format: Format, filter: &str) -> Result<Self, Error> {
         let (filter, handle) = reload::Layer::new(parse(filter)?);
         let lines = match format {
@@ -80,10 +77,10 @@ impl Logs {
         Ok(Self { handle })
     }
 
-    /// Changes what is logged from now on. A filter that does not parse changes nothing.
+    /// Changes the filter. An invalid filter changes nothing.
     pub fn set(&self, filter: &str) -> Result<(), Error> {
         let parsed = parse(filter)?;
-        // Fails only when the subscriber is gone, which is when nobody logs any more.
+        // Fails only if the subscriber is gone; then nothing logs any more.
         let _ = self.handle.reload(parsed);
         tracing::info!(filter, "log level changed");
         Ok(())

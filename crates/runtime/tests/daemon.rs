@@ -1,4 +1,4 @@
-//! A binary on this runtime, seen from outside: probes, metrics, log level, and each way to end.
+//! A binary on this runtime, tested from outside: probes, metrics, log level, and each way to end.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ struct Daemon {
     _workdir: Workdir,
 }
 
-/// The example binary that cargo builds beside this test.
+/// The example binary that cargo builds next to this test.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples/daemon");
@@ -31,7 +31,7 @@ async fn start(mode: &str) -> Daemon {
     testkit::install_tls_provider();
     let workdir = Workdir::new("daemon").unwrap();
     let socket = workdir.path().join("vdo.sock");
-    // As a container that crashed leaves it behind.
+    // A crashed container leaves such a socket behind.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let arguments = [mode.to_owned(), socket.display().to_string()];
     let process = Process::spawn(&program(), "daemon", arguments, &[], &workdir).unwrap();
@@ -76,7 +76,7 @@ async fn probes_metrics_and_version_are_served() {
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
 }
 
-/// The pages of a process on its socket, once it answers there.
+/// A page on the socket of a process, once it answers there.
 async fn answered(socket: &Path, page: &str) -> Answer {
     eventually("it answers on its socket", 20, async || probe::get(socket, page)).await
 }
@@ -92,7 +92,7 @@ async fn the_log_level_changes_on_the_socket_and_an_invalid_filter_changes_nothi
         .await;
     let refused = probe::set_log_level(&daemon.socket, "a=b=c").unwrap();
     assert!(!refused.ok);
-    assert!(refused.text.contains("is no log level: write `info`"), "{refused:?}");
+    assert!(refused.text.contains("is not a log level: write `info`"), "{refused:?}");
     eventually("the change is in the log", 10, async || {
         let log = daemon.process.log();
         let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -103,7 +103,7 @@ async fn the_log_level_changes_on_the_socket_and_an_invalid_filter_changes_nothi
 }
 
 #[tokio::test]
-async fn nobody_changes_the_log_level_over_the_network() {
+async fn the_log_level_cannot_be_changed_over_the_network() {
     let daemon = start("idle").await;
     let request = reqwest::Client::new().put(format!("{}/log-level", daemon.url)).body("debug");
     assert_eq!(request.send().await.unwrap().status().as_u16(), 404);
@@ -136,7 +136,7 @@ async fn probes_are_answered_on_the_socket_too() {
 }
 
 #[tokio::test]
-async fn work_that_hangs_makes_it_unlive() {
+async fn work_that_hangs_fails_the_liveness_probe() {
     let daemon = start("hanging").await;
     let page = eventually("the watchdog fails", 20, async || match daemon.get("/livez").await {
         (503, page) => Ok(page),
@@ -148,7 +148,7 @@ async fn work_that_hangs_makes_it_unlive() {
 }
 
 #[tokio::test]
-async fn a_check_that_fails_makes_it_unready_with_the_reason() {
+async fn a_failing_check_fails_the_readiness_probe_with_its_reason() {
     let daemon = start("cold").await;
     let page = eventually("the check has spoken", 10, async || match daemon.get("/readyz").await {
         (503, page) if page.contains("still cold") => Ok(page),
@@ -160,7 +160,7 @@ async fn a_check_that_fails_makes_it_unready_with_the_reason() {
 }
 
 #[tokio::test]
-async fn it_ends_in_good_order_when_asked() {
+async fn a_signal_ends_the_process_orderly() {
     let daemon = start("idle").await;
     daemon.process.signal(Signal::TERM);
     assert_eq!(daemon.exit_code().await, Some(0));
@@ -168,11 +168,11 @@ async fn it_ends_in_good_order_when_asked() {
 }
 
 #[tokio::test]
-async fn it_is_ended_when_it_does_not_stop_in_time() {
+async fn a_process_that_does_not_stop_in_time_is_ended() {
     let daemon = start("stubborn").await;
     daemon.process.signal(Signal::TERM);
     assert_eq!(daemon.exit_code().await, Some(runtime::process::EXIT_TOO_SLOW));
-    assert!(daemon.process.log().contains("did not stop in time"));
+    assert!(daemon.process.log().contains("shutdown took too long"));
 }
 
 #[tokio::test]

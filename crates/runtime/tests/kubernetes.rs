@@ -1,4 +1,4 @@
-//! The one way a Kubernetes client is made.
+//! Kubernetes clients on a real API server.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::time::Duration;
@@ -16,16 +16,16 @@ use tokio::{
     task::JoinSet,
 };
 
-const BUILD: BuildInfo = BuildInfo::of("tested");
+const BUILD: BuildInfo = BuildInfo::new("tested");
 
 #[tokio::test]
-async fn the_api_server_sees_who_we_are_and_in_which_version() {
+async fn requests_carry_the_name_and_version_of_the_binary() {
     let plane = ControlPlane::builder().with_audit().start().await;
     let kubeconfig = Some(plane.kubeconfig_as(&User::named("viewer").in_group("system:masters")));
     let client =
         client(&ClusterOptions { kubeconfig, ..ClusterOptions::default() }, BUILD).await.unwrap();
     Api::<Namespace>::all(client).list(&ListParams::default()).await.unwrap();
-    eventually("our name stands in the audit log", 10, async || {
+    eventually("our name is in the audit log", 10, async || {
         let events = plane.audit();
         let agents = events.iter().filter_map(|event| event["userAgent"].as_str());
         let ours = agents.filter(|agent| *agent == BUILD.user_agent()).count();
@@ -35,16 +35,16 @@ async fn the_api_server_sees_who_we_are_and_in_which_version() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_not_there_is_named() {
+async fn a_missing_kubeconfig_is_named() {
     let kubeconfig = Some("/nonexistent/kubeconfig".into());
     let options = ClusterOptions { kubeconfig, ..ClusterOptions::default() };
     let error = client(&options, BUILD).await.map(drop).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/kubeconfig cannot be used"), "{error}");
 }
 
-/// The connection is never silent, so nobody but the request itself can tell that no answer comes.
+/// The connection is never silent, so only the request itself can detect that no response comes.
 #[tokio::test]
-async fn an_answer_that_never_begins_is_not_waited_for_without_end() {
+async fn a_request_without_a_response_times_out() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut dripping = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Leader election on a real API server, with connections cut for real.
+//! Leader election on a real API server, with real connection failures.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
@@ -13,22 +13,22 @@ use testkit::{ControlPlane, FaultProxy, User, eventually};
 use tokio::{sync::OnceCell, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Half of the lease is left between the end of one leader and the begin of the next: more than a
-/// busy machine makes a timer late.
+/// Half of the lease lies between the end of one leader and the start of the next: more than a busy machine
+/// delays a timer.
 const QUICK: Terms = Terms {
     lease_duration: Duration::from_secs(2),
     renew_deadline: Duration::from_secs(1),
     retry_period: Duration::from_millis(200),
 };
 
-/// A leader that keeps its lease through any stall of a busy machine, and renews it often.
+/// A leader that keeps its lease when a busy machine stalls, and renews it often.
 const STEADY: Terms = Terms {
     lease_duration: Duration::from_mins(2),
     renew_deadline: Duration::from_mins(1),
     retry_period: Duration::from_millis(200),
 };
 
-/// One cluster for all tests: each has a lease of its own.
+/// One cluster for all tests: each test has its own lease.
 async fn cluster() -> &'static ControlPlane {
     static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
     PLANE.get_or_init(ControlPlane::start).await
@@ -38,7 +38,7 @@ fn contender(client: Client, lease: &str, identity: &str, terms: Terms) -> Conte
     Contender::new(client, "default", lease, identity, terms).unwrap()
 }
 
-/// One term of office: from the first to the last instant at which somebody found itself leading.
+/// One term: from the first to the last instant at which a contender found itself leading.
 #[derive(Clone, Debug)]
 struct Term {
     who: usize,
@@ -46,17 +46,17 @@ struct Term {
     to: Instant,
 }
 
-/// What is known of a duel from outside.
+/// The observations of a duel.
 #[derive(Default)]
 struct Duel {
-    /// Who could write at this instant.
+    /// The contender that can write at this instant.
     leading: Mutex<Option<usize>>,
-    /// Terms that have ended.
+    /// Completed terms.
     terms: Mutex<Vec<Term>>,
 }
 
-/// Leads whenever it can and notes each instant at which it could have written something: what
-/// stops a writer is the token, so the token is what is asked.
+/// Leads whenever it can and records each instant at which it could have written. The token stops writers, so
+/// the token decides.
 async fn serve(who: usize, contender: Contender, duel: Arc<Duel>) {
     loop {
         let leadership = contender.lead().await;
@@ -94,9 +94,9 @@ async fn a_duel(plane: &ControlPlane, number: usize, handovers: usize) -> Vec<Te
         contenders.spawn(serve(who, contender, duel.clone()));
         proxies.push(proxy);
     }
-    let leader = async || (*duel.leading.lock().unwrap()).ok_or("nobody leads");
+    let leader = async || (*duel.leading.lock().unwrap()).ok_or("no contender leads");
     for round in 0..handovers {
-        let now = eventually("somebody leads", 60, async || leader().await).await;
+        let now = eventually("a contender leads", 60, async || leader().await).await;
         match round % 4 {
             0 => proxies[now].black_hole(),
             1 => proxies[now].cut(),
@@ -110,7 +110,7 @@ async fn a_duel(plane: &ControlPlane, number: usize, handovers: usize) -> Vec<Te
         .await;
         proxies[now].heal();
     }
-    // The last leader steps down too, so that every term is on record.
+    // The last leader steps down too, so that every term is recorded.
     proxies.iter().for_each(FaultProxy::black_hole);
     eventually("the last term has ended", 60, async || match leader().await {
         Err(_) => Ok(()),
@@ -137,16 +137,16 @@ async fn there_are_never_two_leaders_over_200_forced_handovers() {
 }
 
 #[tokio::test]
-async fn letting_go_of_a_leadership_stops_its_writers() {
+async fn dropping_a_leadership_stops_its_writers() {
     let plane = cluster().await;
     let leadership = contender(plane.client(), "dropped", "me", STEADY).lead().await;
     let token = leadership.token();
     drop(leadership);
-    assert!(token.is_cancelled(), "nobody renews it any more: another will lead");
+    assert!(token.is_cancelled(), "nothing renews it any more: another contender will lead");
 }
 
 #[tokio::test]
-async fn a_lease_is_released_also_while_a_renewal_is_under_way() {
+async fn a_lease_is_released_even_while_a_renewal_is_in_progress() {
     let plane = cluster().await;
     let proxy = FaultProxy::before(plane.address()).await;
     let slow = plane.client_via(&User::admin(), proxy.address());
@@ -160,7 +160,7 @@ async fn a_lease_is_released_also_while_a_renewal_is_under_way() {
     let leases = Api::<Lease>::namespaced(plane.client(), "default");
     let renewed = async || leases.get("under-way").await.unwrap().spec.unwrap().renew_time;
     let before = renewed().await;
-    // From here on there is always a renewal on its way there or its answer on its way back.
+    // From here on a renewal, or its response, is always in flight.
     eventually("a slow renewal was written", 20, async || {
         let now = renewed().await;
         if now == before { Err("not renewed yet") } else { Ok(()) }
@@ -180,7 +180,7 @@ async fn writers_are_stopped_before_the_release_is_written() {
     let client = plane.client_via(&User::admin(), proxy.address());
     let leadership = contender(client, "order", "me", STEADY).lead().await;
     let token = leadership.token();
-    // The release cannot be written, and yet the writers are stopped.
+    // The release cannot be written, but the writers stop anyway.
     proxy.black_hole();
     tokio::select! {
         () = leadership.release() => panic!("nothing passes"),
@@ -191,7 +191,7 @@ async fn writers_are_stopped_before_the_release_is_written() {
 #[tokio::test]
 async fn a_released_lease_is_taken_at_once_and_not_after_its_duration() {
     let plane = cluster().await;
-    // So long that only a release explains a quick hand-over.
+    // So long that only a release explains a quick handover.
     let terms = Terms {
         lease_duration: Duration::from_mins(10),
         renew_deadline: Duration::from_mins(9),
@@ -205,13 +205,13 @@ async fn a_released_lease_is_taken_at_once_and_not_after_its_duration() {
         () = tokio::time::sleep(Duration::from_millis(500)) => {}
     }
     first.release().await;
-    // Half of the retry period: it was told, it did not ask again. How soon is for the benchmark.
+    // Half of the retry period: the watch reported it. The benchmark measures the exact time.
     let next = tokio::time::timeout(Duration::from_secs(30), waiting).await;
     assert!(next.expect("a released lease is taken at once").is_held());
 }
 
 #[tokio::test]
-async fn writers_are_stopped_when_somebody_else_takes_the_lease_by_force() {
+async fn writers_are_stopped_when_another_contender_takes_the_lease_by_force() {
     let plane = cluster().await;
     let leadership: Leadership = contender(plane.client(), "forced", "me", STEADY).lead().await;
     let token: CancellationToken = leadership.token();
@@ -225,7 +225,7 @@ async fn writers_are_stopped_when_somebody_else_takes_the_lease_by_force() {
 }
 
 #[tokio::test]
-async fn a_leader_stays_leader_when_somebody_labels_its_lease() {
+async fn a_new_label_on_its_lease_does_not_end_a_leadership() {
     let plane = cluster().await;
     let leadership = contender(plane.client(), "labelled", "me", STEADY).lead().await;
     let leases = Api::<Lease>::namespaced(plane.client(), "default");
@@ -244,7 +244,7 @@ async fn a_leader_stays_leader_when_somebody_labels_its_lease() {
 }
 
 #[test]
-fn times_that_cannot_keep_two_leaders_apart_are_refused() {
+fn a_renew_deadline_that_allows_two_leaders_is_refused() {
     let bad = Terms { renew_deadline: Duration::from_secs(15), ..Terms::default() };
     let client = {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -127,7 +127,7 @@ async fn large(program: &Path, size: usize) {
 /// The operator, in this process: pods are simulated.
 async fn operator(plane: &ControlPlane) -> JoinSet<()> {
     let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
-    let (timeout, build) = (SignedDuration::from_mins(15), BuildInfo::of("vdo"));
+    let (timeout, build) = (SignedDuration::from_mins(15), BuildInfo::new("vdo"));
     let metrics = OperatorMetrics::default();
     let engine = Engine::start(client, NAMESPACE, timeout, build, metrics).await.unwrap();
     let working = Checks::default().register("rounds", "none yet");

@@ -41,7 +41,7 @@ use runtime::build::BuildInfo;
 
 use crate::{arguments::Arguments, exit::Exit, screen::Screen};
 
-const BUILD: BuildInfo = BuildInfo::of("vdoctl");
+const BUILD: BuildInfo = BuildInfo::new("vdoctl");
 
 /// The reference of the command line, as it stands in the documentation.
 pub fn reference() -> String {

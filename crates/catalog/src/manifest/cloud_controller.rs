@@ -1,9 +1,8 @@
-//! The cloud controller of this project: one pod on every control-plane node, one of them leading.
+//! This project's cloud controller: one pod on every control-plane node, one of them leading.
 //!
-//! It takes the place of upstream's in the same DaemonSet and under the same lease, so that changing from
-//! one to the other is a rolling update like any other, in which two never lead. Account and roles have
-//! names of their own: while both kinds of pods run each has exactly its own rights, and those of the one
-//! that left are removed afterwards.
+//! It uses the same DaemonSet and the same lease as upstream's, so a change from one to the other is a normal
+//! rolling update in which two never lead. Account and roles have names of their own: while both kinds of pods
+//! run, each has exactly its own permissions. VDO then removes those of the old one.
 
 use serde_json::{Value, json};
 
@@ -16,25 +15,23 @@ use super::{
 };
 use crate::model::Release;
 
-/// Its account.
 const ACCOUNT: &str = "vsphere-cloud-controller-manager";
-/// Its roles, in every namespace.
 const ROLE: &str = "vdo:vsphere-cloud-controller-manager";
-/// The user it runs as: any but root will do.
+/// Any user but root works.
 const USER: i64 = 65532;
-/// Probes and metrics are for this machine; the log level can be changed there too.
+/// Probes, metrics and the log level are reachable from this node only.
 const ADDRESS: &str = "127.0.0.1";
 
 pub(super) fn render(release: &Release, profile: &Profile) -> Result<Rendered, RenderError> {
     let version = &release.version;
-    let home = profile.cpi.namespace.as_str();
+    let driver_namespace = profile.cpi.namespace.as_str();
     let selector = json!({ "name": CPI_NAME });
     let mut objects = Vec::new();
-    // The labels of kube-system are not ours to set.
-    if home != "kube-system" {
-        objects.push(namespace(home, version, profile));
+    // VDO does not set labels on kube-system.
+    if driver_namespace != "kube-system" {
+        objects.push(namespace(driver_namespace, version, profile));
     }
-    objects.push(account(ACCOUNT, home, version));
+    objects.push(account(ACCOUNT, driver_namespace, version));
     objects.extend(access(release, profile));
     let container = container(release, profile)?;
     objects.push(cpi::one_on_each_control_plane_node(
@@ -46,8 +43,8 @@ pub(super) fn render(release: &Release, profile: &Profile) -> Result<Rendered, R
     Ok(Rendered::new(objects, cpi::expects(profile)))
 }
 
-/// All it may do: it looks at nodes, writes what it knows of them, says why in events, and reads the one
-/// Secret its configuration names.
+/// Its permissions: it reads nodes, updates them, writes events, and reads the one Secret that its
+/// configuration names.
 fn access(release: &Release, profile: &Profile) -> Vec<Value> {
     let version = &release.version;
     let subject = Subject { account: ACCOUNT, namespace: &profile.cpi.namespace, version };
@@ -59,7 +56,7 @@ fn access(release: &Release, profile: &Profile) -> Vec<Value> {
     let mut objects = subject.cluster_role(ROLE, ROLE, &nodes).to_vec();
     let read_secret =
         || named("", &["secrets"], &[profile.cpi.secret.as_str()], &["get", "list", "watch"]);
-    // Its lease is in kube-system wherever it lives itself: two of them must not both lead.
+    // The lease is always in kube-system: two cloud controllers must never both lead.
     let lease = ["cloud-controller-manager"];
     let mut rules = vec![
         rule("coordination.k8s.io", &["leases"], &["create"]),
@@ -97,7 +94,7 @@ fn container(release: &Release, profile: &Profile) -> Result<Value, RenderError>
         "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } },
     })];
     if cpi.keep_nodes {
-        // Its presence is what counts, whatever its value.
+        // The program only checks that the variable exists.
         environment.push(env("SKIP_NODE_DELETION", "true"));
     }
     let asks = |path: &str| json!({ "host": ADDRESS, "path": path, "port": "http" });
@@ -110,7 +107,7 @@ fn container(release: &Release, profile: &Profile) -> Result<Value, RenderError>
         "ports": [{ "name": "http", "containerPort": cpi.port, "hostPort": cpi.port, "protocol": "TCP" }],
         "startupProbe": { "httpGet": asks("/livez"), "periodSeconds": 2, "failureThreshold": 60 },
         "livenessProbe": { "httpGet": asks("/livez"), "periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 3 },
-        // A vCenter that is away for less than two minutes is no trouble yet.
+        // A vCenter that is unreachable for less than two minutes does not make the pod unready.
         "readinessProbe": { "httpGet": asks("/readyz"), "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 12 },
         "resources": requests("20m", "64Mi"),
         "securityContext": confined(Some(USER), profile),
@@ -118,7 +115,7 @@ fn container(release: &Release, profile: &Profile) -> Result<Value, RenderError>
     }))
 }
 
-/// One stays, by number: the pods of a DaemonSet cannot be counted by percentage or by how many may go.
+/// By number: for the pods of a DaemonSet, Kubernetes supports neither percentages nor `maxUnavailable`.
 fn disruption_budget(release: &Release, profile: &Profile, selector: &Value) -> Value {
     json!({
         "apiVersion": "policy/v1",

@@ -1,29 +1,29 @@
-//! What the templates have in common: names, labels, containers that may do little, pods that land well.
+//! Shared by the templates: names, labels, security contexts, placement.
 
 use semver::Version;
 use serde_json::{Map, Value, json};
 
 use super::profile::Profile;
 
-/// The name CSI is known by to Kubernetes.
+/// The name of the CSIDriver object.
 pub(crate) const CSI_DRIVER: &str = "csi.vsphere.vmware.com";
-/// The cloud controller's DaemonSet.
+/// The DaemonSet of the cloud controller.
 pub(crate) const CPI_NAME: &str = "vsphere-cloud-controller-manager";
-/// The cloud controller's account.
+/// The ServiceAccount of the cloud controller.
 pub(crate) const CPI_ACCOUNT: &str = "cloud-controller-manager";
-/// The storage controller: Deployment, account, Service.
+/// The storage controller: Deployment, ServiceAccount, Service.
 pub(crate) const CSI_CONTROLLER: &str = "vsphere-csi-controller";
-/// The node driver: DaemonSet, account.
+/// The node driver: DaemonSet, ServiceAccount.
 pub(crate) const CSI_NODE: &str = "vsphere-csi-node";
-/// Feature switches of the storage driver.
+/// The ConfigMap with the feature switches of the storage driver.
 pub(crate) const CSI_FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
-/// The webhook: Deployment, account.
+/// The webhook: Deployment, ServiceAccount.
 pub(crate) const CSI_WEBHOOK: &str = "vsphere-csi-webhook";
 
-/// Labels every object carries.
+/// The labels of every object.
 pub(crate) fn labels(name: &str, version: &Version) -> Map<String, Value> {
     let pairs = [
-        // Names may hold colons, labels may not.
+        // Role names contain colons, label values must not.
         ("app.kubernetes.io/name", name.replace(':', "-")),
         ("app.kubernetes.io/version", version.to_string().replace('+', "_")),
         ("app.kubernetes.io/part-of", "vsphere-kubernetes-drivers".to_owned()),
@@ -32,7 +32,7 @@ pub(crate) fn labels(name: &str, version: &Version) -> Map<String, Value> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), Value::String(value))).collect()
 }
 
-/// Metadata of an object; of the whole cluster when `namespace` is empty.
+/// Metadata of an object; cluster-scoped if `namespace` is empty.
 pub(crate) fn metadata(name: &str, namespace: &str, version: &Version) -> Value {
     let mut metadata = json!({ "name": name, "labels": labels(name, version) });
     if !namespace.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn metadata(name: &str, namespace: &str, version: &Version) -> Value 
     metadata
 }
 
-/// Metadata of a pod template: the labels its selector looks for, and annotations where there are any.
+/// Metadata of a pod template: the labels of its selector, and annotations if there are any.
 pub(crate) fn pod_metadata(
     selector: &Value,
     role: &str,
@@ -69,14 +69,14 @@ pub(crate) fn pod_metadata(
     metadata
 }
 
-/// Makes pods restart when their configuration changes in a way they would not notice themselves.
+/// Restarts the pods after a configuration change that they do not notice themselves.
 pub(crate) fn config_digest(metadata: &mut Value, profile: &Profile) {
     if let Some(digest) = &profile.config_digest {
         metadata["annotations"]["vdo.vmware.com/config-digest"] = json!(digest);
     }
 }
 
-/// A namespace in which privileged pods are allowed, because a node driver is one.
+/// A namespace that allows privileged pods, because the node driver is privileged.
 pub(crate) fn namespace(name: &str, version: &Version, profile: &Profile) -> Value {
     let mut labels = labels(name, version);
     for mode in ["enforce", "audit", "warn"] {
@@ -91,9 +91,9 @@ pub(crate) fn namespace(name: &str, version: &Version, profile: &Profile) -> Val
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata })
 }
 
-/// The security context of a container that needs nothing of the machine.
+/// The security context of a container that needs nothing from the node.
 ///
-/// `user` is left out on OpenShift, which hands out its own.
+/// OpenShift assigns user ids itself, so `user` is omitted there.
 pub(crate) fn confined(user: Option<i64>, profile: &Profile) -> Value {
     let mut context = json!({
         "allowPrivilegeEscalation": false,
@@ -110,7 +110,7 @@ pub(crate) fn confined(user: Option<i64>, profile: &Profile) -> Value {
     context
 }
 
-/// The security context of a pod whose containers are [`confined`].
+/// The security context of a pod with [`confined`] containers.
 pub(crate) fn confined_pod(user: Option<i64>, profile: &Profile) -> Value {
     let mut context = json!({ "seccompProfile": { "type": "RuntimeDefault" } });
     if let Some(user) = user {
@@ -122,31 +122,30 @@ pub(crate) fn confined_pod(user: Option<i64>, profile: &Profile) -> Value {
     context
 }
 
-/// What a container asks for. No limits: a driver that is throttled or killed stalls every volume.
+/// Resource requests. No limits: a throttled or killed driver stalls every volume.
 pub(crate) fn requests(cpu: &str, memory: &str) -> Value {
     json!({ "requests": { "cpu": cpu, "memory": memory } })
 }
 
-/// The value of an environment variable that is the pod's own namespace.
+/// An environment value: the pod's own namespace.
 pub(crate) fn own_namespace() -> Value {
     json!({ "name": "CSI_NAMESPACE", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } } })
 }
 
-/// A plain environment variable.
 pub(crate) fn env(name: &str, value: &str) -> Value {
     json!({ "name": name, "value": value })
 }
 
-/// Lets the kubelet keep the end of the log of a container that fails, where everybody who sees the pod
-/// reads it. The drivers write no termination message of their own; one that says where it does is left.
-pub(crate) fn last_words(object: &mut Value) {
+/// Makes the kubelet store the end of a failed container's log in the pod's status. The drivers write no
+/// termination message of their own. A container with its own policy keeps it.
+pub(crate) fn keep_crash_logs(object: &mut Value) {
     for container in containers(object) {
         container.entry(POLICY).or_insert_with(|| json!(FROM_LOGS));
     }
 }
 
-/// The opposite of [`last_words`].
-pub(crate) fn forget_last_words(object: &mut Value) {
+/// Reverts [`keep_crash_logs`].
+pub(crate) fn drop_crash_logs(object: &mut Value) {
     for container in containers(object) {
         if container.get(POLICY).is_some_and(|policy| policy == FROM_LOGS) {
             container.remove(POLICY);
@@ -157,7 +156,7 @@ pub(crate) fn forget_last_words(object: &mut Value) {
 const POLICY: &str = "terminationMessagePolicy";
 const FROM_LOGS: &str = "FallbackToLogsOnError";
 
-/// All containers of an object that makes pods.
+/// All containers of an object with a pod template.
 fn containers(object: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
     let spec = object.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut);
     let lists = spec.into_iter().flatten();
@@ -166,7 +165,7 @@ fn containers(object: &mut Value) -> impl Iterator<Item = &mut Map<String, Value
     all.filter_map(Value::as_object_mut)
 }
 
-/// Puts pull secrets and, where given, the placement of a controller into a pod spec.
+/// Adds the pull secrets to a pod spec.
 pub(crate) fn pull_secrets(spec: &mut Value, profile: &Profile) {
     if !profile.images.pull_secrets.is_empty() {
         let names = profile.images.pull_secrets.iter().map(|name| json!({ "name": name }));
@@ -174,7 +173,7 @@ pub(crate) fn pull_secrets(spec: &mut Value, profile: &Profile) {
     }
 }
 
-/// Where a controller lands: on the control plane's nodes, where it has any, each replica on its own.
+/// Places a controller on control-plane nodes, if the cluster has any, each replica on its own node.
 pub(crate) fn affinity(selector: &Value, profile: &Profile) -> Value {
     let mut affinity = json!({
         "podAntiAffinity": {
@@ -190,23 +189,24 @@ pub(crate) fn affinity(selector: &Value, profile: &Profile) -> Value {
     affinity
 }
 
-/// The label by which an admin says of a node that it is no machine of vSphere, with the value `false`.
+/// With the value `false`, the admin marks a node that is not a vSphere VM.
 const VSPHERE_LABEL: &str = "vdo.vmware.com/vsphere";
-/// The label by which OpenShift says on what a node of a mixed cluster runs.
+/// OpenShift's label for the platform of a node in a mixed cluster.
 const PLATFORM_LABEL: &str = "node.openshift.io/platform-type";
 
-/// Every node but those that are known to run on something else than vSphere.
+/// Every node that is not known to run on another platform than vSphere.
 pub(crate) fn vsphere_nodes() -> Value {
     let ours = json!({ "key": VSPHERE_LABEL, "operator": "NotIn", "values": ["false"] });
-    let untold = json!({ "key": PLATFORM_LABEL, "operator": "DoesNotExist" });
-    let told = json!({ "key": PLATFORM_LABEL, "operator": "In", "values": ["vsphere"] });
-    let terms = [untold, told].map(|platform| json!({ "matchExpressions": [ours, platform] }));
+    let unlabelled = json!({ "key": PLATFORM_LABEL, "operator": "DoesNotExist" });
+    let labelled = json!({ "key": PLATFORM_LABEL, "operator": "In", "values": ["vsphere"] });
+    let terms =
+        [unlabelled, labelled].map(|platform| json!({ "matchExpressions": [ours, platform] }));
     let required =
         json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } });
     json!({ "nodeAffinity": required })
 }
 
-/// Any node with any of the labels the control plane is known by.
+/// Every node with a label of the control plane.
 pub(crate) fn control_plane_nodes(profile: &Profile) -> Value {
     let term =
         |label: &String| json!({ "matchExpressions": [{ "key": label, "operator": "Exists" }] });
@@ -214,7 +214,7 @@ pub(crate) fn control_plane_nodes(profile: &Profile) -> Value {
     json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } })
 }
 
-/// Tolerations for the taints seen on the control plane, after those given.
+/// The given tolerations, then those for the taints of the control plane.
 pub(crate) fn tolerations(always: &[(&str, &str)], profile: &Profile) -> Value {
     let seen =
         profile.placement.taints.iter().map(|taint| (taint.key.as_str(), taint.effect.as_str()));
@@ -229,7 +229,6 @@ pub(crate) fn tolerations(always: &[(&str, &str)], profile: &Profile) -> Value {
         .collect()
 }
 
-/// A Deployment with everything in its place.
 pub(crate) struct Controller<'a> {
     pub name: &'a str,
     pub namespace: &'a str,
@@ -240,7 +239,7 @@ pub(crate) struct Controller<'a> {
     pub replicas: u32,
     pub priority: &'a str,
     pub user: Option<i64>,
-    /// Whether its pods read the driver's configuration.
+    /// True if its pods read the driver's configuration.
     pub reads_config: bool,
     pub containers: Vec<Value>,
     pub volumes: Value,
@@ -254,7 +253,7 @@ impl Controller<'_> {
             "nodeSelector": { "kubernetes.io/os": "linux" },
             "affinity": affinity(&self.selector, profile),
             "tolerations": tolerations(&[], profile),
-            // The node's resolver: vCenter has to be found before the cluster has a DNS.
+            // The node's resolver: pods must resolve vCenter before the cluster has a DNS.
             "dnsPolicy": "Default",
             "securityContext": confined_pod(self.user, profile),
             "containers": self.containers,
@@ -272,7 +271,7 @@ impl Controller<'_> {
             "metadata": metadata(self.name, self.namespace, self.version),
             "spec": {
                 "replicas": self.replicas,
-                // Each replica has a node to itself, so a new one needs the old one's place.
+                // Each replica has a node to itself, so a new one needs the place of an old one.
                 "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 1, "maxSurge": 0 } },
                 "selector": { "matchLabels": self.selector },
                 "template": { "metadata": pod, "spec": spec },
@@ -281,7 +280,7 @@ impl Controller<'_> {
     }
 }
 
-/// A budget that lets a node be drained, one replica at a time, even where there is only one.
+/// A disruption budget that allows draining one node at a time, even with a single replica.
 pub(crate) fn disruption_budget(
     name: &str,
     namespace: &str,

@@ -1,7 +1,7 @@
 //! The cloud controller: one pod on every control-plane node, one of them leading.
 //!
-//! It must run before anything else can: while it does not, nodes are tainted, DNS is pending and the
-//! CNI may be absent. Hence the host's network, the node's resolver and the long list of tolerations.
+//! It must run before anything else: until then nodes are tainted, DNS is pending and the CNI may be missing.
+//! Hence the host network, the node's resolver and the long list of tolerations.
 
 use serde_json::{Value, json};
 
@@ -17,10 +17,10 @@ use super::{
 };
 use crate::model::{CpiTemplate, Release};
 
-/// The user upstream's manifest runs it as.
+/// The user in upstream's manifest.
 const USER: i64 = 1001;
 
-/// The taints a node bears before its cloud controller and its CNI have seen it.
+/// The taints of a node before the cloud controller and the CNI have initialised it.
 const EARLY_TAINTS: [(&str, &str); 5] = [
     ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
     ("node.kubernetes.io/not-ready", "NoSchedule"),
@@ -35,19 +35,19 @@ pub(super) fn render(
     profile: &Profile,
 ) -> Result<Rendered, RenderError> {
     let version = &release.version;
-    let home = profile.cpi.namespace.as_str();
+    let driver_namespace = profile.cpi.namespace.as_str();
     let mut objects = Vec::new();
-    // The labels of kube-system are not ours to set.
-    if home != "kube-system" {
-        objects.push(namespace(home, version, profile));
+    // VDO does not set labels on kube-system.
+    if driver_namespace != "kube-system" {
+        objects.push(namespace(driver_namespace, version, profile));
     }
-    objects.push(account(CPI_ACCOUNT, home, version));
+    objects.push(account(CPI_ACCOUNT, driver_namespace, version));
     objects.extend(access(release, template, profile));
     objects.push(daemon_set(release, template, profile)?);
     Ok(Rendered::new(objects, expects(profile)))
 }
 
-/// What either cloud controller reads.
+/// The configuration that both cloud controllers read.
 pub(super) fn expects(profile: &Profile) -> Vec<Expected> {
     vec![Expected {
         kind: "ConfigMap".to_owned(),
@@ -66,7 +66,7 @@ fn access(release: &Release, template: &CpiTemplate, profile: &Profile) -> Vec<V
         rule("", &["services"], &["get", "list", "watch", "update", "patch"]),
         rule("", &["services/status"], &["update", "patch"]),
         rule("", &["events"], &["create", "update", "patch"]),
-        // Whoever asks for metrics has to be known and allowed to.
+        // To authenticate and authorise requests for metrics.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
     ];
@@ -85,7 +85,7 @@ fn access(release: &Release, template: &CpiTemplate, profile: &Profile) -> Vec<V
             objects.extend(subject.role(place, name, name, std::slice::from_ref(&read_secrets)));
         }
     }
-    // Its lease is in kube-system wherever it lives itself: two of them must not both lead.
+    // The lease is always in kube-system: two cloud controllers must never both lead.
     let lease = [
         rule("coordination.k8s.io", &["leases"], &["create"]),
         named(
@@ -144,13 +144,13 @@ fn daemon_set(
         "volumeMounts": [{ "name": "vsphere-config-volume", "mountPath": "/etc/cloud", "readOnly": true }],
     });
     if cpi.keep_nodes {
-        // Its presence is what counts, whatever its value.
+        // The program only checks that the variable exists.
         container["env"] = json!([env("SKIP_NODE_DELETION", "true")]);
     }
     Ok(one_on_each_control_plane_node(release, profile, &selector, CPI_ACCOUNT, USER, &container))
 }
 
-/// The DaemonSet either cloud controller runs in.
+/// The DaemonSet of either cloud controller.
 pub(super) fn one_on_each_control_plane_node(
     release: &Release,
     profile: &Profile,

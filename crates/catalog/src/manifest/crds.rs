@@ -1,16 +1,16 @@
-//! Definitions of objects the driver and its snapshots live by.
+//! The CRDs of the storage driver and of snapshots.
 //!
-//! The shapes are fixed by the programs that read and write them; the words are ours. Older, no longer
-//! served versions of the snapshot API are left out: a cluster that still stores them has its own CRDs,
-//! and those are not replaced by these.
+//! The programs that use the objects define the schemas; the descriptions are ours. Versions of the snapshot
+//! API that are no longer served are omitted: a cluster that still stores them has its own CRDs, and VDO does
+//! not replace those.
 
 use serde_json::{Value, json};
 
-/// Where each driver node tells which VM it is, and the syncer answers in which zone that VM stands.
+/// Each node driver states its VM here, and the syncer answers with the zone of that VM.
 pub fn csi_node_topologies() -> Value {
     let spec = json!({
         "type": "object",
-        "description": "Which node asks.",
+        "description": "The node that requests its topology.",
         "required": ["nodeID"],
         "properties": {
             "nodeID": { "type": "string", "description": "The name of the node." },
@@ -22,7 +22,7 @@ pub fn csi_node_topologies() -> Value {
         "description": "The answer.",
         "properties": {
             "status": { "type": "string", "description": "Success or Error." },
-            "errorMessage": { "type": "string", "description": "Why the zone could not be found out." },
+            "errorMessage": { "type": "string", "description": "Why the topology could not be determined." },
             "topologyLabels": {
                 "type": "array",
                 "description": "One entry per tag category that is configured.",
@@ -52,7 +52,7 @@ pub fn csi_node_topologies() -> Value {
     })
 }
 
-/// The three kinds of the snapshot API.
+/// The three CRDs of the snapshot API.
 pub fn snapshots() -> [Value; 3] {
     [snapshot_classes(), snapshot_contents(), volume_snapshots()]
 }
@@ -67,7 +67,6 @@ fn names(kind: &str, plural: &str, singular: &str, short: &[&str]) -> Value {
     names
 }
 
-/// The root of a schema.
 fn object(spec: &Value, status: &Value) -> Value {
     json!({
         "type": "object",
@@ -97,7 +96,7 @@ fn snapshot_crd(
         "metadata": {
             "name": format!("{plural}.snapshot.storage.k8s.io"),
             "annotations": {
-                // Groups of the Kubernetes project are only accepted with the approval they were given.
+                // The API server accepts groups of the Kubernetes project only with this annotation.
                 "api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814",
             },
         },
@@ -129,11 +128,11 @@ fn deletion_policy() -> Value {
     json!({
         "type": "string",
         "enum": ["Delete", "Retain"],
-        "description": "Whether the snapshot on storage goes when its VolumeSnapshot does.",
+        "description": "Whether the snapshot is deleted from storage with its VolumeSnapshot.",
     })
 }
 
-/// A field that never changes once it is set.
+/// A field that cannot change once it is set.
 fn immutable(name: &str, description: &str) -> Value {
     json!({
         "type": "string",
@@ -142,7 +141,7 @@ fn immutable(name: &str, description: &str) -> Value {
     })
 }
 
-/// A choice between two immutable fields.
+/// Exactly one of two immutable fields.
 fn one_of(a: (&str, &str), b: (&str, &str)) -> Value {
     let once_set = |name: &str| {
         json!({
@@ -152,7 +151,7 @@ fn one_of(a: (&str, &str), b: (&str, &str)) -> Value {
     };
     json!({
         "type": "object",
-        "description": "What the snapshot is taken of, or which snapshot it is.",
+        "description": "The source of the snapshot, either a volume or an existing snapshot.",
         "properties": { a.0: immutable(a.0, a.1), b.0: immutable(b.0, b.1) },
         "x-kubernetes-validations": [
             once_set(a.0),
@@ -168,7 +167,7 @@ fn one_of(a: (&str, &str), b: (&str, &str)) -> Value {
 fn failure() -> Value {
     json!({
         "type": "object",
-        "description": "The last thing that went wrong.",
+        "description": "The last error.",
         "properties": {
             "message": { "type": "string" },
             "time": { "type": "string", "format": "date-time" },
@@ -179,7 +178,7 @@ fn failure() -> Value {
 fn snapshot_classes() -> Value {
     let schema = json!({
         "type": "object",
-        "description": "How snapshots are taken: by which driver and with which parameters.",
+        "description": "The driver and the parameters for snapshots.",
         "required": ["deletionPolicy", "driver"],
         "properties": {
             "apiVersion": { "type": "string" },
@@ -189,7 +188,7 @@ fn snapshot_classes() -> Value {
             "driver": { "type": "string", "description": "The driver that takes them." },
             "parameters": {
                 "type": "object",
-                "description": "For the driver alone.",
+                "description": "Parameters for the driver.",
                 "additionalProperties": { "type": "string" },
             },
         },
@@ -211,7 +210,7 @@ fn snapshot_classes() -> Value {
 fn volume_snapshots() -> Value {
     let spec = json!({
         "type": "object",
-        "description": "What is wanted.",
+        "description": "The desired snapshot.",
         "required": ["source"],
         "properties": {
             "source": one_of(
@@ -230,14 +229,14 @@ fn volume_snapshots() -> Value {
     });
     let status = json!({
         "type": "object",
-        "description": "What came of it.",
+        "description": "The observed state of the snapshot.",
         "properties": {
             "boundVolumeSnapshotContentName": { "type": "string", "description": "The content it is bound to." },
-            "creationTime": { "type": "string", "format": "date-time", "description": "The moment it shows." },
+            "creationTime": { "type": "string", "format": "date-time", "description": "When it was taken." },
             "error": failure(),
-            "readyToUse": { "type": "boolean", "description": "Whether a volume can be made from it." },
+            "readyToUse": { "type": "boolean", "description": "Whether a volume can be created from it." },
             "restoreSize": {
-                "description": "The least size of such a volume.",
+                "description": "The minimum size of such a volume.",
                 "pattern": QUANTITY,
                 "x-kubernetes-int-or-string": true,
             },
@@ -258,7 +257,7 @@ fn volume_snapshots() -> Value {
     snapshot_crd("Namespaced", &names, &columns, &object(&spec, &status), true)
 }
 
-/// What Kubernetes takes for a quantity.
+/// The pattern of a Kubernetes quantity.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 fn snapshot_contents() -> Value {
@@ -278,7 +277,7 @@ fn snapshot_contents() -> Value {
     });
     let spec = json!({
         "type": "object",
-        "description": "Which snapshot on storage this is.",
+        "description": "The snapshot on storage.",
         "required": ["deletionPolicy", "driver", "source", "volumeSnapshotRef"],
         "properties": {
             "deletionPolicy": deletion_policy(),
@@ -298,17 +297,17 @@ fn snapshot_contents() -> Value {
     });
     let status = json!({
         "type": "object",
-        "description": "What storage says about it.",
+        "description": "The state that the storage driver reports.",
         "properties": {
             "creationTime": {
                 "type": "integer", "format": "int64",
-                "description": "The moment it shows, in nanoseconds since 1970.",
+                "description": "When it was taken, in nanoseconds since 1970.",
             },
             "error": failure(),
-            "readyToUse": { "type": "boolean", "description": "Whether a volume can be made from it." },
+            "readyToUse": { "type": "boolean", "description": "Whether a volume can be created from it." },
             "restoreSize": {
                 "type": "integer", "format": "int64", "minimum": 0,
-                "description": "The least size of such a volume, in bytes.",
+                "description": "The minimum size of such a volume, in bytes.",
             },
             "snapshotHandle": { "type": "string", "description": "The driver's name of the snapshot." },
             "volumeGroupSnapshotHandle": { "type": "string", "description": "The group it was taken with." },

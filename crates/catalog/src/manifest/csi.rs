@@ -1,4 +1,4 @@
-//! The storage driver: what surrounds its controller and its node pods.
+//! The storage driver: all objects except its controller and node pods.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ use super::{
 };
 use crate::model::{CsiTemplate, Release};
 
-/// The driver's own limit of volumes per node.
+/// The driver's default limit of volumes per node.
 pub(super) const DEFAULT_MAX_VOLUMES: u32 = 59;
 
-/// The switch that raises it to 255, in releases that have it.
+/// The feature switch that raises the limit to 255, in releases that have it.
 const DENSITY: &str = "high-pv-node-density";
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 
-/// The definitions that controller and syncer register when they start.
+/// The CRDs that the controller and the syncer register at startup.
 const OWN_DEFINITIONS: [&str; 5] = [
     "cnsvolumeinfoes.cns.vmware.com",
     "cnsvolumeoperationrequests.cns.vmware.com",
@@ -40,27 +40,27 @@ pub(super) fn render(
     profile: &Profile,
 ) -> Result<Rendered, RenderError> {
     let version = &release.version;
-    let home = profile.csi.namespace.as_str();
+    let driver_namespace = profile.csi.namespace.as_str();
     let mut objects = vec![
-        namespace(home, version, profile),
-        // The syncer would make it, but node pods fall over when they are there before it.
+        namespace(driver_namespace, version, profile),
+        // The syncer would create it, but node pods that start earlier crash without it.
         crds::csi_node_topologies(),
         csi_driver(version),
     ];
     objects.extend(controller_access(template, profile, version));
     objects.extend(node_access(profile, version));
     objects.push(feature_states(release, profile));
-    objects.push(service(home, version));
+    objects.push(service(driver_namespace, version));
     objects.push(csi_controller::deployment(release, template, profile)?);
     let selector = json!({ "app": CSI_CONTROLLER });
-    objects.push(disruption_budget(CSI_CONTROLLER, home, version, &selector));
+    objects.push(disruption_budget(CSI_CONTROLLER, driver_namespace, version, &selector));
     objects.push(csi_node::daemon_set(release, template, profile)?);
     if profile.windows_nodes {
         objects.extend(csi_windows::daemon_set(release, template, profile)?);
     }
     let mut expects = vec![Expected {
         kind: "Secret".to_owned(),
-        namespace: home.to_owned(),
+        namespace: driver_namespace.to_owned(),
         name: profile.csi.config_secret.clone(),
         keys: vec!["csi-vsphere.conf".to_owned()],
     }];
@@ -69,7 +69,7 @@ pub(super) fn render(
     }
     if let Some(hook) = &profile.csi.webhook {
         objects.extend(webhook::objects(release, template, hook, profile)?);
-        expects.push(webhook::certificate(home));
+        expects.push(webhook::certificate(driver_namespace));
     }
     Ok(Rendered::new(objects, expects))
 }
@@ -84,8 +84,8 @@ fn csi_driver(version: &Version) -> Value {
 }
 
 fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Version) -> Vec<Value> {
-    let home = profile.csi.namespace.as_str();
-    let subject = Subject { account: CSI_CONTROLLER, namespace: home, version };
+    let driver_namespace = profile.csi.namespace.as_str();
+    let subject = Subject { account: CSI_CONTROLLER, namespace: driver_namespace, version };
     let snapshots = "snapshot.storage.k8s.io";
     let cns = "cns.vmware.com";
     let definitions = "apiextensions.k8s.io";
@@ -103,7 +103,7 @@ fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Versio
         rule("storage.k8s.io", &["volumeattachments"], &["get", "list", "watch", "patch"]),
         rule("storage.k8s.io", &["volumeattachments/status"], &["patch"]),
         named(definitions, &["customresourcedefinitions"], &OWN_DEFINITIONS, &["get", "update"]),
-        // The authorizer does not know the name of an object that is yet to be created.
+        // RBAC cannot restrict `create` by name.
         rule(definitions, &["customresourcedefinitions"], &["create"]),
         rule(cns, &["triggercsifullsyncs"], &["create", "get", "update", "watch", "list"]),
         rule(
@@ -135,14 +135,14 @@ fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Versio
             &["get", "watch", "list", "delete", "update", "create"],
         ),
     ];
-    let mut objects = vec![account(CSI_CONTROLLER, home, version)];
+    let mut objects = vec![account(CSI_CONTROLLER, driver_namespace, version)];
     objects.extend(subject.cluster_role(
         "vsphere-csi-controller-role",
         "vsphere-csi-controller-binding",
         &rules,
     ));
     objects.extend(subject.role(
-        home,
+        driver_namespace,
         "vsphere-csi-controller-home",
         "vsphere-csi-controller-home",
         &at_home,
@@ -151,21 +151,21 @@ fn controller_access(template: &CsiTemplate, profile: &Profile, version: &Versio
 }
 
 fn node_access(profile: &Profile, version: &Version) -> Vec<Value> {
-    let home = profile.csi.namespace.as_str();
-    let subject = Subject { account: CSI_NODE, namespace: home, version };
+    let driver_namespace = profile.csi.namespace.as_str();
+    let subject = Subject { account: CSI_NODE, namespace: driver_namespace, version };
     let rules = [
         rule("cns.vmware.com", &["csinodetopologies"], &["create", "watch", "get", "patch"]),
         rule("", &["nodes"], &["get"]),
     ];
     let at_home = [rule("", &["configmaps"], &READ)];
-    let mut objects = vec![account(CSI_NODE, home, version)];
+    let mut objects = vec![account(CSI_NODE, driver_namespace, version)];
     objects.extend(subject.cluster_role(
         "vsphere-csi-node-cluster-role",
         "vsphere-csi-node-cluster-role-binding",
         &rules,
     ));
     objects.extend(subject.role(
-        home,
+        driver_namespace,
         "vsphere-csi-node-role",
         "vsphere-csi-node-binding",
         &at_home,
@@ -176,7 +176,7 @@ fn node_access(profile: &Profile, version: &Version) -> Vec<Value> {
     objects
 }
 
-/// The release's switches, with what the profile asks for.
+/// The release's feature switches with the profile's overrides.
 fn feature_states(release: &Release, profile: &Profile) -> Value {
     let mut states: BTreeMap<&str, bool> =
         release.features.iter().map(|(name, on)| (name.as_str(), *on)).collect();
@@ -184,7 +184,7 @@ fn feature_states(release: &Release, profile: &Profile) -> Value {
     if let Some(density) = states.get_mut(DENSITY) {
         *density |= many;
     }
-    // A switch the release does not know stays away: an unknown one may stop the controller.
+    // A switch that the release does not know is skipped: it could stop the controller.
     for (name, on) in &profile.csi.features {
         if let Some(state) = states.get_mut(name.as_str()) {
             *state = *on;
@@ -199,9 +199,9 @@ fn feature_states(release: &Release, profile: &Profile) -> Value {
     })
 }
 
-fn service(home: &str, version: &Version) -> Value {
+fn service(driver_namespace: &str, version: &Version) -> Value {
     let port = |name: &str, port: u16| json!({ "name": name, "port": port, "targetPort": port, "protocol": "TCP" });
-    let mut metadata = metadata(CSI_CONTROLLER, home, version);
+    let mut metadata = metadata(CSI_CONTROLLER, driver_namespace, version);
     metadata["labels"]["app"] = json!(CSI_CONTROLLER);
     json!({
         "apiVersion": "v1",

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::model::{CsiTemplate, Election, Release};
 
-/// Inside the pod the driver is on a socket both sides see here.
+/// The driver's socket inside the pod.
 const SOCKET: &str = "/csi/csi.sock";
 
 pub(super) fn deployment(
@@ -30,7 +30,7 @@ pub(super) fn deployment(
     if profile.csi.snapshots.is_some() {
         containers.push(sidecars.snapshotter()?);
     }
-    // Root reads anything; another user reads the configuration by its group.
+    // Root reads any file; other users read the configuration through their group.
     let mode = if template.run_as_user.is_some() { 0o440 } else { 0o400 };
     let controller = Controller {
         name: CSI_CONTROLLER,
@@ -55,7 +55,7 @@ pub(super) fn deployment(
     Ok(controller.build(profile))
 }
 
-/// Flags by which the driver's programs find their feature switches.
+/// The flags that name the ConfigMap with the feature switches.
 pub(super) fn feature_flags() -> Vec<String> {
     vec![format!("--fss-name={CSI_FEATURES}"), "--fss-namespace=$(CSI_NAMESPACE)".to_owned()]
 }
@@ -80,7 +80,7 @@ fn config_mount() -> Value {
     json!({ "name": "vsphere-config-volume", "mountPath": "/etc/cloud", "readOnly": true })
 }
 
-/// What driver and syncer are told alike.
+/// The environment of both the driver and the syncer.
 fn common_env() -> Vec<Value> {
     vec![
         env("VSPHERE_CSI_CONFIG", "/etc/cloud/csi-vsphere.conf"),
@@ -168,7 +168,7 @@ fn syncer(
         "args": arguments,
         "env": variables,
         "ports": [{ "name": "prometheus-sync", "containerPort": 2113, "protocol": "TCP" }],
-        // It has no health check of its own; its metrics are served from its first breath on.
+        // It has no health endpoint, but it serves metrics from the start.
         "livenessProbe": {
             "tcpSocket": { "port": "prometheus-sync" },
             "initialDelaySeconds": 30,
@@ -182,7 +182,6 @@ fn syncer(
     }))
 }
 
-/// The sidecars differ in their flags only.
 struct Sidecars<'a> {
     release: &'a Release,
     template: &'a CsiTemplate,
@@ -207,7 +206,7 @@ impl Sidecars<'_> {
         ];
         arguments.extend(election_flags(self.template.sidecar_election));
         arguments.extend(more);
-        // A port's name has at most fifteen letters.
+        // A port name has at most 15 characters.
         let port_name = format!("diag-{}", &part[..part.len().min(10)]);
         Ok(json!({
             "name": name,
@@ -242,8 +241,8 @@ impl Sidecars<'_> {
         self.build("csi-resizer", "resizer", 8092, flags)
     }
 
-    /// Topology requests are refused by a driver without categories, and needed by one with them: the
-    /// flags follow the configuration, never a default.
+    /// A driver without topology categories refuses topology requests, and a driver with categories requires
+    /// them. So the flags follow the configuration, never a default.
     fn provisioner(&self) -> Result<Value, RenderError> {
         let mut flags = vec!["--default-fstype=ext4".to_owned()];
         if self.profile.topology {

@@ -1,4 +1,4 @@
-//! The node driver on Linux: mounts disks for the kubelet, so it is as privileged as the kubelet.
+//! The node driver on Linux. It mounts disks for the kubelet, so it is as privileged as the kubelet.
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ pub(super) fn daemon_set(
         "metadata": metadata(CSI_NODE, &profile.csi.namespace, &release.version),
         "spec": {
             "selector": { "matchLabels": selector },
-            // Mounted volumes do not notice; a tenth at a time keeps a thousand nodes from taking a day.
+            // An update does not affect mounted volumes; 10% at a time keeps it short on a thousand nodes.
             "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": "10%" } },
             "template": {
                 "metadata": pod_metadata(&selector, "vsphere-csi", &release.version, profile, "privileged"),
@@ -69,9 +69,9 @@ pub(super) fn daemon_set(
     }))
 }
 
-/// The security context of a sidecar in the node driver's pod: as little as anywhere, but under a label
-/// that SELinux lets talk to a privileged container's socket. Hosts without SELinux pay no heed to it.
-fn beside_the_driver(profile: &Profile) -> Value {
+/// The security context of a sidecar in the node driver's pod: confined, but with an SELinux label that can
+/// connect to a privileged container's socket. Hosts without SELinux ignore the label.
+fn sidecar_security_context(profile: &Profile) -> Value {
     let mut context = confined(None, profile);
     context["seLinuxOptions"] = json!({ "type": "spc_t" });
     context
@@ -97,7 +97,7 @@ fn registrar(release: &Release, profile: &Profile, kubelet: &str) -> Result<Valu
             "timeoutSeconds": 15,
         },
         "resources": requests("10m", "32Mi"),
-        "securityContext": beside_the_driver(profile),
+        "securityContext": sidecar_security_context(profile),
         "volumeMounts": [
             { "name": "plugin-dir", "mountPath": "/csi" },
             { "name": "registration-dir", "mountPath": "/registration" },
@@ -105,7 +105,7 @@ fn registrar(release: &Release, profile: &Profile, kubelet: &str) -> Result<Valu
     }))
 }
 
-/// What the driver is told on every kind of node.
+/// The environment of the driver on every kind of node.
 pub(super) fn node_env(template: &CsiTemplate, profile: &Profile, endpoint: &str) -> Vec<Value> {
     let mut variables = vec![
         json!({ "name": "NODE_NAME", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } }),
@@ -122,7 +122,7 @@ pub(super) fn node_env(template: &CsiTemplate, profile: &Profile, endpoint: &str
     variables
 }
 
-/// The port and the probe that watches it.
+/// The health port and the liveness probe for it.
 pub(super) fn health(profile: &Profile) -> (Value, Value) {
     (
         json!([{ "name": "healthz", "containerPort": profile.csi.health_port, "protocol": "TCP" }]),
@@ -161,7 +161,7 @@ fn driver(
         },
         "volumeMounts": [
             { "name": "plugin-dir", "mountPath": "/csi" },
-            // Bidirectional: what is mounted in here has to appear on the host.
+            // Bidirectional: mounts inside the container must appear on the host.
             { "name": "pods-mount-dir", "mountPath": kubelet, "mountPropagation": "Bidirectional" },
             { "name": "device-dir", "mountPath": "/dev" },
             { "name": "blocks-dir", "mountPath": "/sys/block" },
@@ -181,7 +181,7 @@ fn liveness(release: &Release, profile: &Profile) -> Result<Value, RenderError> 
             format!("--health-port={}", profile.csi.health_port),
         ],
         "resources": requests("10m", "32Mi"),
-        "securityContext": beside_the_driver(profile),
+        "securityContext": sidecar_security_context(profile),
         "volumeMounts": [{ "name": "plugin-dir", "mountPath": "/csi" }],
     }))
 }

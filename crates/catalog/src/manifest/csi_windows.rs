@@ -16,7 +16,7 @@ use crate::model::{CsiTemplate, Release, WindowsMode};
 
 const NAME: &str = "vsphere-csi-node-windows";
 
-/// The pipes of csi-proxy the driver speaks to.
+/// The csi-proxy pipes that the driver uses.
 const PIPES: [&str; 4] = [
     "csi-proxy-volume-v1",
     "csi-proxy-filesystem-v1",
@@ -24,7 +24,7 @@ const PIPES: [&str; 4] = [
     "csi-proxy-system-v1alpha1",
 ];
 
-/// None for releases that do not serve Windows.
+/// `None` for releases without Windows support.
 pub(super) fn daemon_set(
     release: &Release,
     template: &CsiTemplate,
@@ -66,13 +66,12 @@ pub(super) fn daemon_set(
     })))
 }
 
-/// One kind of Windows node.
 struct Node<'a> {
     release: &'a Release,
     template: &'a CsiTemplate,
     profile: &'a Profile,
     mode: WindowsMode,
-    /// The kubelet's directory, from the root of the drive, with backslashes.
+    /// The kubelet's directory from the root of the drive, with backslashes.
     kubelet: String,
 }
 
@@ -87,12 +86,12 @@ impl<'a> Node<'a> {
         Self { release, template, profile, mode, kubelet }
     }
 
-    /// The socket on the host's disk; doubled, since it is read as an address.
+    /// The socket on the host's disk. Backslashes are doubled, because the path is parsed as a URL.
     fn host_socket(&self) -> String {
         format!(r"C:{}\plugins\{CSI_DRIVER}\csi.sock", self.kubelet).replace('\\', r"\\")
     }
 
-    /// The socket as the containers reach it.
+    /// The socket as the containers see it.
     fn endpoint(&self) -> String {
         match self.mode {
             WindowsMode::HostProcess => format!("unix://{}", self.host_socket()),
@@ -100,7 +99,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A HostProcess container has no image root to start in, so its program is named.
+    /// A HostProcess container does not start in its image root, so the program needs a path.
     fn program(&self, mut container: Value, name: &str) -> Value {
         if self.mode == WindowsMode::HostProcess {
             container["command"] = json!([name]);

@@ -1,14 +1,13 @@
-//! A driver's manifest as somebody published it, made to fit this cluster.
+//! Adapts a published manifest of a driver to this cluster.
 //!
-//! A release too new for any template can be installed from upstream's own YAML. The same things are
-//! changed in it that the templates take from the profile, each by its type: namespace, images, pull
-//! secrets, kubelet path, tolerations, placement, replicas, topology flags, pod-security labels.
+//! A release that is too new for any template can be installed from upstream's own YAML. The same fields
+//! change that the templates take from the profile: namespace, images, pull secrets, kubelet path,
+//! tolerations, placement, replicas, topology flags, pod-security labels.
 //!
-//! Published manifests carry placeholder configuration (`vsphere-cloud-config`, `vsphere-cloud-secret`)
-//! and their pods mount *that*. Left in place, a driver starts and talks to nobody. So the
-//! placeholders are taken out, the pods are pointed at the real configuration, and that is listed in
-//! [`Rendered::expects`]. Other ConfigMaps, Secrets and volumes stay as they are. Webhooks nobody would
-//! answer are left out.
+//! Published manifests contain placeholder configuration (`vsphere-cloud-config`, `vsphere-cloud-secret`)
+//! which their pods mount. With it, a driver would start without a vCenter. So VDO removes the placeholders,
+//! points the pods to the real configuration, and lists that in [`Rendered::expects`]. Other ConfigMaps,
+//! Secrets and volumes stay as they are. Webhooks that no server would answer are omitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,54 +22,29 @@ use crate::{
     model::{Driver, Manifest, Release},
 };
 
-/// Why a published manifest cannot be used.
 #[derive(Debug, Snafu)]
 pub enum AdaptError {
-    /// Not YAML.
     #[snafu(display("the manifest is not YAML"))]
-    NotYaml {
-        /// Where.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A document that is no object.
+    NotYaml { source: Box<serde_saphyr::Error> },
     #[snafu(display(
-        "document {n} of the manifest is no Kubernetes object: it lacks kind, apiVersion or a name"
+        "document {n} of the manifest is not a Kubernetes object: it lacks kind, apiVersion or a name"
     ))]
     NotAnObject {
-        /// Counted from one.
+        /// Counts from one.
         n: usize,
     },
-    /// A variable nobody replaced.
+    /// A variable that was not replaced.
     #[snafu(display(
         "{kind} {name} still holds the variable {variable}; the manifest is a template for another tool"
     ))]
-    Unfilled {
-        /// The object.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// The variable.
-        variable: String,
-    },
-    /// An image that cannot be moved.
+    Unfilled { kind: String, name: String, variable: String },
     #[snafu(display("{kind} {name} names an image that cannot be read"))]
-    BadImage {
-        /// The object.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// Why.
-        source: ImageError,
-    },
-    /// Nothing that runs.
+    BadImage { kind: String, name: String, source: ImageError },
     #[snafu(display("the manifest has no workload of the {driver} driver; is it the right file?"))]
-    NoWorkload {
-        /// Which driver.
-        driver: Driver,
-    },
+    NoWorkload { driver: Driver },
 }
 
-/// Reads the documents of a published manifest. Empty documents are passed over.
+/// Reads the documents of a published manifest. Skips empty documents.
 pub fn parse(text: &str) -> Result<Vec<Value>, AdaptError> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(text).map_err(Box::new).context(NotYamlSnafu)?;
@@ -94,13 +68,12 @@ pub fn parse(text: &str) -> Result<Vec<Value>, AdaptError> {
     Ok(objects)
 }
 
-/// Makes a published manifest fit a profile.
 pub fn adapt(
     driver: Driver,
     objects: Vec<Value>,
     profile: &Profile,
 ) -> Result<Rendered, AdaptError> {
-    let (home, config) = match driver {
+    let (driver_namespace, config) = match driver {
         Driver::Csi => (&profile.csi.namespace, Configuration::csi(profile)),
         Driver::Cpi => (&profile.cpi.namespace, Configuration::cpi(profile)),
     };
@@ -111,7 +84,7 @@ pub fn adapt(
         if Configuration::is_placeholder(&object) {
             continue;
         }
-        rename_namespace(&mut object, home, driver);
+        rename_namespace(&mut object, driver_namespace, driver);
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         if kind == "Namespace" {
             has_namespace = true;
@@ -136,14 +109,17 @@ pub fn adapt(
     if profile.openshift() {
         adapted.extend(constraints(&adapted));
     }
-    if !has_namespace && home != "kube-system" {
-        adapted.insert(0, common::namespace(home, &semver::Version::new(0, 0, 0), profile));
+    if !has_namespace && driver_namespace != "kube-system" {
+        adapted.insert(
+            0,
+            common::namespace(driver_namespace, &semver::Version::new(0, 0, 0), profile),
+        );
         strip_version(&mut adapted[0]);
     }
-    Ok(Rendered::new(adapted, vec![config.expected(home)]))
+    Ok(Rendered::new(adapted, vec![config.expected(driver_namespace)]))
 }
 
-/// On OpenShift: for each account that runs pods, the right to the constraint its pods need.
+/// On OpenShift: for each ServiceAccount that runs pods, the role for the constraint its pods need.
 fn constraints(objects: &[Value]) -> Vec<Value> {
     let version = semver::Version::new(0, 0, 0);
     let mut all: Vec<Value> = Vec::new();
@@ -183,13 +159,13 @@ fn strip_version(object: &mut Value) {
     }
 }
 
-/// What published manifests call a driver's configuration.
+/// The names of a driver's configuration in published manifests.
 const CONFIGURATIONS: [&str; 3] = ["vsphere-cloud-config", "cloud-config", "vsphere-config-secret"];
 
-/// What they call the users and passwords of the example.
+/// The names of the example credentials in published manifests.
 const EXAMPLE_CREDENTIALS: [&str; 2] = ["vsphere-cloud-secret", "cpi-global-secret"];
 
-/// The configuration of a driver: how published manifests name it, and how it is named here.
+/// The configuration of a driver: its name in published manifests and its name here.
 struct Configuration {
     kind: &'static str,
     volume: &'static str,
@@ -216,24 +192,24 @@ impl Configuration {
         }
     }
 
-    /// Whether an object is the example of a configuration that published manifests carry.
+    /// True if the object is the placeholder configuration of a published manifest.
     fn is_placeholder(object: &Value) -> bool {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         matches!(object["kind"].as_str(), Some("ConfigMap" | "Secret"))
             && (CONFIGURATIONS.contains(&name) || EXAMPLE_CREDENTIALS.contains(&name))
     }
 
-    fn expected(&self, home: &str) -> Expected {
+    fn expected(&self, driver_namespace: &str) -> Expected {
         Expected {
             kind: self.kind.to_owned(),
-            namespace: home.to_owned(),
+            namespace: driver_namespace.to_owned(),
             name: self.name.clone(),
             keys: vec![self.key.to_owned()],
         }
     }
 
-    /// Points the volumes that hold configuration at the real one: those with a configuration's
-    /// name, and those mounted where drivers look for it.
+    /// Points the configuration volumes to the real configuration: volumes with a known configuration name,
+    /// and volumes mounted where the drivers read their configuration.
     fn repoint(&self, spec: &mut Value) {
         let at_config: BTreeSet<String> = ["initContainers", "containers"]
             .iter()
@@ -260,15 +236,15 @@ fn is_config_path(path: &str) -> bool {
     path.trim_end_matches('/') == "/etc/cloud"
 }
 
-/// Moves an object, and the accounts it is bound to, into the driver's namespace.
+/// Moves an object, and the accounts in its bindings, into the driver's namespace.
 ///
-/// `kube-system` stays where upstream looks into it for something of the API server's.
-fn rename_namespace(object: &mut Value, home: &str, driver: Driver) {
+/// `kube-system` stays where upstream uses it for an object of the API server.
+fn rename_namespace(object: &mut Value, driver_namespace: &str, driver: Driver) {
     let usual = match driver {
         Driver::Csi => "vmware-system-csi",
         Driver::Cpi => "kube-system",
     };
-    if usual == home {
+    if usual == driver_namespace {
         return;
     }
     let reads_api_server = object
@@ -277,7 +253,7 @@ fn rename_namespace(object: &mut Value, home: &str, driver: Driver) {
     if object["kind"] == "Namespace"
         && object.pointer("/metadata/name").is_some_and(|name| name == usual)
     {
-        object["metadata"]["name"] = json!(home);
+        object["metadata"]["name"] = json!(driver_namespace);
     }
     let mut moved = vec!["/webhooks/0/clientConfig/service/namespace".to_owned()];
     if !reads_api_server {
@@ -289,7 +265,7 @@ fn rename_namespace(object: &mut Value, home: &str, driver: Driver) {
         if let Some(place) = object.pointer_mut(&pointer)
             && place == usual
         {
-            *place = json!(home);
+            *place = json!(driver_namespace);
         }
     }
 }
@@ -353,14 +329,14 @@ fn adapt_pod(
     Ok(())
 }
 
-/// Whether a pod is meant for the control plane by a plain node selector.
+/// True if a plain node selector assigns the pod to the control plane.
 fn names_control_plane(spec: &Value) -> bool {
     let selector = spec["nodeSelector"].as_object();
     selector
         .is_some_and(|labels| labels.keys().any(|key| key.starts_with("node-role.kubernetes.io/")))
 }
 
-/// Puts a controller where this cluster's control plane is.
+/// Places a controller on this cluster's control plane.
 fn place(spec: &mut Value, profile: &Profile) {
     if let Some(labels) = spec["nodeSelector"].as_object_mut() {
         labels.retain(|key, _| !key.starts_with("node-role.kubernetes.io/"));
@@ -407,7 +383,7 @@ fn adapt_container(container: &mut Value, profile: &Profile) -> Result<(), Image
     Ok(())
 }
 
-/// Replaces the usual kubelet directory wherever it begins a path: volumes, mounts, flags, variables.
+/// Replaces the default kubelet directory wherever a path begins with it: volumes, mounts, flags, variables.
 fn move_kubelet(value: &mut Value, path: &str) {
     const USUAL: &str = "/var/lib/kubelet";
     let path = path.trim_end_matches('/');
@@ -432,7 +408,7 @@ fn move_kubelet(value: &mut Value, path: &str) {
     }
 }
 
-/// `${CA_BUNDLE}` and its like were meant for a script that did not run. `$(NAME)` is Kubernetes' own.
+/// `${CA_BUNDLE}` and similar were meant for a script that did not run. `$(NAME)` is Kubernetes syntax.
 fn check_filled(object: &Value) -> Result<(), AdaptError> {
     let text = object.to_string();
     let Some(start) = text.find("${") else { return Ok(()) };
@@ -441,10 +417,10 @@ fn check_filled(object: &Value) -> Result<(), AdaptError> {
     UnfilledSnafu { kind: named.kind(), name: named.name(), variable }.fail()
 }
 
-/// A release whose manifest was only named, with the manifest as it was fetched: one text per file.
+/// Adds a fetched manifest, one text per file, to a release that only had its URLs.
 ///
-/// Its images are read out of the manifest, so that what the catalog says of them (gone, mirrored)
-/// holds for it too.
+/// The images come from the manifest, so that the catalog's statements about images (unavailable, mirrored)
+/// apply to them too.
 pub fn fetched(release: &Release, texts: &[String]) -> Result<Release, AdaptError> {
     let mut objects = Vec::new();
     for text in texts {

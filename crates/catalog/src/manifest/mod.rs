@@ -1,19 +1,18 @@
-//! From a release and a profile to the objects that install it.
+//! Renders the objects that install a release, from the release and a profile of the cluster.
 //!
 //! ```text
 //!   Release (differences) ─┐
 //!                          ├─► cpi, cloud_controller ───────────┐
 //!   Profile (cluster) ─────┤                                    ├─► Rendered: objects in the order
 //!                          ├─► csi ─► controller, node, windows ┤   to apply them, images,
-//!                          │          webhook, snapshot, crds   │   what else must be there
+//!                          │          webhook, snapshot, crds   │   required configuration
 //!                          └─► from_manifest ───────────────────┘
 //! ```
 //!
-//! One template per driver and maker, ours, with what differs between releases as data. Objects keep the names and
-//! selectors of upstream's manifests, so that an install by other hands can be taken over in place. They
-//! are stricter than upstream's: least privilege in RBAC and in pods, probes and requests everywhere,
-//! replicas and placement that fit the cluster. A container that ends with an error leaves its last words
-//! in the pod's status.
+//! There is one template per driver and implementation; the differences between releases are data. Objects keep
+//! the names and selectors of upstream's manifests, so that VDO can adopt an existing installation in place. They
+//! are stricter than upstream's: least privilege in RBAC and pods, probes and requests everywhere, replicas and
+//! placement that fit the cluster. The pod's status keeps the end of the log of a container that fails.
 
 mod cloud_controller;
 pub(crate) mod common;
@@ -29,6 +28,7 @@ mod rbac;
 mod snapshot;
 mod unserved;
 pub mod webhook;
+mod yaml;
 
 use std::collections::BTreeSet;
 
@@ -43,74 +43,41 @@ use crate::{
 };
 
 pub use profile::Profile;
+pub use yaml::{YamlError, to_yaml};
 
-/// Why a release cannot be rendered.
 #[derive(Debug, Snafu)]
 pub enum RenderError {
-    /// An image the template needs is not in the release.
+    #[snafu(display("{driver} {version} has no image `{part}`; the catalog is incomplete"))]
+    NoImage { driver: Driver, version: Version, part: &'static str },
+    #[snafu(display("the manifest of {driver} {version} must be fetched first, from {}", urls.join(", ")))]
+    NotFetched { driver: Driver, version: Version, urls: Vec<String> },
     #[snafu(display(
-        "{driver} {version} has no image for its part `{part}`; the catalog is incomplete"
+        "the catalog describes {driver} {version} in a format that needs a newer operator"
     ))]
-    NoImage {
-        /// Which driver.
-        driver: Driver,
-        /// Which release.
-        version: Version,
-        /// The part.
-        part: &'static str,
-    },
-    /// Its manifest has to be fetched first.
-    #[snafu(display("the manifest of {driver} {version} has to be fetched first, from {}", urls.join(", ")))]
-    NotFetched {
-        /// Which driver.
-        driver: Driver,
-        /// Which release.
-        version: Version,
-        /// Where it is.
-        urls: Vec<String>,
-    },
-    /// The catalog was made for a newer operator.
-    #[snafu(display(
-        "the catalog describes {driver} {version} in a way only a newer operator knows"
-    ))]
-    Unknown {
-        /// Which driver.
-        driver: Driver,
-        /// Which release.
-        version: Version,
-    },
-    /// A published manifest cannot be adapted.
+    Unknown { driver: Driver, version: Version },
     #[snafu(display("the published manifest of {driver} {version} cannot be used"))]
-    Published {
-        /// Which driver.
-        driver: Driver,
-        /// Which release.
-        version: Version,
-        /// Why.
-        source: from_manifest::AdaptError,
-    },
+    Published { driver: Driver, version: Version, source: from_manifest::AdaptError },
 }
 
-/// When an object is applied. Everything of one stage is applied before anything of the next.
+/// When an object is applied. All objects of a stage are applied before those of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Stage {
-    /// Namespaces.
     Namespaces,
-    /// Definitions that later objects, or the driver's first breath, need.
+    /// CRDs and other objects that later objects, or the driver at startup, need.
     Definitions,
-    /// Accounts and what they may do.
+    /// ServiceAccounts, roles and bindings.
     Access,
-    /// What pods read when they start.
+    /// Configuration that pods read at startup.
     Settings,
     /// Deployments and the cloud controller.
     Controllers,
-    /// What runs on every node; it needs a controller that answers.
+    /// DaemonSets of node drivers; they need a running controller.
     Nodes,
-    /// Webhooks: last, when there is something to answer them.
+    /// Webhooks, last: their servers must be running.
     Admission,
 }
 
-/// One Kubernetes object.
+/// A Kubernetes object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Object(pub Value);
@@ -120,43 +87,39 @@ impl Object {
         self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// `apps/v1`.
     pub fn api_version(&self) -> &str {
         self.text("/apiVersion")
     }
 
-    /// `Deployment`.
     pub fn kind(&self) -> &str {
         self.text("/kind")
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    /// Its namespace; empty for objects of the whole cluster.
+    /// Empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         self.text("/metadata/namespace")
     }
 
-    /// The pod template, for objects that make pods.
+    /// The pod template of a workload.
     pub fn pod_template(&self) -> Option<&Value> {
         self.0
             .pointer("/spec/template")
             .filter(|template| template.pointer("/spec/containers").is_some())
     }
 
-    /// The same, with containers that leave no last words in the status of their pods: as it was
-    /// rendered before they did.
+    /// Returns the object without the setting that stores the end of a failed container's log in the pod's
+    /// status, as earlier versions rendered it.
     #[must_use]
-    pub fn without_last_words(&self) -> Self {
+    pub fn without_crash_logs(&self) -> Self {
         let mut object = self.clone();
-        common::forget_last_words(&mut object.0);
+        common::drop_crash_logs(&mut object.0);
         object
     }
 
-    /// When it is applied.
     pub fn stage(&self) -> Stage {
         match self.kind() {
             "Namespace" => Stage::Namespaces,
@@ -173,27 +136,24 @@ impl Object {
     }
 }
 
-/// An object the pods read and the renderer does not make, because it holds configuration or secrets.
+/// An object that the pods read and the caller provides, because it holds configuration or secrets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Expected {
     /// `Secret` or `ConfigMap`.
     pub kind: String,
-    /// Where.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// The keys that are read.
     pub keys: Vec<String>,
 }
 
-/// A release, ready to be applied.
+/// The objects of a release for one profile.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rendered {
-    /// The objects in the order of their stages.
+    /// In the order of their stages.
     pub objects: Vec<Object>,
-    /// What has to be there beside them.
+    /// Objects that must exist as well.
     pub expects: Vec<Expected>,
-    /// Every image, where it will really be pulled from.
+    /// Every image, with the name it is pulled by.
     pub images: BTreeSet<String>,
 }
 
@@ -201,15 +161,14 @@ impl Rendered {
     pub(crate) fn new(objects: Vec<Value>, expects: Vec<Expected>) -> Self {
         let mut objects: Vec<_> = objects.into_iter().map(Object).collect();
         for object in &mut objects {
-            common::last_words(&mut object.0);
+            common::keep_crash_logs(&mut object.0);
         }
-        // Stable: within a stage the template's order stays, account before binding.
+        // Stable: within a stage the template's order stays, ServiceAccount before binding.
         objects.sort_by_key(Object::stage);
         let images = objects.iter().filter_map(Object::pod_template).flat_map(images_of).collect();
         Self { objects, expects, images }
     }
 
-    /// An object by kind and name.
     pub fn find(&self, kind: &str, name: &str) -> Option<&Object> {
         self.objects.iter().find(|object| object.kind() == kind && object.name() == name)
     }
@@ -224,7 +183,6 @@ fn images_of(template: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Renders a release for a profile.
 pub fn render(release: &Release, profile: &Profile) -> Result<Rendered, RenderError> {
     let (driver, version) = (release.driver, release.version.clone());
     let manifest = &release.manifest;
@@ -244,21 +202,21 @@ pub fn render(release: &Release, profile: &Profile) -> Result<Rendered, RenderEr
     }
 }
 
-/// The name under which a part's image will be pulled.
+/// The pull name of an image, by its role.
 fn image(release: &Release, profile: &Profile, part: &'static str) -> Result<String, RenderError> {
     let (driver, version) = (release.driver, release.version.clone());
     let image = release.images.get(part).context(NoImageSnafu { driver, version, part })?;
     Ok(located(image, profile))
 }
 
-/// An image where it really is, with its digest if digests are wanted.
+/// The image after rewriting, with its digest if the profile pins images.
 pub(crate) fn located(image: &Image, profile: &Profile) -> String {
     let moved = profile.images.rewrite.apply(image);
-    // Without a tag there is only the digest to go by.
+    // Without a tag only the digest identifies the image.
     if profile.images.pinned || moved.tag.is_none() { moved.to_string() } else { moved.tagged() }
 }
 
-/// The images a release may need, wherever it is installed: what to mirror before going offline.
+/// All images that a release may need in any cluster: the list to mirror for an air gap.
 pub fn images_to_mirror(release: &Release) -> BTreeSet<Image> {
     let published = release.manifest.objects.iter().cloned().map(Object);
     let named = published

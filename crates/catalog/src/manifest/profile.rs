@@ -1,41 +1,39 @@
-//! What a manifest has to be made for: everything about the cluster and the wishes of its admin that
-//! shows in an object.
+//! The properties of a cluster and the admin's settings that affect rendered objects.
 
 use std::collections::BTreeMap;
 
 use crate::{image::Rewrite, version::KubernetesVersion};
 
-/// The kinds of cluster whose rules for pods differ.
+/// Distributions with different rules for pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Distribution {
-    /// Any Kubernetes that judges pods by pod-security labels.
+    /// Any Kubernetes with pod-security labels.
     #[default]
     Vanilla,
-    /// One that also judges them by security context constraints and hands out user ids.
+    /// Also has security context constraints and assigns user ids.
     OpenShift,
 }
 
-/// No driver has more controllers than this, however much room there is.
+/// The maximum number of replicas of a controller.
 pub const MOST_CONTROLLERS: u32 = 3;
 
-/// A taint seen on control-plane nodes.
+/// A taint of control-plane nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Taint {
-    /// Its key.
     pub key: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// Where controllers may run, as the cluster shows it.
+/// Where controllers can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// How many nodes may carry a controller: the control plane's where it has nodes, else all.
+    /// The number of nodes that can run a controller: control-plane nodes if there are any, else all nodes.
     pub nodes: u32,
-    /// The labels by which the control plane's nodes are known here, any of which will do. Empty where it
-    /// has no nodes of its own; controllers then run wherever Linux does.
+    /// The labels of control-plane nodes in this cluster; any of them matches. Empty if the control plane has no
+    /// nodes in the cluster; controllers then run on any Linux node.
     pub labels: Vec<String>,
-    /// The taints on those nodes.
+    /// The taints of those nodes.
     pub taints: Vec<Taint>,
 }
 
@@ -50,15 +48,13 @@ impl Default for Placement {
     }
 }
 
-/// Where images come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Images {
-    /// Where they really are.
     pub rewrite: Rewrite,
-    /// The Secrets to pull them with, in each driver's namespace.
+    /// The pull Secrets, in each driver's namespace.
     pub pull_secrets: Vec<String>,
-    /// Whether known digests are part of the name. Off only for mirrors that copy less than the whole
-    /// image, whose digests therefore differ.
+    /// Add known digests to image names. False only for mirrors that copy part of a multi-platform image, whose
+    /// digests therefore differ.
     pub pinned: bool,
 }
 
@@ -68,42 +64,41 @@ impl Default for Images {
     }
 }
 
-/// The parts of the snapshot machinery that the cluster lacks.
+/// The snapshot components that the cluster lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Snapshots {
-    /// Bring the three CRDs.
+    /// Install the three CRDs.
     pub crds: bool,
-    /// Bring the snapshot controller.
+    /// Install the snapshot controller.
     pub controller: bool,
 }
 
-/// The webhook that refuses what the driver cannot do.
+/// The validating webhook of the storage driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
-    /// Base64 of the PEM of the authority that signed the webhook's certificate. Whoever renews the
-    /// certificate renders again; the webhook itself reads a renewed Secret without a restart.
+    /// The CA certificate that signed the webhook's certificate, PEM in base64. After a renewal the caller
+    /// renders again; the webhook reads a renewed Secret without a restart.
     pub ca_bundle: String,
 }
 
-/// What only concerns storage.
+/// Settings of the storage driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CsiSettings {
-    /// Where the driver lives.
     pub namespace: String,
     /// The Secret with `csi-vsphere.conf`.
     pub config_secret: String,
-    /// The port on which a node's driver says it is alive: it is taken on the host.
+    /// The health port of the node driver, on the host network.
     pub health_port: u16,
-    /// Volumes per node, where the admin wants other than the driver's own limit.
+    /// Overrides the driver's own limit of volumes per node.
     pub max_volumes_per_node: Option<u32>,
-    /// Snapshots, and what of their machinery has to be brought along. None: no snapshots.
+    /// `None` disables snapshots.
     pub snapshots: Option<Snapshots>,
-    /// The validating webhook. None: none.
+    /// `None` disables the webhook.
     pub webhook: Option<Webhook>,
-    /// Feature switches the admin sets otherwise than the release does.
+    /// The admin's overrides of the release's feature switches.
     pub features: BTreeMap<String, bool>,
-    /// Labels of the nodes that get the node driver, beside their operating system. For clusters in
-    /// which some nodes are not VMs on vSphere.
+    /// Labels that restrict the node driver to some nodes, in addition to the operating system. For clusters
+    /// in which some nodes are not vSphere VMs.
     pub node_selector: BTreeMap<String, String>,
 }
 
@@ -122,10 +117,10 @@ impl Default for CsiSettings {
     }
 }
 
-/// What only concerns the cloud controller.
+/// Settings of the cloud controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpiSettings {
-    /// Where it lives. Anything but `kube-system` is created with it.
+    /// Rendered with the driver unless it is `kube-system`.
     pub namespace: String,
     /// The ConfigMap with `vsphere.conf`.
     pub config_map: String,
@@ -133,11 +128,11 @@ pub struct CpiSettings {
     pub secret_namespaces: Vec<String>,
     /// The Secret that `vsphere.conf` names, in each of those namespaces.
     pub secret: String,
-    /// The port on which it answers health checks and metrics: it is taken on the host.
+    /// The port for health checks and metrics, on the host network.
     pub port: u16,
-    /// Labels for new nodes, where the release knows how.
+    /// Labels for new nodes, in releases that support them.
     pub node_labels: BTreeMap<String, String>,
-    /// Whether nodes whose VM is gone keep their Node object.
+    /// Keep the Node objects of deleted VMs.
     pub keep_nodes: bool,
 }
 
@@ -155,33 +150,27 @@ impl Default for CpiSettings {
     }
 }
 
-/// Everything a manifest is made for.
+/// The input of [`render`](super::render) next to the release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// The kind of cluster.
     pub distribution: Distribution,
-    /// Its version, where an object may say more on a newer one.
+    /// Some fields exist only in newer versions.
     pub kubernetes: KubernetesVersion,
     /// The kubelet's directory on the nodes.
     pub kubelet_path: String,
-    /// Where controllers may run.
     pub placement: Placement,
-    /// Whether there are Windows nodes.
     pub windows_nodes: bool,
-    /// Whether volumes and nodes are told apart by zone.
+    /// True if zones are configured.
     pub topology: bool,
-    /// Where images come from.
     pub images: Images,
-    /// A digest of the configuration, for the pods that have to restart when it changes.
+    /// A digest of the configuration. It restarts the pods when it changes.
     pub config_digest: Option<String>,
-    /// Storage.
     pub csi: CsiSettings,
-    /// Cloud controller.
     pub cpi: CpiSettings,
 }
 
 impl Profile {
-    /// A cluster like most: three control-plane nodes, Linux, no zones, images from where they are made.
+    /// A typical cluster: three control-plane nodes, Linux, no zones, upstream registries.
     pub fn new(kubernetes: KubernetesVersion) -> Self {
         Self {
             distribution: Distribution::default(),
@@ -201,7 +190,7 @@ impl Profile {
         self.distribution == Distribution::OpenShift
     }
 
-    /// Controllers run so often where there is room, and once where there is not.
+    /// One replica per node that can run it, but at least one and at most `most`.
     pub(crate) fn replicas(&self, most: u32) -> u32 {
         self.placement.nodes.clamp(1, most)
     }

@@ -1,26 +1,24 @@
-//! Accounts and what they may do. No wildcards: every resource and verb is named.
+//! ServiceAccounts and permissions. No wildcards: rules list every resource and verb.
 
 use semver::Version;
 use serde_json::{Value, json};
 
 use super::common::metadata;
 
-/// A rule over resources of one group.
 pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
 }
 
-/// A rule over some objects by name.
+/// A rule for objects by name.
 pub(crate) fn named(group: &str, resources: &[&str], names: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": [group], "resources": resources, "resourceNames": names, "verbs": verbs })
 }
 
-/// A service account.
 pub(crate) fn account(name: &str, namespace: &str, version: &Version) -> Value {
     json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, namespace, version) })
 }
 
-/// Whom roles are bound to, and where.
+/// The ServiceAccount that roles are bound to.
 pub(crate) struct Subject<'a> {
     pub account: &'a str,
     pub namespace: &'a str,
@@ -28,7 +26,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// A cluster role and its binding.
+    /// A ClusterRole and its binding.
     pub(crate) fn cluster_role(&self, role: &str, binding: &str, rules: &[Value]) -> [Value; 2] {
         [
             json!({
@@ -41,7 +39,7 @@ impl Subject<'_> {
         ]
     }
 
-    /// A role in one namespace and its binding there.
+    /// A Role and its binding in one namespace.
     pub(crate) fn role(
         &self,
         namespace: &str,
@@ -60,7 +58,7 @@ impl Subject<'_> {
         ]
     }
 
-    /// A binding to a role that exists.
+    /// A binding to an existing role.
     pub(crate) fn bind(
         &self,
         kind: &str,
@@ -78,7 +76,7 @@ impl Subject<'_> {
         })
     }
 
-    /// On OpenShift: the right to run under one of its security context constraints.
+    /// On OpenShift: permission to use a security context constraint.
     pub(crate) fn security_context(&self, constraint: &str, name: &str) -> [Value; 2] {
         let rule = named(
             "security.openshift.io",

@@ -1,7 +1,7 @@
-//! The snapshot machinery that a cluster has once for all its drivers, for clusters that lack it.
+//! The snapshot components that a cluster shares between all its drivers, for clusters that lack them.
 //!
-//! In `kube-system`, where distributions that bring it also put it, and under the usual names: whoever
-//! looks for a snapshot controller finds this one.
+//! They are in `kube-system` under the usual names, as in distributions that include them, so that other tools
+//! find the snapshot controller.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use super::{
 use crate::model::Release;
 
 const NAME: &str = "snapshot-controller";
-const HOME: &str = "kube-system";
+const NAMESPACE: &str = "kube-system";
 const USER: i64 = 65532;
 
 pub(super) fn objects(
@@ -35,7 +35,7 @@ pub(super) fn objects(
 
 fn controller(release: &Release, profile: &Profile) -> Result<Vec<Value>, RenderError> {
     let version = &release.version;
-    let subject = Subject { account: NAME, namespace: HOME, version };
+    let subject = Subject { account: NAME, namespace: NAMESPACE, version };
     let group = "snapshot.storage.k8s.io";
     let rules = [
         rule("", &["persistentvolumes"], &["get", "list", "watch"]),
@@ -60,14 +60,14 @@ fn controller(release: &Release, profile: &Profile) -> Result<Vec<Value>, Render
         &["leases"],
         &["get", "watch", "list", "delete", "update", "create", "patch"],
     )];
-    let mut objects = vec![account(NAME, HOME, version)];
+    let mut objects = vec![account(NAME, NAMESPACE, version)];
     objects.extend(subject.cluster_role(
         "snapshot-controller-runner",
         "snapshot-controller-role",
         &rules,
     ));
     objects.extend(subject.role(
-        HOME,
+        NAMESPACE,
         "snapshot-controller-leaderelection",
         "snapshot-controller-leaderelection",
         &lease,
@@ -91,7 +91,7 @@ fn controller(release: &Release, profile: &Profile) -> Result<Vec<Value>, Render
     });
     let deployment = Controller {
         name: NAME,
-        namespace: HOME,
+        namespace: NAMESPACE,
         version,
         selector: selector.clone(),
         role: NAME,
@@ -104,6 +104,6 @@ fn controller(release: &Release, profile: &Profile) -> Result<Vec<Value>, Render
         volumes: json!([]),
     };
     objects.push(deployment.build(profile));
-    objects.push(disruption_budget(NAME, HOME, version, &selector));
+    objects.push(disruption_budget(NAME, NAMESPACE, version, &selector));
     Ok(objects)
 }

@@ -1,10 +1,10 @@
-//! Webhooks in published manifests that nobody would answer.
+//! Removes webhooks without a working server from published manifests.
 //!
-//! Some are published to be finished by a script (`caBundle: ${CA_BUNDLE}`) or by OpenShift, which fills
-//! in an authority where an annotation asks for it. Applied as they stand, the API server cannot call
-//! them, and with `failurePolicy: Fail` it then refuses every StorageClass or volume they are about. So
-//! such a webhook is left out, with the Service, the workload and the configuration that only it has:
-//! the driver runs without it, and whoever wants it has it from a release with a template.
+//! Some webhooks need a script (`caBundle: ${CA_BUNDLE}`) or OpenShift, which injects a CA where an annotation
+//! requests it. Applied as published, the API server cannot call them, and with `failurePolicy: Fail` it
+//! refuses every StorageClass or volume they cover. So VDO removes such a webhook with the Service, the
+//! workload and the configuration that only it uses. The driver runs without it; releases with a template
+//! have it.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 
 use super::common::CSI_FEATURES;
 
-/// The annotation with which OpenShift is asked for an authority.
+/// The annotation that requests a CA from OpenShift.
 const INJECT: &str = "/metadata/annotations/service.beta.openshift.io~1inject-cabundle";
 
-/// The objects without webhooks that nobody would answer, and without what only serves those.
+/// Removes webhooks without a working server, and the objects that only they use.
 pub(super) fn without(objects: Vec<Value>, openshift: bool) -> Vec<Value> {
     let dead = |object: &Value| is_webhook(object) && !is_answered(object, openshift);
     let services: BTreeSet<String> =
@@ -68,7 +68,7 @@ fn is_webhook(object: &Value) -> bool {
     matches!(kind, Some("ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration"))
 }
 
-/// Whether the API server would know whom to trust, for every webhook of the object.
+/// True if every webhook of the object has a CA that the API server can verify.
 fn is_answered(object: &Value, openshift: bool) -> bool {
     let injected = openshift && object.pointer(INJECT).is_some_and(|asked| asked == "true");
     let whole = |webhook: &Value| {
@@ -86,7 +86,7 @@ fn services_of(object: &Value) -> Vec<String> {
     webhooks.filter_map(service).collect()
 }
 
-/// The ConfigMaps and Secrets a workload mounts.
+/// The ConfigMaps and Secrets that a workload mounts.
 fn mounts_of(object: &Value) -> Vec<(&'static str, String)> {
     let volumes = object.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
     let mount = |volume: &Value| {

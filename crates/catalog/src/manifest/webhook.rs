@@ -1,8 +1,8 @@
-//! The webhook that refuses what the driver cannot do, before somebody waits for it in vain.
+//! The webhook that refuses unsupported requests early.
 //!
-//! It is asked about every StorageClass, volume and claim, so it must never stand in the way: it only
-//! looks at objects of this driver where the API server can tell, and when it does not answer the request
-//! passes, because the driver itself refuses the same things later.
+//! The API server calls it for every StorageClass, volume and claim, so it must not block anything. It only
+//! gets objects of this driver if the API server can tell. If it does not answer, the request passes,
+//! because the driver refuses the same requests later.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ const CERTIFICATES: &str = "vsphere-webhook-certs";
 const SERVICE: &str = "vsphere-webhook-svc";
 const CONFIGURATION: &str = "validation.csi.vsphere.vmware.com";
 
-/// What stands under `webhook.config` in the Secret with the webhook's certificate.
+/// The key `webhook.config` of the Secret with the webhook's certificate.
 pub const CONFIG: &str = concat!(
     "[WebHookConfig]\n",
     "port = \"8443\"\n",
@@ -31,16 +31,16 @@ pub const CONFIG: &str = concat!(
     "key-file = \"/run/secrets/tls/tls.key\"\n",
 );
 
-/// The name the API server calls the webhook by, which its certificate must hold.
+/// The host name that the API server uses; the certificate must contain it.
 pub fn host_name(namespace: &str) -> String {
     format!("{SERVICE}.{namespace}.svc")
 }
 
-/// The Secret with the webhook's certificate, which whoever renders makes and renews.
-pub(super) fn certificate(home: &str) -> Expected {
+/// The Secret with the webhook's certificate. The caller creates and renews it.
+pub(super) fn certificate(driver_namespace: &str) -> Expected {
     Expected {
         kind: "Secret".to_owned(),
-        namespace: home.to_owned(),
+        namespace: driver_namespace.to_owned(),
         name: CERTIFICATES.to_owned(),
         keys: ["tls.crt", "tls.key", "webhook.config"].map(str::to_owned).to_vec(),
     }
@@ -52,10 +52,10 @@ pub(super) fn objects(
     hook: &Webhook,
     profile: &Profile,
 ) -> Result<Vec<Value>, RenderError> {
-    let (home, version) = (profile.csi.namespace.as_str(), &release.version);
-    let subject = Subject { account: CSI_WEBHOOK, namespace: home, version };
+    let (driver_namespace, version) = (profile.csi.namespace.as_str(), &release.version);
+    let subject = Subject { account: CSI_WEBHOOK, namespace: driver_namespace, version };
     let selector = json!({ "app": CSI_WEBHOOK });
-    let mut objects = vec![account(CSI_WEBHOOK, home, version)];
+    let mut objects = vec![account(CSI_WEBHOOK, driver_namespace, version)];
     objects.extend(subject.cluster_role(
         "vsphere-csi-webhook-cluster-role",
         "vsphere-csi-webhook-cluster-role-binding",
@@ -65,7 +65,7 @@ pub(super) fn objects(
         ],
     ));
     objects.extend(subject.role(
-        home,
+        driver_namespace,
         "vsphere-csi-webhook-role",
         "vsphere-csi-webhook-role-binding",
         &[rule("", &["configmaps"], &["get", "list", "watch"])],
@@ -73,11 +73,11 @@ pub(super) fn objects(
     objects.push(json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(SERVICE, home, version),
+        "metadata": metadata(SERVICE, driver_namespace, version),
         "spec": { "selector": selector, "ports": [{ "name": "https", "port": 443, "targetPort": 8443, "protocol": "TCP" }] },
     }));
     objects.push(deployment(release, template, profile)?);
-    objects.push(disruption_budget(CSI_WEBHOOK, home, version, &selector));
+    objects.push(disruption_budget(CSI_WEBHOOK, driver_namespace, version, &selector));
     objects.push(configuration(release, template, hook, profile));
     Ok(objects)
 }
@@ -163,7 +163,7 @@ fn configuration(
         "matchPolicy": "Equivalent",
         "timeoutSeconds": 5,
     });
-    // On by default since 1.28.
+    // Enabled by default since 1.28.
     if (profile.kubernetes.major, profile.kubernetes.minor) >= (1, 28) {
         webhook["matchConditions"] =
             json!([{ "name": "of-this-driver", "expression": of_this_driver() }]);
@@ -176,8 +176,8 @@ fn configuration(
     })
 }
 
-/// Leaves out what is another driver's. A claim only says whose it is once it is provisioned; one that
-/// says nothing is asked about.
+/// Excludes objects of other drivers. A claim names its driver only after provisioning; until then the
+/// webhook gets it.
 fn of_this_driver() -> String {
     let claim = "volume.kubernetes.io/storage-provisioner";
     format!(

@@ -1,4 +1,4 @@
-//! Objects and a real API server.
+//! Applies objects to a real API server.
 
 use catalog::manifest::Object;
 use kube::{
@@ -7,7 +7,7 @@ use kube::{
     core::GroupVersionKind,
 };
 
-/// Where an object of this kind and namespace is written.
+/// The API for objects of this kind and namespace.
 pub(crate) fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
     let (group, version) =
         object.api_version().split_once('/').unwrap_or(("", object.api_version()));
@@ -18,15 +18,15 @@ pub(crate) fn api(client: &Client, object: &Object) -> Api<DynamicObject> {
     }
 }
 
-/// What the API server said, without the wrapping.
-pub(crate) fn said(error: kube::Error) -> String {
+/// The API server's message.
+pub(crate) fn message_of(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,
         other => other.to_string(),
     }
 }
 
-/// Applies an object as one manager or another, or tells what the API server had against it.
+/// Applies an object as a field manager, or returns the API server's refusal.
 pub(crate) async fn apply(
     client: &Client,
     object: &Object,
@@ -35,10 +35,10 @@ pub(crate) async fn apply(
     let written = api(client, object).patch(object.name(), params, &Patch::Apply(&object.0)).await;
     written
         .map(drop)
-        .map_err(|error| format!("{} {}: {}", object.kind(), object.name(), said(error)))
+        .map_err(|error| format!("{} {}: {}", object.kind(), object.name(), message_of(error)))
 }
 
-/// As the operator applies: with force, and strict about fields.
+/// The operator's parameters: force, and strict field validation.
 pub(crate) fn as_operator() -> PatchParams {
     PatchParams::apply("vdo").force().validation_strict()
 }

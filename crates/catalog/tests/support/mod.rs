@@ -1,4 +1,4 @@
-//! The clusters every release is rendered for.
+//! The cluster profiles that every release is rendered for.
 
 #![allow(dead_code, reason = "each test program uses its own share")]
 
@@ -13,15 +13,15 @@ use catalog::{
 };
 use semver::Version;
 
-/// A profile as of Kubernetes 1.36.
+/// A profile for Kubernetes 1.36.
 pub(crate) fn plain() -> Profile {
     Profile::new("1.36.4".parse().unwrap())
 }
 
-/// A base64 text that stands for a certificate authority.
+/// Placeholder for a CA certificate in base64.
 pub(crate) const CA: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t";
 
-/// Everything that can be asked for at once.
+/// Every option at once.
 pub(crate) fn full() -> Profile {
     let mut profile = plain();
     profile.windows_nodes = true;
@@ -35,7 +35,6 @@ pub(crate) fn full() -> Profile {
     profile
 }
 
-/// OpenShift, with its user ids and constraints.
 pub(crate) fn openshift() -> Profile {
     let mut profile = full();
     profile.distribution = Distribution::OpenShift;
@@ -43,7 +42,7 @@ pub(crate) fn openshift() -> Profile {
     profile
 }
 
-/// A cluster without a way out.
+/// A cluster without Internet access.
 pub(crate) fn air_gap() -> Profile {
     let mut profile = full();
     profile.images.rewrite = Rewrite::mirror("harbor.example.com:8443/vdo");
@@ -51,13 +50,13 @@ pub(crate) fn air_gap() -> Profile {
     profile
 }
 
-/// Names and the clusters they stand for.
+/// All profiles, by name.
 pub(crate) fn profiles() -> Vec<(&'static str, Profile)> {
     let mut windows = plain();
     windows.windows_nodes = true;
     let mut zones = plain();
     zones.topology = true;
-    // A second vCenter shows in the configuration; in the objects only by the zones it demands.
+    // A second vCenter changes the configuration; the objects only change through the zones it requires.
     let two_vcenters = zones.clone();
     let mut single = plain();
     single.placement.nodes = 1;
@@ -84,7 +83,6 @@ pub(crate) fn profiles() -> Vec<(&'static str, Profile)> {
     ]
 }
 
-/// A release of the embedded catalog.
 pub(crate) fn release(driver: Driver, version: &str) -> &'static Release {
     let version: Version = version.parse().unwrap();
     embedded().find(driver, catalog::Implementation::Upstream, &version).unwrap()

@@ -116,7 +116,7 @@ fn what_is_wrong_is_named() {
     let one = "global: {server: vc, user: u, password: p}\n";
     for (text, why) in [
         ("", "the configuration is empty"),
-        ("global: {user: u}", "no vCenter is named"),
+        ("global: {user: u}", "no vCenter is specified"),
         ("global: {server: vc}", "no credentials"),
         ("global: {server: vc, usr: x}", "`global.usr` (did you mean `user`?)"),
         (

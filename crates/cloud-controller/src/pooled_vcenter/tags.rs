@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use runtime::backoff::Backoff;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until},
@@ -109,10 +110,10 @@ impl PooledVcenter {
     pub(super) async fn follow_tags(self: Arc<Self>, client: Client) {
         // Names of tags change less often than where they are attached.
         let tags = client.tags(self.common.tag_period * 12);
-        let mut pause = FIRST;
+        let backoff = Backoff::new(FIRST, LONGEST);
         loop {
             match self.read_tags(&tags).await {
-                Ok(true) => pause = FIRST,
+                Ok(true) => backoff.succeeded(&()),
                 Ok(false) => {
                     // Told when the inventory is in view.
                     self.tags.wanted.notified().await;
@@ -126,8 +127,7 @@ impl PooledVcenter {
                         // Who waits for them says so.
                         self.tell(Signal::Anything);
                     }
-                    sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST);
+                    sleep(backoff.failed(())).await;
                     continue;
                 }
             }

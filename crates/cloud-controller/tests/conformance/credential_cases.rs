@@ -56,7 +56,11 @@ fn rows() -> Vec<Row> {
         },
         row("a Secret", and(&[]), vec![(SERVER, Ok("user/password"))]),
         row("no Secret", None, vec![(SERVER, Err("does not exist"))]),
-        row("an empty Secret", Some(vec![]), vec![(SERVER, Err("holds no vCenter credentials"))]),
+        row(
+            "an empty Secret",
+            Some(vec![]),
+            vec![(SERVER, Err("contains no vCenter credentials"))],
+        ),
         row("another server", and(&[]), vec![("1.1.1.1", Err("none for 1.1.1.1"))]),
         row(
             "two vCenters",

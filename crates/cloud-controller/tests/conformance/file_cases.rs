@@ -39,7 +39,7 @@ pub(crate) const COUNT: usize = 7;
 
 #[test]
 fn every_case_of_the_go_controllers_file_ends_as_it_should() {
-    let nobody = "no vCenter is named";
+    let nobody = "no vCenter is specified";
     let rows = [
         ("YAML", yaml("  server: 0.0.0.0\n"), None),
         (

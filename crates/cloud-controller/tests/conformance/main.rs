@@ -124,7 +124,7 @@ fn the_book_counts_the_cases_of_every_table() {
         (uuid_cases::COUNT, "every_case_of_the_go_controllers_uuids_ends_as_it_should", None),
         (file_cases::COUNT, "every_case_of_the_go_controllers_file_ends_as_it_should", None),
         (15, "every_case_of_the_go_controllers_credentials_ends_as_it_should", Some(credentials)),
-        (19, "every_case_of_the_cpis_secret_ends_as_it_should", Some(secret)),
+        (19, "every_upstream_case_of_the_cpi_secret_has_the_expected_result", Some(secret)),
         (credential_cases::COUNT, "credential_cases", None),
         (zone_cases::UPSTREAM, "zone_cases", None),
     ] {

@@ -24,23 +24,32 @@ pub(super) fn read(text: &str) -> Result<Read<CpiConfig>, ReadError> {
     let mut config = CpiConfig::default();
     let mut unknown = Vec::new();
     for section in &sections {
-        let found = &mut unknown;
+        let unknown_keys = &mut unknown;
         match (section.name.to_ascii_lowercase().as_str(), &section.subsection) {
-            ("global", None) => read_section(section, keys::GLOBAL, &mut config.global, found)?,
-            ("labels", None) => read_section(section, keys::LABELS, &mut config.labels, found)?,
-            ("nodes", None) => read_section(section, keys::NODES, &mut config.nodes, found)?,
-            ("route", None) => read_section(section, keys::ROUTE, &mut config.route, found)?,
-            ("nsxt", None) => read_section(section, keys::NSXT, &mut config.nsxt, found)?,
+            ("global", None) => {
+                read_section(section, keys::GLOBAL, &mut config.global, unknown_keys)?
+            }
+            ("labels", None) => {
+                read_section(section, keys::LABELS, &mut config.labels, unknown_keys)?
+            }
+            ("nodes", None) => read_section(section, keys::NODES, &mut config.nodes, unknown_keys)?,
+            ("route", None) => read_section(section, keys::ROUTE, &mut config.route, unknown_keys)?,
+            ("nsxt", None) => read_section(section, keys::NSXT, &mut config.nsxt, unknown_keys)?,
             ("loadbalancer", None) => {
-                read_section(section, keys::LOAD_BALANCER, &mut config.load_balancer, found)?;
+                read_section(
+                    section,
+                    keys::LOAD_BALANCER,
+                    &mut config.load_balancer,
+                    unknown_keys,
+                )?;
             }
             ("virtualcenter", Some(name)) => {
                 let into = config.vcenters.entry(name.clone()).or_default();
-                read_section(section, keys::VCENTER, into, found)?;
+                read_section(section, keys::VCENTER, into, unknown_keys)?;
             }
             ("loadbalancerclass", Some(name)) => {
                 let into = config.load_balancer_classes.entry(name.clone()).or_default();
-                read_section(section, keys::LOAD_BALANCER_CLASS, into, found)?;
+                read_section(section, keys::LOAD_BALANCER_CLASS, into, unknown_keys)?;
             }
             ("virtualcenter" | "loadbalancerclass", None) => {
                 let path = format!("[{}]", section.name);
@@ -50,7 +59,7 @@ pub(super) fn read(text: &str) -> Result<Read<CpiConfig>, ReadError> {
             }
             _ => {
                 let nearest = nearest(&section.name, SECTIONS.into_iter());
-                found.push(UnknownKey { path: format!("[{}]", section.name), nearest });
+                unknown_keys.push(UnknownKey { path: format!("[{}]", section.name), nearest });
             }
         }
     }

@@ -1,18 +1,19 @@
-//! What the cloud controller objects to.
+//! Finds configurations that the cloud controller refuses or fails on.
 
 use std::net::IpAddr;
 
 use super::{CpiConfig, Global, VirtualCenter};
 use crate::problem::Problem;
 
-pub(super) fn of(config: &CpiConfig) -> Vec<Problem> {
+pub(super) fn find(config: &CpiConfig) -> Vec<Problem> {
     let mut problems = Vec::new();
     if config.vcenters.is_empty() && config.global.server.is_empty() {
-        problems.push(Problem::refused("vcenter", "no vCenter is named: add one with its server"));
+        problems
+            .push(Problem::refused("vcenter", "no vCenter is specified: add one with its server"));
     }
     for (name, vcenter) in &config.vcenters {
         if name.is_empty() {
-            problems.push(Problem::refused("vcenter", "a vCenter has an empty name: name it"));
+            problems.push(Problem::refused("vcenter", "a vCenter has an empty name: specify one"));
         }
         credentials(&format!("vcenter.{name}"), &config.global, vcenter, &mut problems);
         families(&format!("vcenter.{name}.ipFamily"), &vcenter.ip_family, &mut problems);
@@ -58,14 +59,14 @@ fn credentials(path: &str, global: &Global, own: &VirtualCenter, problems: &mut 
 
 fn families(path: &str, families: &[String], problems: &mut Vec<Problem>) {
     if families.iter().any(|family| family != "ipv4" && family != "ipv6") {
-        let text = "only ipv4 and ipv6, in small letters, match any address";
+        let text = "only ipv4 and ipv6, in lower case, match any address";
         problems.push(Problem::later(path, text));
     }
 }
 
 fn labels(config: &CpiConfig, problems: &mut Vec<Problem>) {
     if config.labels.zone.is_empty() != config.labels.region.is_empty() {
-        let text = "zones need both zone and region; with one alone they are silently off";
+        let text = "zones need both zone and region; with only one of them the driver silently disables zones";
         problems.push(Problem::later("labels", text));
     }
 }
@@ -80,7 +81,7 @@ fn subnets(config: &CpiConfig, problems: &mut Vec<Problem>) {
     ];
     for (key, list) in lists {
         if let Some(bad) = list.iter().find(|subnet| !is_cidr(subnet)) {
-            let text = format!("{bad} is no subnet: write for example 10.0.0.0/16 or fd00::/64");
+            let text = format!("{bad} is not a subnet: write for example 10.0.0.0/16 or fd00::/64");
             problems.push(Problem::later(format!("nodes.{key}"), text));
         }
     }

@@ -1,4 +1,4 @@
-//! The Secret the cloud controller reads.
+//! The Secret of the cloud controller.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,15 @@ use crate::secret::SecretText;
 
 /// Renders the data of the CPI's Secret from address, user and password of each vCenter.
 ///
-/// An address that fits into a Secret's key gets the format by address; any other (IPv6, a port)
-/// gets the numbered one, which needs release 1.28 or newer. `server` must be letter for letter
-/// what `vsphere.conf` names as server. The numbering follows the order given: pass the vCenters
-/// sorted, so that equal input gives an equal Secret.
+/// An address that is a valid Secret key gets the format by address. Any other address (IPv6, a port) gets the
+/// numbered format, which needs release 1.28 or newer. `server` must equal the server in `vsphere.conf` exactly.
+/// The numbers follow the given order: pass the vCenters sorted, so that equal input gives an equal Secret.
 pub fn render<'a>(
     vcenters: impl IntoIterator<Item = (&'a str, &'a str, &'a SecretText)>,
 ) -> BTreeMap<String, SecretText> {
     let mut data = BTreeMap::new();
     for (index, (server, username, password)) in vcenters.into_iter().enumerate() {
-        // The controller cuts one line break off the end of values in the format by address.
+        // In the format by address, the controller removes one line break at the end of a value.
         let exact = !username.ends_with('\n') && !password.expose().ends_with('\n');
         if fits_key(server) && exact {
             data.insert(format!("{server}.username"), username.into());
@@ -29,7 +28,7 @@ pub fn render<'a>(
     data
 }
 
-/// Whether the controller finds a server again in a key made from it.
+/// True if the controller recognises the server in a key made from it.
 fn fits_key(server: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     let misread =

@@ -1,4 +1,4 @@
-//! Finding the credentials in a Secret.
+//! Finds the credentials in a Secret.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::secret::SecretText;
 const RANCHER: &str = "vmwarevspherecredentialConfig-";
 
 pub(super) fn read(data: &SecretData) -> Result<Credentials, CredentialsError> {
-    let mut found = Found { data, pairs: BTreeMap::new(), unknown: Vec::new() };
+    let mut secret_keys = SecretKeys { data, pairs: BTreeMap::new(), unknown: Vec::new() };
     let mut all = Vec::new();
     for key in data.keys() {
-        found.sort(key);
+        secret_keys.sort(key);
     }
-    for ((_, _), pair) in &found.pairs {
-        all.extend(found.credential(pair)?);
+    for ((_, _), pair) in &secret_keys.pairs {
+        all.extend(secret_keys.credential(pair)?);
     }
     for (key, value) in data {
         if let Some(configured) = configuration(key, value)? {
@@ -26,11 +26,11 @@ pub(super) fn read(data: &SecretData) -> Result<Credentials, CredentialsError> {
     if all.is_empty() {
         return Err(CredentialsError::Nothing);
     }
-    Ok(Credentials { all, unknown: found.unknown })
+    Ok(Credentials { all, unknown: secret_keys.unknown })
 }
 
-/// The keys of one credential, before their values are looked at.
-struct Pair {
+/// The keys of one credential, before their values are read.
+struct CredentialKeys {
     format: Format,
     server: Server,
     username: String,
@@ -41,20 +41,20 @@ struct Pair {
 enum Server {
     Any,
     Named(String),
-    /// The value of this key.
+    /// In the value of this key.
     InKey(String),
-    /// The value of this key, if it is there.
+    /// In the value of this key, if it exists.
     MaybeInKey(String),
 }
 
-struct Found<'a> {
+struct SecretKeys<'a> {
     data: &'a SecretData,
-    pairs: BTreeMap<(Format, String), Pair>,
+    pairs: BTreeMap<(Format, String), CredentialKeys>,
     unknown: Vec<String>,
 }
 
-impl Found<'_> {
-    /// Notes which credential a key belongs to.
+impl SecretKeys<'_> {
+    /// Assigns a key to its credential.
     fn sort(&mut self, key: &str) {
         let by_address =
             [".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"];
@@ -72,7 +72,7 @@ impl Found<'_> {
         } else if let Some(id) = numbered
             .into_iter()
             .find_map(|prefix| key.strip_prefix(prefix))
-            // Without a number the CPI does not know the key.
+            // The CPI does not accept the key without a number.
             .filter(|id| !id.is_empty())
         {
             let (user, pass) = (format!("username_{id}"), format!("password_{id}"));
@@ -94,8 +94,8 @@ impl Found<'_> {
         server: Server,
         username: &str,
         password: &str,
-    ) -> &mut Pair {
-        self.pairs.entry((format, id.to_owned())).or_insert_with(|| Pair {
+    ) -> &mut CredentialKeys {
+        self.pairs.entry((format, id.to_owned())).or_insert_with(|| CredentialKeys {
             format,
             server,
             username: username.to_owned(),
@@ -104,7 +104,7 @@ impl Found<'_> {
         })
     }
 
-    fn credential(&self, pair: &Pair) -> Result<Option<Credential>, CredentialsError> {
+    fn credential(&self, pair: &CredentialKeys) -> Result<Option<Credential>, CredentialsError> {
         let there = |key: &String| self.data.contains_key(key);
         let (has_user, has_password) = (there(&pair.username), there(&pair.password));
         if let (Some(key), false) = (&pair.session, has_user && has_password) {
@@ -145,7 +145,7 @@ impl Found<'_> {
         }))
     }
 
-    /// A value as one line of text, and whether a line break was cut off its end.
+    /// A value as one line of text, and whether a line break at its end was removed.
     fn text(&self, key: &str) -> Result<(String, bool), CredentialsError> {
         let key_name = || key.to_owned();
         let bytes = self.data.get(key).map(Vec::as_slice).unwrap_or_default();
@@ -167,7 +167,7 @@ fn is_configuration(key: &str) -> bool {
     matches!(key, "csi-vsphere.conf" | "cloud.conf" | "vsphere.conf" | "cloud-config")
 }
 
-/// The credentials inside a driver's configuration; `None` if the key is not one.
+/// The credentials in a driver's configuration; `None` if the key does not hold one.
 fn configuration(key: &str, value: &[u8]) -> Result<Option<Vec<Credential>>, CredentialsError> {
     if !is_configuration(key) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! A new password in a Secret that a driver reads, with everything else as it is.
+//! Replaces a password in a driver's Secret and leaves everything else as it is.
 
 use std::collections::BTreeMap;
 
@@ -13,54 +13,35 @@ use crate::secret::SecretText;
 /// The data of a Secret as text, wiped on drop.
 pub type SecretTexts = BTreeMap<String, SecretText>;
 
-/// The outcome for one vCenter.
+/// The result for one vCenter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replaced {
-    /// The Secret has the new password now.
     Changed,
-    /// It had that password already.
+    /// It already had that password.
     Unchanged,
-    /// It names another user for this vCenter: the password is not that user's.
+    /// It has another user for this vCenter, so the password does not belong to that user.
     OtherUser,
-    /// It has no login for this vCenter.
     Absent,
 }
 
-/// Why a password could not be replaced. Nothing was changed.
+/// Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Snafu)]
 pub enum ReplaceError {
-    /// The Secret is not understood.
     #[snafu(display("{source}"))]
-    Read {
-        /// Why.
-        source: CredentialsError,
-    },
-    /// The driver's configuration in it is not understood.
-    #[snafu(display("the key `{key}` of the Secret is no driver configuration"))]
-    Configuration {
-        /// The key.
-        key: String,
-        /// Why.
-        source: ReadError,
-    },
-    /// The new configuration cannot be written.
+    Read { source: CredentialsError },
+    #[snafu(display("the key `{key}` of the Secret is not a driver configuration"))]
+    Configuration { key: String, source: ReadError },
     #[snafu(display("{source}"))]
-    Write {
-        /// Why.
-        source: WriteError,
-    },
-    /// A login in a format that only people write.
-    #[snafu(display("the key `{key}` of the Secret is of a format VDO does not write"))]
-    Foreign {
-        /// The key.
-        key: String,
-    },
+    Write { source: WriteError },
+    /// A format that VDO does not write.
+    #[snafu(display("the key `{key}` of the Secret has a format that VDO does not write"))]
+    Foreign { key: String },
 }
 
 /// Replaces the password of one user at one vCenter, given as host, `host:port` or `[v6]:port`.
 ///
-/// Understands what [`super::render_cpi_secret`] and [`CsiConfig::render`] write, whoever wrote it. A
-/// key that no driver knows stays, except inside `csi-vsphere.conf`, which is written again.
+/// Understands the formats of [`super::render_cpi_secret`] and [`CsiConfig::render`], regardless of their author.
+/// Unknown keys stay, except inside `csi-vsphere.conf`, which is written again.
 pub fn replace_password(
     data: &mut SecretTexts,
     server: &str,
@@ -95,7 +76,7 @@ pub fn replace_password(
     Ok(if open.is_empty() { Replaced::Unchanged } else { Replaced::Changed })
 }
 
-/// The file the storage driver reads.
+/// The storage driver's configuration.
 const CSI_KEY: &str = "csi-vsphere.conf";
 
 fn read(data: &SecretTexts) -> Result<Credentials, ReplaceError> {
@@ -115,7 +96,7 @@ fn in_configuration(
     let mut config = read.config;
     let here = |name: &str| host(name).eq_ignore_ascii_case(host(server));
     for (_, vcenter) in config.vcenters.iter_mut().filter(|(name, _)| here(name)) {
-        // Of its own from now on, where it used the one for all: the others keep theirs.
+        // It gets a password of its own, even if it used the global one: the other vCenters keep that.
         vcenter.password = password.clone();
     }
     config.render().context(WriteSnafu)
@@ -195,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_stays_as_it_is() {
+    fn an_unknown_format_stays_unchanged() {
         let broken = || BTreeMap::from([(CSI_KEY.to_owned(), SecretText::from("[Global\npass"))]);
         let mut data = broken();
         assert!(replace_password(&mut data, "a", "k8s", &"two".into()).is_err());

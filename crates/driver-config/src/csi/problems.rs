@@ -1,13 +1,13 @@
-//! What the CSI driver objects to.
+//! Finds configurations that the CSI driver refuses or fails on.
 
 use super::{CsiConfig, MAX_CLUSTER_ID, MAX_TOPOLOGY_CATEGORIES, MAX_VCENTERS};
 use crate::problem::Problem;
 
-/// The domains a topology label may have.
+/// The allowed domains of a topology label.
 const LABEL_DOMAINS: [&str; 3] =
     ["failure-domain.beta.kubernetes.io", "topology.kubernetes.io", "topology.csi.vmware.com"];
 
-pub(super) fn of(config: &CsiConfig) -> Vec<Problem> {
+pub(super) fn find(config: &CsiConfig) -> Vec<Problem> {
     let mut problems = Vec::new();
     global(config, &mut problems);
     vcenters(config, &mut problems);
@@ -45,15 +45,15 @@ fn vcenters(config: &CsiConfig, problems: &mut Vec<Problem>) {
         && !config.vcenters.contains_key(&config.global.vcenter_ip);
     let count = named + usize::from(implicit);
     if count == 0 {
-        let text = "no vCenter is named: add a section [VirtualCenter \"address\"]";
+        let text = "no vCenter is specified: add a section [VirtualCenter \"address\"]";
         problems.push(Problem::refused("[VirtualCenter]", text));
     }
     if count > MAX_VCENTERS {
-        let text = format!("{count} vCenters are named; the driver takes {MAX_VCENTERS}");
+        let text = format!("{count} vCenters are specified; the driver supports {MAX_VCENTERS}");
         problems.push(Problem::refused("[VirtualCenter]", text));
     }
     if count > 1 && config.labels.topology_categories.is_empty() {
-        let text = "is needed with more than one vCenter: name the tag categories";
+        let text = "is required with more than one vCenter: specify the tag categories";
         problems.push(Problem::refused("[Labels] topology-categories", text));
     }
     for (name, vcenter) in &config.vcenters {
@@ -68,7 +68,7 @@ fn vcenters(config: &CsiConfig, problems: &mut Vec<Problem>) {
 
 fn login(section: &str, user: &str, no_password: bool, problems: &mut Vec<Problem>) {
     if user.is_empty() {
-        problems.push(Problem::refused(format!("{section} user"), "is missing: name the user"));
+        problems.push(Problem::refused(format!("{section} user"), "is missing: specify the user"));
     } else if !is_qualified(user) {
         let text = "must be fully qualified: name@domain or domain\\name, letters, digits, . _ -";
         problems.push(Problem::refused(format!("{section} user"), text));
@@ -78,7 +78,7 @@ fn login(section: &str, user: &str, no_password: bool, problems: &mut Vec<Proble
     }
 }
 
-/// Whether the driver accepts a user name: `name@domain` or `domain\name` of a few characters.
+/// True if the driver accepts a user name: `name@domain` or `domain\name` with a restricted character set.
 pub(crate) fn is_qualified(user: &str) -> bool {
     let name = |text: &str| {
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -104,7 +104,7 @@ fn topology(config: &CsiConfig, problems: &mut Vec<Problem>) {
         problems.push(Problem::refused("[Labels] topology-categories", text));
     }
     if labels.zone.is_empty() != labels.region.is_empty() {
-        let text = "zone and region are only known together: set both, or topology-categories";
+        let text = "zone and region must be set together: set both, or topology-categories";
         problems.push(Problem::later("[Labels]", text));
     }
     for (name, category) in &config.topology_categories {

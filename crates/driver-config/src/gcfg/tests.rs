@@ -67,7 +67,7 @@ fn a_key_alone_has_no_value_and_sections_keep_their_order() {
 }
 
 #[test]
-fn what_the_driver_would_change_is_not_written() {
+fn values_that_the_driver_would_change_are_refused() {
     let mut writer = Writer::default();
     assert_eq!(writer.section("A", Some("")), Err(Unwritable::EmptyName));
     assert_eq!(writer.section("A", Some("b\nc")), Err(Unwritable::LineBreakInName));
@@ -77,7 +77,7 @@ fn what_the_driver_would_change_is_not_written() {
 
 proptest! {
     #[test]
-    fn every_writable_text_comes_back(name in "[^\0\r\n]{1,12}", value in "[^\0\r]{0,40}") {
+    fn every_writable_text_reads_back(name in "[^\0\r\n]{1,12}", value in "[^\0\r]{0,40}") {
         let mut writer = Writer::default();
         writer.section("Section", Some(&name)).unwrap();
         writer.entry("key", &value).unwrap();

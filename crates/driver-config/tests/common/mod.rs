@@ -1,4 +1,4 @@
-//! Configurations of every shape, for the tests that need many.
+//! Generated configurations for tests.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// Texts that have broken configuration files before: each is tried as a password and as a name.
+/// Texts that have broken configuration files before; tests use each as a password and as a name.
 pub const NASTY: [&str; 48] = [
     "plain",
     "two words",
@@ -63,7 +63,7 @@ pub const NASTY: [&str; 48] = [
     "zero\u{200b}width\u{a0}nbsp\u{2028}sep\u{85}nel\u{7f}del\u{1}soh\u{feff}bom",
 ];
 
-/// Any text either format can carry.
+/// Any text that both formats support.
 pub fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),
@@ -73,7 +73,7 @@ pub fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A name between the quotes of a section header.
+/// A name in a section header.
 pub fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z0-9.-]{1,20}",
@@ -83,7 +83,6 @@ pub fn name() -> impl Strategy<Value = String> {
     ]
 }
 
-/// An item of a list.
 pub fn item() -> impl Strategy<Value = String> {
     prop_oneof!["[a-zA-Z0-9/._-]{1,16}", "[^\\x00\\r,]{1,12}"]
         .prop_map(|item| item.trim().to_owned())
@@ -159,7 +158,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Any cloud controller configuration.
+    /// Any configuration of the cloud controller.
     pub fn cpi_config()(
         global in cpi_global(),
         vcenters in btree_map(name(), cpi_vcenter(), 0..4),
@@ -241,7 +240,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Any CSI driver configuration.
+    /// Any configuration of the CSI driver.
     pub fn csi_config()(
         global in csi_global(),
         vcenters in btree_map(name(), csi_vcenter(), 0..4),
@@ -273,7 +272,7 @@ prop_compose! {
     }
 }
 
-/// The same `count` values on every run.
+/// Returns the same `count` values on every run.
 pub fn sample<T>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
     let mut runner = TestRunner::deterministic();
     (0..count)
@@ -283,7 +282,6 @@ pub fn sample<T>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
         .collect()
 }
 
-/// A cloud controller configuration with one vCenter.
 pub fn one_vcenter(name: &str, change: impl FnOnce(&mut cpi::VirtualCenter)) -> CpiConfig {
     let mut vcenter = cpi::VirtualCenter {
         server: name.to_owned(),
@@ -295,7 +293,6 @@ pub fn one_vcenter(name: &str, change: impl FnOnce(&mut cpi::VirtualCenter)) -> 
     CpiConfig { vcenters: BTreeMap::from([(name.to_owned(), vcenter)]), ..CpiConfig::default() }
 }
 
-/// A CSI driver configuration with one vCenter.
 pub fn one_csi_vcenter(name: &str, change: impl FnOnce(&mut csi::VirtualCenter)) -> CsiConfig {
     let mut vcenter = csi::VirtualCenter {
         user: "admin@vsphere.local".into(),

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::common::{NASTY, cpi_config, one_vcenter, sample};
 use crate::{ask, port, refused};
 
-/// A configuration as the upstream cloud controller understands it: its defaults filled in, what a
-/// vCenter does not say taken from the global section.
+/// The upstream cloud controller's view of a configuration: with its defaults, and with global values for vCenters
+/// that do not set their own.
 fn cpi_understood(config: &CpiConfig) -> Value {
     let global = &config.global;
     let count = |n: Option<u32>| n.filter(|n| *n > 0);
@@ -36,7 +36,7 @@ fn cpi_understood(config: &CpiConfig) -> Value {
             "RoundTripperCount": count(global.soap_roundtrip_count).unwrap_or(3),
             "CAFile": global.ca_file, "Thumbprint": global.thumbprint,
             "SecretName": global.secret_name, "SecretNamespace": global.secret_namespace,
-            // Emptied by the controller if the directory does not exist, as here.
+            // The controller clears it if the directory does not exist, as here.
             "SecretsDirectory": "",
         },
         "VirtualCenter": vcenters,
@@ -64,7 +64,7 @@ fn cpi_vcenter(global: &cpi::Global, name: &str, vc: &cpi::VirtualCenter) -> Val
     let shared = (shared && !directory) || (none && directory);
     let inherit = !own_secret && !shared;
     let password = if inherit && vc.password.is_empty() { &global.password } else { &vc.password };
-    // An entry made from the global server is born with the name of the global credentials.
+    // An entry made from the global server starts with the name of the global credentials.
     let born = name == global.server && vc.user == global.user && !shared && !own_secret;
     let secret_ref = match (own_secret, shared) {
         (true, _) => format!("{}/{}", vc.secret_namespace, vc.secret_name),
@@ -110,7 +110,7 @@ fn class_understood(class: &cpi::LoadBalancerClass) -> serde_json::Map<String, V
     fields.as_object().unwrap().clone()
 }
 
-/// Compares one answer with what we hold the configuration to mean.
+/// Compares the controller's answer with our understanding of the configuration.
 fn check_cpi(what: &str, config: &CpiConfig, answer: &Value) {
     if refused(&config.problems()) {
         assert!(
@@ -170,7 +170,7 @@ fn check_load_balancer(what: &str, config: &CpiConfig, answer: &Value) {
     }
 }
 
-/// Asks about each configuration in both formats.
+/// Checks each configuration in both formats.
 fn check_cpi_configs(configs: &[(String, CpiConfig)]) {
     let mut cases = Vec::new();
     for (what, config) in configs {
@@ -303,13 +303,13 @@ fn we_understand_cloud_controller_files_as_the_controller_does() {
         match CpiConfig::read(text) {
             Ok(read) => check_cpi(text, &read.config, &trimmed(answer)),
             Err(error) => {
-                assert!(answer["error"].is_string(), "we say: {error}\n{text}\n{answer:#}");
+                assert!(answer["error"].is_string(), "our error: {error}\n{text}\n{answer:#}");
             }
         }
     }
 }
 
-/// The controller keeps blanks around the commas and trims them where it uses the list.
+/// The controller keeps blanks around commas and trims them on use.
 fn trimmed(mut answer: Value) -> Value {
     if let Some(datacenters) = answer.pointer_mut("/config/VirtualCenter/a/Datacenters") {
         *datacenters = datacenters.as_str().unwrap().replace(", ", ",").into();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::common::{NASTY, csi_config, one_csi_vcenter, sample};
 use crate::{ask, port, refused};
 
-/// A configuration as the upstream CSI driver understands it.
+/// The upstream CSI driver's view of a configuration.
 fn csi_understood(config: &CsiConfig) -> Value {
     let global = &config.global;
     let or = |n: Option<u32>, default: u32| n.filter(|n| *n > 0).unwrap_or(default);
@@ -223,7 +223,7 @@ fn we_understand_csi_files_as_the_driver_does() {
         match CsiConfig::read(text) {
             Ok(read) => check_csi(text, &read.config, &answer),
             Err(error) => {
-                assert!(answer["error"].is_string(), "we say: {error}\n{text}\n{answer:#}");
+                assert!(answer["error"].is_string(), "our error: {error}\n{text}\n{answer:#}");
             }
         }
     }

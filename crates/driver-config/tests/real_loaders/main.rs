@@ -1,5 +1,5 @@
-//! What we write means the same to the drivers' own readers, and what we read we understand as they
-//! do. The upstream programs' configuration code is run on every text; none may differ.
+//! Compares our readers and writers with the drivers' own: the upstream configuration code runs on every text, and
+//! no result may differ.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../common/mod.rs"]
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use driver_config::{Effect, Problem};
 use serde_json::Value;
 
-/// Puts all cases to one run of a loader.
+/// Runs a loader once on all cases.
 pub(crate) fn ask(program: &str, cases: &[Value]) -> Vec<Value> {
     let mut child = Command::new(testkit::peer(program))
         .env_clear() // the drivers let variables override the file
@@ -36,7 +36,7 @@ pub(crate) fn refused(problems: &[Problem]) -> bool {
     problems.iter().any(|problem| problem.effect == Effect::Refused)
 }
 
-/// A port as both drivers keep it.
+/// A port as both drivers store it.
 pub(crate) fn port(port: Option<u16>) -> String {
     port.unwrap_or(443).to_string()
 }

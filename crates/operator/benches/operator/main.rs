@@ -123,7 +123,7 @@ async fn tell_of(client: &Client, vcenter: &Vcenter) {
 /// A pod of the storage driver on every node, as its DaemonSet makes them, and ready.
 async fn run_storage(client: &Client, vms: &[Vm]) {
     let catalog = catalog::embedded();
-    let release = catalog.of(Driver::Csi, Implementation::Upstream).last().unwrap();
+    let release = catalog.releases_of(Driver::Csi, Implementation::Upstream).last().unwrap();
     let rendered =
         catalog::manifest::render(release, &Profile::new("v1.36.0".parse().unwrap())).unwrap();
     let mut sets = rendered.objects.iter().filter(|object| object.kind() == "DaemonSet");

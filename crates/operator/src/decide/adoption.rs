@@ -200,7 +200,8 @@ pub(super) fn release(
     let told = told.ok_or("its image does not say which release it is")?;
     let plain = Version { pre: Prerelease::EMPTY, build: BuildMetadata::EMPTY, ..told.clone() };
     let known = |version: &Version| facts.catalog.find(desired.driver, implementation, version);
-    let minor = facts.catalog.of(desired.driver, implementation).map(|release| &release.version);
+    let minor =
+        facts.catalog.releases_of(desired.driver, implementation).map(|release| &release.version);
     let minor = minor.filter(|version| (version.major, version.minor) == (told.major, told.minor));
     // The newest before it; only where there is none, the oldest after it.
     let nearest = minor.min_by_key(|version| {

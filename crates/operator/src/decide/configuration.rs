@@ -156,7 +156,7 @@ fn settled(
         let digests = objects.iter().map(|o| o.0["metadata"]["annotations"][names::DIGEST].clone());
         digest(&Value::Array(digests.chain(settings.iter().map(|sum| json!(sum))).collect()))
     };
-    let earlier = stamp(rendered.iter().map(Object::without_last_words).collect());
+    let earlier = stamp(rendered.iter().map(Object::without_crash_logs).collect());
     let earlier_sum = sum(&earlier);
     if record.configuration.as_ref() == Some(&earlier_sum) {
         return (earlier, earlier_sum);
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(made("one", &again).1, sum);
 
         let (_, earlier) =
-            settled(vec![workload("one").without_last_words()], &[], "set", &Record::default());
+            settled(vec![workload("one").without_crash_logs()], &[], "set", &Record::default());
         assert_ne!(earlier, sum);
         let running = Record { configuration: Some(earlier.clone()), ..Record::default() };
         let (kept, same) = made("one", &running);

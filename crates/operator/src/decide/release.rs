@@ -271,7 +271,7 @@ fn finding(
         Standstill::PinUnknown { pinned } => {
             let known: Vec<String> = facts
                 .catalog
-                .of(desired.driver, desired.implementation())
+                .releases_of(desired.driver, desired.implementation())
                 .map(|release| release.version.to_string())
                 .collect();
             let version = pinned.to_string();

@@ -23,7 +23,7 @@ impl Releases<'_> {
         let runs = |release: &&Release| {
             driver.version.is_some() && release.version.to_string().parse().ok() == driver.version
         };
-        let Some(release) = self.catalog.of(which, whose).find(runs) else {
+        let Some(release) = self.catalog.releases_of(which, whose).find(runs) else {
             return (BTreeMap::new(), None);
         };
         let switches = release.features.iter();

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn alerts_ask_for_metrics_and_labels_there_are() {
         let own = OperatorMetrics::default();
-        let metrics = Metrics::new("vdo", runtime::build::BuildInfo::of("vdo"));
+        let metrics = Metrics::new("vdo", runtime::build::BuildInfo::new("vdo"));
         own.register(&metrics);
         own.ready.get_or_create(&DriverLabel { driver: "CSI".into() }).set(1);
         own.reachable.get_or_create(&VcenterLabel { vcenter: "vc".into() }).set(1);

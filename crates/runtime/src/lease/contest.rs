@@ -1,4 +1,4 @@
-//! Winning and keeping a Lease.
+//! Acquiring and renewing a Lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,57 +15,54 @@ use tokio_util::sync::CancellationToken;
 use super::{Contender, record};
 use crate::error_chain::error_chain;
 
-/// A Lease as a contender last saw it, and when: on the contender's own monotonic clock, never by
-/// the times written in the Lease, which are another machine's.
+/// A Lease as the contender last saw it. The time is the contender's own monotonic clock, never the times in the
+/// Lease, which come from another machine.
 #[derive(Clone, Debug)]
-pub struct Observed {
-    /// The Lease.
-    pub lease: Lease,
-    /// When this state of it was first seen.
-    pub since: Instant,
+struct Observed {
+    lease: Lease,
+    /// When this state was first seen.
+    since: Instant,
 }
 
-/// What a contender does next.
+/// The next step of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// There is no Lease: create it.
+enum NextStep {
     Create,
-    /// The Lease is nobody's any more, or ours: write ourselves into it.
+    /// The Lease is free, expired or ours: write our identity.
     Take,
-    /// It is somebody's: wait until then, or until it changes.
+    /// Another contender holds it: wait until then, or until it changes.
     WaitUntil(Instant),
 }
 
-/// A contender whose installation does not own the Lease looks at it again after this time, even if the
-/// Lease does not change.
+/// How often a contender checks a Lease that its installation does not own, even if the Lease does not change.
 const NOT_OWNED: Duration = Duration::from_mins(1);
 
-/// What a contender does, given what it saw. Pure. `installation`: see [`Contender::for_installation`].
-pub fn decide(
+/// Decides the next step. Pure. `installation`: see [`Contender::for_installation`].
+fn decide(
     observed: Option<&Observed>,
     identity: &str,
     installation: Option<&str>,
     now: Instant,
-) -> Step {
+) -> NextStep {
     let Some(Observed { lease, since }) = observed else {
-        return Step::Create;
+        return NextStep::Create;
     };
     let spec = lease.spec.as_ref();
     let holder = spec.and_then(|s| s.holder_identity.as_deref()).unwrap_or("");
     if let Some(installation) = installation {
         if is_owned_by_another(lease, installation) {
-            return Step::WaitUntil(now + NOT_OWNED);
+            return NextStep::WaitUntil(now + NOT_OWNED);
         }
         if holder.strip_prefix(installation).is_some_and(|pod| pod.starts_with('/')) {
-            return Step::Take;
+            return NextStep::Take;
         }
     }
-    // A Lease under our own identity is ours: an answer got lost on the way to us.
+    // A Lease under our own identity is ours: the response to an earlier write got lost.
     if holder.is_empty() || holder == identity {
-        return Step::Take;
+        return NextStep::Take;
     }
     let expires = *since + duration(lease);
-    if now >= expires { Step::Take } else { Step::WaitUntil(expires) }
+    if now >= expires { NextStep::Take } else { NextStep::WaitUntil(expires) }
 }
 
 /// How long a Lease belongs to its holder after a renewal.
@@ -78,8 +75,8 @@ fn is_owned_by_another(lease: &Lease, installation: &str) -> bool {
     super::owner(lease).is_some_and(|owner| owner != installation)
 }
 
-/// The earliest time to create a Lease again that was deleted. If the Lease was not free, its holder still
-/// writes until `renew_deadline`, and creates the Lease again when it renews: it gets the time for that.
+/// The earliest time to re-create a deleted Lease. If the Lease was held, its holder writes until
+/// `renew_deadline` and re-creates the Lease when it renews, so this leaves it the time for that.
 fn create_at(
     before: Option<&Observed>,
     identity: &str,
@@ -89,12 +86,12 @@ fn create_at(
 ) -> Instant {
     let Some(before) = before else { return now };
     match decide(Some(before), identity, installation, now) {
-        Step::WaitUntil(_) => now + lease_duration.max(duration(&before.lease)),
-        Step::Create | Step::Take => now,
+        NextStep::WaitUntil(_) => now + lease_duration.max(duration(&before.lease)),
+        NextStep::Create | NextStep::Take => now,
     }
 }
 
-/// Waits until the contender has won; returns the Lease as written and until when it is ours.
+/// Waits until the contender has won. Returns the Lease as written and the end of its validity.
 pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
     let (identity, installation) = (&contender.identity, contender.installation.as_deref());
     let mut observed = None;
@@ -107,24 +104,24 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
             let step = if known {
                 let now = Instant::now();
                 match decide(observed.as_ref(), identity, installation, now) {
-                    Step::Create if now < not_before => Step::WaitUntil(not_before),
+                    NextStep::Create if now < not_before => NextStep::WaitUntil(not_before),
                     step => step,
                 }
             } else {
-                // Before the first answer nothing is known, not even that there is no Lease.
-                Step::WaitUntil(Instant::now() + contender.terms.lease_duration)
+                // Before the first response nothing is known, not even that there is no Lease.
+                NextStep::WaitUntil(Instant::now() + contender.terms.lease_duration)
             };
             match step {
-                Step::Create | Step::Take => {
+                NextStep::Create | NextStep::Take => {
                     let before = observed.as_ref().map(|o: &Observed| &o.lease);
                     if let Some(won) = write(contender, before).await {
                         return won;
                     }
                     pause(contender).await;
-                    // Whatever stood in the way, the next decision is made on a fresh look.
+                    // The next decision needs a fresh view, whatever the reason for the failure.
                     break;
                 }
-                Step::WaitUntil(until) => match timeout_at(until, changes.try_next()).await {
+                NextStep::WaitUntil(until) => match timeout_at(until, changes.try_next()).await {
                     Ok(Ok(Some(lease))) => {
                         contender.works();
                         known = true;
@@ -156,8 +153,8 @@ pub(super) async fn win(contender: &Contender) -> (Lease, Instant) {
     }
 }
 
-/// Keeps the time of the first sight unless the Lease really changed: a watch that starts over shows
-/// the same state again, which is no sign of life of its holder.
+/// Updates the observation. The time of first sight stays unless the Lease really changed: a restarted watch
+/// shows the same state again, which does not prove that the holder is alive.
 fn observe(before: Option<Observed>, lease: Option<Lease>) -> Option<Observed> {
     let lease = lease?;
     let same = before
@@ -175,8 +172,8 @@ async fn pause(contender: &Contender) {
     sleep(contender.terms.retry_period.mul_f64(factor)).await;
 }
 
-/// Writes the contender into the Lease it decided on. `None` if another was quicker or the API
-/// server did not answer; then the write may or may not have happened, and the next look tells.
+/// Writes the contender into the Lease. `None` if another contender was faster or the API server did not
+/// answer. In the latter case the write may have happened; the next read shows it.
 async fn write(contender: &Contender, before: Option<&Lease>) -> Option<(Lease, Instant)> {
     let Contender { leases, name, terms, .. } = contender;
     let lease = record::held_by(contender, before);
@@ -203,14 +200,14 @@ async fn write(contender: &Contender, before: Option<&Lease>) -> Option<(Lease, 
             None
         }
         Err(_) => {
-            tracing::warn!(lease = name, "no answer to a write of the lease");
+            tracing::warn!(lease = name, "the API server did not answer a write of the lease");
             contender.fails("the API server does not answer");
             None
         }
     }
 }
 
-/// Renews until the leadership is lost, then cancels the token.
+/// Renews the Lease until the leadership is lost, then cancels the token.
 pub(super) async fn renew(
     contender: Contender,
     latest: watch::Sender<Arc<Lease>>,
@@ -224,7 +221,7 @@ pub(super) async fn renew(
         let before = latest.borrow().clone();
         let before = (!deleted).then_some(&*before);
         let until = *valid_until.borrow();
-        // In this order: an answer that comes when the time is up comes too late.
+        // In this order: a response at the deadline is too late.
         tokio::select! {
             biased;
             () = token.cancelled() => return,
@@ -238,30 +235,30 @@ pub(super) async fn renew(
                     latest.send_replace(Arc::new(lease));
                     valid_until.send_replace(until);
                 }
-                None => match look(&contender).await {
-                    Look::Ours(lease) => {
+                None => match read_current(&contender).await {
+                    CurrentLease::Ours(lease) => {
                         deleted = false;
                         latest.send_replace(Arc::from(lease));
                     }
-                    Look::Somebodys(holder) => {
+                    CurrentLease::HeldBy(holder) => {
                         tracing::warn!(lease = name, holder, "another instance leads");
                         return token.cancel();
                     }
-                    Look::Deleted => {
+                    CurrentLease::Deleted => {
                         tracing::warn!(lease = name, "the lease was deleted: creating it again");
                         deleted = true;
                     }
-                    Look::Unknown => {}
+                    CurrentLease::Unknown => {}
                 },
             },
         }
     }
 }
 
-/// Writes the Lease without a holder, until it is so. False if it is somebody else's already.
+/// Writes the Lease without a holder, and retries until that succeeds. False if another contender holds it.
 ///
-/// A renewal that was under way may have been written without our knowing: then the first write is
-/// refused, and the next one is made from what stands there.
+/// A renewal in progress may have been written without a response. Then the API server refuses the first write,
+/// and the next one starts from the current Lease.
 pub(super) async fn release(contender: &Contender, latest: &Lease) -> bool {
     let Contender { leases, name, .. } = contender;
     let mut lease = latest.clone();
@@ -269,39 +266,41 @@ pub(super) async fn release(contender: &Contender, latest: &Lease) -> bool {
         let released = record::released(&lease);
         match leases.replace(name, &PostParams::default(), &released).await {
             Ok(_) => return true,
-            Err(error) => tracing::debug!(lease = name, %error, "looking again before releasing"),
+            Err(error) => {
+                tracing::debug!(lease = name, %error, "reading the lease again before the release")
+            }
         }
-        match look(contender).await {
-            Look::Ours(now) => lease = *now,
-            Look::Somebodys(_) | Look::Deleted => return false,
-            Look::Unknown => pause(contender).await,
+        match read_current(contender).await {
+            CurrentLease::Ours(now) => lease = *now,
+            CurrentLease::HeldBy(_) | CurrentLease::Deleted => return false,
+            CurrentLease::Unknown => pause(contender).await,
         }
     }
 }
 
-enum Look {
+enum CurrentLease {
     Ours(Box<Lease>),
-    Somebodys(String),
+    HeldBy(String),
     Deleted,
     Unknown,
 }
 
-/// After a write that failed: whose is the Lease now? Somebody may merely have labelled it.
-async fn look(contender: &Contender) -> Look {
+/// Reads the Lease after a failed write. The cause can be harmless, for example a new label.
+async fn read_current(contender: &Contender) -> CurrentLease {
     let read = contender.leases.get_opt(&contender.name);
     let lease = match timeout(contender.terms.renew_deadline, read).await {
         Ok(Ok(Some(lease))) => lease,
-        Ok(Ok(None)) => return Look::Deleted,
-        Ok(Err(_)) | Err(_) => return Look::Unknown,
+        Ok(Ok(None)) => return CurrentLease::Deleted,
+        Ok(Err(_)) | Err(_) => return CurrentLease::Unknown,
     };
     let installation = contender.installation.as_deref();
     if installation.is_some_and(|installation| is_owned_by_another(&lease, installation)) {
-        return Look::Somebodys(super::owner(&lease).unwrap_or_default().to_owned());
+        return CurrentLease::HeldBy(super::owner(&lease).unwrap_or_default().to_owned());
     }
     match lease.spec.as_ref().and_then(|s| s.holder_identity.clone()) {
-        Some(holder) if holder == contender.identity => Look::Ours(Box::new(lease)),
-        Some(holder) => Look::Somebodys(holder),
-        None => Look::Somebodys(String::new()),
+        Some(holder) if holder == contender.identity => CurrentLease::Ours(Box::new(lease)),
+        Some(holder) => CurrentLease::HeldBy(holder),
+        None => CurrentLease::HeldBy(String::new()),
     }
 }
 
@@ -312,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(holder: &str, seconds: i32, since: Instant) -> Observed {
+    fn observed_lease(holder: &str, seconds: i32, since: Instant) -> Observed {
         let spec = LeaseSpec {
             holder_identity: Some(holder.into()),
             lease_duration_seconds: Some(seconds),
@@ -322,11 +321,11 @@ mod tests {
     }
 
     #[test]
-    fn no_lease_is_created_a_released_one_taken() {
+    fn a_missing_lease_is_created_and_a_released_one_is_taken() {
         let now = Instant::now();
-        assert_eq!(decide(None, "me", None, now), Step::Create);
-        assert_eq!(decide(Some(&seen("", 1, now)), "me", None, now), Step::Take);
-        assert_eq!(decide(Some(&seen("me", 15, now)), "me", None, now), Step::Take);
+        assert_eq!(decide(None, "me", None, now), NextStep::Create);
+        assert_eq!(decide(Some(&observed_lease("", 1, now)), "me", None, now), NextStep::Take);
+        assert_eq!(decide(Some(&observed_lease("me", 15, now)), "me", None, now), NextStep::Take);
     }
 
     #[test]
@@ -334,20 +333,20 @@ mod tests {
         let since = Instant::now();
         let later = since + Duration::from_hours(1);
         let step = |holder: &str, owner: Option<&str>, now| {
-            let mut lease = seen(holder, 15, since);
+            let mut lease = observed_lease(holder, 15, since);
             let owner = owner.map(|owner| (super::super::OWNER.to_owned(), owner.to_owned()));
             lease.lease.metadata.annotations = Some(owner.into_iter().collect());
             decide(Some(&lease), "a/pod-1", Some("a"), now)
         };
         for holder in ["", "b/pod-1", "a/pod-2", "a/pod-1"] {
-            assert_eq!(step(holder, Some("b"), later), Step::WaitUntil(later + NOT_OWNED));
+            assert_eq!(step(holder, Some("b"), later), NextStep::WaitUntil(later + NOT_OWNED));
         }
-        // Handed over: the pod that led may still write until its time is up.
-        let until = Step::WaitUntil(since + Duration::from_secs(15));
+        // Handed over: the pod that led may write until its lease ends.
+        let until = NextStep::WaitUntil(since + Duration::from_secs(15));
         assert_eq!(step("b/pod-1", Some("a"), since), until);
-        assert_eq!(step("b/pod-1", Some("a"), later), Step::Take);
-        // Pods of one installation have elected their leader before; the name alone is no proof.
-        assert_eq!(step("a/pod-2", Some("a"), since), Step::Take);
+        assert_eq!(step("b/pod-1", Some("a"), later), NextStep::Take);
+        // Pods of one installation have already elected their leader; a similar name proves nothing.
+        assert_eq!(step("a/pod-2", Some("a"), since), NextStep::Take);
         assert_eq!(step("ab/pod-2", Some("a"), since), until);
         assert_eq!(step("b/pod-1", None, since), until);
     }
@@ -357,30 +356,30 @@ mod tests {
         let now = Instant::now();
         let (own, longer) = (Duration::from_secs(15), Duration::from_mins(1));
         let at = |before: Option<&Observed>| create_at(before, "a/pod-1", Some("a"), own, now);
-        let mut released = seen("", 1, now);
+        let mut released = observed_lease("", 1, now);
         assert_eq!(at(None), now, "no lease was ever seen");
         assert_eq!(at(Some(&released)), now);
-        assert_eq!(at(Some(&seen("a/pod-2", 15, now))), now);
-        assert_eq!(at(Some(&seen("b/pod-1", 15, now))), now + own);
-        assert_eq!(at(Some(&seen("b/pod-1", 60, now))), now + longer);
-        // The next pod of the owner gets the time to come up.
+        assert_eq!(at(Some(&observed_lease("a/pod-2", 15, now))), now);
+        assert_eq!(at(Some(&observed_lease("b/pod-1", 15, now))), now + own);
+        assert_eq!(at(Some(&observed_lease("b/pod-1", 60, now))), now + longer);
+        // The next pod of the owner gets time to start.
         let owner = (super::super::OWNER.to_owned(), "b".to_owned());
         released.lease.metadata.annotations = Some([owner].into_iter().collect());
         assert_eq!(at(Some(&released)), now + own);
     }
 
     #[test]
-    fn a_state_seen_again_is_no_sign_of_life() {
+    fn an_unchanged_lease_does_not_prove_that_its_holder_is_alive() {
         let since = Instant::now();
-        let mut first = seen("other", 15, since);
+        let mut first = observed_lease("other", 15, since);
         first.lease.metadata.resource_version = Some("7".into());
         let again = observe(Some(first.clone()), Some(first.lease.clone())).map(|o| o.since);
         assert_eq!(again, Some(since));
     }
 
     proptest! {
-        /// Whatever the lease says, it is never taken from a living holder, and always from one
-        /// that was silent for the whole duration.
+        /// A lease is never taken from a live holder, and always from one that was silent for the whole
+        /// duration.
         #[test]
         fn a_lease_is_taken_only_after_its_whole_duration(
             seconds in 0..=3600_i32,
@@ -388,9 +387,9 @@ mod tests {
         ) {
             let since = Instant::now();
             let now = since + Duration::from_millis(waited_ms);
-            let lease = seen("other", seconds, since);
+            let lease = observed_lease("other", seconds, since);
             let expires = since + Duration::from_secs(u64::try_from(seconds).unwrap());
-            let expected = if now >= expires { Step::Take } else { Step::WaitUntil(expires) };
+            let expected = if now >= expires { NextStep::Take } else { NextStep::WaitUntil(expires) };
             prop_assert_eq!(decide(Some(&lease), "me", None, now), expected);
         }
     }

@@ -1,4 +1,4 @@
-//! What stands in a Lease, in the way client-go writes it.
+//! The content of a Lease, in client-go's format.
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -8,8 +8,8 @@ use k8s_openapi::{
 
 use super::Contender;
 
-/// The Lease that `contender` holds, made from the one it was decided on (its `resourceVersion` is
-/// what makes the write a compare-and-swap) or from nothing.
+/// The Lease with `contender` as holder, based on the Lease of the decision, if there is one. Its
+/// `resourceVersion` makes the write a compare-and-swap.
 pub(super) fn held_by(contender: &Contender, before: Option<&Lease>) -> Lease {
     let now = MicroTime(Timestamp::now());
     let spec = before.and_then(|lease| lease.spec.as_ref());
@@ -48,7 +48,7 @@ pub(super) fn held_by(contender: &Contender, before: Option<&Lease>) -> Lease {
     }
 }
 
-/// The same Lease without a holder. The duration of one second is client-go's sign of a release.
+/// The Lease without a holder. A duration of one second is client-go's marker for a release.
 pub(super) fn released(lease: &Lease) -> Lease {
     let mut released = lease.clone();
     if let Some(spec) = &mut released.spec {

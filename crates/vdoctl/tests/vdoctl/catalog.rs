@@ -47,7 +47,7 @@ fn a_catalog_is_built_signed_and_checked() {
     let ours = format!("CPI: 1 release by this project, {}\n", env!("CARGO_PKG_VERSION"));
     assert!(checked.contains(&ours), "{checked}");
     // From a signed catalog nothing runs that its signature does not cover.
-    let (_, uncovered) = checked.split_once("not installed, images without a digest: ").unwrap();
+    let (_, uncovered) = checked.split_once("cannot be installed, images lack a digest: ").unwrap();
     assert!(uncovered.contains("CSI 3.8.0") && !uncovered.contains("3.7.3"), "{checked}");
     assert!(!output(&at, &["check", "two.json"]).contains("not installed"));
 
@@ -56,7 +56,10 @@ fn a_catalog_is_built_signed_and_checked() {
     let sentence = refused(&at, &["check", "forged.json", "--key", key]);
     assert!(sentence.contains("was changed after it was signed"), "{sentence}");
     let sentence = refused(&at, &["check", "bundle.json"]);
-    assert!(sentence.contains("is a signed bundle; `verify --key KEY` judges it"), "{sentence}");
+    assert!(
+        sentence.contains("is a signed bundle; check it with `verify --key KEY`"),
+        "{sentence}"
+    );
     let sentence = refused(&at, &["check", "two.json", "--key", key]);
     assert!(sentence.contains("the catalog is not signed"), "{sentence}");
 }
@@ -70,7 +73,7 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
             "expiers:",
             &["a catalog has no field expiers", "[typo.yaml:13:1]", "did you mean expires?"],
         ),
-        ("serial: 1", "serial: one", &["serial cannot be understood", "[typo.yaml:11:9]"]),
+        ("serial: 1", "serial: one", &["serial is invalid", "[typo.yaml:11:9]"]),
         (
             "channel: latest",
             "channel: latset",
@@ -114,12 +117,12 @@ fn what_would_be_refused_is_not_signed() {
     output(&at, &["keygen", "key.pem"]);
     at.write("bad.yaml", "schema: \"9.0\"").unwrap();
     let sentence = refused(&at, &["sign", "bad.yaml", "--key", "key.pem"]);
-    assert!(sentence.contains("it would be refused, so it is not signed"), "{sentence}");
+    assert!(sentence.contains("VDO would refuse the catalog, so it is not signed"), "{sentence}");
     assert!(sentence.contains("the catalog has schema 9.0"), "{sentence}");
     let endless = catalog::EMBEDDED.replacen("expires: 2027-11-15T00:00:00Z\n", "", 1);
     at.write("endless.yaml", endless).unwrap();
     let sentence = refused(&at, &["sign", "endless.yaml", "--key", "key.pem"]);
-    assert!(sentence.contains("endless.yaml does not say when it expires"), "{sentence}");
+    assert!(sentence.contains("endless.yaml has no expiry"), "{sentence}");
     let expires = ["build", "endless.yaml", "--expires", "2099-01-01T00:00:00Z"];
     at.write("ending.json", output(&at, &expires)).unwrap();
     output(&at, &["sign", "ending.json", "--key", "key.pem"]);

@@ -200,7 +200,7 @@ impl Stage {
     /// The operator, that gives a release so long to become healthy.
     pub(crate) async fn operator_with(&self, timeout: SignedDuration) -> JoinSet<()> {
         let client = self.plane.client_as(&User::service_account(NAMESPACE, "vdo"));
-        let build = BuildInfo::of("vdo");
+        let build = BuildInfo::new("vdo");
         let metrics = OperatorMetrics::default();
         let engine = Engine::start(client, NAMESPACE, timeout, build, metrics).await.unwrap();
         let working = Checks::default().register("rounds", "none yet");

@@ -77,7 +77,7 @@ impl Matrix {
 
 /// Whether VDO would use it, or at least try.
 fn judged(path: &Path, text: &str) -> Outcome {
-    if Bundle::is_one(text.as_bytes()) {
+    if Bundle::is_bundle(text.as_bytes()) {
         return Ok(());
     }
     let trust = ::catalog::trust::Trust { keys: &[], unsigned: true };
