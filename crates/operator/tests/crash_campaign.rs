@@ -28,20 +28,7 @@ use kube::{
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Fate, FaultProxy, Process, VcenterUser, eventually};
-
-/// A stream of numbers that follows from a seed (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound
-    }
-}
+use testkit::{Fate, FaultProxy, Process, SeededRandom, VcenterUser, eventually};
 
 /// How many campaigns run beside each other, each on a cluster of its own. The last one is of cloud
 /// controllers, the others are of storage drivers.
@@ -73,8 +60,9 @@ fn is_cloud(lane: usize) -> bool {
 #[test]
 fn the_sample_has_every_mishap_in_every_phase() {
     for sample in [&STORAGE[..], &CLOUD] {
-        let troubled =
-            sample.iter().flat_map(|seed| mishaps(&mut Numbers(*seed)).into_iter().enumerate());
+        let troubled = sample
+            .iter()
+            .flat_map(|seed| mishaps(&mut SeededRandom::new(*seed)).into_iter().enumerate());
         let all: BTreeSet<_> = troubled.filter(|(_, mishap)| *mishap != Mishap::None).collect();
         assert_eq!(all.len(), PHASES * 4, "{all:?}");
     }
@@ -171,11 +159,11 @@ enum Mishap {
 const PHASES: usize = 4;
 
 /// Two phases of each life are troubled: which, and how, follows from the seed.
-fn mishaps(numbers: &mut Numbers) -> [Mishap; PHASES] {
+fn mishaps(random: &mut SeededRandom) -> [Mishap; PHASES] {
     let mut all = [Mishap::None; PHASES];
     for _ in 0..2 {
-        let phase = usize::try_from(numbers.below(PHASES as u64)).unwrap();
-        all[phase] = match numbers.below(5) {
+        let phase = usize::try_from(random.below(PHASES as u64)).unwrap();
+        all[phase] = match random.below(5) {
             0 | 1 => Mishap::Kill,
             2 => Mishap::KillTwice,
             3 => Mishap::CutApi,
@@ -209,8 +197,8 @@ impl World {
     /// troubled between the first and the last. Returns what was there before the removal, and after it.
     async fn life_of_a_storage_driver(&self, seed: u64, whole: bool) -> (Vec<String>, Vec<String>) {
         let stage = &self.stage;
-        let mut numbers = Numbers(seed);
-        let mishaps = mishaps(&mut numbers);
+        let mut random = SeededRandom::new(seed);
+        let mishaps = mishaps(&mut random);
         let text = |phase: &str| format!("seed {seed} {mishaps:?}: {phase}");
         let version = |version: &str| json!({"vsphereCloudConfig": "vc", "version": version});
         let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
@@ -219,7 +207,7 @@ impl World {
         let begin = if upgraded { "3.6.3" } else { "3.7.3" };
         stage.configure(json!({"storageProvider": version(begin)})).await;
         let mut operator = self.operator();
-        self.befalls(mishaps[0], &mut numbers, WORK, &mut operator).await;
+        self.befalls(mishaps[0], &mut random, WORK, &mut operator).await;
         self.runs(&mut operator, begin, &text("install")).await;
         // From here to the removal there is something to lose.
         let volume = format!("pv-{seed}");
@@ -231,7 +219,7 @@ impl World {
 
         if upgraded {
             stage.change(json!({"spec": {"storageProvider": version("3.7.3")}})).await;
-            self.befalls(mishaps[1], &mut numbers, WORK, &mut operator).await;
+            self.befalls(mishaps[1], &mut random, WORK, &mut operator).await;
             self.runs(&mut operator, "3.7.3", &text("upgrade")).await;
         }
         if whole || mishaps[2] != Mishap::None {
@@ -239,7 +227,7 @@ impl World {
             let change = json!({"storageProvider": {"clusterDistribution": distribution}});
             stage.change(json!({"spec": change})).await;
             let password = self.rotate(seed).await;
-            self.befalls(mishaps[2], &mut numbers, WORK, &mut operator).await;
+            self.befalls(mishaps[2], &mut random, WORK, &mut operator).await;
             self.until(&mut operator, &text("the driver is told"), async || {
                 let home = "vmware-system-csi";
                 let conf = stage.secret(home, "vsphere-config-secret", "csi-vsphere.conf").await;
@@ -254,7 +242,7 @@ impl World {
         let attachment = format!("csi-{volume}");
         attachments.get(&attachment).await.unwrap();
         attachments.delete(&attachment, &DeleteParams::default()).await.unwrap();
-        (installed, self.removal(operator, mishaps[3], &mut numbers, &text).await)
+        (installed, self.removal(operator, mishaps[3], &mut random, &text).await)
     }
 
     /// The same of a cloud controller; instead of an upgrade it gets a release that crashes, which is
@@ -265,27 +253,27 @@ impl World {
         whole: bool,
     ) -> (Vec<String>, Vec<String>) {
         let stage = &self.stage;
-        let mut numbers = Numbers(seed);
-        let mishaps = mishaps(&mut numbers);
+        let mut random = SeededRandom::new(seed);
+        let mishaps = mishaps(&mut random);
         let text = |phase: &str| format!("seed {seed} {mishaps:?}: {phase}");
         let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
         stage.vcenter.set_user(&VcenterUser::new(user, password)).await;
         stage.configure(cloud("1.35.0")).await;
         let mut operator = self.operator();
-        self.befalls(mishaps[0], &mut numbers, WORK, &mut operator).await;
+        self.befalls(mishaps[0], &mut random, WORK, &mut operator).await;
         self.runs(&mut operator, "1.35.0", &text("install")).await;
         let sets = Api::<DaemonSet>::namespaced(stage.client(), "kube-system");
         let set = async || sets.get("vsphere-cloud-controller-manager").await.unwrap();
         let before = set().await.metadata.uid;
 
         if whole || mishaps[1] != Mishap::None {
-            self.crash_and_way_back(&mut operator, mishaps[1], &mut numbers, &text).await;
+            self.crash_and_way_back(&mut operator, mishaps[1], &mut random, &text).await;
             let pod = set().await.spec.unwrap().template.spec.unwrap();
             assert!(pod.containers[0].image.as_deref().unwrap().contains("v1.35.0"), "{pod:?}");
         }
         if whole || mishaps[2] != Mishap::None {
             let password = self.rotate(seed).await;
-            self.befalls(mishaps[2], &mut numbers, WORK, &mut operator).await;
+            self.befalls(mishaps[2], &mut random, WORK, &mut operator).await;
             self.until(&mut operator, &text("the controller is told"), async || {
                 let secrets = Api::<Secret>::namespaced(stage.client(), "kube-system");
                 let secret = secrets.get(operator::names::CPI_SECRET).await.unwrap();
@@ -297,7 +285,7 @@ impl World {
         }
         let installed = inventory(stage).await;
         assert_eq!(set().await.metadata.uid, before, "{}", text("it was made anew"));
-        (installed, self.removal(operator, mishaps[3], &mut numbers, &text).await)
+        (installed, self.removal(operator, mishaps[3], &mut random, &text).await)
     }
 
     /// A release that crashes is asked for, taken back, and asked for no more.
@@ -305,14 +293,14 @@ impl World {
         &self,
         operator: &mut Process,
         mishap: Mishap,
-        numbers: &mut Numbers,
+        random: &mut SeededRandom,
         text: &impl Fn(&str) -> String,
     ) {
         let stage = &self.stage;
         // One without patience, for a release that surely crashes.
         self.replace(operator, HASTY).await;
         stage.change(json!({"spec": cloud(CRASHING.trim_start_matches('v'))})).await;
-        self.befalls(mishap, numbers, WAY_BACK, operator).await;
+        self.befalls(mishap, random, WAY_BACK, operator).await;
         self.until(operator, &text("it is taken back"), async || {
             let config = stage.config().await;
             let status = config.status.unwrap_or_default();
@@ -342,7 +330,7 @@ impl World {
         &self,
         mut operator: Process,
         mishap: Mishap,
-        numbers: &mut Numbers,
+        random: &mut SeededRandom,
         text: &impl Fn(&str) -> String,
     ) -> Vec<String> {
         let stage = &self.stage;
@@ -353,7 +341,7 @@ impl World {
         .await;
         let configs = Api::<api::VDOConfig>::namespaced(stage.client(), NAMESPACE);
         configs.delete("vdo-config", &DeleteParams::default()).await.unwrap();
-        self.befalls(mishap, numbers, WORK, &mut operator).await;
+        self.befalls(mishap, random, WORK, &mut operator).await;
         self.until(&mut operator, &text("the config is gone"), async || {
             configs.get_opt("vdo-config").await.unwrap().is_none()
         })
@@ -372,12 +360,12 @@ impl World {
     async fn befalls(
         &self,
         mishap: Mishap,
-        numbers: &mut Numbers,
+        random: &mut SeededRandom,
         within: u64,
         operator: &mut Process,
     ) {
         // Any instant of the work will do; that it is another one from run to run does no harm.
-        let mut pause = || Duration::from_millis(100 + numbers.below(within));
+        let mut pause = || Duration::from_millis(100 + random.below(within));
         // One that waits for its turn is at no work to be troubled in.
         let leads = async |operator: &mut Process| {
             self.until(operator, "it leads", async || self.times_led() > self.led.get()).await;

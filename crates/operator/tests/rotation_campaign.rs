@@ -29,7 +29,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use testkit::{FaultProxy, Inventory, Node, Process, Vcenter, VcenterUser, Vm};
+use testkit::{FaultProxy, Inventory, Node, Process, SeededRandom, Vcenter, VcenterUser, Vm};
 use tokio::time::Instant;
 use vsphere::{Client, Credentials as Login, Trust};
 
@@ -44,23 +44,6 @@ const MOST: u64 = 200;
 
 const CPI: &str = "vsphere-cloud-controller-manager";
 const CHANGED: &str = "vdo.vmware.com/credentials-changed";
-
-/// A stream of numbers that follows from a seed (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn one_in(&mut self, bound: u64) -> bool {
-        self.below(bound) == 0
-    }
-}
 
 fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -92,15 +75,15 @@ struct Rotation {
 
 impl Rotation {
     fn of(seed: u64) -> Self {
-        let mut numbers = Numbers(seed);
+        let mut random = SeededRandom::new(seed);
         Self {
-            second: numbers.one_in(3),
-            dead_node: numbers.one_in(2),
-            other_is_cut: numbers.one_in(3),
-            killed_after: numbers.one_in(4).then(|| numbers.below(1_500)),
-            window: numbers.one_in(2),
-            catalog: numbers.one_in(5),
-            pause: numbers.below(800),
+            second: random.one_in(3),
+            dead_node: random.one_in(2),
+            other_is_cut: random.one_in(3),
+            killed_after: random.one_in(4).then(|| random.below(1_500)),
+            window: random.one_in(2),
+            catalog: random.one_in(5),
+            pause: random.below(800),
         }
     }
 }

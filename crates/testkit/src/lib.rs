@@ -46,6 +46,7 @@ mod nodes;
 mod peers;
 mod ports;
 mod process;
+mod random;
 mod vcenter;
 mod workdir;
 mod working_set;
@@ -61,6 +62,7 @@ pub use nodes::{Fate, Logs, Node, Nodes, add_bare_nodes};
 pub use peers::{cache, peer, programs, repository, shipped};
 pub use ports::Port;
 pub use process::{Process, processes_started_by, spawn_tied_to_us};
+pub use random::SeededRandom;
 pub use vcenter::{
     Calls, Category, Cluster, Datacenter, Datastore, Fault, Host, Inventory, Nic, Permission, Role,
     SessionCalls, Tag, Vcenter, VcenterBuilder, VcenterUser, Vm,

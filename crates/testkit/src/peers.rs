@@ -33,10 +33,12 @@ pub fn programs() -> &'static Path {
             .args(["build", "--locked", "--quiet", "--workspace"])
             .args(["--features", "catalog/cli", "--bins", "--examples"])
             .current_dir(repository())
+            // `scripts/test` sets it for libtest; with it cargo would build dependencies again.
+            .env_remove("RUSTC_BOOTSTRAP")
             .output()
             .expect("cargo, which built this, runs");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        // A program of tests stands in a folder of its own, beside them.
+        // Cargo puts test programs into a subfolder of this one.
         let test = std::env::current_exe().expect("a program knows where it is");
         test.ancestors().nth(2).expect("target/<profile>/deps").to_owned()
     });

@@ -198,7 +198,8 @@ impl Reader {
             .env("VDO_CACHE", testkit::cache())
             .env("CARGO_HOME", own("CARGO_HOME", ".cargo"))
             .env("RUSTUP_HOME", own("RUSTUP_HOME", ".rustup"))
-            // What a make this may run under tells those it starts.
+            // Variables of the `make test` that runs this test.
+            .env_remove("RUSTC_BOOTSTRAP")
             .env_remove("MAKEFLAGS")
             .env_remove("MFLAGS")
             .env_remove("MAKELEVEL")

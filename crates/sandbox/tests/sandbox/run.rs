@@ -33,7 +33,8 @@ pub(crate) fn made(line: &str) -> Command {
         .args(["--default-signal=HUP,INT,QUIT,TERM", "bash", "-c", &format!("exec {line}")])
         .current_dir(testkit::repository())
         .env("COLUMNS", "100")
-        // What a make this may run under tells those it starts.
+        // Variables of the `make test` that runs this test.
+        .env_remove("RUSTC_BOOTSTRAP")
         .env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
         .env_remove("MAKELEVEL")
