@@ -1,4 +1,4 @@
-//! REST replies from a vCenter that means us harm.
+//! REST responses of a malicious vCenter.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Replies from a vCenter that means us harm, whole and in pieces.
+//! SOAP responses of a malicious vCenter, complete and in chunks.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
 // Command config-loader-cpi reads cloud controller configurations with the upstream controller's
-// own code and prints what it understood.
+// own code and prints the result.
 //
 // Standard input is a JSON array of cases, standard output a JSON array of answers in the same
 // order. A case with "text" is a vsphere.conf; one with "secret" is the data of a credentials
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// quietly keeps the controller's log away: it repeats parts of what it reads.
+// quietly suppresses the controller's log, which repeats parts of its input.
 func quietly() {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
@@ -73,7 +73,7 @@ func readConfig(text []byte) answer {
 		return answer{Error: err.Error()}
 	}
 	result := answer{Config: config}
-	// The controller turns these features off when their section does not read, so does this.
+	// Like the controller, this turns off features whose section is invalid.
 	if nsxt, err := nsxtcfg.ReadNsxtConfig(text); err == nil {
 		result.Nsxt = nsxt
 	}

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package peers pins the upstream vSphere CSI driver. It stands in a module of its own because it
+// Package peers pins the upstream vSphere CSI driver. It has its own module because it
 // replaces Kubernetes' libraries with an older minor than the rest of our peers use.
 package peers
 

@@ -1,5 +1,5 @@
-// govc, as its users run it: the commands of the book are typed into it by a test. It has the groups of
-// commands the book and the remedies of findings name, and those that prepare a vCenter for them.
+// govc for the tests of the book. It has the command groups that the book and the findings use, and those that prepare a
+// vCenter for them.
 package main
 
 import (

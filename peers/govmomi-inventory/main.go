@@ -1,9 +1,9 @@
-// Reads an inventory with govmomi, the way the Go programs do, so that it can be measured beside ours.
+// Reads an inventory with govmomi, as the Go programs do, to compare it with our client.
 //
 //	govmomi-inventory -url https://USER:PASSWORD@HOST/sdk retrieve|find
 //
-// It prints one line of JSON when it has logged in and one when its work is done, and ends when its
-// standard input does: the one who measures looks at the process in between.
+// It prints one line of JSON after the login and one when it is done, and ends when its standard input closes: the bench
+// measures the process in between.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 )
 
-// What a cloud controller wants to know of a machine.
+// The properties of a VM that a cloud controller reads.
 var properties = []string{
 	"name", "config.uuid", "config.instanceUuid", "config.version", "config.guestId",
 	"config.hardware.numCPU", "config.hardware.memoryMB", "guest.hostName", "guest.net",

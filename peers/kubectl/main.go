@@ -1,4 +1,4 @@
-// kubectl, as its users run it: the commands of the book are typed into it by a test.
+// kubectl for the tests of the book.
 package main
 
 import (
@@ -7,7 +7,7 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 
-	// As kubectl itself does: every way a kubeconfig may authenticate.
+	// Like kubectl itself: all authentication plugins of a kubeconfig.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 )
 

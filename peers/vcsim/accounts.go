@@ -8,7 +8,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// accounts are the users who may log in. With none, anyone may, and may do everything.
+// accounts are the users. Without any, every login works and has all privileges.
 type accounts struct {
 	sync.Mutex
 	users  map[string]*account
@@ -34,7 +34,7 @@ func newAccounts(users []User) *accounts {
 // internal is the login govmomi's own parts use to call each other.
 func (a *accounts) internal() *url.Userinfo { return url.UserPassword(internalUser, a.secret) }
 
-// restricted says that there are users, so that privileges count.
+// restricted says whether there are users, so that privileges are checked.
 func (a *accounts) restricted() bool {
 	a.Lock()
 	defer a.Unlock()

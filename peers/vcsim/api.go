@@ -18,8 +18,8 @@ import (
 
 const restTagging, apiTagging = "/rest/com/vmware/cis/tagging/", "/api/cis/tagging/"
 
-// serve answers REST. govmomi has the /rest form only; the /api form is translated onto it, where the
-// version has it. Rights on tags are judged here for both.
+// serve handles REST. govmomi has only the /rest form; this translates the /api form to it, if the version has it. It
+// checks privileges on tags for both.
 func (r *restServer) serve(w http.ResponseWriter, req *http.Request, c *call) {
 	path := req.URL.Path
 	api := strings.HasPrefix(path, apiTagging) || path == "/api/session"
@@ -77,7 +77,7 @@ func (r *restServer) inner(req *http.Request) *restAnswer {
 	return &restAnswer{rec.Code, rec.Header(), rec.Body.Bytes()}
 }
 
-// apiSession is /api/session: the id is a bare JSON string.
+// apiSession is /api/session: the id is a plain JSON string.
 func (r *restServer) apiSession(w http.ResponseWriter, req *http.Request) {
 	on := req.Clone(req.Context())
 	on.URL.Path = "/rest/com/vmware/cis/session"
@@ -119,7 +119,7 @@ func (r *restServer) session(id string) (user string, since, seen time.Time, ok 
 	return s.User, s.Created, s.LastAccessed, true
 }
 
-// apiTagging turns an /api request into the /rest one that means the same, and its answer back.
+// apiTagging translates an /api request to the equivalent /rest request, and its response back.
 func (r *restServer) apiTagging(w http.ResponseWriter, req *http.Request, c *call) {
 	kind, id, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, apiTagging), "/")
 	action := req.URL.Query().Get("action")
@@ -172,7 +172,7 @@ func (r *restServer) apiTagging(w http.ResponseWriter, req *http.Request, c *cal
 	}
 }
 
-// tagging judges a /rest tagging request and lets govmomi answer it.
+// tagging checks a /rest tagging request and lets govmomi handle it.
 func (r *restServer) tagging(req *http.Request, c *call) *restAnswer {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -184,7 +184,7 @@ func (r *restServer) tagging(req *http.Request, c *call) *restAnswer {
 	action := req.URL.Query().Get("~action")
 	var in association
 	decodeLoose(body, &in)
-	if c.user != "" { // without a session govmomi refuses by itself
+	if c.user != "" { // without a session govmomi rejects the request
 		access := r.sim.auth.accessOf(c.user)
 		for _, n := range tagNeeds(req.Method, kind, action, in.refs()) {
 			if n.on == (ref{}) {
@@ -203,7 +203,7 @@ func (r *restServer) tagging(req *http.Request, c *call) *restAnswer {
 	return r.inner(req)
 }
 
-// association is what the requests of tag-association say between them.
+// association is the union of the requests of tag-association.
 type association struct {
 	ObjectID  *objectID  `json:"object_id"`
 	ObjectIDs []objectID `json:"object_ids"`
@@ -245,7 +245,7 @@ func tagNeeds(verb, kind, action string, objects []ref) (all []need) {
 	return all
 }
 
-// misfit says why a tag cannot be attached: its category is for other types, or for one tag on each object.
+// misfit says why a tag cannot be attached: its category is for other types, or allows one tag for each object.
 func (r *restServer) misfit(ids []string, objects []ref) string {
 	r.handler.Lock()
 	defer r.handler.Unlock()
@@ -294,7 +294,7 @@ func restError(status int, kind, message string) *restAnswer {
 	return &restAnswer{status, http.Header{"Content-Type": {"application/json"}}, append(body, '\n')}
 }
 
-// errorKind is the last word of the error type in a /rest answer.
+// errorKind is the last part of the error type in a /rest response.
 func errorKind(body []byte) string {
 	var e struct{ Type string }
 	decodeLoose(body, &e)
@@ -316,7 +316,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// unwrap takes the value out of a /rest answer, nil if it has none.
+// unwrap returns the value of a /rest response, nil if it has none.
 func unwrap(body []byte) []byte {
 	var e struct {
 		Value json.RawMessage `json:"value"`
@@ -332,8 +332,8 @@ func unquote(b []byte) (s string) {
 
 var nullList = regexp.MustCompile(`("(?:value|tag_ids|object_ids)":)null`)
 
-// withoutNulls writes an empty list where govmomi writes null.
+// withoutNulls replaces null with an empty list, as vCenter writes it.
 func withoutNulls(body []byte) []byte { return nullList.ReplaceAll(body, []byte("${1}[]")) }
 
-// idInPath finds what makes one path different from another of the same kind.
+// idInPath matches the id in a path.
 var idInPath = regexp.MustCompile(`id:[^/?]+|urn:[^/?]+`)

@@ -12,11 +12,11 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// A VM takes four SCSI controllers of fifteen disks: of sixteen units one is the controller's own.
+// A VM has up to four SCSI controllers with fifteen disks each: of sixteen units one belongs to the controller.
 const controllersPerVM, unitsPerController, reservedUnit = 4, 16, 7
 
-// attachedTo is the VM that has a volume, nil if none has. The devices decide: a VM may have been
-// destroyed, or the disk taken away by a reconfiguration.
+// attachedTo is the VM of a volume, nil if it is not attached. The devices decide: the VM can be destroyed, or a
+// reconfiguration can have removed the disk.
 func (c *volumes) attachedTo(id string) *ref {
 	c.mu.Lock()
 	r, noted := c.attached[id]
@@ -112,8 +112,8 @@ func (c *volumes) attach(vm *simulator.VirtualMachine, spec cnstypes.CnsVolumeAt
 		DiskUUID: strings.ToLower(strings.ReplaceAll(uuid, "-", ""))}
 }
 
-// freeUnit is a free place on a paravirtual controller. When all are full a controller is added, as CNS
-// does, until the VM has four; then there is none.
+// freeUnit is a free unit on a paravirtual controller. If all are full it adds a controller, like CNS, up to four; then
+// there is none.
 func freeUnit(vm *simulator.VirtualMachine) (*types.VirtualSCSIController, int32) {
 	buses := map[int32]bool{}
 	for _, d := range device[types.BaseVirtualSCSIController](vm) {
@@ -169,7 +169,7 @@ func (c *volumes) CnsDetachVolume(ctx *simulator.Context, req *cnstypes.CnsDetac
 	return &cnsmethods.CnsDetachVolumeBody{Res: &cnstypes.CnsDetachVolumeResponse{Returnval: task}}
 }
 
-// detach takes the volume's disk from a VM that the caller has locked.
+// detach removes the volume's disk from a VM that the caller has locked.
 func (c *volumes) detach(vm *simulator.VirtualMachine, id cnstypes.CnsVolumeId) result {
 	disk := volumeDisk(vm, id.Id)
 	if disk == nil {
@@ -184,7 +184,7 @@ func (c *volumes) detach(vm *simulator.VirtualMachine, id cnstypes.CnsVolumeId) 
 	}
 	vm.Summary.Config.NumVirtualDisks--
 	if len(vm.Datastore) > 0 {
-		used := []ref{vm.Datastore[0]} // its home
+		used := []ref{vm.Datastore[0]} // of the VM itself
 		for _, d := range device[*types.VirtualDisk](vm) {
 			if b, ok := d.Backing.(*types.VirtualDiskFlatVer2BackingInfo); ok && b.Datastore != nil {
 				setMember(&used, *b.Datastore, true)
@@ -199,7 +199,7 @@ func (c *volumes) detach(vm *simulator.VirtualMachine, id cnstypes.CnsVolumeId) 
 	return &cnstypes.CnsVolumeOperationResult{VolumeId: id}
 }
 
-// resize gives the disk of an attached volume its new size.
+// resize sets the size of the disk of an attached volume.
 func (c *volumes) resize(id string, megabytes int64) {
 	holder := c.attachedTo(id)
 	if holder == nil {

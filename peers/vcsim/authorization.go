@@ -13,15 +13,15 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// authorization replaces govmomi's AuthorizationManager: its answers come from the roles and
-// permissions really set, with propagation and groups. Roles and permissions are guarded by rights,
-// which is held for reading by whoever decides and never while calling out.
+// authorization replaces govmomi's AuthorizationManager: it evaluates the configured roles and permissions, with
+// propagation and groups. rights guards roles and permissions. Readers hold it while they decide, and never while they
+// call other objects.
 type authorization struct {
 	*simulator.AuthorizationManager
 	sim         *Sim
 	rights      sync.RWMutex
 	permissions map[ref][]types.Permission
-	known       map[string]bool // every privilege there is
+	known       map[string]bool // all existing privileges
 	nextRole    int32
 }
 
@@ -71,7 +71,7 @@ func (a *authorization) addRole(name string, privileges []string) int32 {
 	return a.nextRole
 }
 
-// complete adds the privileges every role carries, and names the first one that does not exist.
+// complete adds the privileges of every role, and returns the first one that does not exist.
 func (a *authorization) complete(ids []string) (all []string, bad string) {
 	all = []string{"System.Anonymous", "System.Read", "System.View"}
 	for _, id := range ids {
@@ -86,7 +86,7 @@ func (a *authorization) complete(ids []string) (all []string, bad string) {
 	return all, ""
 }
 
-// grant sets one permission, in place of the one its principal had on that entity.
+// grant sets a permission, and replaces the one of its principal on that entity.
 func (a *authorization) grant(p Permission) error {
 	e, err := a.sim.find(p.Entity)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *authorization) revokeLocked(e ref, principal string, group bool) bool {
 	return had
 }
 
-// revoke takes back what a principal, user or group, was granted on an entity.
+// revoke removes the permission of a principal, user or group, on an entity.
 func (a *authorization) revoke(path, principal string) error {
 	e, err := a.sim.find(path)
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *authorization) revoke(path, principal string) error {
 	return nil
 }
 
-// list answers all permissions in the inventory's words.
+// list returns all permissions in the format of the inventory.
 func (a *authorization) list() (roles []Role, permissions []Permission) {
 	a.rights.RLock()
 	defer a.rights.RUnlock()
@@ -161,11 +161,11 @@ func (a *authorization) list() (roles []Role, permissions []Permission) {
 	return roles, permissions
 }
 
-// privileges is what one principal may do on one entity; nil is nothing at all.
+// privileges are those of a principal on an entity; nil is none.
 type privileges map[string]bool
 
-// access answers for one user, remembering what it found on the way up. It is made for one request
-// or one evaluation and thrown away: permissions may change between two.
+// access evaluates the privileges of one user and caches the results. It lives for one request or evaluation, because
+// permissions can change between two.
 type access struct {
 	auth   *authorization
 	user   string
@@ -173,7 +173,7 @@ type access struct {
 	above  map[ref]privileges
 }
 
-// accessOf is nil when there are no users to restrict, or for a call from inside: everything is allowed.
+// accessOf is nil if there are no users, or for an internal call: everything is allowed.
 func (a *authorization) accessOf(user string) *access {
 	if user == "" || user == internalUser || !a.sim.accounts.restricted() {
 		return nil
@@ -181,8 +181,8 @@ func (a *authorization) accessOf(user string) *access {
 	return &access{auth: a, user: sameAccount(user), groups: a.sim.accounts.groups(user), above: map[ref]privileges{}}
 }
 
-// on is what the user may do on an entity: the nearest object upwards that names the user, or else one
-// of its groups, decides. A VM has two ways up, its folder and its resource pool, and gets from both.
+// on returns the privileges of the user on an entity: the nearest object upwards that names the user, or else one of its
+// groups, decides. A VM inherits from its folder and its resource pool.
 func (c *access) on(e ref) privileges {
 	if c == nil {
 		return nil
@@ -237,7 +237,7 @@ func (c *access) inherited(e ref) privileges {
 	return got
 }
 
-// named is what an entity's own permissions give the user; a permission for the user beats those of groups.
+// named returns the privileges from an entity's own permissions; one for the user wins over those of groups.
 func (c *access) named(e ref, propagated bool) (privileges, bool) {
 	for _, group := range []bool{false, true} {
 		var got privileges
@@ -267,10 +267,10 @@ func (c *access) named(e ref, propagated bool) (privileges, bool) {
 	return nil, false
 }
 
-// may says whether the user holds a privilege on an entity.
+// may says whether the user has a privilege on an entity.
 func (c *access) may(e ref, privilege string) bool { return c == nil || c.on(e)[privilege] }
 
-// sees says whether an object exists for the user. What is no inventory entity is always seen.
+// sees says whether an object exists for the user. Objects that are not inventory entities are always visible.
 func (c *access) sees(e ref) bool {
 	if c == nil {
 		return true
@@ -336,7 +336,7 @@ func (a *authorization) FetchUserPrivilegeOnEntities(_ *simulator.Context, r *ty
 	return &methods.FetchUserPrivilegeOnEntitiesBody{Res: res}
 }
 
-// displayName is how vCenter spells an account in a session: DOMAIN\user.
+// displayName is the form of an account in a session of vCenter: DOMAIN\user.
 func displayName(account string) string {
 	if user, domain, ok := strings.Cut(account, "@"); ok {
 		return strings.ToUpper(domain) + `\` + user

@@ -18,7 +18,7 @@ type ref = types.ManagedObjectReference
 
 const gib = 1 << 30
 
-// build makes the inventory in process, through the simulator's own objects.
+// build creates the inventory in process, with the simulator's own objects.
 func (s *Sim) build(inv *Inventory) error {
 	for i := range inv.Datacenters {
 		dc := &inv.Datacenters[i]
@@ -79,7 +79,7 @@ func (s *Sim) buildDatacenter(spec *Datacenter) error {
 	return nil
 }
 
-// buildNetworks renames the network every datacenter is born with to the first and adds the others.
+// buildNetworks renames the default network of a datacenter to the first one and adds the others.
 func (s *Sim) buildNetworks(dc *simulator.Datacenter, names []string) {
 	first := s.reg().Get(dc.Network[0]).(*mo.Network)
 	first.Name, first.ManagedEntity.Name = names[0], names[0]
@@ -137,8 +137,8 @@ func (s *Sim) buildCluster(dc *simulator.Datacenter, spec Cluster) error {
 	return nil
 }
 
-// dressHost gives a host what the inventory says of it. The product is copied first: all hosts of
-// the simulator share one template.
+// dressHost applies the inventory to a host. It copies the product first: all hosts of the simulator share one
+// template.
 func (s *Sim) dressHost(dc *simulator.Datacenter, h *simulator.HostSystem, spec Host) {
 	h.Network = slices.Clone(dc.Network)
 	product := clone(h.Config.Product)
@@ -151,7 +151,7 @@ func (s *Sim) dressHost(dc *simulator.Datacenter, h *simulator.HostSystem, spec 
 	s.setHost(h, spec)
 }
 
-// setHost writes the changeable facts of a host.
+// setHost sets the mutable fields of a host.
 func (s *Sim) setHost(h *simulator.HostSystem, spec Host) {
 	for _, p := range []*types.AboutInfo{&h.Config.Product, h.Summary.Config.Product} {
 		p.Version, p.ApiVersion, p.Build = spec.Version, spec.Version, spec.Build
@@ -169,7 +169,7 @@ func (s *Sim) buildDatastore(dc *simulator.Datacenter, spec Datastore) error {
 	if !strings.HasPrefix(spec.URL, "ds:///") || strings.Contains(spec.URL, "..") {
 		return fmt.Errorf("url %q does not begin with ds:///", spec.URL)
 	}
-	// The simulator keeps a datastore's files under its url: taken as a path, that is inside our own folder.
+	// The simulator keeps a datastore's files under its url: as a path, this is inside our own folder.
 	if err := os.MkdirAll(path.Join(spec.URL), 0o700); err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func datastoreInfo(spec Datastore) types.BaseDatastoreInfo {
 	return &info
 }
 
-// setDatastore writes the changeable facts of a datastore, its mounts on both sides included.
+// setDatastore sets the mutable fields of a datastore, including its mounts on both sides.
 func (s *Sim) setDatastore(dc *simulator.Datacenter, ds *simulator.Datastore, spec Datastore) {
 	accessible := *spec.Accessible
 	capacity, free := int64(*spec.CapacityGiB*gib), int64(*spec.FreeGiB*gib)
@@ -246,8 +246,7 @@ func (s *Sim) setDatastore(dc *simulator.Datacenter, ds *simulator.Datastore, sp
 	}
 }
 
-// setMember puts a reference into a list, or takes it out. The list is never changed in place:
-// a reader may hold the old one.
+// setMember adds a reference to a list or removes it. It never changes the list in place: a reader can hold the old one.
 func setMember(list *[]ref, r ref, in bool) {
 	at := slices.Index(*list, r)
 	switch {
@@ -258,7 +257,7 @@ func setMember(list *[]ref, r ref, in bool) {
 	}
 }
 
-// member puts a reference into a list of another object, or takes it out, and notes the change.
+// member adds a reference to a list of another object or removes it, and notes the change.
 func (s *Sim) member(owner mo.Reference, list *[]ref, r ref, in bool) {
 	changed := false
 	s.locked(owner, func() {
@@ -279,7 +278,7 @@ func (s *Sim) putChild(folder ref, e mo.Entity) {
 	s.reg().PutEntity(f, e)
 }
 
-// ensureFolder walks a path below a folder, making what is missing; "" is the folder itself.
+// ensureFolder walks a path below a folder and creates missing folders; "" is the folder itself.
 func (s *Sim) ensureFolder(base ref, below string) (*simulator.Folder, error) {
 	f, ok := s.reg().Get(base).(*simulator.Folder)
 	if !ok {
@@ -301,7 +300,7 @@ func (s *Sim) ensureFolder(base ref, below string) (*simulator.Folder, error) {
 	return f, nil
 }
 
-// finish waits for a task of our own making and takes it out of the registry.
+// finish waits for one of our own tasks and removes it from the registry.
 func (s *Sim) finish(task ref) (types.AnyType, types.BaseMethodFault) {
 	t := s.reg().Get(task).(*simulator.Task)
 	for done := false; !done; {

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// locked runs f while no call of a client works on the object.
+// locked runs f while no call of a client uses the object.
 func (s *Sim) locked(o mo.Reference, f func()) { s.reg().WithLock(s.ctx(), o, f) }
 
 // at is the object of one kind at an inventory path.
@@ -41,7 +41,7 @@ func (s *Sim) datacenterOf(e mo.Entity) *simulator.Datacenter {
 	return nil
 }
 
-// addVM adds a machine to a running simulator.
+// addVM adds a VM to a running simulator.
 func (s *Sim) addVM(v VM) (VM, error) {
 	dc, err := s.datacenter(v.Datacenter)
 	if err != nil {
@@ -72,8 +72,7 @@ func (s *Sim) addVM(v VM) (VM, error) {
 	return s.lookAt(vm), nil
 }
 
-// patchVM changes a machine to what the given fields say; those not given stay. The change is made in
-// one step: a client never sees half of it.
+// patchVM changes the given fields of a VM. The change is atomic: a client never sees a part of it.
 func (s *Sim) patchVM(path string, patch []byte) (VM, error) {
 	vm, err := at[*simulator.VirtualMachine](s, path)
 	if err != nil {
@@ -91,7 +90,7 @@ func (s *Sim) patchVM(path string, patch []byte) (VM, error) {
 		after.NICs, after.SCSI = clone(before.NICs), clone(before.SCSI)
 		given := map[string]any{}
 		decodeLoose(patch, &given)
-		if given["nics"] != nil { // decoding into the old list would leave old fields in the new cards
+		if given["nics"] != nil { // decoding into the old list would keep old fields
 			after.NICs = nil
 		}
 		if err = decodeStrict(patch, &after); err != nil {
@@ -135,7 +134,7 @@ func (s *Sim) checkPatch(p *places, before, after *VM, given map[string]any) err
 		orNew(&nic.Connected, true)
 	}
 	after.UUID, after.InstanceUUID = strings.ToLower(after.UUID), strings.ToLower(after.InstanceUUID)
-	if *after.DiskUUID == *before.DiskUUID { // an extraConfig patch may say it too
+	if *after.DiskUUID == *before.DiskUUID { // an extraConfig patch can set it too
 		for k, x := range after.ExtraConfig {
 			if strings.EqualFold(k, diskUUIDKey) && x != before.ExtraConfig[k] {
 				after.DiskUUID = types.NewBool(strings.EqualFold(x, "true"))
@@ -177,7 +176,7 @@ func (s *Sim) changeVM(p *places, vm *simulator.VirtualMachine, before, after VM
 	return nil
 }
 
-// moveTo puts an entity into another folder.
+// moveTo moves an entity to another folder.
 func (s *Sim) moveTo(e mo.Entity, to *simulator.Folder) {
 	if from, ok := s.reg().Get(*e.Entity().Parent).(*simulator.Folder); ok {
 		s.member(from, &from.ChildEntity, e.Reference(), false)
@@ -201,7 +200,7 @@ func (s *Sim) moveStorage(vm *simulator.VirtualMachine, from, to *simulator.Data
 	return nil
 }
 
-// destroyVM takes a machine away whatever its state: from here on its reference answers ManagedObjectNotFound.
+// destroyVM removes a VM in any state: its reference then returns ManagedObjectNotFound.
 func (s *Sim) destroyVM(path string) error {
 	vm, err := at[*simulator.VirtualMachine](s, path)
 	if err != nil {
@@ -234,8 +233,7 @@ func (s *Sim) unlink(vm *simulator.VirtualMachine) {
 	s.reg().Remove(s.ctx(), vm.Self)
 }
 
-// reregister is what removing a VM from the inventory and registering it again does: everything
-// about it stays but its reference.
+// reregister removes a VM from the inventory and registers it again: only its reference changes.
 func (s *Sim) reregister(path string) (VM, error) {
 	vm, err := at[*simulator.VirtualMachine](s, path)
 	if err != nil {
@@ -324,7 +322,7 @@ func (s *Sim) patchDatastore(path string, patch []byte) (Datastore, error) {
 	return s.lookAtDatastore(ds), err
 }
 
-// removeHost takes a host out of the inventory; it must carry no VM.
+// removeHost removes a host from the inventory; it must have no VMs.
 func (s *Sim) removeHost(path string) error {
 	h, err := at[*simulator.HostSystem](s, path)
 	if err != nil {
@@ -349,7 +347,7 @@ func (s *Sim) removeHost(path string) error {
 	}
 	if c := s.computeResource(*h.Parent); c != nil {
 		s.member(c, &c.Host, h.Self, false)
-		if c.Self.Type == "ComputeResource" { // a standalone host's resource goes with it
+		if c.Self.Type == "ComputeResource" { // the resource of a standalone host is removed with it
 			if f, ok := s.reg().Get(*c.Parent).(*simulator.Folder); ok {
 				s.member(f, &f.ChildEntity, c.Self, false)
 			}
@@ -386,8 +384,8 @@ func (s *Sim) removeDatastore(path string) error {
 	return nil
 }
 
-// follow makes the rest of the world agree with what govmomi changed in a VM, whose lock is held: the
-// guest speaks while the power is on, and hosts, pools and datastores list what is on them.
+// follow updates other objects after govmomi changed a VM, whose lock is held: the guest reports while the power is on, and
+// hosts, pools and datastores list their VMs.
 func (s *Sim) follow(r ref, changed map[string]bool) {
 	vm, ok := s.reg().Get(r).(*simulator.VirtualMachine)
 	if !ok {

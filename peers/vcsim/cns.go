@@ -16,9 +16,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// volumes is govmomi's CNS with what it lacks: attach and detach really change the VM, several specs
-// go in one call, what goes wrong with one volume is said in that volume's result as CNS does, and
-// queries honour filter and cursor. Creating, deleting and snapshots are still govmomi's.
+// volumes extends govmomi's CNS: attach and detach really change the VM, a call can have several specs, an error of one
+// volume is in the result of that volume, and queries honour filter and cursor. Creation, deletion and snapshots are
+// govmomi's.
 type volumes struct {
 	*cnssim.CnsVolumeManager
 	sim *Sim
@@ -34,12 +34,12 @@ func wrapCNS(s *Sim, reg *simulator.Registry) {
 	reg.Put(s.volumes)
 }
 
-// Our tasks stand on an object of their own: govmomi's take the manager's lock under another context.
+// Our tasks have their own object: govmomi's take the lock of the manager under another context.
 var cnsTaskEntity = ref{Type: "CnsVolumeManager", Value: "cns-volume-manager-tasks"}
 
 type result = cnstypes.BaseCnsVolumeOperationResult
 
-// batch runs a task whose outcome is one result for each volume.
+// batch runs a task with one result for each volume.
 func (c *volumes) batch(ctx *simulator.Context, entity ref, name string, n int, each func(*simulator.Context, int) result) ref {
 	vctx := ctx.For(vim25.Path)
 	task := simulator.CreateTask(entity, name, func(*simulator.Task) (types.AnyType, types.BaseMethodFault) {
@@ -55,7 +55,7 @@ func (c *volumes) batch(ctx *simulator.Context, entity ref, name string, n int, 
 	return task.Run(vctx)
 }
 
-// inner runs one of govmomi's batch tasks for a single volume and answers its result.
+// inner runs one of govmomi's batch tasks for a single volume and returns its result.
 func inner(vctx *simulator.Context, id cnstypes.CnsVolumeId, task ref) result {
 	t := vctx.Map.Get(task).(*simulator.Task)
 	t.Wait()
@@ -77,7 +77,7 @@ func failed(id cnstypes.CnsVolumeId, fault types.BaseMethodFault) result {
 	return &cnstypes.CnsVolumeOperationResult{VolumeId: id, Fault: &types.LocalizedMethodFault{Fault: fault, LocalizedMessage: text}}
 }
 
-// query lists the volumes that match, always in the same order.
+// query lists the matching volumes, always in the same order.
 func (c *volumes) query(filter *cnstypes.CnsQueryFilter) []cnstypes.CnsVolume {
 	wanted := *filter
 	wanted.ContainerClusterIds, wanted.Cursor = nil, nil
@@ -109,7 +109,7 @@ func (c *volumes) find(id cnstypes.CnsVolumeId) *cnstypes.CnsVolume {
 	return nil
 }
 
-// page cuts the asked window out of all volumes; the cursor answered points behind it.
+// page returns the requested part of all volumes; the returned cursor points behind it.
 func page(all []cnstypes.CnsVolume, cursor *cnstypes.CnsCursor) cnstypes.CnsQueryResult {
 	total := int64(len(all))
 	if cursor == nil {
@@ -176,7 +176,7 @@ func (c *volumes) create(ctx, vctx *simulator.Context, spec cnstypes.CnsVolumeCr
 	return got
 }
 
-// choose is the first of the given datastores, of all if none is given, that can take the volume.
+// choose returns the first of the given datastores (of all, if none is given) with enough space for the volume.
 func (c *volumes) choose(among []ref, size int64) *ref {
 	if len(among) == 0 {
 		for _, dc := range c.sim.datacenters() {
@@ -192,7 +192,7 @@ func (c *volumes) choose(among []ref, size int64) *ref {
 	return nil
 }
 
-// reserve takes space from a datastore, or gives it back.
+// reserve takes space from a datastore, or frees it.
 func (s *Sim) reserve(r ref, size int64) {
 	if ds, ok := s.reg().Get(r).(*simulator.Datastore); ok {
 		s.locked(ds, func() {
@@ -231,7 +231,7 @@ func (s *Sim) datastoreAt(url string) *simulator.Datastore {
 	return nil
 }
 
-// CnsExtendVolume grows the volume in all the places it is kept: CNS, the disk object, the VM's device.
+// CnsExtendVolume grows the volume in CNS, the disk object and the VM's device.
 func (c *volumes) CnsExtendVolume(ctx *simulator.Context, req *cnstypes.CnsExtendVolume) soap.HasFault {
 	task := c.batch(ctx, cnsTaskEntity, "CnsExtendVolume", len(req.ExtendSpecs), func(vctx *simulator.Context, i int) result {
 		spec := req.ExtendSpecs[i]
@@ -261,8 +261,7 @@ func (s *Sim) diskObject(id string) *simulator.VStorageObject {
 	return nil
 }
 
-// CnsUpdateVolumeMetadata merges: an entity is known by cluster, type, namespace and name, and is taken
-// away when the update says so.
+// CnsUpdateVolumeMetadata merges: cluster, type, namespace and name identify an entity, and the update can delete it.
 func (c *volumes) CnsUpdateVolumeMetadata(ctx *simulator.Context, req *cnstypes.CnsUpdateVolumeMetadata) soap.HasFault {
 	task := c.batch(ctx, cnsTaskEntity, "CnsUpdateVolumeMetadata", len(req.UpdateSpecs), func(vctx *simulator.Context, i int) result {
 		spec := req.UpdateSpecs[i]

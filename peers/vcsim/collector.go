@@ -9,25 +9,24 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// collector replaces govmomi's PropertyCollector. It differs in that it
-// shows each user what that user may see, finds changes by comparing with what it sent last, pays for
-// a change by the size of the change, and counts its versions.
+// collector replaces govmomi's PropertyCollector. It shows each user only visible objects, finds changes by comparison
+// with its last report, has a cost proportional to the change, and counts its versions.
 //
-// govmomi makes one of these for each session by reflection, from the zero value.
+// govmomi creates one for each session by reflection, from the zero value.
 type collector struct {
 	simulator.PropertyCollector
 
 	mu      sync.Mutex // one evaluation at a time
 	pages   map[string][]types.ObjectContent
 	version uint64
-	last    *types.UpdateSet // what the latest version answered, to be said again if the answer was lost
+	last    *types.UpdateSet // the latest response, to be repeated if it was lost
 	pending []types.PropertyFilterUpdate
 
 	waiting sync.Mutex
 	cancel  map[*waiter]bool
 }
 
-// sims finds the simulator a registry belongs to: govmomi hands its objects nothing else.
+// sims finds the simulator of a registry: govmomi passes nothing else to its objects.
 var sims sync.Map
 
 func simOf(ctx *simulator.Context) *Sim {
@@ -66,7 +65,7 @@ func (c *collector) CreateFilter(ctx *simulator.Context, req *types.CreateFilter
 	c.mu.Lock()
 	c.Filter = append(c.Filter, f.Self)
 	c.mu.Unlock()
-	simOf(ctx).journal.touch() // a wait in progress is to look at it
+	simOf(ctx).journal.touch() // a wait in progress must evaluate it
 	return body
 }
 
@@ -130,7 +129,7 @@ func (c *collector) retrieve(ctx *simulator.Context, specs []types.PropertyFilte
 	return objects, nil
 }
 
-// page keeps what is beyond the asked number of objects for the next call.
+// page keeps the objects beyond the requested number for the next call.
 func (c *collector) page(objects []types.ObjectContent, limit int) ([]types.ObjectContent, string) {
 	if limit <= 0 || len(objects) <= limit {
 		return objects, ""
@@ -175,8 +174,8 @@ func faultMessage(fault types.BaseMethodFault) string {
 	return ""
 }
 
-// strangersMayRead lets those without a session read what a client needs to log in, and nothing
-// else. govmomi would answer them everything, and tell them of a destroyed machine that it is gone.
+// strangersMayRead lets clients without a session read only what they need for a login. govmomi would return everything,
+// and would report a destroyed VM as gone.
 func strangersMayRead(this ref, specs []types.PropertyFilterSpec) types.BaseMethodFault {
 	for _, spec := range specs {
 		for _, object := range spec.ObjectSet {

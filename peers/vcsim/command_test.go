@@ -16,7 +16,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-func TestABadStartIsOneSentenceAndExitCodeTwo(t *testing.T) {
+func TestABadStartPrintsOneSentenceAndExitsWithTwo(t *testing.T) {
 	for _, bad := range []struct{ inventory, says string }{
 		{`{"datacenters":[{"nmae":"DC0"}]}`, `unknown field "nmae"`},
 		{`{"datacenters":[{"name":7}]}`, "datacenters.name"},
@@ -65,7 +65,7 @@ func refused(t *testing.T, args ...string) (string, int) {
 	return stderr.String(), c.ProcessState.ExitCode()
 }
 
-func TestASignalEndsItAtOnceAndNothingIsLeft(t *testing.T) {
+func TestASignalEndsItAtOnceAndLeavesNothing(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		tmp := t.TempDir()
 		t.Setenv("TMPDIR", tmp)
@@ -73,7 +73,7 @@ func TestASignalEndsItAtOnceAndNothingIsLeft(t *testing.T) {
 		c := p.client()
 		w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name")
 		before := p.calls("WaitForUpdatesEx")
-		go func() { _, _ = w.ask(30) }() // a call in flight must not hold it up
+		go func() { _, _ = w.ask(30) }() // a call in flight must not delay the end
 		for p.calls("WaitForUpdatesEx") == before {
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -96,7 +96,7 @@ func TestASignalEndsItAtOnceAndNothingIsLeft(t *testing.T) {
 	}
 }
 
-func TestTheNextStartClearsAwayWhatAKilledOneLeft(t *testing.T) {
+func TestTheNextStartRemovesFilesOfAKilledOne(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	p := launch(t, world())
 	must(t, p.cmd.Process.Kill())

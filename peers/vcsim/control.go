@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// control is the loopback port that drives the levers: JSON in, JSON out, one sentence on a mistake.
+// control is the control port on loopback: JSON in, JSON out, and one sentence for an error.
 type control struct {
 	sim   *Sim
 	ready Ready
-	turns sync.RWMutex // levers that change the world take turns
+	turns sync.RWMutex // requests that change the inventory run one after the other
 }
 
-// Ready is the line printed when the simulator serves, and what GET /ready answers.
+// Ready is the line that is printed when the simulator is ready, and the response of GET /ready.
 type Ready struct {
 	URL     string  `json:"url"`
 	Control string  `json:"control"`
@@ -27,7 +27,7 @@ type Ready struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// lever is what one verb on one path does: it reads the body and answers a value, or says what is wrong.
+// lever handles a verb on a path: it reads the body and returns a value or an error.
 type lever func(r *http.Request, body []byte) (any, error)
 
 func (c *control) routes() map[string]map[string]lever {
@@ -92,7 +92,7 @@ func answer(w http.ResponseWriter, status int, sentence string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": sentence})
 }
 
-// loopback refuses an address others could reach.
+// loopback rejects an address that other computers can reach.
 func loopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -104,7 +104,7 @@ func loopback(address string) error {
 	return fmt.Errorf("-control %s is not a loopback address: the control port obeys anyone", address)
 }
 
-// query is a parameter of the request that must be there.
+// query is a required parameter of the request.
 func query(r *http.Request, name string) (string, error) {
 	v := r.URL.Query().Get(name)
 	if v == "" {

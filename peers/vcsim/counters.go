@@ -41,7 +41,7 @@ func (c *counters) reset() {
 	c.total, c.sessions = map[string]int{}, map[string]*sessionCount{}
 }
 
-// view calls f with the counts while nobody counts.
+// view calls f with the counts while the lock is held.
 func (c *counters) view(f func(total map[string]int, sessions map[string]*sessionCount)) {
 	c.Lock()
 	defer c.Unlock()

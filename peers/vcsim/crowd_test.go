@@ -11,9 +11,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// Clients, watchers and levers at the same objects, all at once: nothing may lock up, and in the end the
-// watchers must know the world as it is.
-func TestManyHandsAtOnceEndInOneTruth(t *testing.T) {
+// Clients, watchers and control requests use the same objects at once: there must be no deadlock, and at the end the
+// watchers must know the current inventory.
+func TestConcurrentClientsAgreeInTheEnd(t *testing.T) {
 	p := launch(t, world(func(w record) {
 		var vms list
 		for i := range 8 {

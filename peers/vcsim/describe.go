@@ -8,7 +8,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// describe answers the present inventory in the words of the inventory file, with morefs.
+// describe returns the current inventory in the format of the inventory file, with morefs.
 func (s *Sim) describe() Inventory {
 	si := s.reg().Get(ref{Type: "ServiceInstance", Value: "ServiceInstance"}).(*simulator.ServiceInstance)
 	a := si.Content.About
@@ -91,7 +91,7 @@ func (s *Sim) describePools(root ref, at string) (names []string) {
 	return names
 }
 
-// lookAt describes a VM that nobody has locked, as lookAtHost and lookAtDatastore do for theirs.
+// lookAt describes a VM that is not locked; lookAtHost and lookAtDatastore do the same.
 func (s *Sim) lookAt(vm *simulator.VirtualMachine) (v VM) {
 	s.locked(vm, func() { v = s.describeVM(vm) })
 	return v
@@ -124,10 +124,10 @@ func (s *Sim) describeDatastore(ds *simulator.Datastore) Datastore {
 		Hosts: &hosts, Accessible: types.NewBool(sum.Accessible), Maintenance: sum.MaintenanceMode}
 }
 
-// describeVM reads everything from the live object but the guest's side, which is kept apart.
+// describeVM reads the live object, and the guest's state, which is stored separately.
 func (s *Sim) describeVM(vm *simulator.VirtualMachine) VM {
 	v, known := s.guests.get(vm.Self)
-	if !known { // made by a client
+	if !known { // created by a client
 		v = VM{Tools: "notInstalled", HostName: new(string), NICs: &[]NIC{}}
 	}
 	c := vm.Config

@@ -22,7 +22,7 @@ func device[T any](vm *simulator.VirtualMachine) (found []T) {
 	return found
 }
 
-// setControllers gives the VM SCSI controllers of these kinds. One that carries disks is never taken away.
+// setControllers sets the SCSI controllers of a VM. It never removes one with disks.
 func (s *Sim) setControllers(vm *simulator.VirtualMachine, kinds []string) {
 	devices := slices.DeleteFunc(slices.Clone(vm.Config.Hardware.Device), func(d types.BaseVirtualDevice) bool {
 		c, ok := d.(types.BaseVirtualSCSIController)
@@ -74,7 +74,7 @@ func controllerKinds(vm *simulator.VirtualMachine) (kinds []string) {
 	return kinds
 }
 
-// addSystemDisk gives the VM the disk it boots from, on its first SCSI controller, else on IDE.
+// addSystemDisk adds the boot disk of a VM, on its first SCSI controller, else on IDE.
 func (s *Sim) addSystemDisk(vm *simulator.VirtualMachine, ds *simulator.Datastore, dir string) {
 	disk := &types.VirtualDisk{CapacityInKB: 20 << 20, CapacityInBytes: 20 * gib}
 	disk.Key, disk.UnitNumber = firstDisk, types.NewInt32(0)
@@ -115,7 +115,7 @@ func (s *Sim) setNICs(vm *simulator.VirtualMachine, p *places, nics []NIC) {
 	vm.Summary.Config.NumEthernetCards = int32(len(nics))
 }
 
-// guests remembers what the tools of each VM would report, also while it is off.
+// guests has the reports of the tools of each VM, also while it is off.
 type guests struct {
 	sync.Mutex
 	known map[ref]VM
@@ -140,7 +140,7 @@ func (g *guests) drop(r ref) {
 	delete(g.known, r)
 }
 
-// setGuest writes what VMware Tools report: everything while they run, nothing but their state otherwise.
+// setGuest writes the report of VMware Tools: everything while they run, otherwise only their state.
 func (s *Sim) setGuest(vm *simulator.VirtualMachine, v VM) {
 	on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
 	g := &types.GuestInfo{ToolsVersion: "12389", GuestState: string(types.VirtualMachineGuestStateNotRunning),
@@ -167,7 +167,7 @@ func (s *Sim) setGuest(vm *simulator.VirtualMachine, v VM) {
 		HostName: g.HostName, IpAddress: g.IpAddress}
 }
 
-// guestNetwork answers the guest's cards and its primary address: the first IPv4 one, else the first.
+// guestNetwork returns the guest's cards and its primary address: the first IPv4 address, else the first.
 func guestNetwork(v VM) (cards []types.GuestNicInfo, primary string) {
 	for i, nic := range *v.NICs {
 		info := types.GuestNicInfo{Network: nic.Network, MacAddress: nic.MAC, Connected: *nic.Connected,

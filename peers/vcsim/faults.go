@@ -14,13 +14,13 @@ import (
 	"github.com/vmware/govmomi/vim25/xml"
 )
 
-// Fault is one rule: which calls it hits, and what happens to them.
+// Fault is a rule: the calls it hits, and their outcome.
 type Fault struct {
 	Method      string   `json:"method"`                // "Login", "GET /rest/..." (a prefix), "*" for every call
 	User        string   `json:"user,omitempty"`        // only calls of this user
 	Object      string   `json:"object,omitempty"`      // only calls on, or naming, this moref
-	Skip        int      `json:"skip,omitempty"`        // let so many pass first
-	Count       int      `json:"count,omitempty"`       // hit so many; 0 is without end
+	Skip        int      `json:"skip,omitempty"`        // this many calls pass first
+	Count       int      `json:"count,omitempty"`       // this many calls are hit; 0 for no limit
 	Probability *float64 `json:"probability,omitempty"` // of hitting a call that matches; absent is always
 	Seed        int64    `json:"seed,omitempty"`
 
@@ -36,7 +36,7 @@ type Fault struct {
 	TaskFault   string `json:"taskFault,omitempty"`
 	TaskDelayMs int    `json:"taskDelayMs,omitempty"`
 
-	Hits int `json:"hits"` // answered, never read
+	Hits int `json:"hits"` // output only
 	rng  *rand.Rand
 }
 
@@ -65,7 +65,7 @@ func (f *Fault) check() error {
 	return nil
 }
 
-// add appends rules; the first that matches a call is the one that hits it.
+// add appends rules; the first that matches a call hits it.
 func (f *faults) add(rules []*Fault) error {
 	for i, r := range rules {
 		if err := r.check(); err != nil {
@@ -95,7 +95,7 @@ func (f *faults) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f.rules)
 }
 
-// take finds the rule that hits a call and counts the hit. The copy is the caller's own.
+// take returns a copy of the rule that hits a call, and counts the hit.
 func (f *faults) take(c *call) *Fault {
 	f.Lock()
 	defer f.Unlock()
@@ -131,7 +131,7 @@ func (f *Fault) matches(c *call) bool {
 	return true
 }
 
-// apply makes the fault happen; false lets the call go on to be answered.
+// apply executes the fault; false lets the call continue.
 func (f *Fault) apply(g *gate, w http.ResponseWriter, r *http.Request, c *call) bool {
 	if f.DelayMs > 0 {
 		sleep(r.Context(), time.Duration(f.DelayMs)*time.Millisecond)
@@ -194,7 +194,7 @@ var faultText = map[string]string{
 	"ManagedObjectNotFound": "The object has already been deleted or has not been completely created",
 }
 
-// faultDetail encodes a fault as vCenter does: an element named after its type, with that type.
+// faultDetail encodes a fault like vCenter: an element with the name and the type of the fault.
 type faultDetail struct{ fault types.BaseMethodFault }
 
 func (d *faultDetail) MarshalXML(e *xml.Encoder, start xml.StartElement) error {
@@ -227,7 +227,7 @@ func writeEnvelope(w http.ResponseWriter, status int, body string) {
 		` xmlns:xsd="http://www.w3.org/2001/XMLSchema" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><soapenv:Body>%s</soapenv:Body></soapenv:Envelope>`, body)
 }
 
-// writeRestFault says in REST what a SOAP fault would say.
+// writeRestFault writes the REST form of a SOAP fault.
 func writeRestFault(w http.ResponseWriter, name, message string, status int) {
 	kind := map[string]struct {
 		status int

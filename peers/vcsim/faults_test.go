@@ -13,7 +13,7 @@ import (
 	"github.com/vmware/govmomi/vim25/methods"
 )
 
-func TestEachFaultLeverIsSeenByAClient(t *testing.T) {
+func TestEachFaultReachesAClient(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	now := func() error { _, err := methods.GetCurrentTime(deadline(t), c); return err }
@@ -45,7 +45,7 @@ func TestEachFaultLeverIsSeenByAClient(t *testing.T) {
 	if _, err := methods.GetCurrentTime(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("want no answer at all, got %v", err)
 	}
-	must(t, now()) // others are not held up
+	must(t, now()) // other calls are not blocked
 	pull(record{"delayMs": 150})
 	began := time.Now()
 	must(t, now())
@@ -100,7 +100,7 @@ func TestLoginAndRESTCanBeMadeToFail(t *testing.T) {
 	must(t, err)
 }
 
-func TestTasksFailCrawlOrNeverEnd(t *testing.T) {
+func TestTasksFailProgressSlowlyOrNeverEnd(t *testing.T) {
 	p := launch(t, world())
 	c, ctx := p.client(), deadline(t)
 	vm := object.NewVirtualMachine(c.Client, p.moref("node-1"))
@@ -175,7 +175,7 @@ func TestCallsAreCountedByMethodAndUser(t *testing.T) {
 	t.Fatalf("no session of %s has 3 calls: %+v", op, counts)
 }
 
-func TestARestartCutsEverything(t *testing.T) {
+func TestARestartEndsAllConnectionsAndSessions(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name")
@@ -207,7 +207,7 @@ func TestARestartCutsEverything(t *testing.T) {
 	p.client()
 }
 
-func TestTheClockOfEveryAnswerIsSet(t *testing.T) {
+func TestTheClockOfEveryResponseIsSet(t *testing.T) {
 	p := launch(t, world())
 	ahead := func() time.Duration {
 		answer, err := trusting().Get("https://" + p.url.Host + "/about")
@@ -248,7 +248,7 @@ func TestAnExpiredSessionIsNotAuthenticated(t *testing.T) {
 	must(t, err)
 }
 
-func TestMistakesAtTheControlPortAreNamed(t *testing.T) {
+func TestTheControlPortNamesMistakes(t *testing.T) {
 	p := launch(t, world())
 	for _, m := range []struct {
 		verb, path string

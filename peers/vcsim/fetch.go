@@ -34,7 +34,7 @@ func (c *collector) Fetch(ctx *simulator.Context, req any) soap.HasFault {
 	body := &FetchBody{}
 	r := simOf(ctx).reader(ctx)
 	if r.get(this) == nil {
-		for _, e := range ctx.Map.All("") { // the type may be that of a base class
+		for _, e := range ctx.Map.All("") { // the type can be a base class
 			if e.Reference().Value == this.Value {
 				this = e.Reference()
 			}

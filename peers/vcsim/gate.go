@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// gate is the door every request of a client comes through: here calls are counted and faults are
-// made, before govmomi sees the request and without any of its locks.
+// gate receives every request of a client. It counts calls and executes faults before govmomi sees the request, without
+// govmomi's locks.
 type gate struct {
 	sim   *Sim
 	inner http.Handler
@@ -23,13 +23,13 @@ type gate struct {
 
 	sync.Mutex
 	down  time.Time     // 503 until then
-	cut   chan struct{} // closed when everything in flight is to be dropped
-	ahead time.Duration // how far the clock its answers are dated by is before the machine's
+	cut   chan struct{} // closed to drop everything in flight
+	ahead time.Duration // how far the clock of responses is ahead of the computer's
 }
 
 func newGate(s *Sim) *gate { return &gate{sim: s, cut: make(chan struct{})} }
 
-// call is one request as far as counting and faults need to know it.
+// call is a request with the fields for counters and faults.
 type call struct {
 	method  string // a SOAP method, or "GET /rest/..." with its action and {id} for ids
 	exact   string // the same with the ids
@@ -41,7 +41,7 @@ type call struct {
 	body    []byte
 }
 
-// restart answers 503 for a while and drops what is in flight, as a restart of vpxd does.
+// restart answers 503 for a while and drops requests in flight, like a restart of vpxd.
 func (g *gate) restart(down time.Duration) {
 	g.Lock()
 	defer g.Unlock()
@@ -56,7 +56,7 @@ func (g *gate) state() (cut chan struct{}, down bool) {
 	return g.cut, time.Now().Before(g.down)
 }
 
-// setClock dates every answer from now on so far ahead of the machine's clock, or behind it.
+// setClock sets the date of every response relative to the computer's clock.
 func (g *gate) setClock(ahead time.Duration) {
 	g.Lock()
 	defer g.Unlock()
@@ -109,13 +109,13 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	g.pass(w, r, c)
 	select {
-	case <-cut: // the restart came while we were answering
+	case <-cut: // a restart came during the response
 		panic(http.ErrAbortHandler)
 	default:
 	}
 }
 
-// pass hands the request on to govmomi, REST through our own front.
+// pass forwards the request to govmomi, REST through our own handler.
 func (g *gate) pass(w http.ResponseWriter, r *http.Request, c *call) {
 	if c.soap {
 		done := g.sim.watching(r.Context(), c)
@@ -123,9 +123,9 @@ func (g *gate) pass(w http.ResponseWriter, r *http.Request, c *call) {
 		g.inner.ServeHTTP(w, r)
 		switch {
 		case c.method == "Logout":
-			g.sim.journal.touch() // a wait of this session is to notice
+			g.sim.journal.touch() // a wait of this session must notice
 		case !reads(c.method):
-			g.sim.journal.touch(c.this) // not all of govmomi's methods say what they changed
+			g.sim.journal.touch(c.this) // not all of govmomi's methods report their changes
 		}
 		return
 	}
@@ -141,14 +141,14 @@ func reads(method string) bool {
 	return false
 }
 
-// record runs the request and keeps the answer.
+// record runs the request and keeps the response.
 func (g *gate) record(r *http.Request, c *call) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	g.pass(rec, r, c)
 	return rec
 }
 
-// sleep waits, unless the client or the service goes away first.
+// sleep waits, unless the client disconnects or the service restarts first.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -204,7 +204,7 @@ func (g *gate) identify(r *http.Request) (*call, error) {
 
 var bareFilter = regexp.MustCompile(`<(\w+:)?filter>`)
 
-// peek reads method, object, session and the name that logs in from a SOAP envelope.
+// peek reads method, object, session and login name from a SOAP envelope.
 func (c *call) peek(body []byte) {
 	d := xml.NewDecoder(bytes.NewReader(body))
 	inBody, depth, into := false, 0, (*string)(nil)
@@ -249,7 +249,7 @@ func (c *call) peek(body []byte) {
 	}
 }
 
-// half sends the first half of an answer and cuts the connection.
+// half sends the first half of a response and closes the connection.
 func half(w http.ResponseWriter, rec *httptest.ResponseRecorder) {
 	body := rec.Body.Bytes()
 	for k, v := range rec.Header() {

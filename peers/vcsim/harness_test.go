@@ -27,7 +27,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// The tests run this very program as a child, so that they see what a user of it sees.
+// The tests run this program as a child process, like its users.
 const asChild = "VDO_VCSIM_AS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -95,7 +95,7 @@ func launch(t *testing.T, inventory any, args ...string) *peer {
 	return p
 }
 
-// lever calls the control port and fails the test if it refuses.
+// lever calls the control port and fails the test on an error.
 func (p *peer) lever(verb, path string, body any) []byte {
 	p.t.Helper()
 	status, answer := p.tryLever(verb, path, body)
@@ -231,7 +231,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// watch is a filter on a container view, with what it has told.
+// watch is a filter on a container view, with its reports.
 type watch struct {
 	t       *testing.T
 	c       *govmomi.Client
@@ -273,7 +273,7 @@ func (w *watch) until(what string, holds func() bool) {
 	}
 }
 
-// ask makes one call of at most so many seconds.
+// ask makes one call with this timeout in seconds.
 func (w *watch) ask(seconds int32) (*types.UpdateSet, error) {
 	res, err := methods.WaitForUpdatesEx(deadline(w.t), w.c, &types.WaitForUpdatesEx{This: w.pc, Version: w.version,
 		Options: &types.WaitOptions{MaxWaitSeconds: &seconds}})
@@ -283,7 +283,7 @@ func (w *watch) ask(seconds int32) (*types.UpdateSet, error) {
 	return res.Returnval, nil
 }
 
-// once takes in one answer and says whether more is waiting to be told.
+// once processes one response and returns whether more is pending.
 func (w *watch) once(seconds int32) (more bool) {
 	w.t.Helper()
 	set, err := w.ask(seconds)
@@ -310,7 +310,7 @@ func (w *watch) once(seconds int32) (more bool) {
 	return set.Truncated != nil && *set.Truncated
 }
 
-// named is the object whose name property was told to be this.
+// named is the object with this name in the reports.
 func (w *watch) named(name string) map[string]any {
 	for _, o := range w.objects {
 		if o["name"] == name {
@@ -347,7 +347,7 @@ func (p *peer) decode(verb, path string, into any) {
 
 func (p *peer) userinfo() *url.Userinfo { return url.UserPassword(admin, adminPassword) }
 
-// seen takes in the progress of a task.
+// seen processes the progress of a task.
 type seen struct{}
 
 func (*seen) Sink() chan<- progress.Report {

@@ -17,7 +17,7 @@ func digest(parts ...string) string {
 	return fmt.Sprintf("%x", md5.Sum([]byte(strings.Join(parts, "\x00"))))
 }
 
-// stableUUID names the same thing by the same uuid in every run.
+// stableUUID derives a uuid that is the same in every run.
 func stableUUID(parts ...string) string {
 	h := digest(parts...)
 	return fmt.Sprintf("%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:])
@@ -28,13 +28,13 @@ func stableMAC(uuid string, n int) string {
 	return fmt.Sprintf("00:50:56:%s:%s:%s", h[0:2], h[2:4], h[4:6])
 }
 
-// diskUUID makes a disk uuid under VMware's own prefix.
+// diskUUID derives a disk uuid with VMware's prefix.
 func diskUUID(id string) string {
 	h := digest("disk", id)
 	return fmt.Sprintf("6000C29%s-%s-%s-%s-%s", h[7:8], h[8:12], h[12:16], h[16:20], h[20:])
 }
 
-// sameAccount folds the spellings of one account: DOMAIN\user, user@domain, in any case.
+// sameAccount normalizes the spellings of an account: DOMAIN\user, user@domain, in any case.
 func sameAccount(n string) string {
 	n = strings.ToLower(n)
 	if d, u, ok := strings.Cut(n, `\`); ok {

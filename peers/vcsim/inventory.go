@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Inventory is the whole world a simulator starts with, and what GET /inventory answers.
-// Every field is optional; withDefaults says what stands in for an absent one.
+// Inventory is the initial inventory of a simulator, and the response of GET /inventory. Every field is optional;
+// withDefaults has the defaults.
 type Inventory struct {
 	About       About        `json:"about"`
 	Datacenters []Datacenter `json:"datacenters"`
@@ -23,7 +23,7 @@ type Inventory struct {
 	Permissions []Permission `json:"permissions,omitempty"`
 }
 
-// About is what the service says of itself before anyone has logged in.
+// About is the AboutInfo of the service, which needs no login.
 type About struct {
 	Name         string `json:"name,omitempty"`
 	FullName     string `json:"fullName,omitempty"`
@@ -77,12 +77,12 @@ type Datastore struct {
 	Maintenance string    `json:"maintenance,omitempty"`
 }
 
-// VM is one virtual machine. Guest facts (hostName, nics[].addresses) are what its tools report
-// while it runs; they are kept while it is off and come back when it is powered on.
+// VM is a virtual machine. Its tools report the guest facts (hostName, nics[].addresses) while it runs; the simulator keeps
+// them while it is off.
 type VM struct {
 	Name         string            `json:"name"`
-	Moref        string            `json:"moref,omitempty"`      // answered, never read
-	Path         string            `json:"path,omitempty"`       // answered, never read
+	Moref        string            `json:"moref,omitempty"`      // output only
+	Path         string            `json:"path,omitempty"`       // output only
 	Datacenter   string            `json:"datacenter,omitempty"` // POST /vms only
 	Folder       string            `json:"folder,omitempty"`
 	Cluster      string            `json:"cluster,omitempty"`
@@ -104,7 +104,7 @@ type VM struct {
 	Snapshots    []string          `json:"snapshots,omitempty"`
 	ExtraConfig  map[string]string `json:"extraConfig,omitempty"`
 	Template     bool              `json:"template,omitempty"`
-	Disks        []Disk            `json:"disks,omitempty"` // answered, never read
+	Disks        []Disk            `json:"disks,omitempty"` // output only
 }
 
 type NIC struct {
@@ -114,7 +114,7 @@ type NIC struct {
 	Addresses []string `json:"addresses,omitempty"` // with prefix length: "10.0.0.1/24", "fd00::1/64"
 }
 
-// Disk is one virtual disk of a VM as GET /inventory answers it.
+// Disk is a virtual disk of a VM in GET /inventory.
 type Disk struct {
 	UUID       string `json:"uuid"`
 	VolumeID   string `json:"volumeId,omitempty"`
@@ -235,7 +235,7 @@ func (a *About) withDefaults() {
 	or(&a.APIType, "VirtualCenter")
 	or(&a.Version, "8.0.3")
 	if strings.HasPrefix(a.Version, "6.") {
-		or(&a.APIVersion, a.Version) // four numbers came with 7.0
+		or(&a.APIVersion, a.Version) // four numbers since 7.0
 	}
 	or(&a.APIVersion, a.Version+".0")
 	or(&a.Build, "24022515")
@@ -292,8 +292,8 @@ func (d *Datastore) withDefaults(dc string) {
 	or(&d.Maintenance, "normal")
 }
 
-// withDefaults completes a VM so that it is a healthy Kubernetes node: running, tools running,
-// disk uuids shown, one paravirtual controller. n spreads machines over the hosts.
+// withDefaults completes a VM to a healthy Kubernetes node: powered on, tools running, disk uuids visible, one paravirtual
+// controller. n distributes VMs over the hosts.
 func (v *VM) withDefaults(dc *Datacenter, n int) {
 	if v.Host == "" {
 		v.Host = dc.pickHost(v.Cluster, n)
@@ -356,7 +356,7 @@ func (dc *Datacenter) pickDatastore(host string) string {
 	return dc.Datastores[0].Name
 }
 
-// check finds what would otherwise surface later as a puzzling object: each message names the field.
+// check finds mistakes that would otherwise appear later as a strange object: each message names the field.
 func (inv *Inventory) check() error {
 	if err := oneOf("about.apiType", inv.About.APIType, "VirtualCenter", "HostAgent"); err != nil {
 		return err

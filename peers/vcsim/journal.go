@@ -8,9 +8,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// journal notes which objects may have changed. govmomi tells it of each object put, updated or
-// removed; our own levers tell it what they touched. A note says "look again", not what changed:
-// whoever reads it compares, so one note too many costs a glance and nothing else.
+// journal records which objects can have changed. govmomi notifies it of each object that is added, updated or removed; our
+// own code notifies it of its changes. A note is only a hint: the reader compares the object, so an unneeded note costs
+// little.
 type journal struct {
 	Self ref
 	mu   sync.Mutex
@@ -19,17 +19,17 @@ type journal struct {
 	gone map[ref]bool  // removed entities: references are never used again
 	wake chan struct{} // closed at the next note
 
-	// follow is told that govmomi changed a VM, while the VM is still locked.
+	// follow is called after govmomi changed a VM, while the VM is still locked.
 	follow func(vm ref, changed map[string]bool)
 }
 
 type note struct {
 	object    ref
-	structure bool // objects came, went or moved
-	rights    bool // someone's rights changed: anything may have come or gone for someone
+	structure bool // objects were added, removed or moved
+	rights    bool // permissions changed: any object can have appeared or disappeared for a user
 }
 
-// A reader further behind than this looks at everything again.
+// A reader further behind than this compares all objects.
 const keptNotes = 1 << 16
 
 func newJournal() *journal {
@@ -60,13 +60,13 @@ func (j *journal) add(kind note, objects ...ref) {
 // touch notes that objects changed.
 func (j *journal) touch(objects ...ref) { j.add(note{}, objects...) }
 
-// restructure notes that what there is to see changed, and these objects with it.
+// restructure notes that the set of visible objects changed, and these objects with it.
 func (j *journal) restructure(objects ...ref) { j.add(note{structure: true}, objects...) }
 
-// reauthorize notes that someone may see or do more, or less, than before.
+// reauthorize notes that permissions changed.
 func (j *journal) reauthorize() { j.add(note{structure: true, rights: true}) }
 
-// changes is what a reader at a position has to look at.
+// changes are the objects that a reader at a position must compare.
 type changes struct {
 	everything bool // the reader is too far behind, or new
 	structure  bool
@@ -94,7 +94,7 @@ func (j *journal) since(position uint64) changes {
 	return c
 }
 
-// end is the position of a reader who knows everything, and the channel that closes at the next note.
+// end is the position of an up-to-date reader, and the channel that closes at the next note.
 func (j *journal) end() (uint64, <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,8 +121,7 @@ func (j *journal) PutObject(_ *simulator.Context, o mo.Reference) {
 	j.restructure(about...)
 }
 
-// UpdateObject is called after the change was made. A task that ends may have changed what it worked
-// on without saying so.
+// UpdateObject is called after a change. A task that ends can have changed its objects without notification.
 func (j *journal) UpdateObject(_ *simulator.Context, o mo.Reference, set []types.PropertyChange) {
 	j.touch(o.Reference())
 	switch x := o.(type) {
@@ -141,7 +140,7 @@ func (j *journal) UpdateObject(_ *simulator.Context, o mo.Reference, set []types
 	}
 }
 
-// RemoveObject is called before the object is taken away.
+// RemoveObject is called before the object is removed.
 func (j *journal) RemoveObject(ctx *simulator.Context, r ref) {
 	about := []ref{r}
 	if e, ok := ctx.Map.Get(r).(mo.Entity); ok {

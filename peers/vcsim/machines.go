@@ -16,7 +16,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// places is a datacenter by name: what VMs are put on. It is made once for many VMs.
+// places are the hosts, pools and datastores of a datacenter by name, looked up once for many VMs.
 type places struct {
 	dc      *simulator.Datacenter
 	hosts   map[string]*simulator.HostSystem
@@ -116,7 +116,7 @@ func (s *Sim) addMachine(p *places, v VM) (*simulator.VirtualMachine, error) {
 	return vm, s.setSnapshots(vm, v.Snapshots)
 }
 
-// blank fills what every VM has and nobody changes. Pointers that govmomi's methods follow are never nil.
+// blank sets the constant fields of every VM. Pointers that govmomi's methods follow are never nil.
 func (s *Sim) blank(vm *simulator.VirtualMachine, dir, name string) {
 	now := time.Now()
 	res := types.DefaultResourceConfigSpec()
@@ -143,7 +143,7 @@ func (s *Sim) blank(vm *simulator.VirtualMachine, dir, name string) {
 	vm.Summary.Config.VmPathName = vm.Config.Files.VmPathName
 }
 
-// setMachine writes name, identity, size and settings, in each place a client may read them.
+// setMachine writes name, identity, size and settings, in every property that has them.
 func (s *Sim) setMachine(vm *simulator.VirtualMachine, v VM) {
 	c, sum := vm.Config, &vm.Summary.Config
 	vm.Name, c.Name, sum.Name = v.Name, v.Name, v.Name
@@ -179,8 +179,8 @@ func (s *Sim) setMachine(vm *simulator.VirtualMachine, v VM) {
 
 const diskUUIDKey = "disk.EnableUUID"
 
-// setExtra writes a key of the extra configuration whose case does not matter: the spelling already
-// there stays, and a missing key is added only if wanted.
+// setExtra writes a key of the extra configuration, in any case: an existing spelling stays, and a missing key is added only
+// on request.
 func setExtra(extra map[string]string, key, value string, add bool) {
 	for k := range extra {
 		if strings.EqualFold(k, key) {
@@ -212,7 +212,7 @@ func guestName(id string) string {
 	return id
 }
 
-// place puts a VM on a host and into a pool, taking it from where it was: a vMotion.
+// place moves a VM to a host and a pool: a vMotion.
 func (s *Sim) place(vm *simulator.VirtualMachine, host *simulator.HostSystem, pool *simulator.ResourcePool) {
 	if old := vm.Runtime.Host; old != nil && *old != host.Self {
 		if h, ok := s.reg().Get(*old).(*simulator.HostSystem); ok {
@@ -224,7 +224,7 @@ func (s *Sim) place(vm *simulator.VirtualMachine, host *simulator.HostSystem, po
 			s.member(rp, &rp.Vm, vm.Self, false)
 		}
 	}
-	if vm.Runtime.Host == nil { // new, so nowhere listed: 5,000 of them are not looked up in each other's lists
+	if vm.Runtime.Host == nil { // a new VM is in no list: this avoids a lookup for each of 5,000
 		s.locked(host, func() { host.Vm = append(host.Vm, vm.Self) })
 		s.locked(pool, func() { pool.Vm = append(pool.Vm, vm.Self) })
 	} else {
@@ -242,8 +242,8 @@ func (s *Sim) place(vm *simulator.VirtualMachine, host *simulator.HostSystem, po
 	s.journal.touch(host.Self, pool.Self, vm.Self)
 }
 
-// setConnection says how vCenter stands to a VM that the caller has locked: it loses VMs with their
-// host, and cannot read those whose datastore is away.
+// setConnection sets the connection state of a locked VM: it is disconnected with its host, and inaccessible without its
+// datastore.
 func (s *Sim) setConnection(vm *simulator.VirtualMachine) {
 	state := types.VirtualMachineConnectionStateConnected
 	if len(vm.Datastore) > 0 {
@@ -259,7 +259,7 @@ func (s *Sim) setConnection(vm *simulator.VirtualMachine) {
 	vm.Runtime.ConnectionState, vm.Summary.Runtime.ConnectionState = state, state
 }
 
-// reconnect works out the state of VMs anew after their host or datastore changed.
+// reconnect updates the state of VMs after their host or datastore changed.
 func (s *Sim) reconnect(vms []ref) {
 	for _, r := range vms {
 		if vm, ok := s.reg().Get(r).(*simulator.VirtualMachine); ok {
@@ -269,7 +269,7 @@ func (s *Sim) reconnect(vms []ref) {
 	}
 }
 
-// setSnapshots makes the VM's chain of snapshots carry these names, oldest first.
+// setSnapshots sets the VM's chain of snapshots, oldest first.
 func (s *Sim) setSnapshots(vm *simulator.VirtualMachine, names []string) error {
 	if slices.Equal(names, snapshotNames(vm)) {
 		return nil

@@ -1,5 +1,5 @@
-// Command vcsim is a simulated vCenter for tests: govmomi's simulator with an inventory file,
-// privileges that are enforced, faults on demand and call counters. README.md tells what it adds.
+// Command vcsim is a simulated vCenter for tests: govmomi's simulator with an inventory file, enforced privileges, faults on
+// demand and call counters. See README.md.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// options is what the command line says, read and checked.
+// options are the parsed and checked command line.
 type options struct {
 	listen, control, source, readyFile string
 	inventory                          Inventory
@@ -28,7 +28,7 @@ type options struct {
 	quiet                              bool
 }
 
-// run is the command. Usage errors and a bad inventory exit with 2, what the machine refuses with 1.
+// run is the command. Usage errors and a bad inventory exit with 2, errors of the environment with 1.
 func run(args []string, stdout, stderr io.Writer) int {
 	begin := time.Now()
 	fail := func(code int, err error) int {
@@ -42,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fail(2, err)
 	}
 	if o == nil {
-		return 2 // the flags have said what is wrong
+		return 2 // the flag package has printed the error
 	}
 	for _, address := range []string{o.listen, o.control} {
 		if err := bindable(address); err != nil {
@@ -82,7 +82,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// readOptions answers nil without an error when the flags were wrong and have said so themselves.
+// readOptions returns nil without an error if the flag package has printed the error.
 func readOptions(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("vcsim", flag.ContinueOnError)
@@ -127,14 +127,14 @@ func (s *Sim) readyLine(control net.Addr, begin time.Time) Ready {
 	return ready
 }
 
-// announce says on stdout, and in the file if one is asked for, that the simulator serves.
+// announce prints that the simulator is ready, and writes it to the file if there is one.
 func announce(ready Ready, stdout io.Writer, file string) error {
 	line, err := json.Marshal(ready)
 	if err != nil {
 		return err
 	}
 	line = append(line, '\n')
-	if file != "" { // it appears with its content, never half of it
+	if file != "" { // atomic: never a partial file
 		if err := os.WriteFile(file+".part", line, 0o600); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func announce(ready Ready, stdout io.Writer, file string) error {
 	return err
 }
 
-// bindable finds out early that an address cannot be had: govmomi would panic.
+// bindable checks an address early, because govmomi would panic.
 func bindable(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

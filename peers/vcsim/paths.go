@@ -78,7 +78,7 @@ func (s *Sim) datacenter(name string) (*simulator.Datacenter, error) {
 	return nil, fmt.Errorf("datacenter: none is named %q", name)
 }
 
-// children lists what an inventory path may name below an entity.
+// children lists the entities that an inventory path can name below an entity.
 func (s *Sim) children(e mo.Reference) []ref {
 	switch e := e.(type) {
 	case *simulator.Datacenter:

@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// need is one privilege and the object it is checked on. An object that is no inventory entity
-// stands for the root folder.
+// need is a privilege and the object it is checked on. An object that is not an inventory entity stands for the root
+// folder.
 type need struct {
 	privilege string
 	on        ref
@@ -68,7 +68,7 @@ var onThis = map[string][]string{
 	"PbmUpdate":                    {"StorageProfile.Update"},
 }
 
-// byType is for methods whose privilege depends on what they are called on.
+// byType has methods whose privilege depends on the type of the object.
 var byType = map[string]map[string]string{
 	"Destroy_Task": {"VirtualMachine": "VirtualMachine.Inventory.Delete", "Folder": "Folder.Delete", "Datastore": "Datastore.Delete",
 		"HostSystem": "Host.Inventory.RemoveHostFromCluster", "ClusterComputeResource": "Host.Inventory.DeleteCluster",
@@ -77,18 +77,18 @@ var byType = map[string]map[string]string{
 		"ClusterComputeResource": "Host.Inventory.RenameCluster", "ResourcePool": "Resource.RenamePool", "Datacenter": "Datacenter.Rename"},
 }
 
-// otherTasks is for tasks that no table names: nothing that changes an entity goes unasked.
+// otherTasks has a privilege for tasks in no table: every change of an entity needs one.
 var otherTasks = map[string]string{"VirtualMachine": "VirtualMachine.Config.Settings", "HostSystem": "Host.Config.Settings", "Datastore": "Datastore.Config",
 	"ClusterComputeResource": "Host.Inventory.EditCluster", "ComputeResource": "Host.Inventory.EditCluster", "Folder": "Folder.Create",
 	"ResourcePool": "Resource.EditPool", "Datacenter": "Datacenter.Reconfigure", "Task": "Global.CancelTask"}
 
-// ownRules are the tasks that needs judges by what they say.
+// ownRules are the tasks that needs checks by their arguments.
 var ownRules = map[string]bool{"ReconfigVM_Task": true, "RelocateVM_Task": true, "MoveIntoFolder_Task": true}
 
-// enforce is called by govmomi for each decoded SOAP call before it is made; a fault ends the call.
+// enforce is called by govmomi for each decoded SOAP call; a fault ends the call.
 func (s *Sim) enforce(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	if l, ok := m.Body.(*types.Login); ok && l.UserName != internalUser {
-		l.UserName = displayName(s.accounts.name(l.UserName)) // how the session will spell it
+		l.UserName = displayName(s.accounts.name(l.UserName)) // the spelling in the session
 	}
 	if _, ok := m.Body.(*types.LoginByToken); ok && !s.knownSubject(ctx) {
 		return nil, &types.InvalidLogin{}
@@ -110,12 +110,12 @@ func (s *Sim) enforce(ctx *simulator.Context, m *simulator.Method) (mo.Reference
 	}
 	s.prepare(m)
 	if m.This == *s.model.ServiceContent.SearchIndex && ctx.Session != nil {
-		m.This = searchRef // govmomi's own parts insist on its own index
+		m.This = searchRef // govmomi requires its own index
 	}
 	return nil, nil
 }
 
-// knownSubject says whether a token was issued to one of the users; what it is signed with is not looked at.
+// knownSubject says whether a token was issued to one of the users; the signature is not verified.
 func (s *Sim) knownSubject(ctx *simulator.Context) bool {
 	var subject struct {
 		ID string `xml:"Assertion>Subject>NameID"`
@@ -126,7 +126,7 @@ func (s *Sim) knownSubject(ctx *simulator.Context) bool {
 	return !s.accounts.restricted() || s.accounts.knows(subject.ID)
 }
 
-// needs is what a call needs; nothing for the many that only read.
+// needs are the privileges for a call; none for the many that only read.
 func (s *Sim) needs(m *simulator.Method) (all []need) {
 	for _, p := range onThis[m.Name] {
 		all = append(all, need{p, m.This})
@@ -187,8 +187,8 @@ func (s *Sim) onSnapshot(snapshot ref, privilege string) []need {
 	return nil
 }
 
-// cnsNeeds: every CNS call needs Cns.Searchable on the root; what writes a volume needs file rights on
-// its datastore, what attaches one needs rights on the VM.
+// cnsNeeds: every CNS call needs Cns.Searchable on the root; a call that writes a volume needs file management on its
+// datastore, and one that attaches it needs privileges on the VM.
 func (s *Sim) cnsNeeds(m *simulator.Method) (all []need) {
 	const files, searchable = "Datastore.FileManagement", "Cns.Searchable"
 	var volumes []cnstypes.CnsVolumeId
@@ -241,7 +241,7 @@ func (s *Sim) cnsNeeds(m *simulator.Method) (all []need) {
 	return all
 }
 
-// reconfigureNeeds is what changing a VM by this spec needs.
+// reconfigureNeeds are the privileges for a reconfiguration of a VM by this spec.
 func reconfigureNeeds(spec *types.VirtualMachineConfigSpec) (p []string) {
 	const config = "VirtualMachine.Config."
 	add := func(name string) { p = append(p, config+name) }
@@ -289,7 +289,7 @@ func deviceNeed(change *types.VirtualDeviceConfigSpec) string {
 	return "AddExistingDisk"
 }
 
-// prepare mends a call on its way to govmomi, after the privileges were judged on what was asked.
+// prepare adapts a call for govmomi, after the privileges were checked.
 func (s *Sim) prepare(m *simulator.Method) {
 	b, ok := m.Body.(*types.ReconfigVM_Task)
 	if !ok {
@@ -299,7 +299,7 @@ func (s *Sim) prepare(m *simulator.Method) {
 	if !ok {
 		return
 	}
-	// The flag and the key of the extra configuration are two names for one setting.
+	// The flag and the key of the extra configuration are the same setting.
 	for _, o := range b.Spec.ExtraConfig {
 		v := o.GetOptionValue()
 		if text, ok := v.Value.(string); ok && strings.EqualFold(v.Key, diskUUIDKey) {
@@ -331,7 +331,7 @@ func (s *Sim) prepare(m *simulator.Method) {
 	}
 }
 
-// mergeSet writes over every field of into that from has set.
+// mergeSet overwrites every field of into that from has set.
 func mergeSet[T any](into, from *T) {
 	dst, src := reflect.ValueOf(into).Elem(), reflect.ValueOf(from).Elem()
 	for i := range src.NumField() {

@@ -13,8 +13,8 @@ import (
 
 var errNoProperty = errors.New("no such property")
 
-// managed is the managed object inside what the registry holds: govmomi and we wrap the types of
-// package mo, always as the first field.
+// managed is the managed object inside an object of the registry: govmomi and we wrap the types of package mo, always as
+// the first field.
 func managed(o mo.Reference) reflect.Value {
 	if g, ok := o.(interface{ Get() mo.Reference }); ok {
 		o = g.Get()
@@ -49,7 +49,7 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, bool) {
 	return f, f.IsValid()
 }
 
-// behind follows pointers and interfaces; false when there is nothing behind them.
+// behind follows pointers and interfaces; false if one is nil.
 func behind(v reflect.Value) (reflect.Value, bool) {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
@@ -60,8 +60,8 @@ func behind(v reflect.Value) (reflect.Value, bool) {
 	return v, true
 }
 
-// property reads a path like "config.hardware.device" or "config.extraConfig[\"k\"].value" as a client
-// is to get it: nil when unset, arrays in their array type, nothing shared with the object.
+// property reads a path like "config.hardware.device" or "config.extraConfig[\"k\"].value" in the form for a client: nil if
+// unset, arrays in their array type, and a deep copy.
 func property(obj reflect.Value, name string) (any, error) {
 	var p mo.Field
 	if !p.FromString(name) {
@@ -83,8 +83,7 @@ func property(obj reflect.Value, name string) (any, error) {
 	return shown(v), nil
 }
 
-// checkUnset lets a path go on below a pointer that is nil if its type has the field; of what would be
-// behind a nil interface nothing is known.
+// checkUnset allows a path below a nil pointer if its type has the field; nothing is known about a nil interface.
 func checkUnset(t reflect.Type, part string) error {
 	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
 		if _, ok := fieldNamed(reflect.Zero(t.Elem()), part); !ok {
@@ -94,7 +93,7 @@ func checkUnset(t reflect.Type, part string) error {
 	return nil
 }
 
-// keyed is the element of an array whose key is asked for, or one property of it.
+// keyed is the element of an array with the given key, or one property of it.
 func keyed(list reflect.Value, p mo.Field) (any, error) {
 	if list.Kind() != reflect.Slice {
 		return nil, errNoProperty
@@ -119,7 +118,7 @@ func keyed(list reflect.Value, p mo.Field) (any, error) {
 	return nil, nil
 }
 
-// shown is a value as it goes over the wire.
+// shown is the wire form of a value.
 func shown(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -182,7 +181,7 @@ func allProperties(v reflect.Value) (names []string) {
 	return names
 }
 
-// references are the objects a property leads to.
+// references are the objects that a property refers to.
 func references(value any) []ref {
 	switch v := value.(type) {
 	case ref:

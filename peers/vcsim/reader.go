@@ -9,7 +9,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// reader reads objects for one request, as far as the session's user may see them.
+// reader reads objects for one request, as far as the session's user can see them.
 type reader struct {
 	sim    *Sim
 	ctx    *simulator.Context
@@ -35,10 +35,10 @@ func (r *reader) value(o mo.Reference, v reflect.Value, name string) (any, error
 	return property(v, name)
 }
 
-// viewable are the properties that System.View alone shows.
+// viewable are the properties that need only System.View.
 var viewable = []string{"name", "parent", "childEntity", "childType", "effectiveRole"}
 
-// refused says which privilege the user lacks to read a property.
+// refused returns the privilege that the user lacks to read a property.
 func (r *reader) refused(o ref, held privileges, name string) string {
 	switch {
 	case r.access == nil:
@@ -54,7 +54,7 @@ func (r *reader) refused(o ref, held privileges, name string) string {
 	return ""
 }
 
-// read collects what the specs ask of one object; nil if they ask nothing of its type.
+// read collects the requested properties of one object; nil if the specs do not include its type.
 func (r *reader) read(o ref, specs []types.PropertySpec) *types.ObjectContent {
 	obj := r.get(o)
 	if obj == nil {
@@ -114,7 +114,7 @@ func missing(name string, fault types.BaseMethodFault) types.MissingProperty {
 		LocalizedMessage: faultText[reflect.TypeOf(fault).Elem().Name()]}}
 }
 
-// denied is what a read by reference answers for an object the user must not see.
+// denied is the response of a read by reference for an object that the user cannot see.
 func denied(o ref, specs []types.PropertySpec) types.ObjectContent {
 	out := types.ObjectContent{Obj: o}
 	for _, spec := range specs {
@@ -129,12 +129,12 @@ func denied(o ref, specs []types.PropertySpec) types.ObjectContent {
 	return out
 }
 
-// selection is what a filter spec names: the objects to report, and those it came by on the way.
+// selection are the objects of a filter spec: those to report, and those on the way to them.
 type selection struct {
 	*reader
 	objects []ref
-	denied  []ref        // named directly and not to be seen
-	sources map[ref]bool // walked through: if one changes, the selection may
+	denied  []ref        // named directly and not visible
+	sources map[ref]bool // traversed: if one changes, the selection can change
 
 	named    map[string]*types.TraversalSpec
 	reported map[ref]bool
@@ -146,8 +146,8 @@ type walk struct {
 	spec   *types.TraversalSpec
 }
 
-// pick follows a filter spec from its objects along its traversals. What the user must not see is
-// passed through and not reported. A fault means the spec itself is wrong.
+// pick follows a filter spec from its objects along its traversals. It traverses invisible objects but does not report
+// them. A fault means that the spec is invalid.
 func (r *reader) pick(spec *types.PropertyFilterSpec) (*selection, types.BaseMethodFault) {
 	s := &selection{reader: r, sources: map[ref]bool{}, named: map[string]*types.TraversalSpec{}, reported: map[ref]bool{}, walked: map[walk]bool{}}
 	for _, o := range spec.ObjectSet {
@@ -182,8 +182,8 @@ func (s *selection) report(o ref, direct bool) {
 	}
 }
 
-// follow takes the traversals of a set from one object. A set may name traversals of another, also
-// itself: each is taken once from each object.
+// follow applies the traversals of a set to one object. A set can name traversals of another, or itself: each is applied
+// once to each object.
 func (s *selection) follow(from ref, set []types.BaseSelectionSpec) types.BaseMethodFault {
 	for _, spec := range set {
 		if t, ok := spec.(*types.TraversalSpec); ok && t.Name != "" {
@@ -213,7 +213,7 @@ func (s *selection) follow(from ref, set []types.BaseSelectionSpec) types.BaseMe
 	return nil
 }
 
-// edge is where one traversal leads from one object.
+// edge is the target of one traversal from one object.
 func (r *reader) edge(from ref, t *types.TraversalSpec) (to []ref) {
 	obj := r.get(from)
 	if obj == nil {

@@ -16,8 +16,8 @@ import (
 
 const restSession = "vmware-api-session-id"
 
-// restServer is govmomi's REST simulator. Its type is private: what it keeps is reached by the names
-// of its public fields and by its methods, always under its own lock.
+// restServer is govmomi's REST simulator. Its type is private: reflection accesses its public fields and methods, always
+// under its own lock.
 type restServer struct {
 	sim     *Sim
 	handler interface {
@@ -66,7 +66,7 @@ func (r *restServer) expire(user string) (n int) {
 	return n
 }
 
-// addCategory makes a category with its tags and attaches them.
+// addCategory creates a category with its tags and attaches them.
 func (r *restServer) addCategory(c Category) error {
 	id := r.category(c.Name, c.Cardinality, c.Types)
 	for i, t := range c.Tags {
@@ -77,7 +77,7 @@ func (r *restServer) addCategory(c Category) error {
 	return nil
 }
 
-// category is the id of the category of that name, made if there is none.
+// category is the id of the category with that name, which is created if it is missing.
 func (r *restServer) category(name, cardinality string, kinds []string) string {
 	r.handler.Lock()
 	defer r.handler.Unlock()
@@ -92,7 +92,7 @@ func (r *restServer) category(name, cardinality string, kinds []string) string {
 	return id
 }
 
-// tag is the id of a tag of a category, made if there is none. The caller holds the handler's lock.
+// tag is the id of a tag of a category, which is created if it is missing. The caller holds the handler's lock.
 func (r *restServer) tag(category, name string) string {
 	all := field[map[string]*tags.Tag](r, "Tag")
 	for id, t := range all {
@@ -143,7 +143,7 @@ func (r *restServer) renameCategory(name, to string) error {
 	return fmt.Errorf("no category is named %q", name)
 }
 
-// list answers categories, tags and attachments in the inventory's words.
+// list returns categories, tags and attachments in the format of the inventory.
 func (r *restServer) list() []Category {
 	r.handler.Lock()
 	defer r.handler.Unlock()

@@ -21,12 +21,12 @@ func tagged(version string) record {
 	})
 }
 
-// trusting is a client that takes any certificate.
+// trusting is a client that accepts any certificate.
 func trusting() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 }
 
-// rest makes one REST call and answers status and body.
+// rest makes one REST call and returns status and body.
 func (p *peer) rest(session, verb, path string, body any, user ...string) (int, []byte) {
 	p.t.Helper()
 	b, _ := json.Marshal(body)
@@ -53,7 +53,7 @@ func (p *peer) apiLogin(user, password string) string {
 	return unquote(body)
 }
 
-func TestTheAPIFormOfTagsIsThereFromSevenOnAndRESTAlways(t *testing.T) {
+func TestTheAPIFormOfTagsExistsFromSevenOnAndRESTAlways(t *testing.T) {
 	for _, v := range []struct {
 		version string
 		api     bool

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-func TestAPrivilegeIsAnsweredAndEnforced(t *testing.T) {
+func TestAPrivilegeIsReportedAndEnforced(t *testing.T) {
 	p := launch(t, world())
 	c, ctx := p.client(op), deadline(t)
 	vm := object.NewVirtualMachine(c.Client, p.moref("node-1"))
@@ -68,7 +68,7 @@ func TestTheNearestPermissionDecidesAndAUserBeatsAGroup(t *testing.T) {
 	_, err = other.PowerOff(ctx)
 	wantFault(t, err, "NoPermission")
 	p.lever("POST", "/permissions", record{"principal": "operators", "group": true, "role": "Admin", "entity": "/DC0/host"})
-	_, err = other.PowerOff(ctx) // a VM has two ways up, folder and resource pool
+	_, err = other.PowerOff(ctx) // a VM inherits from its folder and its resource pool
 	must(t, err)
 }
 
@@ -132,7 +132,7 @@ func TestALostPermissionLeavesAWaitingFilterAndComesBack(t *testing.T) {
 	})
 }
 
-func TestWithoutUsersAnyoneMayDoAll(t *testing.T) {
+func TestWithoutUsersEveryoneHasAllPrivileges(t *testing.T) {
 	p := launch(t, world(func(w record) { delete(w, "users"); delete(w, "permissions") }))
 	c, err := p.login("anyone", "at all")
 	must(t, err)
@@ -203,7 +203,7 @@ func TestRolesAndPermissionsAreManagedOverSOAP(t *testing.T) {
 	wantFault(t, err, "NoPermission")
 }
 
-func TestSessionsAreListedAndEndedByThoseWhoMay(t *testing.T) {
+func TestOnlyPrivilegedUsersListAndEndSessions(t *testing.T) {
 	p := launch(t, world())
 	c, boss, ctx := p.client(op), p.client(), deadline(t)
 	read := func(c *govmomi.Client) types.ObjectContent {
@@ -235,7 +235,7 @@ func TestSessionsAreListedAndEndedByThoseWhoMay(t *testing.T) {
 	wantFault(t, err, "NotAuthenticated")
 }
 
-func TestAReconfigurationNeedsWhatItsSpecChanges(t *testing.T) {
+func TestAReconfigurationNeedsThePrivilegesForItsChanges(t *testing.T) {
 	p := launch(t, world())
 	c, ctx := p.client(op), deadline(t)
 	vm := object.NewVirtualMachine(c.Client, p.moref("node-1"))

@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// The methods of AuthorizationManager that read and change roles and permissions. govmomi's answer
-// role id 0 for every new role and replace all permissions of an entity where vCenter merges.
+// The methods of AuthorizationManager that read and change roles and permissions. govmomi returns role id 0 for every new
+// role, and replaces all permissions of an entity where vCenter merges.
 
 func (a *authorization) AddAuthorizationRole(r *types.AddAuthorizationRole) soap.HasFault {
 	a.rights.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// search stands in for govmomi's SearchIndex towards clients: it finds uuids in any case and without
-// looking at every VM, keeps to the datacenter asked for, and shows a user only what that user may see.
+// search replaces govmomi's SearchIndex for clients: it finds uuids in any case through an index, respects the given
+// datacenter, and shows only objects that the user can see.
 type search struct {
 	*simulator.SearchIndex
 	sim *Sim
@@ -36,11 +36,11 @@ func newSearch(s *Sim) *search {
 	return &search{SearchIndex: &base, sim: s, keys: map[ref]keys{}, machines: map[string][]ref{}}
 }
 
-// Lock and Unlock opt out of govmomi's lock per object: searches do not wait for each other.
+// Lock and Unlock opt out of the lock per object of govmomi: searches run in parallel.
 func (x *search) Lock()   {}
 func (x *search) Unlock() {}
 
-// lookup brings the index up to date and answers from it.
+// lookup updates the index and searches in it.
 func (x *search) lookup(key string) []ref {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -90,7 +90,7 @@ func (x *search) index(o ref) {
 	}
 }
 
-// shown keeps what is in the datacenter asked for and may be seen.
+// shown keeps the visible objects in the given datacenter.
 func (x *search) shown(ctx *simulator.Context, found []ref, in *ref) (out []ref) {
 	access := x.sim.auth.accessOf(ctx.Session.UserName)
 	for _, o := range found {
@@ -142,7 +142,7 @@ func (x *search) FindAllByUuid(ctx *simulator.Context, r *types.FindAllByUuid) s
 		Returnval: x.byUUID(ctx, r.Uuid, r.VmSearch, r.InstanceUuid, r.Datacenter)}}
 }
 
-// guestsWhere finds VMs by what their guests report.
+// guestsWhere finds VMs by the reports of their guests.
 func (x *search) guestsWhere(want func(*types.GuestInfo) bool) (found []ref) {
 	for _, e := range x.sim.reg().All("VirtualMachine") {
 		if vm, ok := e.(*simulator.VirtualMachine); ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// sessions lists the SOAP sessions that are open, govmomi's own left out.
+// sessions lists the open SOAP sessions, without govmomi's own.
 func (s *Sim) sessions() (open []types.UserSession) {
 	for _, u := range s.allSessions() {
 		if u.UserName != internalUser {
@@ -25,7 +25,7 @@ func (s *Sim) allSessions() []types.UserSession {
 	return sm.SessionList
 }
 
-// sessionUser is who opened a session, "" if it is not open.
+// sessionUser is the user of a session, "" if it is not open.
 func (s *Sim) sessionUser(key string) string {
 	if key == "" || key == "-" {
 		return ""
@@ -40,7 +40,7 @@ func (s *Sim) sessionUser(key string) string {
 
 func (s *Sim) sessionAlive(key string) bool { return s.sessionUser(key) != "" }
 
-// expire ends the sessions of a user, of everyone for "": their next call is NotAuthenticated.
+// expire ends the sessions of a user, of all users for "": their next call is NotAuthenticated.
 func (s *Sim) expire(user string) int {
 	n := 0
 	sm := s.reg().SessionManager()
@@ -55,14 +55,14 @@ func (s *Sim) expire(user string) int {
 	return n
 }
 
-// restart is what clients see of a restart of vpxd: no service for a while, then no session is left.
+// restart simulates a restart of vpxd: no service for a while, then no sessions.
 func (s *Sim) restart(down time.Duration) {
 	s.gate.restart(down)
 	s.expire("")
 }
 
-// waits knows the client behind each call that waits for updates, so that the wait ends with it.
-// govmomi does not hand the request down to its objects.
+// waits maps each call that waits for updates to its client, so that the wait ends with the client. govmomi does not pass
+// the request to its objects.
 type waits struct {
 	sync.Mutex
 	clients map[waitKey]context.Context
@@ -82,7 +82,7 @@ func (w *waits) context(session string, object ref) context.Context {
 	return context.Background()
 }
 
-// watching notes the client of a call; the latest one counts.
+// watching records the client of a call; the latest one counts.
 func (s *Sim) watching(ctx context.Context, c *call) (done func()) {
 	if c.this.Type != "PropertyCollector" {
 		return func() {}

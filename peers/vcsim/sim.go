@@ -28,9 +28,9 @@ import (
 	_ "github.com/vmware/govmomi/vslm/simulator"
 )
 
-// Sim is one simulated vCenter: govmomi's simulator, with what we add around it.
+// Sim is a simulated vCenter: govmomi's simulator with our extensions.
 type Sim struct {
-	inv   Inventory // as it was at the start
+	inv   Inventory // the initial state
 	model *simulator.Model
 	svc   *simulator.Service
 	url   *url.URL
@@ -52,13 +52,13 @@ type Sim struct {
 func (s *Sim) reg() *simulator.Registry { return s.model.Map() }
 func (s *Sim) root() ref                { return s.model.ServiceContent.RootFolder }
 
-// ctx is a fresh caller: govmomi's object locks are shared by all who hold the same context.
+// ctx is a new caller: callers with the same context share govmomi's object locks.
 func (s *Sim) ctx() *simulator.Context {
 	c := *s.model.Service.Context
 	return &c
 }
 
-// start builds the inventory and serves it. From then on only the returned Sim's methods may touch it.
+// start builds the inventory and serves it. Then only the methods of the returned Sim can change it.
 func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 	s := &Sim{
 		inv: inv, model: simulator.VPX(),
@@ -111,7 +111,7 @@ func start(inv Inventory, listen string, cert *tls.Certificate) (*Sim, error) {
 	return s, nil
 }
 
-// replaceManagers puts ours in the place of govmomi's property collector and view manager.
+// replaceManagers replaces govmomi's property collector and view manager with ours.
 func (s *Sim) replaceManagers() {
 	sims.Store(s.reg(), s)
 	content := s.model.ServiceContent
@@ -122,7 +122,7 @@ func (s *Sim) replaceManagers() {
 	s.reg().Put(&viewManager{s.reg().Get(*content.ViewManager).(*simulator.ViewManager)})
 }
 
-// endpoints holds the Sim being served, for the one callback govmomi lets us register.
+// endpoints has the Sim for the one callback that govmomi allows us to register.
 var endpoints *Sim
 
 func init() {
@@ -148,7 +148,7 @@ func (s *Sim) serve(listen string, cert *tls.Certificate) {
 	s.url = server.URL
 }
 
-// wrap runs when every endpoint of govmomi is registered and before the first request.
+// wrap runs after every endpoint of govmomi is registered and before the first request.
 func (s *Sim) wrap(svc *simulator.Service, r *simulator.Registry) {
 	r.SessionManager().ValidLogin = s.accounts.login
 	for _, p := range []string{vim25.Path, cns.Path, pbm.Path, vslm.Path} {
@@ -159,7 +159,7 @@ func (s *Sim) wrap(svc *simulator.Service, r *simulator.Registry) {
 	s.rest = newRestServer(s, svc)
 }
 
-// setFileService makes VsanClusterGetConfig tell which clusters have the vSAN file service on.
+// setFileService makes VsanClusterGetConfig report the clusters with the vSAN file service.
 func (s *Sim) setFileService(reg *simulator.Registry) {
 	system := reg.Get(vsan.VsanVcClusterConfigSystemInstance).(*vsansim.ClusterConfigSystem)
 	system.Config = map[ref]*vsantypes.VsanConfigInfoEx{}
@@ -173,15 +173,15 @@ func (s *Sim) setFileService(reg *simulator.Registry) {
 	}
 }
 
-// poseAsESXi makes the service say it is a host. It comes last: govmomi leaves out parts on a host.
+// poseAsESXi makes the service report that it is a host. It runs last: govmomi omits parts on a host.
 func (s *Sim) poseAsESXi() {
 	si := s.reg().Get(vim25.ServiceInstance).(*simulator.ServiceInstance)
 	si.Content.About.ApiType, si.Content.About.ProductLineId = "HostAgent", "embeddedEsx"
 	s.gate.esxi = true
 }
 
-// workFolder makes the folder the simulator keeps datastore files in and steps into it, and clears
-// away those of simulators that were killed.
+// workFolder creates the folder for the files of datastores and changes into it. It removes the folders of simulators that
+// were killed.
 func workFolder() (string, error) {
 	prefix := filepath.Join(os.TempDir(), "vdo-vcsim-")
 	old, _ := filepath.Glob(prefix + "*")

@@ -25,8 +25,8 @@ func answersWithTask(method string) bool {
 	return strings.HasSuffix(method, "_Task") || slices.Contains(cnsTasks, method)
 }
 
-// pull works a task lever: the call is answered with a task of ours, which fails, or crawls and then
-// does what was asked, or never ends. Calls without a session are left to be refused as always.
+// pull executes a task fault: the call returns one of our tasks, which fails, or progresses slowly and then does the
+// requested work, or never ends. Calls without a session are rejected as usual.
 func (g *gate) pull(w http.ResponseWriter, r *http.Request, c *call, f *Fault) bool {
 	s := g.sim
 	if !s.sessionAlive(c.session) {
@@ -69,7 +69,7 @@ func (s *Sim) setTask(t *simulator.Task, changes ...types.PropertyChange) {
 	ctx.Map.AtomicUpdate(ctx, t, changes)
 }
 
-// crawl lets time pass in ten steps of progress.
+// crawl waits in ten steps of progress.
 func (s *Sim) crawl(t *simulator.Task, d time.Duration) {
 	for step := int32(1); step <= 10 && d > 0; step++ {
 		time.Sleep(d / 10)
@@ -92,7 +92,7 @@ func (s *Sim) endTask(t *simulator.Task, result any, fault types.BaseMethodFault
 	s.setTask(t, changes...)
 }
 
-// vCenter, too, forgets a task some ten minutes after it ended.
+// vCenter also forgets a task about ten minutes after its end.
 const taskMemory = 10 * time.Minute
 
 func (s *Sim) forgetTasks() {
@@ -113,7 +113,7 @@ func (s *Sim) forgetTasks() {
 
 var taskReference = regexp.MustCompile(`type="Task"[^>]*>(task-[0-9]+)<`)
 
-// settle ends our task as the one that the real call answered with ends.
+// settle ends our task with the result of the task of the real call.
 func (g *gate) settle(t *simulator.Task, answer []byte) {
 	if m := taskReference.FindSubmatch(answer); m != nil {
 		if real, ok := g.sim.reg().Get(ref{Type: "Task", Value: string(m[1])}).(*simulator.Task); ok {

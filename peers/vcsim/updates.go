@@ -12,7 +12,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// filter is one PropertyFilter of a collector and what it last told of each object.
+// filter is a PropertyFilter of a collector with its last report of each object.
 type filter struct {
 	mo.PropertyFilter
 	owner    *collector
@@ -30,11 +30,10 @@ func (f *filter) DestroyPropertyFilter(ctx *simulator.Context, req *types.Destro
 	return &methods.DestroyPropertyFilterBody{Res: &types.DestroyPropertyFilterResponse{}}
 }
 
-// reset forgets what was told: the next evaluation tells everything.
+// reset forgets the reports: the next evaluation reports everything.
 func (f *filter) reset() { f.fresh, f.members, f.sources = false, nil, nil }
 
-// evaluate compares what the filter selects now with what it told last, looking only where the
-// journal says so.
+// evaluate compares the current selection of the filter with its last report, only for objects that the journal names.
 func (f *filter) evaluate(r *reader) []types.ObjectUpdate {
 	news := r.sim.journal.since(f.position)
 	if !f.fresh {
@@ -84,12 +83,12 @@ func (f *filter) evaluate(r *reader) []types.ObjectUpdate {
 	return out
 }
 
-// compare tells what differs in one object from what was told last.
+// compare returns the differences of one object from the last report.
 func (f *filter) compare(r *reader, o ref) (types.ObjectUpdate, bool) {
 	u := types.ObjectUpdate{Kind: types.ObjectUpdateKindModify, Obj: o}
 	content := r.read(o, f.Spec.PropSet)
 	if content == nil {
-		return u, false // it is on its way out
+		return u, false // it is being removed
 	}
 	before, now := f.members[o], told(content)
 	for _, p := range content.PropSet {
@@ -132,7 +131,7 @@ func enter(content *types.ObjectContent) types.ObjectUpdate {
 	return u
 }
 
-// waiter is one wait for updates in progress.
+// waiter is a wait for updates in progress.
 type waiter struct {
 	done  chan struct{}
 	fault types.BaseMethodFault
@@ -171,10 +170,10 @@ func (c *collector) CancelWaitForUpdates(*types.CancelWaitForUpdates) soap.HasFa
 	return &methods.CancelWaitForUpdatesBody{Res: &types.CancelWaitForUpdatesResponse{}}
 }
 
-// Object updates per answer when the client sets no lower limit: vCenter's own.
+// Object updates per response if the client sets no lower limit: vCenter's value.
 const mostUpdates = 100
 
-// Notes that come together are answered together.
+// Notes that arrive together are reported together.
 const settleTime = 5 * time.Millisecond
 
 func (c *collector) WaitForUpdatesEx(ctx *simulator.Context, req *types.WaitForUpdatesEx) soap.HasFault {
@@ -235,8 +234,8 @@ func (c *collector) wait(ctx *simulator.Context, req *types.WaitForUpdatesEx, li
 	}
 }
 
-// resume takes the version the client knows. "" begins anew; the latest goes on; the one before gets
-// the latest answer again, which was lost on the way; any other is not known.
+// resume continues from the version of the client. "" starts from the beginning; the latest continues; the previous one gets
+// the latest response again, which was lost; any other is unknown.
 func (c *collector) resume(ctx *simulator.Context, version string) (*types.UpdateSet, types.BaseMethodFault, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,8 +258,8 @@ func (c *collector) resume(ctx *simulator.Context, version string) (*types.Updat
 	return nil, &types.InvalidCollectorVersion{}, true
 }
 
-// next is the next answer, nil if there is nothing to tell; the first answer is given even then.
-// Each takes the collector one version further.
+// next is the next response, nil if there is nothing to report; the first response is always sent. Each increments the
+// version of the collector.
 func (c *collector) next(ctx *simulator.Context, s *Sim, limit int, first bool) *types.UpdateSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 func patchOf(path string) string { return "/vms?path=" + url.QueryEscape(path) }
 
-func TestEveryPatchOfAVMIsToldAsAnUpdate(t *testing.T) {
+func TestEveryPatchOfAVMIsReportedAsAnUpdate(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name", "parent", "config.uuid", "config.instanceUuid", "config.flags.diskUuidEnabled",
@@ -71,7 +71,7 @@ func TestEveryPatchOfAVMIsToldAsAnUpdate(t *testing.T) {
 func is(want any) func(any) bool { return func(got any) bool { return got == want } }
 func some(got any) bool          { return got != nil }
 
-func TestVMsComeAndGoInAWatch(t *testing.T) {
+func TestVMsEnterAndLeaveAWatch(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name")
@@ -89,7 +89,7 @@ func TestVMsComeAndGoInAWatch(t *testing.T) {
 	}
 }
 
-func TestWhatAClientDoesIsToldAsAnUpdate(t *testing.T) {
+func TestChangesOfAClientAreReportedAsUpdates(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	ctx := deadline(t)
@@ -136,7 +136,7 @@ func TestWhatAClientDoesIsToldAsAnUpdate(t *testing.T) {
 	}
 }
 
-func TestHostsAndDatastoresTellTheirChanges(t *testing.T) {
+func TestChangesOfHostsAndDatastoresAreReported(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	hosts := p.watch(c, c.ServiceContent.RootFolder, "HostSystem", "name", "runtime.inMaintenanceMode", "runtime.connectionState", "config.product.version", "datastore")
@@ -160,7 +160,7 @@ func TestHostsAndDatastoresTellTheirChanges(t *testing.T) {
 	stores.until("the datastore's leave", func() bool { return stores.named("local-1") == nil })
 }
 
-func TestVersionsAreCountersAndALostAnswerIsSaidAgain(t *testing.T) {
+func TestVersionsAreCountersAndALostResponseIsRepeated(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name")
@@ -212,7 +212,7 @@ func TestAListViewOfTasksIsWatched(t *testing.T) {
 	w.until("its leave", func() bool { return len(w.objects) == 0 })
 }
 
-func TestAFilterWithoutTraversalTellsOfOneObject(t *testing.T) {
+func TestAFilterWithoutTraversalReportsOneObject(t *testing.T) {
 	p := launch(t, world())
 	c, ctx := p.client(), deadline(t)
 	vm := p.moref("node-1")
@@ -251,7 +251,7 @@ func TestAWaitEndsWithItsClient(t *testing.T) {
 	w.until("a change the one who left did not take", func() bool { return w.named("renamed") != nil })
 }
 
-func TestAVMIsLostWithItsHostAndUnreadableWithoutItsDatastore(t *testing.T) {
+func TestAVMIsDisconnectedWithItsHostAndInaccessibleWithoutItsDatastore(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	w := p.watch(c, c.ServiceContent.RootFolder, "VirtualMachine", "name", "runtime.connectionState", "summary.runtime.connectionState")

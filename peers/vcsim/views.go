@@ -10,8 +10,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// viewManager replaces govmomi's container views: ours are worked out when they are read, for the
-// user who reads them, so that what moves or may no longer be seen leaves them.
+// viewManager replaces govmomi's container views: ours are evaluated when they are read, for the user who reads them, so
+// that moved and invisible objects leave them.
 type viewManager struct{ *simulator.ViewManager }
 
 type containerView struct {
@@ -19,7 +19,7 @@ type containerView struct {
 	kinds map[string]bool // nil: all
 }
 
-// derived are the types a type stands for beside itself.
+// derived are the subtypes of a type.
 var derived = map[string][]string{
 	"ManagedEntity":            nil, // all of them, see entityTypes
 	"Folder":                   {"StoragePod"},
@@ -77,7 +77,7 @@ func (v *containerView) DestroyView(ctx *simulator.Context, req *types.DestroyVi
 	return &methods.DestroyViewBody{Res: &types.DestroyViewResponse{}}
 }
 
-// members lists what is in the view now, for the reader's user.
+// members lists the current objects in the view that the reader's user can see.
 func (v *containerView) members(r *reader) (found []ref) {
 	seen := map[ref]bool{}
 	var walk func(ref)

@@ -39,7 +39,7 @@ func spec(name string, ds ref, cluster string) cnstypes.CnsVolumeCreateSpec {
 		BackingObjectDetails: &cnstypes.CnsBlockBackingDetails{CnsBackingObjectDetails: cnstypes.CnsBackingObjectDetails{CapacityInMb: 1024}}}
 }
 
-// results waits for a CNS task and answers what it says of each volume.
+// results waits for a CNS task and returns the result of each volume.
 func (s *storage) results(task *object.Task, err error) []cnstypes.BaseCnsVolumeOperationResult {
 	s.t.Helper()
 	must(s.t, err)
@@ -84,7 +84,7 @@ func (s *storage) detach(id string, vm ref) *types.LocalizedMethodFault {
 	return s.results(s.cns.DetachVolume(deadline(s.t), []cnstypes.CnsVolumeAttachDetachSpec{{VolumeId: cnstypes.CnsVolumeId{Id: id}, Vm: vm}}))[0].GetCnsVolumeOperationResult().Fault
 }
 
-func TestAttachAddsADiskAndDetachTakesItAway(t *testing.T) {
+func TestAttachAddsADiskAndDetachRemovesIt(t *testing.T) {
 	p := launch(t, world())
 	s := p.storage(p.client())
 	ids := s.create("cluster-1", "a", "b")
@@ -137,7 +137,7 @@ func TestAttachAddsADiskAndDetachTakesItAway(t *testing.T) {
 	}
 }
 
-func TestAVMTakesFifteenDisksOnEachOfFourControllers(t *testing.T) {
+func TestAVMHasFifteenDisksOnEachOfFourControllers(t *testing.T) {
 	p := launch(t, world())
 	s := p.storage(p.client())
 	var names []string
@@ -197,7 +197,7 @@ func TestQueriesHonourFilterAndCursor(t *testing.T) {
 	}
 }
 
-func TestAQueryWithoutTypeDoesNoHarm(t *testing.T) {
+func TestAQueryWithoutTypeWorks(t *testing.T) {
 	p := launch(t, world())
 	c := p.client()
 	s := p.storage(c)
@@ -256,7 +256,7 @@ func TestACNSTaskCanBeMadeToFail(t *testing.T) {
 	}
 }
 
-func TestFileServiceIsToldByCluster(t *testing.T) {
+func TestFileServiceIsReportedByCluster(t *testing.T) {
 	p := launch(t, record{"datacenters": list{record{"name": "DC0", "clusters": list{record{"name": "C0", "fileService": true}, record{"name": "C1"}}}}})
 	c, ctx := p.client(), deadline(t)
 	v, err := vsan.NewClient(ctx, c.Client)

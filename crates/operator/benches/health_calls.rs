@@ -1,7 +1,7 @@
-//! What continuous health costs a vCenter: calls the simulator counted while the operator ran.
+//! The cost of continuous health checks for a vCenter: the calls that the simulator counts while the operator runs.
 //!
-//! `cargo bench -p operator --bench health_calls -- 50:300 5000:120` watches clusters of those sizes for
-//! so many quiet seconds each.
+//! `cargo bench -p operator --bench health_calls -- 50:300 5000:120` measures clusters of these sizes for this many quiet
+//! seconds each.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -10,16 +10,16 @@ mod common;
 
 use std::time::Duration;
 
-use common::Stage;
+use common::Testbed;
 use serde_json::json;
 use testkit::Vm;
 use tokio::time::Instant;
 
-/// How often an hour everything is asked that cannot be watched: every 60 to 90 minutes.
+/// How often an hour the operator queries everything that it cannot watch: every 60 to 90 minutes.
 const AUDITS_AN_HOUR: f64 = 1.0;
-/// What vsphere-problem-detector calls in one run, by its documented loop: two logins, then one search
-/// and one read of properties for each node.
-fn one_run_of_the_detector(nodes: usize) -> usize {
+/// The calls of one vsphere-problem-detector run, from its documented loop: two logins, then one search and one property
+/// read for each node.
+fn detector_calls_per_run(nodes: usize) -> usize {
     2 + 2 * nodes
 }
 
@@ -40,40 +40,40 @@ async fn main() {
 }
 
 async fn measure(nodes: usize, quiet: Duration) {
-    let mut stage = Stage::bare(nodes).await;
-    stage.program = testkit::shipped("operator", "vdo");
-    let client = stage.client();
+    let mut testbed = Testbed::without_nodes(nodes).await;
+    testbed.program = testkit::shipped("operator", "vdo");
+    let client = testbed.client();
     let vms: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
     testkit::add_bare_nodes(&client, &vms).await;
-    let _operator = stage.operator();
-    stage
+    let _operator = testbed.operator();
+    testbed
         .configure(json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
             "storageProvider": {"vsphereCloudConfig": "vc"},
         }))
         .await;
-    stage.check_now("first").await;
+    testbed.check_now("first").await;
     println!(
         "| {nodes} nodes: from the start until all was checked | {} |",
-        stage.vcenter.calls().await.sum()
+        testbed.vcenter.calls().await.sum()
     );
 
-    stage.vcenter.forget_calls().await;
-    stage.check_now("second").await;
-    let audit = stage.vcenter.calls().await;
+    testbed.vcenter.forget_calls().await;
+    testbed.check_now("second").await;
+    let audit = testbed.vcenter.calls().await;
     println!("| {nodes} nodes: everything asked once more | {} |", audit.sum());
     println!("| | {:?} |", audit.total);
 
     tokio::time::sleep(Duration::from_secs(5)).await;
-    stage.vcenter.forget_calls().await;
+    testbed.vcenter.forget_calls().await;
     let begin = Instant::now();
     tokio::time::sleep(quiet).await;
-    let calls = stage.vcenter.calls().await;
+    let calls = testbed.vcenter.calls().await;
     println!("| {nodes} nodes: {quiet:?} of quiet | {} |", calls.sum());
     println!("| | {:?} |", calls.total);
     let watching = calls.sum() as f64 * 3600.0 / begin.elapsed().as_secs_f64();
     let hour = watching + AUDITS_AN_HOUR * audit.sum() as f64;
-    let detector = one_run_of_the_detector(nodes);
+    let detector = detector_calls_per_run(nodes);
     println!("| **{nodes} nodes: health, an hour** | **{hour:.0}** |");
     println!(
         "| {nodes} nodes: vsphere-problem-detector, an hour in which all is well | {detector} |"

@@ -1,9 +1,8 @@
-//! Compares the rights that the operator used in all end-to-end tests with the rights it is shipped with.
+//! Compares the permissions that the operator used in all end-to-end tests with those in its manifest.
 //!
-//! Each test writes what the operator used (`common/usage.rs`). After a complete run `scripts/test` starts
-//! this program once more, with the folder in `VDO_AUDIT_REPLAY`. It fails if a rule of the manifest was
-//! never used, if a request was denied, or if a request needed a rule that the operator only holds to grant
-//! it to drivers.
+//! Each test records the permissions that the operator used (`common/usage.rs`). After a complete run, `scripts/test`
+//! starts this program again with the folder in `VDO_AUDIT_REPLAY`. It fails if no test used a rule of the manifest,
+//! if RBAC denied a request, or if a request needed a rule that the operator has only to grant it to drivers.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod rbac;
@@ -12,38 +11,37 @@ use std::{collections::BTreeSet, path::Path};
 
 use rbac::{Request, Rule, rules_of};
 
-/// Names the folder that a complete run of the tests has filled.
+/// The folder with the records of a complete run.
 const REPLAY: &str = "VDO_AUDIT_REPLAY";
 
-/// Rules that no request shows, with the reason: a resource and a verb of the rule.
-const UNSEEN: [(&str, &str, &str); 2] = [
-    ("clusterroles", "bind", "the API server checks it inside the request that writes a binding"),
-    ("roles", "bind", "the API server checks it inside the request that writes a binding"),
+/// Rules that appear in no request: resource, verb and reason.
+const NOT_IN_REQUESTS: [(&str, &str, &str); 2] = [
+    ("clusterroles", "bind", "the API server checks it when it handles a binding"),
+    ("roles", "bind", "the API server checks it when it handles a binding"),
 ];
 
-/// Tests in which the operator lacks rights for a while: they take rights away or grant others than the
-/// manifest does, or they restart the API server, which denies everything until it has read the roles.
-const OTHER_RIGHTS: [&str; 5] = [
-    "a_driver_in_a_namespace_of_its_own_is_adopted_where_it_is_once_vdo_is_let",
-    "an_api_server_that_restarts_is_met_again_and_olm_is_told_when_to_wait",
-    "the_operator_writes_and_grants_what_it_is_let_and_reports_what_it_lacks",
-    "troubles_around_the_operator_are_said_and_pass_without_a_trace",
+/// Tests in which the operator has other permissions for a while. They change its roles, or restart the API server,
+/// which denies everything until it has read the roles.
+const OTHER_PERMISSIONS: [&str; 5] = [
+    "a_driver_in_its_own_namespace_is_adopted_there_once_vdo_has_permission",
+    "the_operator_reconnects_to_a_restarted_api_server_and_tells_olm_when_to_wait",
+    "the_operator_uses_only_granted_permissions_and_reports_missing_ones",
+    "the_operator_reports_failures_around_it_and_recovers",
     "two_instances_on_one_node_are_both_ready_and_the_leader_serves_the_metrics",
 ];
 
-/// What the tests of a complete run wrote. A single program of tests uses few rules: it has nothing to
-/// compare.
+/// The records of a complete run. A single test program uses too few rules for a comparison.
 fn complete_run() -> Option<BTreeSet<String>> {
     let folder = std::env::var_os(REPLAY)?;
     let lines = read(Path::new(&folder)).unwrap();
-    assert!(!lines.is_empty(), "the tests wrote nothing into {}", folder.display());
+    assert!(!lines.is_empty(), "the tests wrote no records into {}", folder.display());
     Some(lines)
 }
 
 #[test]
 fn every_rule_of_the_manifest_is_used_and_no_request_is_denied() {
     let rules = rules_of(&operator::install::objects(), api::NAMESPACE, "vdo");
-    assert!(rules.iter().any(is_held) && !rules.iter().all(is_held));
+    assert!(rules.iter().any(is_driver_rule) && !rules.iter().all(is_driver_rule));
     if let Some(lines) = complete_run() {
         let faults = faults(&rules, &lines);
         assert!(faults.is_empty(), "{}", faults.join("\n"));
@@ -69,7 +67,7 @@ fn faults(rules: &[Rule], lines: &BTreeSet<String>) -> Vec<String> {
             continue;
         };
         let request = Request { verb, group, resource, namespace, name };
-        let manifest_alone = !OTHER_RIGHTS.iter().any(|known| test.ends_with(known));
+        let manifest_alone = !OTHER_PERMISSIONS.iter().any(|known| test.ends_with(known));
         if outcome == "denied" {
             if manifest_alone {
                 faults.insert(format!(
@@ -79,17 +77,19 @@ fn faults(rules: &[Rule], lines: &BTreeSet<String>) -> Vec<String> {
             continue;
         }
         let allowing: Vec<&Rule> = rules.iter().filter(|rule| rule.allows(&request)).collect();
-        let held = !allowing.is_empty() && allowing.iter().all(|rule| is_held(rule));
-        if held && manifest_alone {
+        let driver_only = !allowing.is_empty() && allowing.iter().all(|rule| is_driver_rule(rule));
+        if driver_only && manifest_alone {
             faults.insert(format!(
-                "only a rule held for drivers allows {verb} {resource}.{group} {namespace}/{name}, in {test}"
+                "only a driver rule allows {verb} {resource}.{group} {namespace}/{name}, in {test}"
             ));
         }
-        used.extend(allowing.into_iter().filter(|rule| !is_held(rule)).map(everywhere));
+        used.extend(
+            allowing.into_iter().filter(|rule| !is_driver_rule(rule)).map(without_driver_namespace),
+        );
     }
-    let own = rules.iter().filter(|rule| !is_held(rule)).map(everywhere);
+    let own = rules.iter().filter(|rule| !is_driver_rule(rule)).map(without_driver_namespace);
     for rule in own.collect::<BTreeSet<Rule>>().difference(&used) {
-        let known = UNSEEN.iter().any(|(resource, verb, _)| {
+        let known = NOT_IN_REQUESTS.iter().any(|(resource, verb, _)| {
             let has = |all: &[String], one: &str| all.iter().any(|other| other == one);
             has(&rule.resources, resource) && has(&rule.verbs, verb)
         });
@@ -101,13 +101,13 @@ fn faults(rules: &[Rule], lines: &BTreeSet<String>) -> Vec<String> {
     faults.into_iter().collect()
 }
 
-/// Whether the operator holds a rule only to grant it.
-fn is_held(rule: &Rule) -> bool {
+/// The operator has these rules only to grant them to drivers.
+fn is_driver_rule(rule: &Rule) -> bool {
     rule.role == "vdo-drivers"
 }
 
-/// The driver namespaces have the same rules: one that is used in one of them is used.
-fn everywhere(rule: &Rule) -> Rule {
+/// The driver namespaces have the same rules: a rule must be used in one of them.
+fn without_driver_namespace(rule: &Rule) -> Rule {
     let namespace = rule.namespace.clone().filter(|namespace| namespace == api::NAMESPACE);
     let namespace = namespace.or_else(|| rule.namespace.as_ref().map(|_| "drivers".to_owned()));
     Rule { namespace, ..rule.clone() }
@@ -124,29 +124,29 @@ fn rule(role: &str, resource: &str, verb: &str) -> Rule {
     }
 }
 
-fn seen(outcome: &str, verb: &str, resource: &str) -> BTreeSet<String> {
+fn record(outcome: &str, verb: &str, resource: &str) -> BTreeSet<String> {
     BTreeSet::from([format!("some_test\t{outcome}\t{verb}\t\t{resource}\t\t")])
 }
 
 #[test]
-fn a_rule_that_nothing_used_is_a_fault() {
+fn an_unused_rule_is_a_fault() {
     let rules = [rule("vdo", "nodes", "get"), rule("vdo", "pods", "get")];
-    let faults = faults(&rules, &seen("used", "get", "nodes"));
+    let faults = faults(&rules, &record("used", "get", "nodes"));
     assert_eq!(faults.len(), 1);
     assert!(faults[0].contains("never used") && faults[0].contains("pods"), "{faults:?}");
 }
 
 #[test]
-fn a_request_that_was_denied_is_a_fault() {
+fn a_denied_request_is_a_fault() {
     let rules = [rule("vdo-drivers", "nodes", "get")];
-    let faults = faults(&rules, &seen("denied", "delete", "nodes"));
+    let faults = faults(&rules, &record("denied", "delete", "nodes"));
     assert!(faults[0].starts_with("denied in some_test: delete nodes"), "{faults:?}");
 }
 
 #[test]
-fn a_request_that_only_a_rule_of_drivers_allows_is_a_fault() {
+fn a_request_that_only_a_driver_rule_allows_is_a_fault() {
     let rules = [rule("vdo-drivers", "nodes", "delete")];
-    let faults = faults(&rules, &seen("used", "delete", "nodes"));
-    assert!(faults[0].starts_with("only a rule held for drivers allows"), "{faults:?}");
-    assert_eq!(faults.len(), 1, "a held rule need not be used: {faults:?}");
+    let faults = faults(&rules, &record("used", "delete", "nodes"));
+    assert!(faults[0].starts_with("only a driver rule allows"), "{faults:?}");
+    assert_eq!(faults.len(), 1, "a driver rule need not be used: {faults:?}");
 }

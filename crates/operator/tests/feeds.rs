@@ -1,5 +1,5 @@
-//! What stands around the drivers, broken for real: each fault is named in the status, and no longer once
-//! it is cured. VDO is paused meanwhile, for it would mend most of it at once.
+//! Breaks everything around the drivers for real. VDO reports each fault in the status, and clears it once it is
+//! fixed. VDO is paused meanwhile, because it would fix most faults at once.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -15,7 +15,7 @@ mod storage;
 use std::collections::BTreeSet;
 
 use api::{Severity, VDOConfigStatus};
-use common::Stage;
+use common::Testbed;
 use field::Field;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
@@ -27,22 +27,20 @@ use serde_json::{Value, json};
 use testkit::{Nodes, Process, eventually};
 use tokio::time::Instant;
 
-const HOME: &str = "vmware-system-csi";
+const CSI: &str = "vmware-system-csi";
 const DRIVER: &str = "csi.vsphere.vmware.com";
-/// What VDO says while it is paused.
+/// The finding of a paused VDO.
 const PAUSED: &str = "VDO-1906";
 
-struct Scene {
-    stage: Stage,
+struct Fixture {
+    testbed: Testbed,
     client: Client,
-    /// What a driver would do in vCenter.
+    /// Acts in vCenter as a driver would.
     vcenter: vsphere::Client,
-    /// The cluster's id there.
     cluster_id: String,
     _operator: Process,
 }
 
-/// Where objects of a kind are served.
 fn resource(object: &Value) -> ApiResource {
     let version = object["apiVersion"].as_str().unwrap();
     let kind = object["kind"].as_str().unwrap();
@@ -61,39 +59,42 @@ fn resource(object: &Value) -> ApiResource {
     }
 }
 
-impl Scene {
-    async fn set() -> Self {
-        let stage = Stage::of(1, false).await;
-        // What is given time otherwise is reported at once: nobody waits for minutes here.
-        let operator = stage.operator_with(&["--grace=1"]);
-        stage
+impl Fixture {
+    async fn start() -> Self {
+        let testbed = Testbed::with_nodes(1).await;
+        // Report at once; the default grace period takes minutes.
+        let operator = testbed.operator_with(&["--grace=1"]);
+        testbed
             .configure(json!({
                 "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
                 "storageProvider": {"vsphereCloudConfig": "vc"},
             }))
             .await;
-        stage.ready(&operator, 120).await;
-        let client = stage.client();
-        let vcenter = vsphere::Client::builder(stage.vcenter.address().to_string())
-            .trust(vsphere::Trust::CaBundle(stage.vcenter.ca_pem()))
-            .credentials(vsphere::Credentials::new(stage.vcenter.user(), stage.vcenter.password()))
+        testbed.ready(&operator, 120).await;
+        let client = testbed.client();
+        let vcenter = vsphere::Client::builder(testbed.vcenter.address().to_string())
+            .trust(vsphere::Trust::CaBundle(testbed.vcenter.ca_pem()))
+            .credentials(vsphere::Credentials::new(
+                testbed.vcenter.user(),
+                testbed.vcenter.password(),
+            ))
             .connect()
             .await
             .unwrap();
-        let told = stage.secret(HOME, "vsphere-config-secret", "csi-vsphere.conf").await;
-        let line = told.lines().find(|line| line.trim_start().starts_with("cluster-id")).unwrap();
+        let conf = testbed.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+        let line = conf.lines().find(|line| line.trim_start().starts_with("cluster-id")).unwrap();
         let cluster_id = line.split('"').nth(1).unwrap().to_owned();
-        Self { stage, client, vcenter, cluster_id, _operator: operator }
+        Self { testbed, client, vcenter, cluster_id, _operator: operator }
     }
 
     fn nodes(&self) -> &Nodes {
-        self.stage.nodes.as_ref().unwrap()
+        self.testbed.nodes.as_ref().unwrap()
     }
 
     fn api(&self, object: &Value) -> Api<DynamicObject> {
         let resource = resource(object);
         match object["metadata"]["namespace"].as_str() {
-            Some(home) => Api::namespaced_with(self.client.clone(), home, &resource),
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),
         }
     }
@@ -119,59 +120,59 @@ impl Scene {
         self.api(object).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// An object as it is, to be put back as it was.
-    async fn take(&self, object: &Value) -> Value {
+    /// Reads an object in a form that can be applied again.
+    async fn saved(&self, object: &Value) -> Value {
         let name = object["metadata"]["name"].as_str().unwrap();
-        let mut taken = serde_json::to_value(self.api(object).get(name).await.unwrap()).unwrap();
+        let mut copy = serde_json::to_value(self.api(object).get(name).await.unwrap()).unwrap();
         for server in ["resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"]
         {
-            taken["metadata"].as_object_mut().unwrap().remove(server);
+            copy["metadata"].as_object_mut().unwrap().remove(server);
         }
-        taken.as_object_mut().unwrap().remove("status");
-        taken["apiVersion"] = object["apiVersion"].clone();
-        taken["kind"] = object["kind"].clone();
-        taken
+        copy.as_object_mut().unwrap().remove("status");
+        copy["apiVersion"] = object["apiVersion"].clone();
+        copy["kind"] = object["kind"].clone();
+        copy
     }
 
-    /// Waits until it is named; returns how many seconds after `begin` it was.
-    async fn named(&self, begin: Instant, code: &str, what: &str) -> f64 {
+    /// Waits for exactly one finding of this code. Returns the seconds since `begin`.
+    async fn reported(&self, begin: Instant, code: &str, what: &str) -> f64 {
         let count = |status: &VDOConfigStatus| {
             status.findings.iter().filter(|finding| finding.code == code).count()
         };
-        let told = format!("{what} is named: {code}");
-        let status = self.stage.status(&told, 60, |status| count(status) > 0).await;
-        assert_eq!(count(&status), 1, "said once");
+        let condition = format!("{what} is reported: {code}");
+        let status = self.testbed.status(&condition, 60, |status| count(status) > 0).await;
+        assert_eq!(count(&status), 1, "reported once");
         begin.elapsed().as_secs_f64()
     }
 
-    /// Nothing but the pause is left to say; returns how many seconds after `begin` that was so.
-    async fn is_well_since(&self, begin: Instant, when: &str) -> f64 {
-        let well = |status: &VDOConfigStatus| {
+    /// Waits until there is no finding but the pause. Returns the seconds since `begin`.
+    async fn healthy_since(&self, begin: Instant, when: &str) -> f64 {
+        let healthy = |status: &VDOConfigStatus| {
             let wrong = status.findings.iter().filter(|f| f.severity > Severity::Info);
             let wrong: BTreeSet<&str> = wrong.map(|finding| finding.code.as_str()).collect();
             wrong.is_empty() || wrong == BTreeSet::from([PAUSED])
         };
-        self.stage.status(&format!("nothing is wrong {when}"), 60, well).await;
+        self.testbed.status(&format!("no findings {when}"), 60, healthy).await;
         begin.elapsed().as_secs_f64()
     }
 
-    async fn is_well(&self, when: &str) {
-        self.is_well_since(Instant::now(), when).await;
+    async fn healthy(&self, when: &str) {
+        self.healthy_since(Instant::now(), when).await;
     }
 
-    /// Something that should be there goes, and comes back.
+    /// Deletes an object, waits for the finding, and restores the object.
     async fn missing(&self, code: &str, object: Value) -> [f64; 2] {
         let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
-        let taken = self.take(&object).await;
+        let saved = self.saved(&object).await;
         let begin = Instant::now();
         self.delete(&object).await;
-        let named = self.named(begin, code, &what).await;
+        let reported = self.reported(begin, code, &what).await;
         let begin = Instant::now();
-        self.apply(&taken).await;
-        [named, self.is_well_since(begin, &format!("after {what} is back")).await]
+        self.apply(&saved).await;
+        [reported, self.healthy_since(begin, &format!("after {what} is back")).await]
     }
 
-    /// Something that should not be there comes, and goes.
+    /// Creates objects, waits for the finding, and deletes them.
     async fn superfluous(&self, code: &str, what: &str, objects: &[Value]) -> [f64; 2] {
         let begin = Instant::now();
         for object in objects {
@@ -180,36 +181,36 @@ impl Scene {
                 self.apply_status(object).await;
             }
         }
-        let named = self.named(begin, code, what).await;
+        let reported = self.reported(begin, code, what).await;
         let begin = Instant::now();
         for object in objects.iter().rev() {
             self.delete(object).await;
         }
-        [named, self.is_well_since(begin, &format!("after {what}")).await]
+        [reported, self.healthy_since(begin, &format!("after {what}")).await]
     }
 
-    /// Somebody edits an object, and edits it back.
+    /// Edits an object, waits for the finding, and reverts the edit.
     async fn edited(&self, code: &str, object: Value, wrong: Value, right: Value) -> [f64; 2] {
         let what = format!("{} {} was changed", object["kind"], object["metadata"]["name"]);
         let name = object["metadata"]["name"].as_str().unwrap();
         let (api, parameters) = (self.api(&object), PatchParams::default());
         let begin = Instant::now();
         api.patch(name, &parameters, &Patch::Merge(wrong)).await.unwrap();
-        let named = self.named(begin, code, &what).await;
+        let reported = self.reported(begin, code, &what).await;
         let begin = Instant::now();
         api.patch(name, &parameters, &Patch::Merge(right)).await.unwrap();
-        [named, self.is_well_since(begin, &format!("after {what} back")).await]
+        [reported, self.healthy_since(begin, &format!("after {what} back")).await]
     }
 }
 
-/// A definition that lets everything in.
+/// A CRD without validation.
 fn definition(group: &str, version: &str, kind: &str, plural: &str, status: bool) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let mut served = json!({
+    let mut crd_version = json!({
         "name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": open},
     });
     if status {
-        served["subresources"] = json!({"status": {}});
+        crd_version["subresources"] = json!({"status": {}});
     }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -218,7 +219,7 @@ fn definition(group: &str, version: &str, kind: &str, plural: &str, status: bool
             "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
         },
         "spec": {
-            "group": group, "scope": "Cluster", "versions": [served],
+            "group": group, "scope": "Cluster", "versions": [crd_version],
             "names": {"kind": kind, "plural": plural, "singular": kind.to_ascii_lowercase()},
         },
     })
@@ -238,12 +239,12 @@ fn with(mut object: Value, fields: Value) -> Value {
     object
 }
 
-/// A webhook of the storage driver whose certificate has ended.
+/// A webhook of the storage driver with an expired certificate.
 fn webhook() -> [Value; 2] {
     let made = Timestamp::now() - SignedDuration::from_hours(24 * 366);
     let pair = Pair::make("vsphere-webhook-svc.vmware-system-csi.svc", None, made).unwrap();
     let data = serde_json::to_value(pair.data()).unwrap();
-    let secret = object("v1", "Secret", Some(HOME), "vsphere-webhook-certs");
+    let secret = object("v1", "Secret", Some(CSI), "vsphere-webhook-certs");
     let bundle = serde_json::to_value(k8s_openapi::ByteString(pair.authority.into())).unwrap();
     let version = "admissionregistration.k8s.io/v1";
     let kind = "ValidatingWebhookConfiguration";
@@ -254,14 +255,14 @@ fn webhook() -> [Value; 2] {
             "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {
                 "caBundle": bundle,
-                "service": {"name": "vsphere-webhook-svc", "namespace": HOME},
+                "service": {"name": "vsphere-webhook-svc", "namespace": CSI},
             },
         }]}),
     );
     [with(secret, json!({"data": data})), hook]
 }
 
-/// A volume with as many snapshots as it may have, and one more that is asked for.
+/// A volume with the maximum number of snapshots, and one more request.
 fn snapshots() -> Vec<Value> {
     let volume = with(
         object("v1", "PersistentVolume", None, "many"),
@@ -285,7 +286,7 @@ fn snapshots() -> Vec<Value> {
     std::iter::once(volume).chain((1..=4).map(content)).collect()
 }
 
-/// OpenShift knows a vCenter its cloud provider is not told of.
+/// OpenShift's Infrastructure lists a vCenter that its cloud provider configuration lacks.
 fn openshift() -> Vec<Value> {
     let infrastructure = with(
         object("config.openshift.io/v1", "Infrastructure", None, "cluster"),
@@ -294,18 +295,18 @@ fn openshift() -> Vec<Value> {
             "vsphere": {"vcenters": [{"server": "vc-a"}, {"server": "vc-b"}]},
         }}}),
     );
-    let told = "[VirtualCenter \"vc-a\"]\ndatacenters = \"DC0\"\n";
+    let config = "[VirtualCenter \"vc-a\"]\ndatacenters = \"DC0\"\n";
     vec![
         object("v1", "Namespace", None, "openshift-config"),
         with(
             object("v1", "ConfigMap", Some("openshift-config"), "cloud-provider-config"),
-            json!({"data": {"config": told}}),
+            json!({"data": {"config": config}}),
         ),
         infrastructure,
     ]
 }
 
-/// A second storage driver, by other hands.
+/// A second storage driver, not managed by VDO.
 fn second_driver() -> Value {
     let labels = json!({"app": "storage"});
     with(
@@ -322,8 +323,8 @@ fn second_driver() -> Value {
     )
 }
 
-/// Kubelet cannot mount a disk that multipathd has taken.
-fn taken_disk() -> Value {
+/// The kubelet cannot mount a disk that multipathd uses.
+fn multipath_event() -> Value {
     with(
         object("v1", "Event", Some("default"), "taken"),
         json!({
@@ -334,10 +335,10 @@ fn taken_disk() -> Value {
     )
 }
 
-/// A leader that has not been heard of since long ago.
+/// A lease that was renewed long ago.
 fn stale_lease() -> Value {
     with(
-        object("coordination.k8s.io/v1", "Lease", Some(HOME), "vsphere-syncer"),
+        object("coordination.k8s.io/v1", "Lease", Some(CSI), "vsphere-syncer"),
         json!({"spec": {
             "holderIdentity": "gone", "leaseDurationSeconds": 15,
             "renewTime": "2026-01-01T00:00:00.000000Z",
@@ -345,28 +346,29 @@ fn stale_lease() -> Value {
     )
 }
 
-fn unknown_place() -> Value {
+fn topology_error() -> Value {
     with(
         object("cns.vmware.com/v1alpha1", "CSINodeTopology", None, "node-2"),
         json!({"spec": {"nodeID": "node-2"}, "status": {"status": "Error", "errorMessage": "no such VM"}}),
     )
 }
 
-impl Scene {
-    /// What stands around the drivers goes, comes or is edited, one thing after the other.
-    async fn look_around(&self, field: &mut Field) {
-        // The administrator's account may do everything, which is good to know.
-        self.named(Instant::now(), "VDO-1410", "an account that may do more").await;
-        field.made.insert("VDO-1410".into());
+impl Fixture {
+    /// Deletes, creates and edits objects around the drivers, one after the other.
+    async fn break_surroundings(&self, field: &mut Field) {
+        // The administrator's account has more privileges than needed, which VDO reports.
+        self.reported(Instant::now(), "VDO-1410", "an account with more privileges than needed")
+            .await;
+        field.reported.insert("VDO-1410".into());
         let driver = object("storage.k8s.io/v1", "CSIDriver", None, DRIVER);
         let took = self.missing("VDO-1622", driver).await;
         field.note("VDO-1622", "driver not registered", took, "");
-        let secret = object("v1", "Secret", Some(HOME), "vsphere-config-secret");
+        let secret = object("v1", "Secret", Some(CSI), "vsphere-config-secret");
         let took = self.missing("VDO-1619", secret).await;
         field.note("VDO-1619", "no Secret for the driver", took, "");
         let level = |level: &str| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
-        let home = object("v1", "Namespace", None, HOME);
-        let took = self.edited("VDO-1613", home, level("baseline"), level("privileged")).await;
+        let namespace = object("v1", "Namespace", None, CSI);
+        let took = self.edited("VDO-1613", namespace, level("baseline"), level("privileged")).await;
         field.note("VDO-1613", "namespace without privileged pods", took, "30");
         let end = |end: Option<String>| json!({"metadata": {"annotations": {"vdo.vmware.com/password-expires": end}}});
         let soon = Timestamp::now() + SignedDuration::from_hours(6 * 24);
@@ -378,14 +380,14 @@ impl Scene {
             ("VDO-1610", "certificate of a webhook has expired", webhook().to_vec(), "28"),
             ("VDO-1611", "nobody answers for a webhook", webhook().to_vec(), ""),
             ("VDO-1617", "a second driver", vec![second_driver()], ""),
-            ("VDO-1224", "a disk multipathd has taken", vec![taken_disk()], "42"),
+            ("VDO-1224", "a disk multipathd has taken", vec![multipath_event()], "42"),
             ("VDO-1616", "a leader that is gone", vec![stale_lease()], ""),
-            ("VDO-1606", "a node without a place", vec![unknown_place()], "2"),
+            ("VDO-1606", "a node without a place", vec![topology_error()], "2"),
         ] {
             let took = self.superfluous(code, what, &objects).await;
             field.note(code, what, took, row);
         }
-        // Kinds that come later, and go again: they are found when they come.
+        // VDO finds CRDs that are created later.
         let group = "snapshot.storage.k8s.io";
         let contents =
             definition(group, "v1", "VolumeSnapshotContent", "volumesnapshotcontents", true);
@@ -398,20 +400,19 @@ impl Scene {
         let took = self.superfluous("VDO-1807", "two views of vSphere", &openshift()).await;
         field.note("VDO-1807", "two views of vSphere", took, "");
         self.delete(&contents).await;
-        self.is_well("after a kind is gone").await;
+        self.healthy("after a CRD is deleted").await;
     }
 }
 
-/// Of containers whose status says nothing the end of the log was read, once for each crash; of the
-/// others nothing.
-fn logs_were_read_sparingly(asked: &[String]) {
-    let once: BTreeSet<&String> = asked.iter().collect();
-    assert_eq!(once.len(), asked.len(), "the same crash is asked for once: {asked:#?}");
-    let of = |name: &str| asked.iter().filter(|path| path.contains(name)).count();
-    assert!(of("/vsphere-csi-controller-") > 0, "{asked:#?}");
-    assert!(of("/vsphere-cloud-controller-manager-") > 0, "{asked:#?}");
-    assert_eq!(of("/vsphere-csi-node-"), 0, "they say it in their status: {asked:#?}");
-    for path in asked {
+/// VDO reads the end of a log only if the container status has no message, and once for each crash.
+fn logs_were_read_sparingly(requests: &[String]) {
+    let unique: BTreeSet<&String> = requests.iter().collect();
+    assert_eq!(unique.len(), requests.len(), "one request for each crash: {requests:#?}");
+    let count = |name: &str| requests.iter().filter(|path| path.contains(name)).count();
+    assert!(count("/vsphere-csi-controller-") > 0, "{requests:#?}");
+    assert!(count("/vsphere-cloud-controller-manager-") > 0, "{requests:#?}");
+    assert_eq!(count("/vsphere-csi-node-"), 0, "their status has a message: {requests:#?}");
+    for path in requests {
         for limit in ["previous=true", "tailLines=20", "limitBytes=8192"] {
             assert!(path.contains(limit), "{path}");
         }
@@ -419,19 +420,26 @@ fn logs_were_read_sparingly(asked: &[String]) {
 }
 
 #[tokio::test]
-async fn what_stands_around_the_drivers_is_watched_and_each_fault_is_named() {
-    let scene = Scene::set().await;
-    scene.is_well("at first").await;
-    scene.stage.change(json!({"spec": {"paused": true}})).await;
-    scene.stage.status("it is paused", 60, |s| s.findings.iter().any(|f| f.code == PAUSED)).await;
+async fn each_fault_around_the_drivers_is_reported() {
+    let fixture = Fixture::start().await;
+    fixture.healthy("at first").await;
+    fixture.testbed.change(json!({"spec": {"paused": true}})).await;
+    fixture
+        .testbed
+        .status("VDO is paused", 60, |s| s.findings.iter().any(|f| f.code == PAUSED))
+        .await;
     let mut field = Field::default();
-    let logs = scene.nodes().serve_logs().await;
-    scene.play(&mut field).await;
+    let logs = fixture.nodes().serve_logs().await;
+    fixture.run_batches(&mut field).await;
     logs_were_read_sparingly(&logs.asked());
-    scene.look_around(&mut field).await;
-    let around = field::AROUND.iter().find(|code| !field.made.contains(**code));
-    assert_eq!(around, None, "all of them were made");
-    assert_eq!(scene.stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");
+    fixture.break_surroundings(&mut field).await;
+    let around = field::AROUND.iter().find(|code| !field.reported.contains(**code));
+    assert_eq!(around, None, "every finding was reported");
+    assert_eq!(
+        fixture.testbed.denied_requests(),
+        Vec::<String>::new(),
+        "the shipped RBAC is enough"
+    );
     if let Ok(path) = std::env::var("VDO_FIELD_SECONDS") {
         std::fs::write(path, field.seconds).unwrap();
     }

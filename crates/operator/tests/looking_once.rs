@@ -1,4 +1,4 @@
-//! A cluster looked at once, without VDO in it: nothing is written, and what may not be read is said.
+//! A single check of a cluster without VDO: it writes nothing, and reports missing permissions.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ async fn target(vcenter: &Vcenter) -> Target {
     }
 }
 
-/// Lets a user list some resources, and nothing else.
+/// Lets a user list these resources, and nothing else.
 async fn let_list(client: &Client, user: &str, resources: &[&str]) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -74,7 +74,7 @@ async fn let_attach(client: &Client) {
     Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// A storage driver by other hands, whose pod crashes.
+/// A storage driver not managed by VDO, whose pod crashes.
 async fn add_foreign_driver(client: &Client) {
     let_attach(client).await;
     let labels = json!({"app": "storage"});
@@ -93,7 +93,7 @@ async fn add_foreign_driver(client: &Client) {
     .unwrap();
     let sets = Api::<DaemonSet>::namespaced(client.clone(), "storage");
     let made = sets.create(&PostParams::default(), &set).await.unwrap();
-    // Nobody makes pods of it here.
+    // No controller-manager creates its pods here.
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {
             "name": "vsphere-csi-node-x7k2p", "labels": labels,
@@ -122,7 +122,7 @@ fn codes(facts: Facts) -> BTreeSet<String> {
     findings.filter(|finding| finding.severity > api::Severity::Info).map(|f| f.code).collect()
 }
 
-/// Requests that were not reading; asking for one's own rights writes nothing.
+/// Requests other than reads and access reviews.
 fn writes(plane: &ControlPlane, user: &str) -> Vec<String> {
     let by = |event: &serde_json::Value| event["impersonatedUser"]["username"] == user;
     let reads = |event: &serde_json::Value| {
@@ -135,7 +135,7 @@ fn writes(plane: &ControlPlane, user: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_are_findings() {
+async fn a_cluster_without_vdo_is_checked_without_writes_and_missing_permissions_are_findings() {
     let plane = ControlPlane::builder().with_audit().start().await;
     let inventory = Inventory::with_vms(2);
     let vms = inventory.datacenters[0].vms.clone();
@@ -146,25 +146,25 @@ async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_a
         nodes.add(Node::named(&vm.name).system_uuid(&vm.uuid).provider_id(&id)).await;
     }
     vcenter.patch_vm("/DC0/vm/node-2", json!({"diskUuid": false})).await;
-    let said = "listen tcp :9808: bind: address already in use";
-    nodes.pods("vsphere-csi-node", Fate::CrashesSaying(said));
+    let message = "listen tcp :9808: bind: address already in use";
+    nodes.pods("vsphere-csi-node", Fate::CrashesSaying(message));
     let _logs = nodes.serve_logs().await;
     add_foreign_driver(&plane.client()).await;
     vcenter.forget_calls().await;
 
-    // There is no definition of ours in this cluster, and no operator.
+    // The cluster has neither our CRDs nor an operator.
     let_list(&plane.client(), "reader", &["nodes"]).await;
     let few = plane.client_as(&User::named("reader").in_group("system:authenticated"));
     let facts =
         collect_once(Some((&few, api::NAMESPACE)), vec![target(&vcenter).await], None).await;
     assert_eq!(facts.cluster.nodes.get().unwrap().len(), 2);
-    assert!(facts.storage.volumes.get().is_none(), "not known is not none");
+    assert!(facts.storage.volumes.get().is_none(), "unknown volumes are not an empty list");
     let found = codes(facts);
-    assert!(found.contains("VDO-1803"), "the missing rights are named: {found:?}");
-    assert!(found.contains("VDO-1203"), "what can be seen is judged: {found:?}");
+    assert!(found.contains("VDO-1803"), "the missing permissions are reported: {found:?}");
+    assert!(found.contains("VDO-1203"), "readable objects are checked: {found:?}");
     assert_eq!(writes(&plane, "reader"), Vec::<String>::new());
 
-    // Whoever sees the pod but not its log is told that the words are unknown.
+    // Without permission for the log, the report says that the crash log is unknown.
     let resources = ["nodes", "pods", "events", "daemonsets", "deployments"];
     let_list(&plane.client(), "looker", &resources).await;
     let some = plane.client_as(&User::named("looker").in_group("system:authenticated"));
@@ -179,7 +179,7 @@ async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_a
     let missing_privileges =
         missing_privileges.entries.iter().any(|entry| entry.seen.contains("pods/log"));
     assert!(missing_privileges, "{:#?}", report.page("VDO-1803", 0, usize::MAX).entries);
-    assert!(report.page("VDO-1614", 0, 1).entries.is_empty(), "nobody could know");
+    assert!(report.page("VDO-1614", 0, 1).entries.is_empty(), "the log was not readable");
 
     let all = User::named("boss").in_group("system:masters");
     let facts = collect_once(
@@ -190,13 +190,13 @@ async fn a_cluster_without_vdo_is_looked_at_without_writing_and_missing_rights_a
     .await;
     let found = codes(facts);
     assert!(!found.contains("VDO-1803") && found.contains("VDO-1203"), "{found:?}");
-    assert!(found.contains("VDO-1614"), "what its log says is explained: {found:?}");
-    assert!(!found.contains("VDO-1801"), "nothing is left open: {found:?}");
+    assert!(found.contains("VDO-1614"), "the crash log is explained: {found:?}");
+    assert!(!found.contains("VDO-1801"), "nothing is unknown: {found:?}");
     assert_eq!(writes(&plane, "boss"), Vec::<String>::new());
 
     let changing =
         ["Reconfig", "Create", "Delete", "Destroy", "Power", "Set", "Update", "Add", "Remove"];
-    // A view and a filter exist in the session alone.
+    // Views and filters exist only in the session.
     let harmless = [
         "CreateContainerView",
         "CreateFilter",

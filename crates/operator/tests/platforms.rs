@@ -1,4 +1,4 @@
-//! One cluster that becomes every kind of cluster in turn, under one operator: what it applies follows.
+//! One cluster becomes every supported platform in turn: the operator adapts the manifests.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::vdo_config::Mode;
-use common::Stage;
+use common::Testbed;
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -27,69 +27,71 @@ const MICROK8S: &str = "node.kubernetes.io/microk8s-controlplane";
 const USUAL: &str = "/var/lib/kubelet";
 const VSPHERE: &str = "vdo.vmware.com/vsphere";
 
-/// What of the applied objects depends on the kind of cluster.
+/// The parts of the applied objects that depend on the platform.
 #[derive(Debug, PartialEq, Eq)]
-struct Shape {
+struct Placement {
     distribution: String,
-    /// Controllers of the storage driver.
+    /// Replicas of the storage controller.
     replicas: i32,
-    /// The labels of the nodes both controllers are sent to; none if any node will do.
-    sent_to: BTreeSet<String>,
+    /// The node labels that both controllers require; empty if they run on any node.
+    node_labels: BTreeSet<String>,
     kubelet: String,
 }
 
-impl Shape {
-    fn of(distribution: &str, replicas: i32, sent_to: &[&str], kubelet: &str) -> Self {
-        let sent_to = sent_to.iter().map(|label| (*label).to_owned()).collect();
-        Self { distribution: distribution.into(), replicas, sent_to, kubelet: kubelet.into() }
+impl Placement {
+    fn new(distribution: &str, replicas: i32, node_labels: &[&str], kubelet: &str) -> Self {
+        let node_labels = node_labels.iter().map(|label| (*label).to_owned()).collect();
+        Self { distribution: distribution.into(), replicas, node_labels, kubelet: kubelet.into() }
     }
 }
 
-struct Scene {
-    stage: Stage,
+struct Fixture {
+    testbed: Testbed,
     operator: Process,
     balancer: FaultProxy,
 }
 
-impl Scene {
+impl Fixture {
     fn nodes(&self) -> Api<KubeNode> {
-        Api::all(self.stage.client())
+        Api::all(self.testbed.client())
     }
 
-    async fn seen(&self) -> Result<Shape, String> {
-        let controller = self.stage.controller().await.spec.unwrap();
+    async fn observed(&self) -> Result<Placement, String> {
+        let controller = self.testbed.controller().await.spec.unwrap();
         let pod = controller.template.spec.unwrap();
-        let sets = Api::<DaemonSet>::namespaced(self.stage.client(), "kube-system");
+        let sets = Api::<DaemonSet>::namespaced(self.testbed.client(), "kube-system");
         let cloud = sets.get("vsphere-cloud-controller-manager").await.unwrap();
         let cloud = cloud.spec.unwrap().template.spec.unwrap();
-        let (sent_to, cloud) =
+        let (node_labels, cloud) =
             (labels_of(pod.affinity.as_ref()), labels_of(cloud.affinity.as_ref()));
-        if sent_to != cloud {
+        if node_labels != cloud {
             return Err(format!(
-                "the storage controller goes to {sent_to:?}, the other to {cloud:?}"
+                "the storage controller requires {node_labels:?}, the cloud controller {cloud:?}"
             ));
         }
-        let node_driver = self.stage.node_driver().await.spec.unwrap().template.spec.unwrap();
-        let versions = self.stage.config().await.status.unwrap_or_default().versions;
-        Ok(Shape {
+        let node_driver = self.testbed.node_driver().await.spec.unwrap().template.spec.unwrap();
+        let versions = self.testbed.config().await.status.unwrap_or_default().versions;
+        Ok(Placement {
             distribution: versions.unwrap_or_default().distribution.unwrap_or_default(),
             replicas: controller.replicas.unwrap(),
-            sent_to,
+            node_labels,
             kubelet: kubelet_of(&node_driver)?,
         })
     }
 
-    /// Lets the operator look, and waits until the objects are as they should be.
-    async fn becomes(&self, what: &str, shape: Shape) {
-        let mut look = 0;
+    /// Triggers reconciles until the objects have this placement.
+    async fn becomes(&self, what: &str, placement: Placement) {
+        let mut attempt = 0;
         eventually(what, 90, async || {
             assert!(self.operator.ended().is_none(), "{}", self.operator.tail());
-            look += 1;
-            let look = format!("{what} {look}");
-            self.stage.change(json!({"metadata": {"annotations": {"test/look": look}}})).await;
-            match self.seen().await? {
-                seen if seen == shape => Ok(()),
-                seen => Err(format!("{seen:?}, not {shape:?}\n{}", self.operator.tail())),
+            attempt += 1;
+            let attempt = format!("{what} {attempt}");
+            self.testbed.change(json!({"metadata": {"annotations": {"test/look": attempt}}})).await;
+            match self.observed().await? {
+                observed if observed == placement => Ok(()),
+                observed => {
+                    Err(format!("{observed:?}, not {placement:?}\n{}", self.operator.tail()))
+                }
             }
         })
         .await;
@@ -102,8 +104,8 @@ impl Scene {
         }
     }
 
-    /// The system of every node.
-    async fn system(&self, image: &str) {
+    /// Sets the OS image of every node.
+    async fn os_image(&self, image: &str) {
         let patch = Patch::Strategic(json!({"status": {"nodeInfo": {"osImage": image}}}));
         for node in self.nodes().list(&ListParams::default()).await.unwrap() {
             let params = PatchParams::default();
@@ -111,9 +113,9 @@ impl Scene {
         }
     }
 
-    /// The pods of the node driver: node and uid.
+    /// The pods of the node driver: uid by node.
     async fn node_pods(&self) -> BTreeMap<String, String> {
-        let pods = Api::<Pod>::namespaced(self.stage.client(), CSI);
+        let pods = Api::<Pod>::namespaced(self.testbed.client(), CSI);
         let own = ListParams::default().labels("app=vsphere-csi-node");
         let pods = pods.list(&own).await.unwrap().items.into_iter();
         let living = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -122,38 +124,38 @@ impl Scene {
 
     /// Waits until exactly these nodes have a pod of the node driver.
     async fn driver_is_on(&self, names: &[&str]) -> BTreeMap<String, String> {
-        eventually("the node driver is where it should be", 90, async || {
+        eventually("the node driver runs on the expected nodes", 90, async || {
             assert!(self.operator.ended().is_none(), "{}", self.operator.tail());
             let pods = self.node_pods().await;
-            let there: BTreeSet<&str> = pods.keys().map(String::as_str).collect();
+            let nodes: BTreeSet<&str> = pods.keys().map(String::as_str).collect();
             let wanted: BTreeSet<&str> = names.iter().copied().collect();
-            if there == wanted { Ok(pods) } else { Err(format!("{there:?}, not {wanted:?}")) }
+            if nodes == wanted { Ok(pods) } else { Err(format!("{nodes:?}, not {wanted:?}")) }
         })
         .await
     }
 
-    /// The operator meets an API server that says to be of a distribution.
+    /// Lets the operator connect to an API server that reports the version of a distribution.
     async fn distribution(&self, suffix: &str) -> ApiServer {
-        let version = self.stage.client().apiserver_version().await.unwrap().git_version;
-        let says = format!("{version}{suffix}");
-        let server = self.stage.plane.api_server_beside(None, Some(&says)).await;
+        let version = self.testbed.client().apiserver_version().await.unwrap().git_version;
+        let version = format!("{version}{suffix}");
+        let server = self.testbed.plane.api_server_beside(None, Some(&version)).await;
         self.balancer.lead_to(&[server.address()]);
         server
     }
 
-    /// Whether something the drivers would be told is done.
-    async fn acts(&self, distribution: &str) {
-        let desired = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
-        self.stage.change(desired).await;
-        eventually("the wish is fulfilled", 60, async || {
-            let conf = self.stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    /// Changes a driver setting, and waits until VDO has applied it.
+    async fn change_setting(&self, distribution: &str) {
+        let change = json!({"spec": {"storageProvider": {"clusterDistribution": distribution}}});
+        self.testbed.change(change).await;
+        eventually("the driver has the setting", 60, async || {
+            let conf = self.testbed.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
             if conf.contains(distribution) { Ok(()) } else { Err(self.operator.tail()) }
         })
         .await;
     }
 }
 
-/// The labels of the nodes an affinity asks for.
+/// The node labels that an affinity requires.
 fn labels_of(affinity: Option<&Affinity>) -> BTreeSet<String> {
     let nodes = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
     let required =
@@ -163,10 +165,10 @@ fn labels_of(affinity: Option<&Affinity>) -> BTreeSet<String> {
     expressions.map(|expression| expression.key.clone()).collect()
 }
 
-/// Kubelet's directory, by every place that names it.
+/// The kubelet's directory, which must be the same in all places.
 fn kubelet_of(pod: &PodSpec) -> Result<String, String> {
     let volumes = pod.volumes.iter().flatten().filter_map(|v| v.host_path.as_ref());
-    let mut allowed_namespaces: BTreeSet<String> = volumes
+    let mut directories: BTreeSet<String> = volumes
         .filter_map(|host| {
             let path = host.path.trim_end_matches('/');
             let ends = ["/plugins_registry", "/plugins/csi.vsphere.vmware.com"];
@@ -175,179 +177,179 @@ fn kubelet_of(pod: &PodSpec) -> Result<String, String> {
         .collect();
     let arguments = pod.containers.iter().flat_map(|c| c.args.iter().flatten());
     let socket = "/plugins/csi.vsphere.vmware.com/csi.sock";
-    allowed_namespaces.extend(arguments.filter_map(|argument| {
+    directories.extend(arguments.filter_map(|argument| {
         let path = argument.strip_prefix("--kubelet-registration-path=")?;
         path.strip_suffix(socket).map(str::to_owned)
     }));
     let mounts = pod.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());
     let pods = mounts.filter(|mount| mount.name == "pods-mount-dir");
-    allowed_namespaces.extend(pods.map(|mount| mount.mount_path.clone()));
-    match allowed_namespaces.len() {
-        1 => Ok(allowed_namespaces.pop_first().unwrap()),
-        _ => Err(format!("{allowed_namespaces:?}")),
+    directories.extend(pods.map(|mount| mount.mount_path.clone()));
+    match directories.len() {
+        1 => Ok(directories.pop_first().unwrap()),
+        _ => Err(format!("{directories:?}")),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_applied_follows_from_the_kind_of_cluster_and_its_nodes() {
-    let mut stage = Stage::of(5, false).await;
-    let balancer = FaultProxy::before(stage.plane.address()).await;
-    stage.api_address = Some(balancer.address());
-    let operator = stage.operator_with(&["--settled=10"]);
-    stage
+async fn manifests_depend_on_the_platform_and_its_nodes() {
+    let mut testbed = Testbed::with_nodes(5).await;
+    let balancer = FaultProxy::before(testbed.plane.address()).await;
+    testbed.api_address = Some(balancer.address());
+    let operator = testbed.operator_with(&["--settled=10"]);
+    testbed
         .configure(json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
             "storageProvider": {"vsphereCloudConfig": "vc"},
         }))
         .await;
-    stage.ready(&operator, 120).await;
-    let scene = Scene { stage, operator, balancer };
-    control_planes_of_every_size(&scene).await;
-    distributions_told_by_their_nodes(&scene).await;
-    a_node_of_another_cloud(&scene).await;
-    distributions_told_by_their_api_server(&scene).await;
-    openshift_on_everything(&scene).await;
-    assert_eq!(scene.stage.forbidden_deletions(), Vec::<String>::new());
-    assert_eq!(scene.stage.refusals(), Vec::<String>::new());
+    testbed.ready(&operator, 120).await;
+    let fixture = Fixture { testbed, operator, balancer };
+    control_planes_of_every_size(&fixture).await;
+    distributions_detected_by_nodes(&fixture).await;
+    a_node_of_another_cloud(&fixture).await;
+    distributions_detected_by_api_server(&fixture).await;
+    openshift_on_everything(&fixture).await;
+    assert_eq!(fixture.testbed.forbidden_deletions(), Vec::<String>::new());
+    assert_eq!(fixture.testbed.denied_requests(), Vec::<String>::new());
 }
 
-async fn control_planes_of_every_size(scene: &Scene) {
-    let vanilla = |replicas, sent_to| Shape::of("vanilla", replicas, sent_to, USUAL);
-    scene.becomes("one node of the control plane", vanilla(1, &[CONTROL_PLANE])).await;
-    scene.label(&["node-2", "node-3", "node-4", "node-5"], json!({CONTROL_PLANE: ""})).await;
-    scene.becomes("five: three are enough", vanilla(3, &[CONTROL_PLANE])).await;
-    scene.label(&["node-3", "node-4", "node-5"], json!({CONTROL_PLANE: null})).await;
-    scene.becomes("two", vanilla(2, &[CONTROL_PLANE])).await;
-    scene.label(&["node-3"], json!({CONTROL_PLANE: ""})).await;
-    scene.becomes("three", vanilla(3, &[CONTROL_PLANE])).await;
-    scene.label(&["node-1", "node-2", "node-3"], json!({CONTROL_PLANE: null})).await;
-    scene.label(&["node-1", "node-2"], json!({RANCHER: "true"})).await;
-    scene.becomes("a label of Rancher's", vanilla(2, &[RANCHER])).await;
-    scene.label(&["node-1", "node-2"], json!({RANCHER: null})).await;
+async fn control_planes_of_every_size(fixture: &Fixture) {
+    let vanilla = |replicas, node_labels| Placement::new("vanilla", replicas, node_labels, USUAL);
+    fixture.becomes("one node of the control plane", vanilla(1, &[CONTROL_PLANE])).await;
+    fixture.label(&["node-2", "node-3", "node-4", "node-5"], json!({CONTROL_PLANE: ""})).await;
+    fixture.becomes("five: three are enough", vanilla(3, &[CONTROL_PLANE])).await;
+    fixture.label(&["node-3", "node-4", "node-5"], json!({CONTROL_PLANE: null})).await;
+    fixture.becomes("two", vanilla(2, &[CONTROL_PLANE])).await;
+    fixture.label(&["node-3"], json!({CONTROL_PLANE: ""})).await;
+    fixture.becomes("three", vanilla(3, &[CONTROL_PLANE])).await;
+    fixture.label(&["node-1", "node-2", "node-3"], json!({CONTROL_PLANE: null})).await;
+    fixture.label(&["node-1", "node-2"], json!({RANCHER: "true"})).await;
+    fixture.becomes("a label of Rancher's", vanilla(2, &[RANCHER])).await;
+    fixture.label(&["node-1", "node-2"], json!({RANCHER: null})).await;
     let untainted = Patch::Merge(json!({"spec": {"taints": null}}));
-    scene.nodes().patch("node-1", &PatchParams::default(), &untainted).await.unwrap();
-    scene.becomes("the control plane is elsewhere", vanilla(3, &[])).await;
-    scene.stage.ready(&scene.operator, 90).await;
+    fixture.nodes().patch("node-1", &PatchParams::default(), &untainted).await.unwrap();
+    fixture.becomes("the control plane is elsewhere", vanilla(3, &[])).await;
+    fixture.testbed.ready(&fixture.operator, 90).await;
 }
 
-async fn distributions_told_by_their_nodes(scene: &Scene) {
+async fn distributions_detected_by_nodes(fixture: &Fixture) {
     let all = ["node-1", "node-2", "node-3"];
-    scene
+    fixture
         .label(&all, json!({"microk8s.io/cluster": "true", MICROK8S: "microk8s-controlplane"}))
         .await;
     let snap = "/var/snap/microk8s/common/var/lib/kubelet";
-    scene.becomes("MicroK8s", Shape::of("microk8s", 3, &[MICROK8S], snap)).await;
-    scene.label(&all, json!({"microk8s.io/cluster": null, MICROK8S: null})).await;
-    scene.system("Talos (v1.11.3)").await;
-    scene.becomes("Talos", Shape::of("talos", 3, &[], USUAL)).await;
-    scene.system("Simulated").await;
-    scene.label(&["node-1"], json!({CONTROL_PLANE: ""})).await;
-    scene.becomes("none of them", Shape::of("vanilla", 1, &[CONTROL_PLANE], USUAL)).await;
-    scene.stage.ready(&scene.operator, 90).await;
+    fixture.becomes("MicroK8s", Placement::new("microk8s", 3, &[MICROK8S], snap)).await;
+    fixture.label(&all, json!({"microk8s.io/cluster": null, MICROK8S: null})).await;
+    fixture.os_image("Talos (v1.11.3)").await;
+    fixture.becomes("Talos", Placement::new("talos", 3, &[], USUAL)).await;
+    fixture.os_image("Simulated").await;
+    fixture.label(&["node-1"], json!({CONTROL_PLANE: ""})).await;
+    fixture.becomes("none of them", Placement::new("vanilla", 1, &[CONTROL_PLANE], USUAL)).await;
+    fixture.testbed.ready(&fixture.operator, 90).await;
 }
 
-/// A node that is no machine of vSphere gets no storage driver, until its machine is found after all.
-async fn a_node_of_another_cloud(scene: &Scene) {
-    let Scene { stage, .. } = scene;
+/// A node that is not a vSphere VM gets no storage driver, until its VM is found.
+async fn a_node_of_another_cloud(fixture: &Fixture) {
+    let Fixture { testbed, .. } = fixture;
     let own = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6"];
-    let before = scene.driver_is_on(&own).await;
+    let before = fixture.driver_is_on(&own).await;
     let vm = Vm::numbered("cloud", 1);
     let node = Node::named("cloud-1").system_uuid(&vm.uuid);
     let node = node.provider_id("aws:///eu-central-1a/i-0123456789");
-    stage.nodes.as_ref().unwrap().add(node).await;
-    let said = stage.event("NodeLeftOut", "cloud-1").await;
-    assert!(said.contains("aws:///"), "{said}");
-    assert_eq!(scene.driver_is_on(&own).await, before, "no other pod was touched");
-    assert_eq!(scene.nodes().get("cloud-1").await.unwrap().labels()[VSPHERE], "false");
-    stage.ready(&scene.operator, 60).await;
-    stage.vcenter.add_vms("DC0", [vm]).await;
-    stage.event("NodeTakenBack", "cloud-1").await;
-    scene.driver_is_on(&[&own[..], &["cloud-1"]].concat()).await;
-    assert!(!scene.nodes().get("cloud-1").await.unwrap().labels().contains_key(VSPHERE));
-    leaves(scene, "cloud-1").await;
-    assert_eq!(scene.driver_is_on(&own).await, before, "no other pod was touched");
-    stage.ready(&scene.operator, 90).await;
+    testbed.nodes.as_ref().unwrap().add(node).await;
+    let event = testbed.event("NodeLeftOut", "cloud-1").await;
+    assert!(event.contains("aws:///"), "{event}");
+    assert_eq!(fixture.driver_is_on(&own).await, before, "other pods must not change");
+    assert_eq!(fixture.nodes().get("cloud-1").await.unwrap().labels()[VSPHERE], "false");
+    testbed.ready(&fixture.operator, 60).await;
+    testbed.vcenter.add_vms("DC0", [vm]).await;
+    testbed.event("NodeTakenBack", "cloud-1").await;
+    fixture.driver_is_on(&[&own[..], &["cloud-1"]].concat()).await;
+    assert!(!fixture.nodes().get("cloud-1").await.unwrap().labels().contains_key(VSPHERE));
+    remove_node(fixture, "cloud-1").await;
+    assert_eq!(fixture.driver_is_on(&own).await, before, "other pods must not change");
+    testbed.ready(&fixture.operator, 90).await;
 }
 
-/// A node goes, with all that is on it: no kubelet is left to end its pods.
-async fn leaves(scene: &Scene, name: &str) {
-    scene.nodes().delete(name, &DeleteParams::default()).await.unwrap();
-    let pods = Api::<Pod>::all(scene.stage.client());
+/// Deletes a node and its pods: no kubelet is left to terminate them.
+async fn remove_node(fixture: &Fixture, name: &str) {
+    fixture.nodes().delete(name, &DeleteParams::default()).await.unwrap();
+    let pods = Api::<Pod>::all(fixture.testbed.client());
     let on_it = ListParams::default().fields(&format!("spec.nodeName={name}"));
     for pod in pods.list(&on_it).await.unwrap() {
-        let pods = Api::<Pod>::namespaced(scene.stage.client(), &pod.namespace().unwrap());
+        let pods = Api::<Pod>::namespaced(fixture.testbed.client(), &pod.namespace().unwrap());
         let _ = pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await;
     }
 }
 
-async fn distributions_told_by_their_api_server(scene: &Scene) {
-    let stage = &scene.stage;
-    let of = |name: &str, path: &str| Shape::of(name, 1, &[CONTROL_PLANE], path);
-    let _k3s = scene.distribution("+k3s1").await;
-    scene.becomes("k3s", of("k3s", USUAL)).await;
-    // Its own cloud controller gives provider ids to machines of vSphere and to others alike.
+async fn distributions_detected_by_api_server(fixture: &Fixture) {
+    let testbed = &fixture.testbed;
+    let placement = |name: &str, path: &str| Placement::new(name, 1, &[CONTROL_PLANE], path);
+    let _k3s = fixture.distribution("+k3s1").await;
+    fixture.becomes("k3s", placement("k3s", USUAL)).await;
+    // The distribution's own cloud controller gives provider ids to vSphere VMs and other nodes.
     let vm = Vm::numbered("agent", 1);
-    stage.vcenter.add_vms("DC0", [vm.clone()]).await;
-    let nodes = stage.nodes.as_ref().unwrap();
+    testbed.vcenter.add_vms("DC0", [vm.clone()]).await;
+    let nodes = testbed.nodes.as_ref().unwrap();
     let agent = Node::named("agent-1").system_uuid(&vm.uuid);
     nodes.add(agent.provider_id("k3s://agent-1")).await;
     let bare = Node::named("bare-1").system_uuid(&Vm::numbered("bare", 1).uuid);
     nodes.add(bare.provider_id("k3s://bare-1")).await;
     let own = ["node-1", "node-2", "node-3", "node-4", "node-5", "node-6", "agent-1"];
-    scene.driver_is_on(&[&own[..], &["bare-1"]].concat()).await;
-    stage.finding_about("VDO-1214", 90, &["agent-1"]).await;
-    let missing = stage.finding_about("VDO-1201", 90, &["bare-1"]).await;
+    fixture.driver_is_on(&[&own[..], &["bare-1"]].concat()).await;
+    testbed.finding_about("VDO-1214", 90, &["agent-1"]).await;
+    let missing = testbed.finding_about("VDO-1201", 90, &["bare-1"]).await;
     let remedy = missing.remedy.iter().any(|step| step.contains("vdo.vmware.com/vsphere=false"));
     assert!(remedy, "{missing:?}");
-    scene.label(&["bare-1"], json!({VSPHERE: "false"})).await;
-    scene.driver_is_on(&own).await;
-    leaves(scene, "bare-1").await;
-    leaves(scene, "agent-1").await;
-    stage.ready(&scene.operator, 90).await;
-    let _rke2 = scene.distribution("+rke2r1").await;
-    scene.becomes("RKE2", of("rke2", USUAL)).await;
-    let _k0s = scene.distribution("+k0s").await;
-    scene.becomes("k0s", of("k0s", "/var/lib/k0s/kubelet")).await;
-    let _eks = scene.distribution("-eks-a1b2c3").await;
-    scene.becomes("EKS Anywhere", of("eks-anywhere", USUAL)).await;
-    let _tkg = scene.distribution("+vmware.1").await;
-    scene.becomes("TKG", of("tkg", USUAL)).await;
-    scene.balancer.lead_to(&[stage.plane.address()]);
+    fixture.label(&["bare-1"], json!({VSPHERE: "false"})).await;
+    fixture.driver_is_on(&own).await;
+    remove_node(fixture, "bare-1").await;
+    remove_node(fixture, "agent-1").await;
+    testbed.ready(&fixture.operator, 90).await;
+    let _rke2 = fixture.distribution("+rke2r1").await;
+    fixture.becomes("RKE2", placement("rke2", USUAL)).await;
+    let _k0s = fixture.distribution("+k0s").await;
+    fixture.becomes("k0s", placement("k0s", "/var/lib/k0s/kubelet")).await;
+    let _eks = fixture.distribution("-eks-a1b2c3").await;
+    fixture.becomes("EKS Anywhere", placement("eks-anywhere", USUAL)).await;
+    let _tkg = fixture.distribution("+vmware.1").await;
+    fixture.becomes("TKG", placement("tkg", USUAL)).await;
+    fixture.balancer.lead_to(&[testbed.plane.address()]);
 }
 
-/// On OpenShift the drivers are VDO's unless the platform brings them.
-async fn openshift_on_everything(scene: &Scene) {
-    let stage = &scene.stage;
+/// On OpenShift VDO manages the drivers unless the platform has its own.
+async fn openshift_on_everything(fixture: &Fixture) {
+    let testbed = &fixture.testbed;
     for platform in ["None", "External"] {
-        stage.openshift(platform).await;
-        scene.becomes(platform, Shape::of("openshift", 1, &[CONTROL_PLANE], USUAL)).await;
-        scene.acts(&format!("on-{platform}")).await;
-        let mode = stage.config().await.status.unwrap().csi.unwrap().mode;
+        testbed.openshift(platform).await;
+        fixture.becomes(platform, Placement::new("openshift", 1, &[CONTROL_PLANE], USUAL)).await;
+        fixture.change_setting(&format!("on-{platform}")).await;
+        let mode = testbed.config().await.status.unwrap().csi.unwrap().mode;
         assert_eq!(mode, Some(Mode::Managed), "{platform}");
     }
-    let roles = Api::<ClusterRole>::all(stage.client());
+    let roles = Api::<ClusterRole>::all(testbed.client());
     let roles = roles.list(&ListParams::default()).await.unwrap().items.into_iter();
     let ours = roles.filter(|role| role.name_any().starts_with("vsphere-csi-"));
     let granted = ours.flat_map(|role| role.rules.unwrap_or_default());
     let resources = granted.flat_map(|rule| rule.resources.unwrap_or_default());
     let scc = "securitycontextconstraints";
-    assert!(resources.into_iter().any(|resource| resource == scc), "the pods may run there");
-    stage.ready(&scene.operator, 90).await;
-    stage.openshift("VSphere").await;
+    assert!(resources.into_iter().any(|resource| resource == scc), "the roles must allow the SCC");
+    testbed.ready(&fixture.operator, 90).await;
+    testbed.openshift("VSphere").await;
     let observed = |mode: Option<Mode>| mode == Some(Mode::Observe);
-    let mut look = 0;
+    let mut attempt = 0;
     eventually("both drivers are only observed", 60, async || {
-        look += 1;
-        let look = json!({"metadata": {"annotations": {"test/look": look.to_string()}}});
-        stage.change(look).await;
-        let status = stage.config().await.status.unwrap();
+        attempt += 1;
+        let attempt = json!({"metadata": {"annotations": {"test/look": attempt.to_string()}}});
+        testbed.change(attempt).await;
+        let status = testbed.config().await.status.unwrap();
         let modes = [status.cpi, status.csi].map(|driver| driver.and_then(|driver| driver.mode));
         if modes.iter().all(|mode| observed(*mode)) { Ok(()) } else { Err(format!("{modes:?}")) }
     })
     .await;
-    let then = Timestamp::now();
-    let desired = json!({"spec": {"storageProvider": {"clusterDistribution": "on-VSphere"}}});
-    stage.change(desired).await;
-    stage.check_now("on-vsphere").await;
-    assert_eq!(stage.writes_since(then), Vec::<String>::new(), "nothing is applied");
+    let since = Timestamp::now();
+    let change = json!({"spec": {"storageProvider": {"clusterDistribution": "on-VSphere"}}});
+    testbed.change(change).await;
+    testbed.check_now("on-vsphere").await;
+    assert_eq!(testbed.writes_since(since), Vec::<String>::new(), "VDO must apply nothing");
 }

@@ -1,12 +1,12 @@
-//! What `/livez` and `/readyz` mean, and that two instances fit on one node. They are started as the
-//! Deployment in `deploy/install.yaml` starts them, and asked as its probes ask.
+//! `/livez` and `/readyz`, and two instances on one node. The instances start, and the probes run, as in the
+//! Deployment in `deploy/install.yaml`.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use std::{path::PathBuf, process::Output, time::Duration};
 
-use common::{NAMESPACE, Stage};
+use common::{NAMESPACE, Testbed};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{
     Api,
@@ -16,10 +16,9 @@ use rustix::process::Signal;
 use serde_json::json;
 use testkit::{FaultProxy, Port, Process, User, eventually};
 
-/// A lease that is lost soon, and rounds that take as long as they like.
+/// A short lease, and a long limit for a round.
 const TIMES: [&str; 2] = ["15", "600"];
 
-/// An instance of the operator, and the socket on which it is asked.
 struct Instance {
     process: Process,
     socket: PathBuf,
@@ -27,9 +26,9 @@ struct Instance {
 }
 
 impl Instance {
-    /// `times`: for how many seconds the lease holds, and after how many a round counts as stalled.
+    /// `times`: the lease duration, and the seconds after which a round counts as stalled.
     fn start(
-        stage: &Stage,
+        testbed: &Testbed,
         name: &str,
         listen: &str,
         times: [&str; 2],
@@ -37,10 +36,10 @@ impl Instance {
     ) -> Self {
         let account = User::service_account(NAMESPACE, "vdo");
         let kubeconfig = match proxy {
-            Some(proxy) => stage.plane.kubeconfig_via(&account, proxy.address()),
-            None => stage.plane.kubeconfig_as(&account),
+            Some(proxy) => testbed.plane.kubeconfig_via(&account, proxy.address()),
+            None => testbed.plane.kubeconfig_as(&account),
         };
-        let socket = stage.workdir.path().join(format!("{name}.sock"));
+        let socket = testbed.workdir.path().join(format!("{name}.sock"));
         let (kubeconfig, path) = (kubeconfig.display().to_string(), socket.display().to_string());
         let variables = [
             ("KUBECONFIG", kubeconfig.as_str()),
@@ -53,23 +52,23 @@ impl Instance {
         ];
         let none: [&str; 0] = [];
         let process =
-            Process::spawn(&stage.program, name, none, &variables, &stage.workdir).unwrap();
-        Self { process, socket, program: stage.program.clone() }
+            Process::spawn(&testbed.program, name, none, &variables, &testbed.workdir).unwrap();
+        Self { process, socket, program: testbed.program.clone() }
     }
 
     /// Runs the program as a probe of the pod does.
-    fn ask(&self, arguments: &[&str]) -> Output {
+    fn run(&self, arguments: &[&str]) -> Output {
         let mut command = std::process::Command::new(&self.program);
         command.args(arguments).env("VDO_SOCKET", &self.socket).output().unwrap()
     }
 
-    /// Waits until a probe passes or fails; returns what it prints.
-    async fn until(&self, question: &str, passes: bool, words: &str) -> String {
-        eventually(&format!("{question} is {passes}: {words}"), 120, async || {
+    /// Waits until a probe passes or fails with this text; returns its output.
+    async fn until(&self, probe: &str, passes: bool, expected: &str) -> String {
+        eventually(&format!("{probe} is {passes}: {expected}"), 120, async || {
             assert!(self.process.ended().is_none(), "{}", self.process.tail());
-            let answer = self.ask(&["probe", question]);
+            let answer = self.run(&["probe", probe]);
             let text = String::from_utf8_lossy(&answer.stdout).into_owned();
-            if answer.status.success() == passes && text.contains(words) {
+            if answer.status.success() == passes && text.contains(expected) {
                 Ok(text)
             } else {
                 Err(text)
@@ -87,31 +86,31 @@ async fn metrics(address: &str) -> Result<String, String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_instances_on_one_node_are_both_ready_and_the_leader_serves_the_metrics() {
-    let stage = Stage::of(0, false).await;
+    let testbed = Testbed::with_nodes(0).await;
     let port = Port::reserve().unwrap();
     let listen = format!("127.0.0.1:{}", port.number);
 
-    // Without its permissions it is live and not ready.
-    let bindings = Api::<ClusterRoleBinding>::all(stage.client());
+    // Without permissions an instance is live but not ready.
+    let bindings = Api::<ClusterRoleBinding>::all(testbed.client());
     let binding = bindings.get("vdo").await.unwrap();
     bindings.delete("vdo", &DeleteParams::default()).await.unwrap();
-    let first = Instance::start(&stage, "first", &listen, ["30", "600"], None);
+    let first = Instance::start(&testbed, "first", &listen, ["30", "600"], None);
     first.until("ready", false, "[-] permissions: VDO-").await;
     first.until("live", true, "[+] progress ok").await;
-    let mut again =
+    let mut restored =
         ClusterRoleBinding { role_ref: binding.role_ref, ..ClusterRoleBinding::default() };
-    again.metadata.name = Some("vdo".into());
-    again.subjects = binding.subjects;
-    bindings.create(&PostParams::default(), &again).await.unwrap();
+    restored.metadata.name = Some("vdo".into());
+    restored.subjects = binding.subjects;
+    bindings.create(&PostParams::default(), &restored).await.unwrap();
     let page = first.until("ready", true, "[+] rounds ok").await;
     assert!(page.contains("[+] watches ok") && page.contains("[+] lease ok"), "{page}");
     eventually("the leader serves metrics", 30, async || metrics(&listen).await).await;
 
-    // A standby has nothing to do and is ready; the port is the leader's.
-    let second = Instance::start(&stage, "second", &listen, ["30", "600"], None);
+    // A standby without work is ready; only the leader has the port.
+    let second = Instance::start(&testbed, "second", &listen, ["30", "600"], None);
     let page = second.until("ready", true, "[+] lease ok").await;
     assert!(!page.contains("rounds"), "{page}");
-    let answer = second.ask(&["log-level", "debug"]);
+    let answer = second.run(&["log-level", "debug"]);
     assert!(answer.status.success(), "{answer:?}");
     assert!(second.process.log().contains("log level changed"), "{}", second.process.tail());
     let refused = reqwest::Client::new().put(format!("http://{listen}/log-level")).body("debug");
@@ -121,46 +120,47 @@ async fn two_instances_on_one_node_are_both_ready_and_the_leader_serves_the_metr
     let ended = first.process.wait(30).await;
     assert!(ended.is_some_and(|ended| ended.success()), "{}", first.process.tail());
     second.until("ready", true, "[+] rounds ok").await;
-    let page = eventually("the next leader serves them", 60, async || metrics(&listen).await).await;
+    let page =
+        eventually("the next leader serves metrics", 60, async || metrics(&listen).await).await;
     assert!(page.contains("vdo_build_info"), "{page}");
-    assert!(!first.ask(&["probe", "live"]).status.success(), "nobody is there any more");
+    assert!(!first.run(&["probe", "live"]).status.success(), "the first instance has ended");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_round_that_hangs_fails_livez_and_a_silent_api_server_the_readiness_of_a_standby() {
-    let stage = Stage::of(1, false).await;
-    let proxy = FaultProxy::before(stage.plane.address()).await;
-    let leader = Instance::start(&stage, "leader", "127.0.0.1:0", ["600", "2"], Some(&proxy));
+async fn a_hanging_reconcile_fails_livez_and_a_silent_api_server_fails_readyz_of_a_standby() {
+    let testbed = Testbed::with_nodes(1).await;
+    let proxy = FaultProxy::before(testbed.plane.address()).await;
+    let leader = Instance::start(&testbed, "leader", "127.0.0.1:0", ["600", "2"], Some(&proxy));
     leader.until("ready", true, "[+] rounds ok").await;
     leader.until("live", true, "[+] progress ok").await;
 
-    // Every answer takes longer than a step of a round may take here.
+    // Every response takes longer than the limit for a step.
     proxy.delay(Duration::from_secs(6));
-    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
     leader.until("live", false, "[-] progress: no step has ended for 2 seconds").await;
-    // None comes at all.
+    // No response arrives.
     proxy.black_hole();
     leader.until("live", false, "[-] progress: no step has ended for 2 seconds").await;
     proxy.heal();
     leader.until("live", true, "[+] progress ok").await;
     leader.until("ready", true, "[+] rounds ok").await;
 
-    stage.dismiss(leader.process).await;
+    testbed.stop(leader.process).await;
 
-    let leader = Instance::start(&stage, "next", "127.0.0.1:0", TIMES, None);
+    let leader = Instance::start(&testbed, "next", "127.0.0.1:0", TIMES, None);
     leader.until("ready", true, "[+] rounds ok").await;
 
     // A vCenter that does not answer is no reason to restart or to stop a rollout.
-    stage.vcenter.process().signal(Signal::STOP);
-    stage.change(json!({"spec": {"storageProvider": {"clusterDistribution": "other"}}})).await;
+    testbed.vcenter.process().signal(Signal::STOP);
+    testbed.change(json!({"spec": {"storageProvider": {"clusterDistribution": "other"}}})).await;
     for _ in 0..20 {
-        let ready = leader.ask(&["probe", "ready"]);
+        let ready = leader.run(&["probe", "ready"]);
         assert!(ready.status.success(), "{ready:?}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    stage.vcenter.process().signal(Signal::CONT);
+    testbed.vcenter.process().signal(Signal::CONT);
 
-    let standby = Instance::start(&stage, "standby", "127.0.0.1:0", TIMES, Some(&proxy));
+    let standby = Instance::start(&testbed, "standby", "127.0.0.1:0", TIMES, Some(&proxy));
     standby.until("ready", true, "[+] lease ok").await;
     proxy.black_hole();
     standby.until("ready", false, "[-] lease: the API server does not answer").await;

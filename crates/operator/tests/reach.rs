@@ -1,4 +1,4 @@
-//! What a stolen token of the operator reaches, computed from the manifest and printed in SECURITY.md.
+//! Computes from the manifest what a stolen token of the operator reaches, and compares it with SECURITY.md.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod rbac;
@@ -23,7 +23,7 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("batch", "jobs"),
 ];
 
-/// An account that the closure starts from.
+/// The permissions of an account.
 struct Token {
     rules: Vec<Rule>,
     objects: Vec<Object>,
@@ -35,13 +35,13 @@ impl Token {
         Self { rules: rules_of(&objects, api::NAMESPACE, "vdo"), objects }
     }
 
-    /// The namespaces of the manifest's roles, and one that stands for all others.
+    /// The namespaces of the manifest's roles, and `default` for all others.
     fn namespaces(&self) -> BTreeSet<String> {
         let named = self.rules.iter().filter_map(|rule| rule.namespace.clone());
         named.chain(["default".to_owned()]).collect()
     }
 
-    /// The rules that grant one of these verbs on a resource in a namespace; empty: in the whole cluster.
+    /// The rules that grant one of these verbs on a resource in a namespace, or in the whole cluster if it is empty.
     fn grants(
         &self,
         verbs: &'static [&'static str],
@@ -59,7 +59,7 @@ impl Token {
         })
     }
 
-    /// Where it may do one of these things, and to which objects; no names: to all.
+    /// The namespaces and object names for which the account has one of these verbs. No names: all objects.
     fn places(
         &self,
         verbs: &'static [&'static str],
@@ -78,7 +78,7 @@ impl Token {
         places
     }
 
-    /// The namespaces in which it may run pods, and by which objects.
+    /// The namespaces in which the account can run pods, and the objects that run them.
     fn pods(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (group, resource) in WORKLOADS {
@@ -91,15 +91,15 @@ impl Token {
         all
     }
 
-    /// Whether it may take the token of an account of the namespace: it writes a Secret for one, and reads
-    /// what Kubernetes puts into it.
+    /// Whether the account can get a token of another account in the namespace: it creates a token Secret for it and
+    /// reads the Secret.
     fn takes_tokens(&self, namespace: &str) -> bool {
         let has = |verbs| self.grants(verbs, "", "secrets", namespace).next().is_some();
         (has(&["create"]) && has(&["get", "list", "watch"]))
             || self.grants(&["create"], "", "serviceaccounts/token", namespace).next().is_some()
     }
 
-    /// The resources of the whole cluster that it may delete.
+    /// The cluster-scoped resources that the account can delete.
     fn deletes(&self) -> BTreeSet<String> {
         let cluster = self.rules.iter().filter(|rule| rule.namespace.is_none());
         let deleting = cluster.filter(|rule| rule.verbs.iter().any(|verb| verb == "delete"));
@@ -110,7 +110,7 @@ impl Token {
         deleting.flat_map(named).collect()
     }
 
-    /// The roles that it may bind, none if it may bind any or change what roles grant at will.
+    /// The roles that the account can bind. None if it can bind any role, or escalate.
     fn binds(&self) -> Option<BTreeSet<String>> {
         let granting = self.rules.iter().filter(|rule| {
             rule.verbs.iter().any(|verb| ["bind", "escalate", "*"].contains(&verb.as_str()))
@@ -126,7 +126,7 @@ impl Token {
         Some(names)
     }
 
-    /// Whether pods of a namespace may be privileged. `kube-system` has no limit of its own.
+    /// Whether the namespace allows privileged pods. `kube-system` has no limit of its own.
     fn runs_privileged(&self, namespace: &str) -> bool {
         let label = "pod-security.kubernetes.io/enforce";
         let mut own = self.objects.iter().filter(|o| o.kind() == "Namespace");
@@ -140,7 +140,6 @@ fn list(all: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
-/// Places with the number of names in each.
 fn counted(places: &BTreeMap<String, BTreeSet<String>>) -> String {
     let place = |(namespace, names): (&String, &BTreeSet<String>)| match names.len() {
         0 => format!("`{namespace}`: any name"),
@@ -188,17 +187,17 @@ fn table(token: &Token) -> String {
 }
 
 #[test]
-fn security_md_says_what_a_stolen_token_reaches() {
+fn security_md_lists_what_a_stolen_token_reaches() {
     let table = table(&Token::of_operator());
     let path = testkit::repository().join("SECURITY.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (held, after) = rest.split_once(END).unwrap();
+    let (current, after) = rest.split_once(END).unwrap();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
         return;
     }
-    assert_eq!(held, table, "UPDATE_DOCS=1 cargo test -p operator --test reach writes it");
+    assert_eq!(current, table, "regenerate it: UPDATE_DOCS=1 cargo test -p operator --test reach");
 }
 
 #[test]
@@ -219,18 +218,18 @@ fn a_stolen_token_reaches_no_secret_and_no_pod_outside_of_the_drivers_namespaces
 #[test]
 fn a_stolen_token_grants_only_what_the_operator_holds() {
     let token = Token::of_operator();
-    let bound = token.binds().expect("no right to bind any role, and no right to escalate");
+    let bound = token.binds().expect("no permission to bind any role, and none to escalate");
     for role in bound {
-        let of_drivers = ["vsphere", "snapshot-controller", "system:cloud-controller-manager"];
-        let known = of_drivers.iter().any(|part| role.contains(part));
+        let driver_roles = ["vsphere", "snapshot-controller", "system:cloud-controller-manager"];
+        let known = driver_roles.iter().any(|part| role.contains(part));
         assert!(known || role == "extension-apiserver-authentication-reader", "{role}");
     }
     let patches = token.grants(&["patch", "update"], "storage.k8s.io", "csinodes", "");
-    assert_eq!(patches.count(), 0, "an admin grants it where the remediation is on");
+    assert_eq!(patches.count(), 0, "an admin grants this for the remediation");
 }
 
 #[test]
-fn the_closure_sees_what_a_role_hides() {
+fn permissions_that_a_role_grants_indirectly_are_found() {
     let rule = |namespace: Option<&str>, resource: &str, verb: &str, names: &[&str]| Rule {
         role: "x".into(),
         namespace: namespace.map(str::to_owned),
@@ -243,7 +242,7 @@ fn the_closure_sees_what_a_role_hides() {
     let everywhere = token(vec![rule(None, "deployments", "create", &[])]);
     assert!(
         everywhere.pods().contains_key("default"),
-        "a cluster-wide rule holds in every namespace"
+        "a cluster-wide rule applies in every namespace"
     );
     let named = token(vec![rule(Some("a"), "daemonsets", "patch", &["driver"])]);
     assert_eq!(named.pods()["a"], BTreeSet::from(["daemonsets/driver".to_owned()]));

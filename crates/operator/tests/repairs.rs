@@ -1,4 +1,4 @@
-//! What VDO may repair it repairs, under the rights it is shipped with, and takes back when asked to.
+//! VDO remediates what is allowed, with the shipped RBAC, and undoes it on request.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use api::{VDOConfigStatus, vdo_config::RepairSummary};
-use common::{NAMESPACE, Stage, upstream_csi};
+use common::{NAMESPACE, Testbed, upstream_csi};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
@@ -31,13 +31,13 @@ const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// A node that joined without waiting for the cloud provider.
 const LATE: &str = "late";
 
-struct Scene {
-    stage: Stage,
+struct Fixture {
+    testbed: Testbed,
     operator: Process,
 }
 
-/// Upstream's storage driver of a release whose images were at a registry that is gone.
-fn driver_of_others() -> Vec<Value> {
+/// Upstream's storage driver, of a release whose image registry was shut down.
+fn foreign_driver() -> Vec<Value> {
     let texts = upstream_csi().into_iter().map(|document| {
         let text = document.to_string();
         text.replace("registry.k8s.io/csi-vsphere/", "gcr.io/cloud-provider-vsphere/csi/release/")
@@ -52,7 +52,7 @@ fn driver_of_others() -> Vec<Value> {
 }
 
 /// Its webhook, with a certificate that ends in two weeks.
-fn webhook_of_others(old: &Pair) -> Vec<Value> {
+fn foreign_webhook(old: &Pair) -> Vec<Value> {
     let secret: BTreeMap<String, Value> =
         old.data().into_iter().map(|(key, value)| (key, json!(value))).collect();
     let labels = json!({"app": "vsphere-csi-webhook"});
@@ -100,46 +100,46 @@ fn webhook_of_others(old: &Pair) -> Vec<Value> {
     ]
 }
 
-impl Scene {
-    async fn set() -> Self {
-        let stage = Stage::of(2, false).await;
-        stage.vcenter.add_vms("DC0", [Vm::named(LATE)]).await;
+impl Fixture {
+    async fn start() -> Self {
+        let testbed = Testbed::with_nodes(2).await;
+        testbed.vcenter.add_vms("DC0", [Vm::named(LATE)]).await;
         let own = serde_json::from_value(json!({"key": "own", "effect": "PreferNoSchedule"}));
         let late = NewNode::named(LATE).system_uuid(&Vm::named(LATE).uuid).taint(own.unwrap());
-        stage.nodes.as_ref().unwrap().add(late).await;
-        stage.create("kubectl-create", driver_of_others()).await;
-        // A node that does not wait is reported at once: nobody gives it two minutes here.
-        let operator = stage.operator_with(&["--grace=1"]);
+        testbed.nodes.as_ref().unwrap().add(late).await;
+        testbed.create("kubectl-create", foreign_driver()).await;
+        // Report a node that did not wait at once, not after two minutes.
+        let operator = testbed.operator_with(&["--grace=1"]);
         let spec = json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
             "storageProvider": {"vsphereCloudConfig": "vc"},
             "adoption": "Never",
         });
-        stage.configure(spec).await;
-        Self { stage, operator }
+        testbed.configure(spec).await;
+        Self { testbed, operator }
     }
 
     async fn allow(&self, rules: Value) {
-        self.stage.change(json!({"spec": {"remediation": rules}})).await;
+        self.testbed.change(json!({"spec": {"remediation": rules}})).await;
     }
 
     async fn undo(&self, what: Option<&str>) {
         let annotations = json!({"vdo.vmware.com/undo": what});
-        self.stage.change(json!({"metadata": {"annotations": annotations}})).await;
+        self.testbed.change(json!({"metadata": {"annotations": annotations}})).await;
     }
 
-    /// Waits until the status says what could be repaired about a code.
+    /// Waits until the status proposes a repair for this code.
     async fn proposed(&self, code: &str, is: impl Fn(&RepairSummary) -> bool) -> RepairSummary {
-        let of = |status: &VDOConfigStatus| {
+        let find = |status: &VDOConfigStatus| {
             let repairs = status.health.iter().flat_map(|health| &health.repairs);
             repairs.into_iter().find(|repair| repair.code == code && is(repair)).cloned()
         };
         let what = format!("a repair of {code} is proposed");
-        of(&self.stage.status(&what, 60, |status| of(status).is_some()).await).unwrap()
+        find(&self.testbed.status(&what, 60, |status| find(status).is_some()).await).unwrap()
     }
 
     async fn controller_images(&self) -> Vec<String> {
-        let pod = self.stage.controller().await.spec.unwrap().template.spec.unwrap();
+        let pod = self.testbed.controller().await.spec.unwrap().template.spec.unwrap();
         let images = pod.containers.into_iter().filter_map(|container| container.image);
         images.filter(|image| image.contains("/driver:") || image.contains("/syncer:")).collect()
     }
@@ -153,86 +153,90 @@ impl Scene {
         .await;
     }
 
-    /// A registry that was shut down: proposed, left alone where that is the rule, replaced in one
-    /// roll-out, and taken back for as long as that is wished.
-    async fn images_are_taken_from_their_new_home(&self) {
+    /// A registry was shut down. The repair is proposed, not proposed if it is off, applied in one rollout, and undone for
+    /// as long as the annotation exists.
+    async fn images_are_pulled_from_the_new_registry(&self) {
         let proposed = self.proposed("VDO-1602", |repair| repair.count >= 2).await;
         assert!(!proposed.automatic && proposed.refused.is_none(), "{proposed:?}");
-        let before = self.stage.controller().await.metadata.generation.unwrap();
+        let before = self.testbed.controller().await.metadata.generation.unwrap();
         self.allow(json!({"imageRegistry": "Off"})).await;
         let gone = |status: &VDOConfigStatus| {
             let health = status.health.clone().unwrap_or_default();
             health.repairs.iter().all(|repair| repair.code != "VDO-1602")
         };
-        self.stage.status("what is off is not even proposed", 60, gone).await;
+        self.testbed.status("a disabled repair is not proposed", 60, gone).await;
         self.images_come_from("gcr.io/cloud-provider-vsphere/").await;
 
         self.allow(json!({"imageRegistry": "Fix"})).await;
         self.images_come_from("registry.k8s.io/csi-vsphere/").await;
-        let after = self.stage.controller().await.metadata.generation.unwrap();
-        assert_eq!(after, before + 1, "two images of one workload are one roll-out");
-        self.stage.event("Repaired", "VDO-1602: Lets deployment/vsphere-csi-controller").await;
+        let after = self.testbed.controller().await.metadata.generation.unwrap();
+        assert_eq!(after, before + 1, "two images of one workload need one rollout");
+        self.testbed.event("Repaired", "VDO-1602: Lets deployment/vsphere-csi-controller").await;
 
         self.undo(Some("VDO-1602")).await;
         self.images_come_from("gcr.io/cloud-provider-vsphere/").await;
-        self.stage.event("RepairUndone", "VDO-1602.vmware-system-csi.deployment").await;
-        self.stage.finding("VDO-1602", 60).await;
+        self.testbed.event("RepairUndone", "VDO-1602.vmware-system-csi.deployment").await;
+        self.testbed.finding("VDO-1602", 60).await;
         self.images_come_from("gcr.io/cloud-provider-vsphere/").await;
         self.undo(None).await;
         self.images_come_from("registry.k8s.io/csi-vsphere/").await;
     }
 
-    async fn entry(&self, node: &str) -> Option<String> {
-        let seen = Api::<CSINode>::all(self.stage.client()).get(node).await.unwrap();
-        let own = seen.spec.drivers.into_iter().find(|driver| driver.name == DRIVER);
+    async fn registered_id(&self, node: &str) -> Option<String> {
+        let csi_node = Api::<CSINode>::all(self.testbed.client()).get(node).await.unwrap();
+        let own = csi_node.spec.drivers.into_iter().find(|driver| driver.name == DRIVER);
         own.map(|driver| driver.node_id)
     }
 
-    /// A registration under a machine that is gone stays while a volume is attached there, and is then
-    /// replaced by one under the machine that is.
-    async fn a_stale_registration_is_made_anew(&self) {
+    /// A registration under a deleted VM stays while a volume is attached. Then it is replaced by one under the current
+    /// VM.
+    async fn a_stale_registration_is_replaced(&self) {
         let (node, gone) = ("node-2", Vm::named("somebody else").uuid);
         let right = Vm::numbered("node", 2).uuid;
         let registered = async |id: &str| {
             eventually(&format!("{node} is registered as {id}"), 60, async || {
-                let seen = self.entry(node).await;
-                (seen.as_deref() == Some(id)).then_some(()).ok_or(format!("{seen:?}"))
+                let id_now = self.registered_id(node).await;
+                (id_now.as_deref() == Some(id)).then_some(()).ok_or(format!("{id_now:?}"))
             })
             .await;
         };
         eventually("no pod of the driver is being replaced", 60, async || {
-            let set = self.stage.node_driver().await;
+            let set = self.testbed.node_driver().await;
             let (status, generation) = (set.status.unwrap_or_default(), set.metadata.generation);
             let wanted = Some(status.desired_number_scheduled);
-            let whole = [status.updated_number_scheduled, status.number_available] == [wanted; 2];
-            let settled = whole && status.observed_generation == generation;
+            let complete =
+                [status.updated_number_scheduled, status.number_available] == [wanted; 2];
+            let settled = complete && status.observed_generation == generation;
             settled.then_some(()).ok_or(format!("{status:?}"))
         })
         .await;
         registered(&right).await;
         self.allow(json!({"csiNodes": "Fix"})).await;
-        self.the_right_to_change_csi_nodes_is_granted_on_request().await;
-        self.stage.attach("pv-1", node).await;
-        let nodes = Api::<CSINode>::all(self.stage.client());
+        self.permission_for_csi_nodes_is_granted_on_request().await;
+        self.testbed.attach("pv-1", node).await;
+        let nodes = Api::<CSINode>::all(self.testbed.client());
         for drivers in [json!([]), json!([{"name": DRIVER, "nodeID": gone}])] {
             let patch = Patch::Merge(json!({"spec": {"drivers": drivers}}));
             nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
         }
-        self.stage.finding("VDO-1222", 60).await;
-        self.stage
+        self.testbed.finding("VDO-1222", 60).await;
+        self.testbed
             .change(json!({"metadata": {"annotations": {"example.com/look": "again"}}}))
             .await;
-        assert_eq!(self.entry(node).await.as_deref(), Some(gone.as_str()), "a volume is attached");
-        let attachments = Api::<VolumeAttachment>::all(self.stage.client());
+        assert_eq!(
+            self.registered_id(node).await.as_deref(),
+            Some(gone.as_str()),
+            "a volume is attached"
+        );
+        let attachments = Api::<VolumeAttachment>::all(self.testbed.client());
         attachments.delete("csi-pv-1", &DeleteParams::default()).await.unwrap();
         registered(&right).await;
-        self.stage.event("Repaired", "VDO-1222: Removes the entry").await;
+        self.testbed.event("Repaired", "VDO-1222: Removes the entry").await;
     }
 
-    /// The manifest grants no right to change CSINodes. VDO reports the command that does, and an admin
-    /// runs it.
-    async fn the_right_to_change_csi_nodes_is_granted_on_request(&self) {
-        let finding = self.stage.finding("VDO-1917", 60).await;
+    /// The manifest has no permission to change CSINodes. VDO reports the command that grants it, and an admin runs it.
+    async fn permission_for_csi_nodes_is_granted_on_request(&self) {
+        let finding = self.testbed.finding("VDO-1917", 60).await;
         let role = "vdo-remediation-csinodes";
         let command = format!(
             "kubectl create clusterrolebinding {role} --clusterrole {role} --serviceaccount {NAMESPACE}:vdo"
@@ -244,28 +248,28 @@ impl Scene {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": "vdo", "namespace": NAMESPACE}],
         });
-        self.stage.create("kubectl-create", [binding]).await;
+        self.testbed.create("kubectl-create", [binding]).await;
         self.cleared("VDO-1917").await;
     }
 
-    /// Waits until something that was asked for is so, with the operator's last words if it is not.
+    /// Waits for a condition; a failure shows the log of the operator.
     async fn becomes<T: std::fmt::Debug>(
         &self,
         what: &str,
-        seen: impl AsyncFn() -> T,
+        observe: impl AsyncFn() -> T,
         is: impl Fn(&T) -> bool,
     ) -> T {
         eventually(what, 60, async || {
-            let now = seen().await;
+            let now = observe().await;
             if is(&now) { Ok(now) } else { Err(format!("{now:?}\n{}", self.operator.tail())) }
         })
         .await
     }
 
-    /// A switch the release needs is added; one that somebody set is theirs. What was added is taken
-    /// back on request, and stays away while that is wished.
+    /// VDO adds a feature switch that the release needs, and leaves those of the admin alone. It undoes the change for as
+    /// long as the annotation exists.
     async fn a_missing_feature_switch_is_added(&self) {
-        let maps = Api::<ConfigMap>::namespaced(self.stage.client(), CSI);
+        let maps = Api::<ConfigMap>::namespaced(self.testbed.client(), CSI);
         let merge = async |data: Value| {
             let patch = Patch::Merge(json!({"data": data}));
             maps.patch(FEATURES, &PatchParams::default(), &patch).await.unwrap();
@@ -281,22 +285,24 @@ impl Scene {
         merge(json!({missing: null, theirs: other, "of-mine": "true"})).await;
         let proposed = self.proposed("VDO-1609", |repair| !repair.automatic).await;
         assert!(proposed.refused.is_none(), "{proposed:?}");
-        assert!(!switches().await.contains_key(missing), "it is only proposed");
+        assert!(!switches().await.contains_key(missing), "the repair is only proposed");
 
         self.allow(json!({"featureStates": "Fix"})).await;
-        let now = self.becomes("it is added", switches, |now| now.contains_key(missing)).await;
+        let now =
+            self.becomes("the switch is added", switches, |now| now.contains_key(missing)).await;
         let usual = release.features[missing].to_string();
-        assert_eq!(now[missing], usual, "as the release has it");
+        assert_eq!(now[missing], usual, "the default of the release");
         assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), (other, "true"));
-        self.stage.event("Repaired", "VDO-1609").await;
+        self.testbed.event("Repaired", "VDO-1609").await;
         self.cleared("VDO-1609").await;
 
         self.undo(Some("VDO-1609")).await;
-        let now =
-            self.becomes("it is gone again", switches, |now| !now.contains_key(missing)).await;
+        let now = self
+            .becomes("the switch is removed again", switches, |now| !now.contains_key(missing))
+            .await;
         assert_eq!((now[theirs].as_str(), now["of-mine"].as_str()), (other, "true"));
-        self.stage.event("RepairUndone", "VDO-1609").await;
-        self.stage.finding("VDO-1609", 60).await;
+        self.testbed.event("RepairUndone", "VDO-1609").await;
+        self.testbed.finding("VDO-1609", 60).await;
         self.allow(json!({"featureStates": "Off"})).await;
         self.undo(None).await;
         merge(json!({missing: usual})).await;
@@ -305,78 +311,78 @@ impl Scene {
 
     async fn cleared(&self, code: &str) {
         let none = |status: &VDOConfigStatus| status.findings.iter().all(|f| f.code != code);
-        self.stage.status(&format!("{code} is cured"), 60, none).await;
+        self.testbed.status(&format!("{code} is cleared"), 60, none).await;
     }
 
-    /// A certificate that is about to end is replaced by one the API server trusts, beside the old one.
-    /// That cannot be taken back, and whoever asks for it is told.
+    /// VDO replaces an expiring certificate. The API server trusts the new and the old one. VDO cannot undo this, and
+    /// reports that.
     async fn an_expiring_webhook_certificate_is_renewed(&self) {
         let host = format!("{SERVICE}.{CSI}.svc");
         let made = Timestamp::now() - SignedDuration::from_hours(24 * 350);
         let old = Pair::make(&host, None, made).unwrap();
-        self.stage.create("kubectl-create", webhook_of_others(&old)).await;
-        let deployments = Api::<Deployment>::namespaced(self.stage.client(), CSI);
+        self.testbed.create("kubectl-create", foreign_webhook(&old)).await;
+        let deployments = Api::<Deployment>::namespaced(self.testbed.client(), CSI);
         let generation = async || {
             deployments.get("vsphere-csi-webhook").await.unwrap().metadata.generation.unwrap()
         };
-        let secrets = Api::<Secret>::namespaced(self.stage.client(), CSI);
+        let secrets = Api::<Secret>::namespaced(self.testbed.client(), CSI);
         let secret =
             async || secrets.get(webhook_certificates::SECRET).await.unwrap().data.unwrap();
         let proposed = self.proposed("VDO-1610", |repair| !repair.automatic).await;
         assert!(proposed.refused.is_none(), "{proposed:?}");
-        let (before, held) = (generation().await, secret().await);
-        let old_one = Pair::read(&held).unwrap();
-        assert_eq!(old_one.certificate, old.certificate, "it is only proposed");
+        let (before, data) = (generation().await, secret().await);
+        let pair = Pair::read(&data).unwrap();
+        assert_eq!(pair.certificate, old.certificate, "the repair is only proposed");
 
         self.allow(json!({"webhookCertificates": "Fix"})).await;
         let is_new = |secret: &BTreeMap<String, k8s_openapi::ByteString>| {
             Pair::read(secret).is_some_and(|pair| pair.certificate != old.certificate)
         };
-        let held = self.becomes("there is a new certificate", secret, is_new).await;
-        let new = Pair::read(&held).unwrap();
+        let data = self.becomes("the certificate is new", secret, is_new).await;
+        let new = Pair::read(&data).unwrap();
         assert!(new.expires > Timestamp::now() + SignedDuration::from_hours(24 * 300));
-        assert_eq!(held["webhook.config"], old.data()["webhook.config"], "its settings stay");
-        let configurations = Api::<ValidatingWebhookConfiguration>::all(self.stage.client());
+        assert_eq!(data["webhook.config"], old.data()["webhook.config"], "the settings stay");
+        let configurations = Api::<ValidatingWebhookConfiguration>::all(self.testbed.client());
         let hooks = configurations.get(WEBHOOK).await.unwrap().webhooks.unwrap();
         let trusted = hooks[0].client_config.ca_bundle.clone().unwrap();
         assert_eq!(String::from_utf8(trusted.0).unwrap(), new.authority);
-        assert!(new.authority.ends_with(&old.authority), "the old one is trusted until it is gone");
+        assert!(new.authority.ends_with(&old.authority), "the old certificate stays trusted");
         self.becomes("the webhook is restarted", generation, |now| *now == before + 1).await;
-        self.stage.event("Repaired", "VDO-1610").await;
+        self.testbed.event("Repaired", "VDO-1610").await;
         self.cleared("VDO-1610").await;
 
         self.undo(Some("VDO-1610")).await;
-        self.stage.event("UndoFailed", "VDO-1610").await;
+        self.testbed.event("UndoFailed", "VDO-1610").await;
         self.undo(None).await;
-        assert_eq!(secret().await, held, "it stays");
+        assert_eq!(secret().await, data, "the certificate stays");
         assert_eq!(generation().await, before + 1, "one restart");
     }
 
-    /// Rights in vCenter are never granted, and whoever asks for that is told.
+    /// VDO never grants privileges in vCenter, and reports that if the remediation is on.
     async fn privileges_are_never_granted(&self) {
-        let vcenter = &self.stage.vcenter;
+        let vcenter = &self.testbed.vcenter;
         self.allow(json!({"privileges": "Fix"})).await;
         vcenter.set_role(&Role::new("weak", &["System.Read", "System.View"])).await;
         vcenter.permit(&Permission::new(vcenter.user(), "weak", "/")).await;
-        let asked = json!({"vdo.vmware.com/check-now": "privileges"});
-        self.stage.change(json!({"metadata": {"annotations": asked}})).await;
+        let check = json!({"vdo.vmware.com/check-now": "privileges"});
+        self.testbed.change(json!({"metadata": {"annotations": check}})).await;
         let proposed = self.proposed("VDO-1401", |repair| repair.refused.is_some()).await;
         assert!(!proposed.automatic, "{proposed:?}");
-        self.stage.event("RepairNotPossible", "VDO never grants rights").await;
+        self.testbed.event("RepairNotPossible", "VDO never grants rights").await;
         vcenter.permit(&Permission::new(vcenter.user(), "Admin", "/")).await;
-        let asked = json!({"vdo.vmware.com/check-now": "again"});
-        self.stage.change(json!({"metadata": {"annotations": asked}})).await;
+        let check = json!({"vdo.vmware.com/check-now": "again"});
+        self.testbed.change(json!({"metadata": {"annotations": check}})).await;
         self.cleared("VDO-1401").await;
     }
 
     async fn taints(&self) -> Vec<String> {
-        let node = Api::<Node>::all(self.stage.client()).get(LATE).await.unwrap();
+        let node = Api::<Node>::all(self.testbed.client()).get(LATE).await.unwrap();
         let taints = node.spec.unwrap().taints.unwrap_or_default();
         taints.into_iter().map(|taint| taint.key).collect()
     }
 
-    /// A node that did not wait for the cloud provider is made to wait, and no longer when that is
-    /// taken back. Its other taints stay.
+    /// VDO taints a node that did not wait for the cloud provider, and removes the taint when it is undone. Other taints
+    /// stay.
     async fn a_node_that_did_not_wait_is_tainted(&self) {
         let is_tainted = async |wanted: bool| {
             eventually(&format!("the node is tainted: {wanted}"), 90, async || {
@@ -387,30 +393,41 @@ impl Scene {
             .await;
             assert!(self.taints().await.contains(&"own".to_owned()));
         };
-        let named = |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == "VDO-1217");
-        self.stage.status("the node is named", 60, named).await;
-        assert!(!self.taints().await.contains(&UNINITIALIZED.to_owned()), "it is only proposed");
+        let reported =
+            |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == "VDO-1217");
+        self.testbed.status("the node is reported", 60, reported).await;
+        assert!(
+            !self.taints().await.contains(&UNINITIALIZED.to_owned()),
+            "the repair is only proposed"
+        );
         self.allow(json!({"nodeTaints": "Fix"})).await;
         is_tainted(true).await;
-        self.stage.event("Repaired", "VDO-1217: Taints late").await;
+        self.testbed.event("Repaired", "VDO-1217: Taints late").await;
         self.undo(Some("VDO-1217.late")).await;
         is_tainted(false).await;
     }
 }
 
 #[tokio::test]
-async fn what_vdo_may_repair_it_repairs_and_takes_back_on_request() {
-    let scene = Scene::set().await;
-    scene.images_are_taken_from_their_new_home().await;
-    scene.a_stale_registration_is_made_anew().await;
-    scene.a_missing_feature_switch_is_added().await;
-    scene.an_expiring_webhook_certificate_is_renewed().await;
-    scene.privileges_are_never_granted().await;
-    scene.a_node_that_did_not_wait_is_tainted().await;
-    let maps = Api::<ConfigMap>::namespaced(scene.stage.client(), NAMESPACE);
-    let kept = maps.get("vdo-repairs").await.unwrap().data.unwrap();
-    assert!(kept.keys().any(|id| id == "VDO-1222.node-2"), "each is on record: {kept:?}");
-    assert!(scene.operator.ended().is_none(), "{}", scene.operator.tail());
-    assert_eq!(scene.stage.deletions(), Vec::<String>::new(), "nothing is deleted");
-    assert_eq!(scene.stage.refusals(), Vec::<String>::new(), "the shipped RBAC is enough");
+async fn vdo_remediates_what_is_allowed_and_undoes_it_on_request() {
+    let fixture = Fixture::start().await;
+    fixture.images_are_pulled_from_the_new_registry().await;
+    fixture.a_stale_registration_is_replaced().await;
+    fixture.a_missing_feature_switch_is_added().await;
+    fixture.an_expiring_webhook_certificate_is_renewed().await;
+    fixture.privileges_are_never_granted().await;
+    fixture.a_node_that_did_not_wait_is_tainted().await;
+    let maps = Api::<ConfigMap>::namespaced(fixture.testbed.client(), NAMESPACE);
+    let repairs = maps.get("vdo-repairs").await.unwrap().data.unwrap();
+    assert!(
+        repairs.keys().any(|id| id == "VDO-1222.node-2"),
+        "every repair is recorded: {repairs:?}"
+    );
+    assert!(fixture.operator.ended().is_none(), "{}", fixture.operator.tail());
+    assert_eq!(fixture.testbed.deletions(), Vec::<String>::new(), "VDO must delete nothing");
+    assert_eq!(
+        fixture.testbed.denied_requests(),
+        Vec::<String>::new(),
+        "the shipped RBAC is enough"
+    );
 }

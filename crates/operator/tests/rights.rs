@@ -1,12 +1,12 @@
-//! The operator's rights on a real control plane: what they do not allow, what VDO reports then, and how
-//! an admin extends them.
+//! The operator's permissions on a real control plane: their limits, the findings if one is missing, and how an admin
+//! extends them.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{NAMESPACE, Stage};
+use common::{NAMESPACE, Testbed};
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
     core::v1::Secret,
@@ -20,26 +20,26 @@ use operator::{facts::ObjectId, install::Allowed};
 use serde_json::{Value, json};
 use testkit::{User, eventually};
 
-/// Applies the operator's roles as `vdoctl deploy` does in this cluster.
-async fn allow(stage: &Stage, allowed: &Allowed) {
+/// Applies the operator's roles as `vdoctl deploy` does.
+async fn allow(testbed: &Testbed, allowed: &Allowed) {
     let apply = PatchParams::apply("vdoctl").force();
     let objects = operator::install::objects_for(allowed).into_iter();
     for object in objects.filter(|object| object.kind().contains("Role")) {
         let id = ObjectId::of(&object);
-        let api = operator::act::api_of(&stage.client(), &id).unwrap();
+        let api = operator::act::api_of(&testbed.client(), &id).unwrap();
         api.patch(&id.name, &apply, &Patch::Apply(&object.0)).await.unwrap();
     }
 }
 
-fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, kube::Error>) {
+fn assert_forbidden<T: std::fmt::Debug>(what: &str, answer: Result<T, kube::Error>) {
     let Err(kube::Error::Api(status)) = answer else {
         unreachable!("{what}: {answer:?}");
     };
     assert_eq!(status.code, 403, "{what}: {status:?}");
 }
 
-/// What somebody with the operator's token tries first.
-async fn a_stolen_token_is_refused(client: &Client) {
+/// The first attempts of an attacker with the operator's token.
+async fn a_stolen_token_is_limited(client: &Client) {
     let (create, apply) = (PostParams::default(), PatchParams::apply("thief").force());
     let labels = json!({"app": "thief"});
     let workload = |name: &str| {
@@ -56,15 +56,18 @@ async fn a_stolen_token_is_refused(client: &Client) {
     };
     let sets = Api::<DaemonSet>::namespaced(client.clone(), "kube-system");
     let set = |name: &str| serde_json::from_value::<DaemonSet>(workload(name)).unwrap();
-    // Even a name that VDO may write is not created by a plain POST.
-    refused("POST of a known name", sets.create(&create, &set("vsphere-csi-node")).await);
-    refused("POST", sets.create(&create, &set("thief")).await);
-    refused("apply", sets.patch("thief", &apply, &Patch::Apply(workload("thief"))).await);
-    let elsewhere = Api::<DaemonSet>::namespaced(client.clone(), "default");
-    refused("elsewhere", elsewhere.create(&create, &set("vsphere-csi-node")).await);
+    // A plain POST is forbidden even for a name that VDO can apply.
+    assert_forbidden("POST of a known name", sets.create(&create, &set("vsphere-csi-node")).await);
+    assert_forbidden("POST", sets.create(&create, &set("thief")).await);
+    assert_forbidden("apply", sets.patch("thief", &apply, &Patch::Apply(workload("thief"))).await);
+    let in_default = Api::<DaemonSet>::namespaced(client.clone(), "default");
+    assert_forbidden(
+        "in another namespace",
+        in_default.create(&create, &set("vsphere-csi-node")).await,
+    );
 
     let secrets = Api::<Secret>::namespaced(client.clone(), "default");
-    refused("a Secret elsewhere", secrets.get("any").await);
+    assert_forbidden("a Secret in another namespace", secrets.get("any").await);
 
     let role = |rules: Value| {
         json!({
@@ -75,7 +78,10 @@ async fn a_stolen_token_is_refused(client: &Client) {
     let roles = Api::<ClusterRole>::all(client.clone());
     let everything = role(json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]));
     let name = "vsphere-csi-node-cluster-role";
-    refused("a role with every right", roles.patch(name, &apply, &Patch::Apply(everything)).await);
+    assert_forbidden(
+        "a role with every permission",
+        roles.patch(name, &apply, &Patch::Apply(everything)).await,
+    );
     let name = "vsphere-csi-node-cluster-role-binding";
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -84,11 +90,10 @@ async fn a_stolen_token_is_refused(client: &Client) {
         "subjects": [{"kind": "ServiceAccount", "name": "vdo", "namespace": NAMESPACE}],
     });
     let bindings = Api::<ClusterRoleBinding>::all(client.clone());
-    refused("cluster-admin", bindings.patch(name, &apply, &Patch::Apply(binding)).await);
+    assert_forbidden("cluster-admin", bindings.patch(name, &apply, &Patch::Apply(binding)).await);
 }
 
-/// The embedded catalog, with a line of the cloud controller let onto this cluster that reads Secrets in
-/// every namespace.
+/// The embedded catalog; a cloud controller that reads Secrets in every namespace also supports this cluster.
 fn catalog_with_old_cloud_controllers() -> String {
     let line = r#"kubernetes: { min: "1.31", max: "1.31", tolerates: "1.32" }"#;
     let text = catalog::EMBEDDED.replace(line, r#"kubernetes: { min: "1.31", max: "1.36" }"#);
@@ -96,27 +101,27 @@ fn catalog_with_old_cloud_controllers() -> String {
     text
 }
 
-/// A release whose role has more rules than the operator holds is not applied until an admin extends what
-/// it holds.
-async fn a_release_that_grants_too_much_waits_for_an_admin(stage: &Stage) {
+/// VDO applies a release whose role has more permissions than the operator only after an admin extends the
+/// operator's.
+async fn a_release_that_grants_too_much_waits_for_an_admin(testbed: &Testbed) {
     let cloud = json!({"vsphereCloudConfigs": ["vc"], "version": "1.31.1"});
-    stage.change(json!({"spec": {"cloudProvider": cloud}})).await;
+    testbed.change(json!({"spec": {"cloudProvider": cloud}})).await;
     let texts = ["secrets", "not currently held", "vdoctl deploy"];
-    stage.finding_about("VDO-1909", 120, &texts).await;
-    let roles = Api::<ClusterRole>::all(stage.client());
+    testbed.finding_about("VDO-1909", 120, &texts).await;
+    let roles = Api::<ClusterRole>::all(testbed.client());
     let name = "system:cloud-controller-manager";
     assert!(roles.get_opt(name).await.unwrap().is_none_or(|role| role.rules.is_none()));
-    allow(stage, &Allowed { old_cloud_controllers: true, ..Allowed::default() }).await;
-    let sets = Api::<DaemonSet>::namespaced(stage.client(), "kube-system");
+    allow(testbed, &Allowed { old_cloud_controllers: true, ..Allowed::default() }).await;
+    let sets = Api::<DaemonSet>::namespaced(testbed.client(), "kube-system");
     eventually("the cloud controller is applied", 120, async || {
         sets.get("vsphere-cloud-controller-manager").await.map(drop)
     })
     .await;
 }
 
-/// A Secret to pull images with, under a name that only this cluster has.
-async fn a_name_of_this_cluster_is_added(stage: &Stage) {
-    let own = Api::<Secret>::namespaced(stage.client(), NAMESPACE);
+/// A pull Secret with a name that only this cluster has.
+async fn a_name_of_this_cluster_is_added(testbed: &Testbed) {
+    let own = Api::<Secret>::namespaced(testbed.client(), NAMESPACE);
     let auths = json!({"auths": {"harbor.example.com": {"auth": "eDp5"}}}).to_string();
     let secret = json!({
         "metadata": {"name": "harbor"}, "type": "kubernetes.io/dockerconfigjson",
@@ -124,32 +129,32 @@ async fn a_name_of_this_cluster_is_added(stage: &Stage) {
     });
     let secret: Secret = serde_json::from_value(secret).unwrap();
     own.create(&PostParams::default(), &secret).await.unwrap();
-    stage.change(json!({"spec": {"images": {"pullSecrets": ["harbor"]}}})).await;
-    stage.finding_about("VDO-1909", 120, &["harbor", "vdoctl deploy"]).await;
-    let names = operator::observe::names_in_use(&stage.client(), NAMESPACE).await.unwrap();
+    testbed.change(json!({"spec": {"images": {"pullSecrets": ["harbor"]}}})).await;
+    testbed.finding_about("VDO-1909", 120, &["harbor", "vdoctl deploy"]).await;
+    let names = operator::observe::names_in_use(&testbed.client(), NAMESPACE).await.unwrap();
     assert!(names["Secret"].contains("harbor"), "vdoctl deploy finds it: {names:?}");
     let names = BTreeMap::from([("Secret".to_owned(), names["Secret"].clone())]);
     let allowed = Allowed { names, old_cloud_controllers: true, ..Allowed::default() };
-    allow(stage, &allowed).await;
+    allow(testbed, &allowed).await;
     for namespace in ["kube-system", "vmware-system-csi"] {
-        let copies = Api::<Secret>::namespaced(stage.client(), namespace);
+        let copies = Api::<Secret>::namespaced(testbed.client(), namespace);
         let what = format!("the copy is in {namespace}");
         eventually(&what, 120, async || copies.get("harbor").await.map(drop)).await;
     }
 }
 
 #[tokio::test]
-async fn the_operator_writes_and_grants_what_it_is_let_and_reports_what_it_lacks() {
-    let (stage, operator) = Stage::with_storage(&[]).await;
-    assert_eq!(stage.refusals(), Vec::<String>::new(), "the shipped rights are enough");
+async fn the_operator_uses_only_granted_permissions_and_reports_missing_ones() {
+    let (testbed, operator) = Testbed::with_storage(&[]).await;
+    assert_eq!(testbed.denied_requests(), Vec::<String>::new(), "the shipped RBAC is enough");
     let identity = User::service_account(NAMESPACE, "vdo");
-    let stolen = stage.plane.client_as(&identity);
-    a_stolen_token_is_refused(&stolen).await;
-    stage.write_catalog(&catalog_with_old_cloud_controllers()).await;
-    stage.follow_catalog().await;
-    a_release_that_grants_too_much_waits_for_an_admin(&stage).await;
-    a_name_of_this_cluster_is_added(&stage).await;
-    let held: BTreeSet<String> = stage.forbidden_deletions().into_iter().collect();
-    assert_eq!(held, BTreeSet::new(), "it uses no right that it holds for drivers");
-    stage.dismiss(operator).await;
+    let stolen = testbed.plane.client_as(&identity);
+    a_stolen_token_is_limited(&stolen).await;
+    testbed.write_catalog(&catalog_with_old_cloud_controllers()).await;
+    testbed.follow_catalog().await;
+    a_release_that_grants_too_much_waits_for_an_admin(&testbed).await;
+    a_name_of_this_cluster_is_added(&testbed).await;
+    let deletions: BTreeSet<String> = testbed.forbidden_deletions().into_iter().collect();
+    assert_eq!(deletions, BTreeSet::new(), "the operator must not use driver rules");
+    testbed.stop(operator).await;
 }

@@ -1,5 +1,5 @@
-//! The operator's own rollout, with the real scheduler and the real Deployment controller, on one, two and
-//! three nodes. Nodes and pods are KWOK's: no container runs.
+//! The rollout of the operator itself, with the real scheduler and Deployment controller, on one, two and three nodes.
+//! KWOK simulates nodes and pods: no container runs.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 
 const NAMESPACE: &str = "vmware-system-vdo";
 
-/// Applies everything a user applies, with this release of the operator.
+/// Applies the install manifest with this release of the operator.
 async fn install(client: &Client, release: &str) {
     let apply = PatchParams::apply("test").force();
     for mut object in operator::install::objects() {
@@ -61,7 +61,7 @@ fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
 }
 
-/// Waits until two pods of this release are ready and there are no others; returns their nodes.
+/// Waits until exactly two pods of this release exist and are ready; returns their nodes.
 async fn complete(client: &Client, release: &str) -> Vec<String> {
     let deployments = Api::<Deployment>::namespaced(client.clone(), NAMESPACE);
     eventually(&format!("release {release} is rolled out"), 120, async || {
@@ -83,14 +83,14 @@ async fn complete(client: &Client, release: &str) -> Vec<String> {
     .await
 }
 
-/// Notes the smallest number of ready pods that was ever seen, until it is dropped.
-struct Fewest {
+/// Records the smallest number of ready pods until it is dropped.
+struct MinReadyPods {
     seen: Arc<AtomicUsize>,
     _watching: JoinSet<()>,
 }
 
-impl Fewest {
-    fn of(client: &Client) -> Self {
+impl MinReadyPods {
+    fn watch(client: &Client) -> Self {
         let (client, seen) = (client.clone(), Arc::new(AtomicUsize::new(usize::MAX)));
         let mut watching = JoinSet::new();
         let noted = seen.clone();
@@ -104,20 +104,20 @@ impl Fewest {
         Self { seen, _watching: watching }
     }
 
-    fn seen(&self) -> usize {
+    fn count(&self) -> usize {
         let seen = self.seen.load(Ordering::SeqCst);
         assert_ne!(seen, usize::MAX, "nobody counted");
         seen
     }
 }
 
-async fn cordon(client: &Client, node: &str, closed: bool) {
-    let patch = Patch::Merge(json!({"spec": {"unschedulable": closed}}));
+async fn cordon(client: &Client, node: &str, unschedulable: bool) {
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": unschedulable}}));
     let nodes = Api::<KubeNode>::all(client.clone());
     nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// What `kubectl drain` does. It refuses pods with an `emptyDir` unless it is forced.
+/// Like `kubectl drain`, which refuses pods with an `emptyDir` unless it is forced.
 async fn drain(client: &Client, node: &str) {
     cordon(client, node, true).await;
     let api = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
@@ -149,10 +149,10 @@ async fn an_upgrade_finishes_on_one_two_and_three_nodes_and_each_can_be_drained(
         }
         for round in ["a", "b"] {
             let release = format!("{count}{round}");
-            let fewest = Fewest::of(&client);
+            let fewest = MinReadyPods::watch(&client);
             install(&client, &release).await;
             let places: BTreeSet<String> = complete(&client, &release).await.into_iter().collect();
-            assert!(fewest.seen() >= 2, "{} pods were ready on {count} nodes", fewest.seen());
+            assert!(fewest.count() >= 2, "{} pods were ready on {count} nodes", fewest.count());
             assert_eq!(places.len(), count.min(2), "on {count} nodes they are on {places:?}");
         }
         drain(&client, "node-1").await;
@@ -163,9 +163,9 @@ async fn an_upgrade_finishes_on_one_two_and_three_nodes_and_each_can_be_drained(
         complete(&client, &format!("{count}b")).await;
     }
 
-    // A release that never becomes ready replaces none that is.
+    // A release that never becomes ready replaces no ready pod.
     nodes.pods("vdo:broken", Fate::Crashes);
-    let fewest = Fewest::of(&client);
+    let fewest = MinReadyPods::watch(&client);
     install(&client, "broken").await;
     eventually("a pod of the broken release crashes", 60, async || {
         let all = pods(&client).await;
@@ -176,6 +176,6 @@ async fn an_upgrade_finishes_on_one_two_and_three_nodes_and_each_can_be_drained(
         if crashed.count() == 1 { Ok(()) } else { Err(format!("{} pods", all.len())) }
     })
     .await;
-    assert_eq!(pods(&client).await.len(), 3, "one more than there should be, and none less");
-    assert!(fewest.seen() >= 2);
+    assert_eq!(pods(&client).await.len(), 3, "one surge pod, and no ready pod less");
+    assert!(fewest.count() >= 2);
 }

@@ -1,12 +1,12 @@
-//! Passwords of two vCenters that change again and again, while nodes die, the other vCenter is cut off,
-//! operators are killed, upgrades wait and catalogs expire. From the moment vCenter accepts a password, no
-//! driver logs in with another one for longer than thirty seconds, and no account is ever locked.
+//! Changes the passwords of two vCenters again and again, while nodes die, the other vCenter is unreachable, operators
+//! are killed, upgrades wait and catalogs expire. Thirty seconds after vCenter accepts a new password, no driver logs in
+//! with the old one, and no account is ever locked.
 //!
-//! The drivers' pods do not run here. The test plays them, see [`Driver`]: it logs in to the vCenter with what
-//! stands in the driver's Secret, as often as a driver does that got no session.
+//! The drivers' pods do not run here. The test simulates them, see [`Driver`]: it logs in to vCenter with the credentials
+//! in the driver's Secret, as often as a driver without a session does.
 //!
-//! A few rotations are tried, or as many as `VDO_SEEDS` says; a failure names its seed, and `VDO_SEED` tries
-//! that one.
+//! The test runs a few rotations, or as many as `VDO_SEEDS` says. A failure names its seed; `VDO_SEED` runs only that
+//! one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed unwrap fails the test")]
 
 mod common;
@@ -17,7 +17,7 @@ use std::{
 };
 
 use api::VsphereCloudConfig;
-use common::{NAMESPACE, Stage};
+use common::{NAMESPACE, Testbed};
 use driver_config::{SecretText, credentials::Credentials};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
@@ -29,88 +29,70 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use testkit::{FaultProxy, Inventory, Node, Process, Vcenter, VcenterUser, Vm};
+use testkit::{FaultProxy, Inventory, Node, Process, SeededRandom, Vcenter, VcenterUser, Vm};
 use tokio::time::Instant;
 use vsphere::{Client, Credentials as Login, Trust};
 
-/// From the moment vCenter accepts a password, a driver has so long to use it.
-const WITHIN: Duration = Duration::from_secs(30);
-/// A driver without a session tries again after this time.
-const TRIES_AGAIN: Duration = Duration::from_secs(2);
-/// So many wrong passwords in a row lock an account: those of two drivers within [`WITHIN`].
+/// How long a driver can take to use a password after vCenter accepts it.
+const ROTATION_LIMIT: Duration = Duration::from_secs(30);
+/// How long a driver without a session waits between two logins.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// The number of failed logins that lock an account: those of two drivers within [`ROTATION_LIMIT`].
 const LOCKED_AFTER: u32 = 30;
-/// The longest campaign.
-const MOST: u64 = 200;
+/// The maximum number of rotations.
+const MAX_ROTATIONS: u64 = 200;
 
 const CPI: &str = "vsphere-cloud-controller-manager";
 const CHANGED: &str = "vdo.vmware.com/credentials-changed";
-
-/// A stream of numbers that follows from a seed (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn one_in(&mut self, bound: u64) -> bool {
-        self.below(bound) == 0
-    }
-}
 
 fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match (number("VDO_SEED"), number("VDO_SEEDS")) {
         (Some(seed), _) => vec![seed],
-        (None, Some(count)) => (1..=count.min(MOST)).collect(),
+        (None, Some(count)) => (1..=count.min(MAX_ROTATIONS)).collect(),
         (None, None) => (1..=8).collect(),
     }
 }
 
-/// What goes on while a password changes.
+/// The circumstances of a password change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rotation {
-    /// The account at the second vCenter, not at the first.
+    /// Whether the password of the second vCenter changes, not of the first.
     second: bool,
-    /// A Node is there whose VM is not.
+    /// A Node without a VM exists.
     dead_node: bool,
-    /// The other vCenter is cut off.
-    other_is_cut: bool,
-    /// The operator is killed so many milliseconds after the admin wrote the Secret.
+    other_is_unreachable: bool,
+    /// The operator is killed this many milliseconds after the admin writes the Secret.
     killed_after: Option<u64>,
-    /// The window for a new release is shut, else the release waits for an approval.
+    /// The new release waits for its window, not for an approval.
     window: bool,
-    /// A catalog comes that expires at once.
+    /// A new catalog expires at once.
     catalog: bool,
     /// Milliseconds from the change in vCenter to the change of the Secret.
     pause: u64,
 }
 
 impl Rotation {
-    fn of(seed: u64) -> Self {
-        let mut numbers = Numbers(seed);
+    fn from_seed(seed: u64) -> Self {
+        let mut random = SeededRandom::new(seed);
         Self {
-            second: numbers.one_in(3),
-            dead_node: numbers.one_in(2),
-            other_is_cut: numbers.one_in(3),
-            killed_after: numbers.one_in(4).then(|| numbers.below(1_500)),
-            window: numbers.one_in(2),
-            catalog: numbers.one_in(5),
-            pause: numbers.below(800),
+            second: random.one_in(3),
+            dead_node: random.one_in(2),
+            other_is_unreachable: random.one_in(3),
+            killed_after: random.one_in(4).then(|| random.below(1_500)),
+            window: random.one_in(2),
+            catalog: random.one_in(5),
+            pause: random.below(800),
         }
     }
 }
 
 #[test]
-fn the_sample_has_every_trouble() {
-    let sample: Vec<Rotation> = (1..=8).map(Rotation::of).collect();
+fn the_sample_covers_every_kind_of_fault() {
+    let sample: Vec<Rotation> = (1..=8).map(Rotation::from_seed).collect();
     let some = |is: fn(&Rotation) -> bool| sample.iter().any(is);
     assert!(some(|r| r.second) && some(|r| !r.second), "{sample:?}");
-    assert!(some(|r| r.dead_node) && some(|r| r.other_is_cut), "{sample:?}");
+    assert!(some(|r| r.dead_node) && some(|r| r.other_is_unreachable), "{sample:?}");
     assert!(some(|r| r.killed_after.is_some()) && some(|r| r.catalog), "{sample:?}");
     assert!(some(|r| r.window) && some(|r| !r.window), "{sample:?}");
 }
@@ -121,52 +103,51 @@ async fn no_driver_logs_in_with_an_old_password_for_long_and_no_account_is_locke
     let mut slowest = Duration::ZERO;
     let began = Instant::now();
     for seed in seeds() {
-        let took = campaign.rotate(seed, Rotation::of(seed)).await;
+        let took = campaign.rotate(seed, Rotation::from_seed(seed)).await;
         slowest = slowest.max(took);
     }
     campaign.rotate_while_paused().await;
-    campaign.nobody_is_locked("in the end").await;
+    campaign.assert_no_account_is_locked("at the end").await;
     println!(
-        "{} rotations in {:.0?}: the slowest reached both drivers after {slowest:.1?}, {} logins of drivers, {} \
+        "{} rotations in {:.0?}: the slowest reached both drivers after {slowest:.1?}, {} driver logins, {} \
          of them refused",
         seeds().len(),
         began.elapsed(),
         campaign.logins,
         campaign.refused,
     );
-    assert_eq!(campaign.stage.refusals(), Vec::<String>::new());
-    assert_eq!(campaign.stage.forbidden_deletions(), Vec::<String>::new());
+    assert_eq!(campaign.testbed.denied_requests(), Vec::<String>::new());
+    assert_eq!(campaign.testbed.forbidden_deletions(), Vec::<String>::new());
 }
 
 /// User and password by host.
 type Logins = BTreeMap<String, (String, SecretText)>;
 
-/// A driver as this test plays it. The storage driver reads its Secret whenever it logs in. Upstream's cloud
-/// controller keeps what it read when its pods started, which the pod template tells.
+/// A simulated driver. The storage driver reads its Secret at every login. Upstream's cloud controller keeps the
+/// credentials from the start of its pods, which the pod template shows.
 struct Driver {
     namespace: &'static str,
     secret: &'static str,
-    /// The logins it started with, by host, and since when, of one that reads them once.
+    /// For a driver that reads its credentials once: the restart annotation of the template, and the logins.
     started: Option<(Option<String>, Logins)>,
 }
 
-/// One of the two vCenters, as an admin knows it.
-struct Known {
-    /// The name of its VsphereCloudConfig.
+struct VcenterConfig {
+    /// The name of the VsphereCloudConfig.
     name: &'static str,
-    /// Its host, as the drivers know it.
+    /// The host in the configuration of the drivers.
     host: &'static str,
-    /// The Secret with its credentials.
+    /// The name of the Secret.
     credentials: &'static str,
     password: String,
 }
 
 struct Campaign {
-    stage: Stage,
+    testbed: Testbed,
     other: Vcenter,
-    /// Before the first vCenter and before the other.
+    /// In front of the first vCenter and of the other.
     proxies: [FaultProxy; 2],
-    known: [Known; 2],
+    configs: [VcenterConfig; 2],
     drivers: [Driver; 2],
     operator: Process,
     serial: u64,
@@ -175,10 +156,10 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Both drivers run, an upgrade waits, and both vCenters lock accounts.
+    /// Starts both drivers. An upgrade waits, and both vCenters lock accounts.
     async fn start() -> Self {
-        let mut stage = Stage::of(2, false).await;
-        stage.lease = 4;
+        let mut testbed = Testbed::with_nodes(2).await;
+        testbed.lease = 4;
         let mut inventory = Inventory::small()
             .vms([Vm::numbered("far", 1)])
             .category("k8s-region", &[("region-1", &["/DC0"])])
@@ -188,27 +169,27 @@ impl Campaign {
         }
         let other = Vcenter::start(inventory).await;
         let proxies = [
-            FaultProxy::before(stage.vcenter.address()).await,
+            FaultProxy::before(testbed.vcenter.address()).await,
             FaultProxy::before(other.address()).await,
         ];
-        stage.address = Some(proxies[0].address());
-        let known = |name, host, credentials, vcenter: &Vcenter| Known {
+        testbed.address = Some(proxies[0].address());
+        let config = |name, host, credentials, vcenter: &Vcenter| VcenterConfig {
             name,
             host,
             credentials,
             password: vcenter.password().to_owned(),
         };
-        let known = [
-            known("vc", "127.0.0.1", "vc-credentials", &stage.vcenter),
-            known("other", "localhost", "other-credentials", &other),
+        let configs = [
+            config("vc", "127.0.0.1", "vc-credentials", &testbed.vcenter),
+            config("other", "localhost", "other-credentials", &other),
         ];
-        stage.use_catalog().await;
-        let operator = stage.operator_with(ARGUMENTS);
+        testbed.use_catalog().await;
+        let operator = testbed.operator_with(ARGUMENTS);
         let mut campaign = Self {
-            stage,
+            testbed,
             other,
             proxies,
-            known,
+            configs,
             drivers: [
                 Driver {
                     namespace: "kube-system",
@@ -227,27 +208,27 @@ impl Campaign {
             refused: 0,
         };
         campaign.install().await;
-        // The cloud controller's pods started with what is there now.
+        // The cloud controller's pods start with the current credentials.
         campaign.login_of(0, 0).await;
         campaign
     }
 
     async fn install(&mut self) {
-        let stage = &self.stage;
+        let testbed = &self.testbed;
         self.write_secret(1, self.other.password()).await;
         let port = self.proxies[1].address().port();
         let config = json!({
-            "metadata": {"name": self.known[1].name},
+            "metadata": {"name": self.configs[1].name},
             "spec": {
-                "vcIp": format!("{}:{port}", self.known[1].host), "insecure": false,
+                "vcIp": format!("{}:{port}", self.configs[1].host), "insecure": false,
                 "thumbprint": self.other.thumbprint_sha1(),
-                "credentials": self.known[1].credentials, "datacenters": ["DC0"],
+                "credentials": self.configs[1].credentials, "datacenters": ["DC0"],
             },
         });
         let config: VsphereCloudConfig = serde_json::from_value(config).unwrap();
-        let vcenters = Api::<VsphereCloudConfig>::namespaced(stage.client(), NAMESPACE);
+        let vcenters = Api::<VsphereCloudConfig>::namespaced(testbed.client(), NAMESPACE);
         vcenters.create(&PostParams::default(), &config).await.unwrap();
-        stage
+        testbed
             .configure(json!({
                 "cloudProvider": {
                     "vsphereCloudConfigs": ["vc", "other"],
@@ -256,12 +237,11 @@ impl Campaign {
                 "storageProvider": {"vsphereCloudConfigs": ["vc", "other"], "version": "3.6.3"},
             }))
             .await;
-        stage.ready(&self.operator, 120).await;
-        // From now on an upgrade waits.
+        testbed.ready(&self.operator, 120).await;
         self.hold_the_upgrade(false).await;
     }
 
-    /// A newer release of the storage driver is there, and waits: for a window, or for an approval.
+    /// A newer release of the storage driver exists, and waits for a window or an approval.
     async fn hold_the_upgrade(&self, window: bool) {
         let later = Timestamp::now() + SignedDuration::from_hours(6);
         let window =
@@ -269,10 +249,10 @@ impl Campaign {
         let policy = if window.is_some() { "Stable" } else { "Manual" };
         let upgrades = json!({"policy": policy, "window": window});
         let change = json!({"upgrades": upgrades, "storageProvider": {"version": null}});
-        self.stage.change(json!({"spec": change})).await;
+        self.testbed.change(json!({"spec": change})).await;
     }
 
-    /// A catalog that is good for a second.
+    /// Writes a catalog that expires after one second.
     async fn expiring_catalog(&mut self) {
         self.serial += 1;
         let expires = Timestamp::now() + SignedDuration::from_secs(1);
@@ -284,44 +264,43 @@ impl Campaign {
                 _ => format!("{line}\n"),
             }
         });
-        self.stage.write_catalog(&text).await;
+        self.testbed.write_catalog(&text).await;
     }
 
-    /// A Node whose VM is gone. Each is another one: parts of a Node stay for a while.
-    async fn dead_node(&self, seed: u64, there: bool) {
-        let nodes = Api::<KubeNode>::all(self.stage.client());
+    /// Adds a Node without a VM, or removes all. Each has a new name, because parts of a Node remain for a while.
+    async fn dead_node(&self, seed: u64, exists: bool) {
+        let nodes = Api::<KubeNode>::all(self.testbed.client());
         let all = nodes.list(&ListParams::default()).await.unwrap().items;
         let names = all.into_iter().filter_map(|node| node.metadata.name);
         let dead: Vec<String> = names.filter(|name| name.starts_with("dead-")).collect();
-        if there && dead.is_empty() {
+        if exists && dead.is_empty() {
             let uuid = format!("42100000-dead-dead-dead-{seed:012}");
             let node = Node::named(&format!("dead-{seed}")).system_uuid(&uuid);
             let node = node.provider_id(&format!("vsphere://{uuid}"));
-            self.stage.nodes.as_ref().unwrap().add(node).await;
+            self.testbed.nodes.as_ref().unwrap().add(node).await;
         }
-        for name in dead.iter().filter(|_| !there) {
+        for name in dead.iter().filter(|_| !exists) {
             nodes.delete(name, &DeleteParams::default()).await.unwrap();
         }
     }
 
-    /// Writes the credentials of a vCenter, as an admin does.
     async fn write_secret(&self, number: usize, password: &str) {
-        let name = self.known[number].credentials;
+        let name = self.configs[number].credentials;
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
             "metadata": {"name": name, "namespace": "kube-system"},
             "stringData": {"username": self.vcenter(number).user(), "password": password},
         });
-        let secrets = Api::<Secret>::namespaced(self.stage.client(), "kube-system");
+        let secrets = Api::<Secret>::namespaced(self.testbed.client(), "kube-system");
         let apply = PatchParams::apply("test").force();
         secrets.patch(name, &apply, &Patch::Apply(secret)).await.unwrap();
     }
 
     fn vcenter(&self, number: usize) -> &Vcenter {
-        if number == 0 { &self.stage.vcenter } else { &self.other }
+        if number == 0 { &self.testbed.vcenter } else { &self.other }
     }
 
-    async fn nobody_is_locked(&self, when: &str) {
+    async fn assert_no_account_is_locked(&self, when: &str) {
         for number in 0..2 {
             let users = self.vcenter(number).users().await;
             let locked = |user: &serde_json::Value| user["locked"] == true;
@@ -329,27 +308,27 @@ impl Campaign {
         }
     }
 
-    /// Changes the password of one account. Returns after which time both drivers used the new one.
+    /// Changes the password of one account. Returns how long both drivers took to use it.
     async fn rotate(&mut self, seed: u64, rotation: Rotation) -> Duration {
         let what = format!("seed {seed} {rotation:?}");
         let number = usize::from(rotation.second);
-        self.nobody_is_locked(&what).await;
+        self.assert_no_account_is_locked(&what).await;
         self.hold_the_upgrade(rotation.window).await;
         self.dead_node(seed, rotation.dead_node).await;
         if rotation.catalog {
             self.expiring_catalog().await;
         }
-        let others = &self.proxies[1 - number];
-        if rotation.other_is_cut {
-            others.cut();
+        let other_proxy = &self.proxies[1 - number];
+        if rotation.other_is_unreachable {
+            other_proxy.cut();
         } else {
-            others.heal();
+            other_proxy.heal();
         }
         self.proxies[number].heal();
 
-        let old = self.known[number].password.clone();
+        let old = self.configs[number].password.clone();
         let new = format!("p#{seed}\"\\ä;{}", Timestamp::now().as_nanosecond());
-        self.known[number].password.clone_from(&new);
+        self.configs[number].password.clone_from(&new);
         let mut user = VcenterUser::new(self.vcenter(number).user(), &new);
         user.lock_after = LOCKED_AFTER;
         self.vcenter(number).set_user(&user).await;
@@ -359,57 +338,61 @@ impl Campaign {
         if let Some(pause) = rotation.killed_after {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             self.operator.kill();
-            self.operator = self.stage.operator_with(ARGUMENTS);
+            self.operator = self.testbed.operator_with(ARGUMENTS);
         }
         self.drivers_log_in(number, since, &what).await;
         let took = since.elapsed();
         for driver in &self.drivers {
-            let secrets = Api::<Secret>::namespaced(self.stage.client(), driver.namespace);
+            let secrets = Api::<Secret>::namespaced(self.testbed.client(), driver.namespace);
             let data = secrets.get(driver.secret).await.unwrap().data.unwrap();
             let has = |text: &str| data.values().any(|value| contains(&value.0, text.as_bytes()));
-            // In the storage driver's file some characters are escaped.
+            // The storage driver's file escapes some characters.
             let part = |text: &str| text.rsplit(';').next().unwrap_or_default().to_owned();
             assert!(has(&part(&new)), "{what}: {}", driver.secret);
-            // Before their first change both vCenters have the same one.
-            let shared = self.known[1 - number].password == old;
-            assert!(shared || !has(&part(&old)), "{what}: {} has the old one too", driver.secret);
+            // Before the first change both vCenters have the same password.
+            let shared = self.configs[1 - number].password == old;
+            assert!(
+                shared || !has(&part(&old)),
+                "{what}: {} still has the old password",
+                driver.secret
+            );
         }
         took
     }
 
-    /// A paused VDO hands nothing on, and reports what waits.
+    /// A paused VDO passes no password on, and reports that one waits.
     async fn rotate_while_paused(&mut self) {
         for proxy in &self.proxies {
             proxy.heal();
         }
-        self.stage.change(json!({"spec": {"paused": true}})).await;
-        self.stage.finding("VDO-1906", 30).await;
+        self.testbed.change(json!({"spec": {"paused": true}})).await;
+        self.testbed.finding("VDO-1906", 30).await;
         let new = format!("paused-{}", Timestamp::now().as_nanosecond());
         let mut user = VcenterUser::new(self.vcenter(0).user(), &new);
         user.lock_after = LOCKED_AFTER;
         self.vcenter(0).set_user(&user).await;
         self.write_secret(0, &new).await;
-        let waits = self.stage.finding_about("VDO-1316", 30, &["vc", "paused"]).await;
+        let waits = self.testbed.finding_about("VDO-1316", 30, &["vc", "paused"]).await;
         let text = serde_json::to_string(&waits).unwrap();
         assert!(!text.contains(&new), "a finding shows no password: {text}");
         for driver in 0..2 {
             let (_, password) = self.login_of(driver, 0).await;
-            assert_eq!(password.expose(), self.known[0].password, "VDO changes nothing");
+            assert_eq!(password.expose(), self.configs[0].password, "VDO must change nothing");
         }
-        self.known[0].password = new;
-        self.stage.change(json!({"spec": {"paused": null}})).await;
+        self.configs[0].password = new;
+        self.testbed.change(json!({"spec": {"paused": null}})).await;
         self.drivers_log_in(0, Instant::now(), "after the pause").await;
     }
 
-    /// Each driver has lost its session at a vCenter and logs in until it has one.
+    /// Each driver has lost its session and logs in until it has one.
     async fn drivers_log_in(&mut self, number: usize, since: Instant, what: &str) {
-        let mut without: BTreeSet<usize> = (0..self.drivers.len()).collect();
-        while !without.is_empty() {
-            let mut turn = Vec::new();
-            for driver in &without {
+        let mut waiting: BTreeSet<usize> = (0..self.drivers.len()).collect();
+        while !waiting.is_empty() {
+            let mut results = Vec::new();
+            for driver in &waiting {
                 let (user, password) = self.login_of(*driver, number).await;
                 let accepted = self.log_in(number, &user, &password).await;
-                let late = since.elapsed() > WITHIN;
+                let late = since.elapsed() > ROTATION_LIMIT;
                 assert!(
                     accepted || !late,
                     "{what}: {} logs in with an old password after {:.1?}\n{}",
@@ -417,29 +400,29 @@ impl Campaign {
                     since.elapsed(),
                     self.operator.tail()
                 );
-                turn.push((*driver, accepted));
+                results.push((*driver, accepted));
             }
-            for (driver, accepted) in turn {
+            for (driver, accepted) in results {
                 self.logins += 1;
                 if accepted {
-                    without.remove(&driver);
+                    waiting.remove(&driver);
                 } else {
                     self.refused += 1;
                 }
             }
             if self.operator.ended().is_some() {
                 // As a kubelet does.
-                self.operator = self.stage.operator_with(ARGUMENTS);
+                self.operator = self.testbed.operator_with(ARGUMENTS);
             }
-            if !without.is_empty() {
-                tokio::time::sleep(TRIES_AGAIN).await;
+            if !waiting.is_empty() {
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
 
-    /// The login a driver uses at a vCenter now.
+    /// The current login of a driver for a vCenter.
     async fn login_of(&mut self, driver: usize, number: usize) -> (String, SecretText) {
-        let client = self.stage.client();
+        let client = self.testbed.client();
         let Driver { namespace, secret, .. } = self.drivers[driver];
         let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(secret).await;
         let secret = secret.unwrap();
@@ -450,7 +433,7 @@ impl Campaign {
             .into_iter()
             .map(|login| (login.server.unwrap_or_default(), (login.username, login.password)));
         let logins: Logins = logins.collect();
-        let host = self.known[number].host;
+        let host = self.configs[number].host;
         let Some((since, started)) = &mut self.drivers[driver].started else {
             return logins[host].clone();
         };
@@ -463,7 +446,6 @@ impl Campaign {
         started[host].clone()
     }
 
-    /// Whether a vCenter accepts a login.
     async fn log_in(&self, number: usize, user: &str, password: &SecretText) -> bool {
         let vcenter = self.vcenter(number);
         let login = Login::new(user, password.expose().to_owned());
@@ -475,15 +457,14 @@ impl Campaign {
                 true
             }
             Err(vsphere::Error::LoginRefused { .. }) => false,
-            Err(error) => panic!("the simulator is there: {error}"),
+            Err(error) => panic!("the simulator does not answer: {error}"),
         }
     }
 }
 
-/// Whether some bytes contain others.
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// What operators are started with.
+/// The arguments of the operators.
 const ARGUMENTS: &[&str] = &["--grace=5"];

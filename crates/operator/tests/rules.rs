@@ -1,5 +1,4 @@
-//! The rules that are never broken and the threats that are held: each has tests, and the tables that name
-//! them are true.
+//! Each rule that is never broken and each threat has tests, and the tables that name them are correct.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 /// The text of every Rust source of the project.
@@ -14,13 +13,13 @@ fn sources(folder: &std::path::Path, into: &mut String) {
     }
 }
 
-/// The test that a rule's check is part of, where it is none of its own.
-fn part_of(check: &str) -> Option<&'static str> {
-    let storage = "new_credentials_are_proven_before_a_driver_sees_them";
+/// The test that runs a check which is not a test itself.
+fn test_that_runs(check: &str) -> Option<&'static str> {
+    let storage = "new_credentials_are_verified_before_a_driver_gets_them";
     ["no_certificate_is_trusted_unasked", "no_secret_shows"].contains(&check).then_some(storage)
 }
 
-/// Whether there is a test of this name that is run: said to be one, and not to be left out.
+/// Whether a test of this name exists and is not ignored.
 fn runs(sources: &str, test: &str) -> bool {
     sources.match_indices(&format!("fn {test}(")).any(|(at, _)| {
         let line = sources[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -32,7 +31,7 @@ fn runs(sources: &str, test: &str) -> bool {
 }
 
 #[test]
-fn what_is_no_test_or_is_left_out_does_not_count() {
+fn ignored_tests_and_plain_functions_do_not_count() {
     let is = |text: &str| runs(text, "it");
     assert!(is("#[test]\nfn it() {"));
     assert!(is("    #[tokio::test(flavor = \"multi_thread\")]\n    async fn it() {"));
@@ -54,9 +53,9 @@ fn every_rule_has_tests_and_they_exist() {
         let tests: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
         assert!(!tests.is_empty(), "{row}");
         for test in tests {
-            if let Some(whole) = part_of(test) {
-                assert!(runs(&all, whole), "there is no test {whole}, which {test} is part of");
-                assert!(all.matches(&format!("{test}(")).count() > 1, "nobody calls {test}");
+            if let Some(parent) = test_that_runs(test) {
+                assert!(runs(&all, parent), "there is no test {parent}, which runs {test}");
+                assert!(all.matches(&format!("{test}(")).count() > 1, "no test calls {test}");
             } else {
                 assert!(runs(&all, test), "there is no test {test}");
             }
@@ -65,10 +64,9 @@ fn every_rule_has_tests_and_they_exist() {
     assert_eq!(rows.len(), 12, "design.md has twelve rules");
 }
 
-/// The threat model names each test by the file or folder it is in. A row may wait for its test with the
-/// file alone.
+/// The threat model names each test after its file or folder. A row can name the file alone until its test exists.
 #[test]
-fn every_test_of_the_threat_model_exists_where_it_says() {
+fn every_test_in_the_threat_model_exists_in_its_file() {
     let root = testkit::repository();
     let page = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
     let mut tests = 0;

@@ -9,7 +9,7 @@ use catalog::{
     Driver, Implementation,
     trust::{Bundle, SigningKey},
 };
-use common::{NAMESPACE, Stage};
+use common::{NAMESPACE, Testbed};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
@@ -20,10 +20,10 @@ use serde_json::json;
 use testkit::{Process, VcenterUser, eventually};
 
 const CSI: &str = "vmware-system-csi";
-/// A release no embedded catalog has.
+/// A release that the embedded catalog lacks.
 const RELEASE: &str = "3.7.99";
 
-/// The embedded catalog with one release more, signed.
+/// The embedded catalog with another release, signed.
 fn signed(key: &SigningKey, expires: Timestamp) -> String {
     let mut catalog = catalog::embedded().clone();
     let model = "3.7.3".parse().unwrap();
@@ -36,9 +36,9 @@ fn signed(key: &SigningKey, expires: Timestamp) -> String {
     Bundle::sign(catalog::write(&catalog).as_bytes(), std::slice::from_ref(key)).to_json()
 }
 
-/// Somebody deletes the driver's Deployment; the operator puts the same release back.
-async fn is_repaired(stage: &Stage, operator: &Process) {
-    let deployments = Api::<Deployment>::namespaced(stage.client(), CSI);
+/// An admin deletes the driver's Deployment; the operator re-creates it with the same release.
+async fn is_recreated(testbed: &Testbed, operator: &Process) {
+    let deployments = Api::<Deployment>::namespaced(testbed.client(), CSI);
     let before = deployments.get("vsphere-csi-controller").await.unwrap().uid();
     deployments.delete("vsphere-csi-controller", &DeleteParams::background()).await.unwrap();
     let restored = eventually("the Deployment is restored", 60, async || {
@@ -50,12 +50,12 @@ async fn is_repaired(stage: &Stage, operator: &Process) {
     assert_eq!(restored.labels()["app.kubernetes.io/version"], RELEASE);
 }
 
-/// The password changes in vCenter and in the Secret; the driver gets it.
-async fn gets_password(stage: &Stage, operator: &Process, password: &str) {
-    stage.vcenter.set_user(&VcenterUser::new(stage.vcenter.user(), password)).await;
-    stage.write_secret(password).await;
+/// Changes the password in vCenter and in the Secret, and waits until the driver has it.
+async fn rotate_password(testbed: &Testbed, operator: &Process, password: &str) {
+    testbed.vcenter.set_user(&VcenterUser::new(testbed.vcenter.user(), password)).await;
+    testbed.write_secret(password).await;
     eventually("the driver has the new password", 60, async || {
-        let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+        let conf = testbed.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
         if conf.contains(password) { Ok(()) } else { Err(operator.tail()) }
     })
     .await;
@@ -63,42 +63,42 @@ async fn gets_password(stage: &Stage, operator: &Process, password: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driver_outlives_the_signed_catalog_it_came_from() {
-    let stage = Stage::of(1, false).await;
+    let testbed = Testbed::with_nodes(1).await;
     let (key, _) = SigningKey::generate().unwrap();
     let expires = Timestamp::now() + SignedDuration::from_secs(90);
-    stage.write_catalog(&signed(&key, expires)).await;
+    testbed.write_catalog(&signed(&key, expires)).await;
     let config = json!({
         "metadata": {"name": "catalog"},
         "spec": {"bundle": {"configMap": "vdo-catalog"}, "publicKey": key.public().to_string()},
     });
     let config: CompatibilityConfig = serde_json::from_value(config).unwrap();
-    let configs = Api::<CompatibilityConfig>::namespaced(stage.client(), NAMESPACE);
+    let configs = Api::<CompatibilityConfig>::namespaced(testbed.client(), NAMESPACE);
     configs.create(&PostParams::default(), &config).await.unwrap();
-    let operator = stage.operator();
-    stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
-    stage.ready(&operator, 120).await;
-    let version = async || stage.config().await.status.unwrap().csi.unwrap().version.unwrap();
+    let operator = testbed.operator();
+    testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+    testbed.ready(&operator, 120).await;
+    let version = async || testbed.config().await.status.unwrap().csi.unwrap().version.unwrap();
     assert_eq!(version().await, RELEASE);
 
-    // It expires, and the operator is restarted after that.
+    // The catalog expires, and then the operator restarts.
     let left = Timestamp::now().duration_until(expires);
     tokio::time::sleep(left.try_into().unwrap_or_default()).await;
-    stage.dismiss(operator).await;
-    let operator = stage.operator();
-    stage.finding("VDO-1105", 60).await;
-    stage.ready(&operator, 60).await;
+    testbed.stop(operator).await;
+    let operator = testbed.operator();
+    testbed.finding("VDO-1105", 60).await;
+    testbed.ready(&operator, 60).await;
     let status = configs.get("catalog").await.unwrap().status.unwrap();
     assert_eq!(status.serial, Some(7), "the last good catalog is in use");
-    is_repaired(&stage, &operator).await;
-    gets_password(&stage, &operator, "after-the-expiry").await;
+    is_recreated(&testbed, &operator).await;
+    rotate_password(&testbed, &operator, "after-the-expiry").await;
 
-    // The catalog is gone altogether: what VDO carries is in use, which does not list the release.
-    stage.dismiss(operator).await;
+    // The catalog is deleted: VDO uses the embedded one, which lacks the release.
+    testbed.stop(operator).await;
     configs.delete("catalog", &DeleteParams::default()).await.unwrap();
-    let operator = stage.operator();
-    stage.finding_about("VDO-1116", 60, &[RELEASE]).await;
-    is_repaired(&stage, &operator).await;
-    gets_password(&stage, &operator, "after-the-catalog").await;
-    stage.ready(&operator, 60).await;
-    assert_eq!(version().await, RELEASE, "it is neither downgraded nor moved to another release");
+    let operator = testbed.operator();
+    testbed.finding_about("VDO-1116", 60, &[RELEASE]).await;
+    is_recreated(&testbed, &operator).await;
+    rotate_password(&testbed, &operator, "after-the-catalog").await;
+    testbed.ready(&operator, 60).await;
+    assert_eq!(version().await, RELEASE, "the release must not change");
 }

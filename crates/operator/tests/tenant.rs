@@ -1,18 +1,18 @@
-//! Workloads that pretend to be drivers: a tenant's change nothing, an admin's driver in an unusual
-//! namespace still counts.
+//! Workloads that look like drivers: those of a tenant change nothing, and VDO finds an admin's driver in an unusual
+//! namespace.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod common;
 
 use api::{Severity, VDOConfigStatus};
-use common::{Stage, TENANT};
+use common::{TENANT, Testbed};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::{Api, api::DeleteParams};
 use serde_json::{Value, json};
 
 const ELSEWHERE: &str = "elsewhere";
 
-/// A storage driver as somebody installs it by hand in a namespace of its own.
+/// A storage driver that an admin installed in its own namespace.
 fn driver() -> [Value; 3] {
     let labels = json!({"app": "storage"});
     let namespace =
@@ -41,7 +41,7 @@ fn driver() -> [Value; 3] {
     [namespace, role, deployment]
 }
 
-/// What only a cluster admin can write.
+/// Only a cluster admin can create this.
 fn binding() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -54,26 +54,26 @@ fn binding() -> Value {
 }
 
 #[tokio::test]
-async fn a_lookalike_changes_nothing_and_an_admins_driver_elsewhere_still_counts() {
-    let (stage, operator) = Stage::with_storage(&[]).await;
-    let finding = stage.finding_about("VDO-1914", 60, &[TENANT]).await;
-    assert_eq!(finding.severity, Severity::Info, "no tenant raises an alert: {finding:?}");
-    assert!(finding.count >= 7, "all of his workloads: {finding:?}");
+async fn a_lookalike_changes_nothing_and_an_admins_driver_in_another_namespace_is_found() {
+    let (testbed, operator) = Testbed::with_storage(&[]).await;
+    let finding = testbed.finding_about("VDO-1914", 60, &[TENANT]).await;
+    assert_eq!(finding.severity, Severity::Info, "a tenant must not raise an alert: {finding:?}");
+    assert!(finding.count >= 7, "all workloads of the tenant: {finding:?}");
 
-    stage.create("kubectl-create", driver()).await;
+    testbed.create("kubectl-create", driver()).await;
     let without = |status: &VDOConfigStatus| status.findings.iter().all(|f| f.code != "VDO-1617");
-    stage
-        .status("it is one lookalike more", 60, |status| {
+    testbed
+        .status("VDO reports another lookalike", 60, |status| {
             let mut all = status.findings.iter();
             without(status) && all.any(|f| f.code == "VDO-1914" && f.count == finding.count + 1)
         })
         .await;
 
-    stage.create("kubectl-create", [binding()]).await;
-    stage.finding_about("VDO-1617", 60, &[ELSEWHERE]).await;
-    let bindings = Api::<ClusterRoleBinding>::all(stage.client());
+    testbed.create("kubectl-create", [binding()]).await;
+    testbed.finding_about("VDO-1617", 60, &[ELSEWHERE]).await;
+    let bindings = Api::<ClusterRoleBinding>::all(testbed.client());
     bindings.delete("their-storage", &DeleteParams::default()).await.unwrap();
-    stage.status("it is a lookalike again", 60, without).await;
-    stage.ready(&operator, 60).await;
-    assert_eq!(stage.refusals(), Vec::<String>::new());
+    testbed.status("VDO reports a lookalike again", 60, without).await;
+    testbed.ready(&operator, 60).await;
+    assert_eq!(testbed.denied_requests(), Vec::<String>::new());
 }

@@ -1,13 +1,13 @@
-//! What the sandbox is told.
+//! The command line.
 
 use std::io::IsTerminal as _;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use testkit::Breakage;
 
-/// A cluster and a vCenter on this machine, and VDO at work on them.
+/// A cluster and a vCenter on this computer, with VDO running on them.
 ///
-/// Without a command it installs VDO as a user would, and stays until Ctrl-C.
+/// Without a command, it installs VDO as a user would, and stays until Ctrl-C.
 #[derive(Debug, Parser)]
 #[command(name = "sandbox", bin_name = "make sandbox ARGS=", max_term_width = 100)]
 #[command(disable_help_subcommand = true)]
@@ -15,64 +15,61 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
     #[command(flatten)]
-    pub(crate) manner: Manner,
+    pub(crate) options: Options,
 }
 
-/// What to do once the drivers run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
-    /// Break something for real, show the finding that names it, mend it, see the finding go.
+    /// Inject a real fault, show the finding, fix the fault, and show that the finding is cleared.
     Break(Break),
-    /// Begin with older drivers and upgrade them live.
+    /// Start with older drivers and upgrade them live.
     Upgrade,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Break {
-    /// What to break, or `all`.
+    /// The faults to inject, or `all`.
     #[arg(value_parser = PossibleValuesParser::new(names()), hide_possible_values = true)]
     #[arg(required_unless_present = "list", value_name = "NAME")]
     names: Vec<String>,
-    /// List what can be broken, and the finding that names it.
+    /// List the faults and their findings.
     #[arg(long)]
     pub(crate) list: bool,
 }
 
-/// How it is done.
 #[derive(Args, Debug)]
-pub(crate) struct Manner {
-    /// End by itself, with 0 only if the drivers became Ready. So it is where there is no terminal.
+pub(crate) struct Options {
+    /// End by itself, with exit code 0 only if the drivers became Ready. This is the default without a terminal.
     #[arg(long, global = true, conflicts_with = "stay")]
     once: bool,
-    /// Stay until Ctrl-C, also where there is no terminal.
+    /// Stay until Ctrl-C, even without a terminal.
     #[arg(long, global = true)]
     stay: bool,
-    /// Only the cluster and the vCenter: neither operator nor drivers.
+    /// Start only the cluster and the vCenter, without operator and drivers.
     #[arg(long)]
     pub(crate) bare: bool,
-    /// Whose cloud controller runs [default: rust; upstream for upgrade].
+    /// The cloud controller to run [default: rust; upstream for upgrade].
     #[arg(long, global = true, value_enum)]
     pub(crate) cpi: Option<Cpi>,
-    /// Something that is broken from the start: any name `break --list` knows.
+    /// A fault to inject from the start: any name from `break --list`.
     #[arg(long, value_name = "NAME", hide_possible_values = true)]
     #[arg(value_parser = PossibleValuesParser::new(breakages().map(|b| b.name)))]
     with: Option<String>,
-    /// How long the drivers may take to become Ready, in seconds [default: 600].
+    /// How long the drivers can take to become Ready, in seconds [default: 600].
     #[arg(long, global = true, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,
 }
 
-/// Whose cloud controller runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cpi {
-    /// This project's.
+    /// The cloud controller of this project.
     Rust,
-    /// Upstream's, in Go.
+    /// The upstream cloud controller, in Go.
     Upstream,
 }
 
 impl Cpi {
-    /// As the VDOConfig calls it.
+    /// The value for the VDOConfig.
     pub(crate) fn implementation(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
@@ -83,8 +80,8 @@ impl Cpi {
 
 impl Arguments {
     pub(crate) fn cpi(&self) -> Cpi {
-        let usual = if self.upgrades() { Cpi::Upstream } else { Cpi::Rust };
-        self.manner.cpi.unwrap_or(usual)
+        let default = if self.upgrades() { Cpi::Upstream } else { Cpi::Rust };
+        self.options.cpi.unwrap_or(default)
     }
 
     pub(crate) fn upgrades(&self) -> bool {
@@ -92,20 +89,18 @@ impl Arguments {
     }
 }
 
-impl Manner {
-    /// Whether it stays until Ctrl-C.
+impl Options {
     pub(crate) fn stays(&self) -> bool {
         self.stay || !self.once && std::io::stdout().is_terminal()
     }
 
-    /// What is broken from the start.
+    /// The fault that exists from the start.
     pub(crate) fn broken(&self) -> Option<&'static Breakage> {
         self.with.as_deref().and_then(Breakage::named)
     }
 }
 
 impl Break {
-    /// What is to be broken, one after the other.
     pub(crate) fn chosen(&self) -> Vec<&'static Breakage> {
         if self.names.iter().any(|name| name == "all") {
             return breakages().collect();
@@ -118,7 +113,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     breakages().map(|breakage| breakage.name).chain(["all"])
 }
 
-/// What can be broken here, where a cloud controller runs.
+/// The faults that work with a running cloud controller.
 pub(crate) fn breakages() -> impl Iterator<Item = &'static Breakage> {
     Breakage::ALL.iter().filter(|breakage| !breakage.settles)
 }
@@ -136,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_nobody_knows_is_answered_with_the_nearest_that_is_known() {
+    fn an_unknown_name_gets_a_suggestion() {
         let given = ["sandbox", "break", "disk-uid"];
         let error = Arguments::try_parse_from(given).unwrap_err().to_string();
         assert!(error.contains("'disk-uuid'"), "{error}");
     }
 
     #[test]
-    fn all_stands_for_everything() {
+    fn all_selects_every_breakage() {
         let arguments = Arguments::try_parse_from(["sandbox", "break", "all"]).unwrap();
         let Some(Task::Break(wanted)) = arguments.task else { unreachable!() };
         assert!(wanted.chosen().len() >= 15);

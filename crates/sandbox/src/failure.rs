@@ -1,20 +1,20 @@
-//! Why the sandbox could not show what it is there to show.
+//! Errors of the sandbox.
 #![allow(missing_docs, reason = "a field is named as in the text it stands in")]
 
 use std::path::PathBuf;
 
 use snafu::Snafu;
 
-/// What went wrong. Each text says what to do where there is something to do.
+/// Each text names the fix if there is one.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub(crate) enum Failure {
-    /// A program of the stage could not be had; its own text says why.
+    /// A program could not be built or started; its text has the cause.
     #[snafu(display("{}", source.full_text()))]
     Peer { source: testkit::Error },
 
-    /// The API server did not do as asked.
-    #[snafu(display("the cluster did not do as asked: {what}: {source}"))]
+    /// A request to the API server failed.
+    #[snafu(display("a request to the cluster failed: {what}: {source}"))]
     Cluster {
         what: String,
         #[snafu(source(from(kube::Error, Box::new)))]
@@ -23,7 +23,7 @@ pub(crate) enum Failure {
 
     /// A program of this workspace is missing.
     #[snafu(display(
-        "{name} is not built: run it through make sandbox ({} is missing)", path.display()
+        "{name} is not built: start the sandbox with make sandbox ({} is missing)", path.display()
     ))]
     NotBuilt { name: String, path: PathBuf },
 
@@ -31,19 +31,19 @@ pub(crate) enum Failure {
     #[snafu(display("{command} cannot be run: {source}"))]
     Run { command: String, source: std::io::Error },
 
-    /// A command a user would type failed.
-    #[snafu(display("`{command}` ended with {code}; what it said stands above"))]
+    /// A command of the user failed.
+    #[snafu(display("`{command}` ended with {code}; see its output above"))]
     Command { command: String, code: i32 },
 
-    /// A command whose answer is read here did not answer as it should.
-    #[snafu(display("`{command}` did not answer as it should: {output}"))]
-    Said { command: String, output: String },
+    /// The output of a command is not as expected.
+    #[snafu(display("`{command}` has unexpected output: {output}"))]
+    Output { command: String, output: String },
 
-    /// A program whose pod is simulated ends again and again.
-    #[snafu(display("{name} ended {times} times. Its last words:\n{tail}"))]
+    /// A program of a simulated pod ends again and again.
+    #[snafu(display("{name} ended {times} times. Its last log lines:\n{tail}"))]
     Ended { name: String, times: u32, tail: String },
 
-    /// Something did not come in time.
-    #[snafu(display("not so within {seconds} s: {what}"))]
+    /// A condition was not met in time.
+    #[snafu(display("not within {seconds} s: {what}"))]
     TooLate { what: String, seconds: u64 },
 }

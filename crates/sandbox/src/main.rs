@@ -1,23 +1,23 @@
-//! The product's main job on one machine: a cluster, a vCenter, three commands, running drivers.
+//! Runs VDO on one computer: a cluster, a vCenter, three commands, running drivers.
 //!
 //! ```text
-//!   arguments   what is asked for
-//!   stage       control plane, vCenter simulator, fresh nodes          (real programs, from testkit)
-//!   kubelet     runs the programs whose pods are simulated
-//!   user        types vdoctl
-//!   play        what a user does: install; break and mend; upgrade
-//!   screen      what is shown while it goes on
+//!   arguments    the command line
+//!   environment  control plane, vCenter simulator, fresh nodes         (real programs, from testkit)
+//!   kubelet      runs the programs of simulated pods
+//!   user         types vdoctl
+//!   scenario     what the user does: install; break and fix; upgrade
+//!   screen       output
 //! ```
 //!
-//! Whatever ends it (the end of the play, Ctrl-C, a failure, `kill -9`), every program it started ends
-//! with it and its folder goes.
+//! However it ends (by itself, Ctrl-C, a failure, `kill -9`), every program it started ends with it, and its folder is
+//! removed.
 
 mod arguments;
+mod environment;
 mod failure;
 mod kubelet;
-mod play;
+mod scenario;
 mod screen;
-mod stage;
 mod user;
 
 use std::{
@@ -28,19 +28,19 @@ use std::{
 
 use arguments::{Arguments, Task};
 use clap::Parser as _;
+use environment::Environment;
 use failure::Failure;
 use screen::Screen;
-use stage::Stage;
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::timeout,
 };
 
-/// The variable that says which Kubernetes the stage has.
+/// Selects the Kubernetes release of the environment.
 const KUBERNETES: &str = "VDO_KUBERNETES";
 
-/// How long after a failure it is asked whether somebody wanted the end.
-const HEARING: Duration = Duration::from_millis(500);
+/// How long to wait after a failure for a signal that caused it.
+const SIGNAL_DELAY: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -48,19 +48,19 @@ fn main() -> ExitCode {
     if let Some(Task::Break(what)) = &arguments.task
         && what.list
     {
-        play::list(&screen);
+        scenario::list(&screen);
         return ExitCode::SUCCESS;
     }
     if arguments.upgrades() && std::env::var_os(KUBERNETES).is_none() {
-        // The same program again, on a stage where older drivers fit.
-        let again = std::env::current_exe().map(|program| {
+        // Starts the same program on a Kubernetes that older drivers support.
+        let restarted = std::env::current_exe().map(|program| {
             let given = std::env::args_os().skip(1);
-            Command::new(program).args(given).env(KUBERNETES, play::OLDER_KUBERNETES).exec()
+            Command::new(program).args(given).env(KUBERNETES, scenario::OLDER_KUBERNETES).exec()
         });
-        anstream::eprintln!("sandbox: it cannot be started again: {:?}", again.err());
+        anstream::eprintln!("sandbox: it cannot restart itself: {:?}", restarted.err());
         return ExitCode::FAILURE;
     }
-    match perform(&arguments, &screen) {
+    match run_until_signal(&arguments, &screen) {
         Ok(end) => end.into(),
         Err(failure) => {
             anstream::eprintln!("\nsandbox: {failure}");
@@ -69,64 +69,64 @@ fn main() -> ExitCode {
     }
 }
 
-/// How it ended, where nothing failed.
 enum End {
-    /// What was asked for was shown.
-    Shown,
-    /// Somebody had enough before that.
+    /// The scenario is complete.
+    Complete,
+    /// A signal came first.
     Interrupted,
 }
 
 impl From<End> for ExitCode {
     fn from(end: End) -> Self {
         match end {
-            End::Shown => Self::SUCCESS,
+            End::Complete => Self::SUCCESS,
             End::Interrupted => Self::from(130),
         }
     }
 }
 
 #[tokio::main]
-async fn perform(arguments: &Arguments, screen: &Screen) -> Result<End, Failure> {
-    let mut shown = false;
-    let mut told = std::pin::pin!(told_to_end());
+async fn run_until_signal(arguments: &Arguments, screen: &Screen) -> Result<End, Failure> {
+    let mut complete = false;
+    let mut end_requested = std::pin::pin!(end_signal());
     let ended = tokio::select! {
         biased;
-        () = &mut told => Ok(End::Interrupted),
-        ended = whole(arguments, screen, &mut shown) => ended.map(|()| End::Shown),
+        () = &mut end_requested => Ok(End::Interrupted),
+        ended = run(arguments, screen, &mut complete) => ended.map(|()| End::Complete),
     };
     let ended = match ended {
-        // A Ctrl-C reaches what was started here as well; that it failed for it is no news.
-        Err(failure) => {
-            timeout(HEARING, told).await.map(|()| End::Interrupted).map_err(|_| failure)
-        }
+        // Ctrl-C also reaches the programs of the sandbox: a failure because of it is not reported.
+        Err(failure) => timeout(SIGNAL_DELAY, end_requested)
+            .await
+            .map(|()| End::Interrupted)
+            .map_err(|_| failure),
         ended => ended,
     };
-    ended.map(|end| if shown { End::Shown } else { end })
+    ended.map(|end| if complete { End::Complete } else { end })
 }
 
-async fn whole(arguments: &Arguments, screen: &Screen, shown: &mut bool) -> Result<(), Failure> {
-    let stage = Stage::set(screen).await?;
-    play::introduce(&stage, screen);
-    let mut hand = std::pin::pin!(kubelet::serve(&stage));
-    if arguments.manner.bare {
-        play::next(&stage, screen)?;
+async fn run(arguments: &Arguments, screen: &Screen, complete: &mut bool) -> Result<(), Failure> {
+    let environment = Environment::start(screen).await?;
+    scenario::introduce(&environment, screen);
+    let mut kubelet_task = std::pin::pin!(kubelet::serve(&environment));
+    if arguments.options.bare {
+        scenario::next(&environment, screen)?;
     } else {
         tokio::select! {
-            played = play::run(arguments, &stage, screen) => played?,
-            Err(failure) = &mut hand => return Err(failure),
+            done = scenario::run(arguments, &environment, screen) => done?,
+            Err(failure) = &mut kubelet_task => return Err(failure),
         }
     }
-    *shown = true;
-    if !arguments.manner.stays() {
+    *complete = true;
+    if !arguments.options.stays() {
         return Ok(());
     }
-    screen.say("\nCtrl-C ends the sandbox and removes all of it.");
-    hand.await.map(|never| match never {})
+    screen.say("\nCtrl-C ends the sandbox and removes all its files.");
+    kubelet_task.await.map(|never| match never {})
 }
 
-/// Ctrl-C, a terminal that is closed, or a polite `kill`.
-async fn told_to_end() {
+/// Ctrl-C, a closed terminal, or a plain `kill`.
+async fn end_signal() {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let signals: Vec<_> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();
     let waiting = signals.into_iter().map(|mut signal| {

@@ -1,7 +1,7 @@
-//! What is shown: steps that fill in, commands as they are typed, and plain text.
+//! Output: steps that fill in, commands as they are typed, and plain text.
 //!
-//! On a terminal the step under way moves; elsewhere each step is one line once it is done. Colours
-//! stay away from pipes and from those who set `NO_COLOR`.
+//! On a terminal the running step is animated; otherwise each step is one line once it is done. Pipes and `NO_COLOR` get
+//! no colours.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -18,26 +18,23 @@ const DIM: Style = Style::new().dimmed();
 const STRONG: Style = Style::new().bold();
 
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-/// What moves stays on one line, also on a narrow terminal.
-const ROOM: usize = 56;
-/// Where nobody says how wide it is.
-const USUAL: usize = 100;
-/// Narrower than this nothing is laid out.
-const NARROWEST: usize = 40;
-/// What a mark before a title and the time after it take.
-const TIME: usize = 12;
-const PACE: Duration = Duration::from_millis(100);
+/// An animated line must fit on one line of a narrow terminal.
+const MAX_TITLE: usize = 56;
+/// The width if it is unknown.
+const DEFAULT_WIDTH: usize = 100;
+/// The minimum width.
+const MIN_WIDTH: usize = 40;
+/// The columns of the mark before a title and the time after it.
+const MARK_AND_TIME: usize = 12;
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where all of it goes.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    /// Whether what moves may move.
     animated: bool,
-    /// Columns there are.
     width: usize,
 }
 
-/// Something that is counted while one waits for it.
+/// A progress counter.
 pub(crate) struct Gauge {
     title: String,
     shown: Option<(i32, i32)>,
@@ -46,32 +43,30 @@ pub(crate) struct Gauge {
 impl Screen {
     pub(crate) fn new() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let seen = || {
+        let from_env = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let from_terminal = || {
             let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
             Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
         };
-        let width = told.or_else(seen).unwrap_or(USUAL).max(NARROWEST);
+        let width = from_env.or_else(from_terminal).unwrap_or(DEFAULT_WIDTH).max(MIN_WIDTH);
         Self { animated: std::io::stdout().is_terminal() && !dumb, width }
     }
 
-    /// A line or several.
     #[expect(clippy::unused_self, reason = "everything shown goes through the screen")]
     pub(crate) fn say(&self, text: &str) {
         anstream::println!("{text}");
     }
 
-    /// A line that begins a part.
     pub(crate) fn heading(&self, text: &str) {
         self.say(&format!("\n{STRONG}{}{STRONG:#}", folded(text, self.width)));
     }
 
-    /// A command, as somebody types it.
+    /// A command as the user types it.
     pub(crate) fn prompt(&self, command: &str) {
         self.say(&format!("\n{BUSY}${BUSY:#} {STRONG}{command}{STRONG:#}"));
     }
 
-    /// Does something while saying so, and says how it went and how long it took.
+    /// Shows a step while it runs, then its result and duration.
     pub(crate) async fn step<T, E>(
         &self,
         title: &str,
@@ -79,14 +74,14 @@ impl Screen {
     ) -> Result<T, E> {
         let began = Instant::now();
         let mut work = std::pin::pin!(work);
-        let mut ticks = interval(PACE);
+        let mut ticks = interval(FRAME_INTERVAL);
         let mut frames = FRAMES.iter().cycle();
         let result = loop {
             tokio::select! {
                 result = &mut work => break result,
                 _ = ticks.tick() => {
                     let frame = frames.next().copied().unwrap_or_default();
-                    let title: String = title.chars().take(ROOM).collect();
+                    let title: String = title.chars().take(MAX_TITLE).collect();
                     self.draw(&format!("{BUSY}{frame}{BUSY:#} {title}"));
                 }
             }
@@ -94,28 +89,27 @@ impl Screen {
         self.draw("");
         let took = began.elapsed().as_secs_f32();
         let (style, mark) = if result.is_ok() { (GOOD, "✔") } else { (BAD, "✖") };
-        let title = folded(title, self.width.saturating_sub(TIME));
+        let title = folded(title, self.width.saturating_sub(MARK_AND_TIME));
         self.say(&format!("{style}{mark}{style:#} {title}  {DIM}{took:.1} s{DIM:#}"));
         result
     }
 
-    /// Something is done.
     pub(crate) fn done(&self, title: &str) {
         self.draw("");
         self.say(&format!("{GOOD}✔{GOOD:#} {title}"));
     }
 
-    /// The line that moves, where lines move.
+    /// Redraws the animated line on a terminal.
     fn draw(&self, line: &str) {
         if self.animated {
             anstream::print!("\r\x1b[K{line}");
-            // Whoever does not read on needs no line that moves.
+            // A closed output needs no animation.
             let _ = anstream::stdout().flush();
         }
     }
 }
 
-/// Breaks a text at blanks where it is too long; it goes on a little further in.
+/// Wraps a text at spaces, with an indent.
 fn folded(text: &str, width: usize) -> String {
     let (mut folded, mut column) = (String::new(), 0);
     for word in text.split(' ') {
@@ -165,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_title_that_does_not_fit_goes_on_below() {
+    fn a_long_title_wraps() {
         let title = "VDO-1203 is there: Disk ids are hidden from nodes of this cluster";
         assert_eq!(folded(title, 100), title);
         let lines = folded(title, 48);

@@ -1,4 +1,4 @@
-//! What a user does: types `vdoctl`, reads what it says.
+//! A user who runs `vdoctl` and reads its output.
 
 use std::{
     path::PathBuf,
@@ -17,39 +17,39 @@ use snafu::ResultExt as _;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    failure::{ClusterSnafu, CommandSnafu, Failure, PeerSnafu, RunSnafu, SaidSnafu, TooLateSnafu},
+    environment::{Environment, SECRET, VCENTER, built_program},
+    failure::{
+        ClusterSnafu, CommandSnafu, Failure, OutputSnafu, PeerSnafu, RunSnafu, TooLateSnafu,
+    },
     screen::Screen,
-    stage::{SECRET, Stage, VCENTER, built},
 };
 
-/// The file the user writes.
 pub(crate) const FILE: &str = "vdo.yaml";
 const CONFIG: &str = "vdo";
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Somebody with a terminal.
 pub(crate) struct User<'a> {
-    pub(crate) stage: &'a Stage,
+    pub(crate) environment: &'a Environment,
     pub(crate) screen: &'a Screen,
     vdoctl: PathBuf,
     kubeconfig: PathBuf,
 }
 
 impl<'a> User<'a> {
-    pub(crate) fn new(stage: &'a Stage, screen: &'a Screen) -> Result<Self, Failure> {
-        let kubeconfig = stage.plane.kubeconfig();
-        Ok(Self { stage, screen, vdoctl: built("vdoctl")?, kubeconfig })
+    pub(crate) fn new(environment: &'a Environment, screen: &'a Screen) -> Result<Self, Failure> {
+        let kubeconfig = environment.plane.kubeconfig();
+        Ok(Self { environment, screen, vdoctl: built_program("vdoctl")?, kubeconfig })
     }
 
-    /// Types a command, lets it speak for itself, and returns its exit code.
-    pub(crate) async fn types(&self, words: &[&str]) -> Result<i32, Failure> {
-        let typed = format!("vdoctl {}", words.join(" "));
+    /// Runs a command with its output on the screen, and returns its exit code.
+    pub(crate) async fn types(&self, arguments: &[&str]) -> Result<i32, Failure> {
+        let typed = format!("vdoctl {}", arguments.join(" "));
         self.screen.prompt(&typed);
-        let mut command = self.command(words);
+        let mut command = self.command(arguments);
         command.stdout(Stdio::inherit()).stderr(Stdio::inherit());
         let running = || RunSnafu { command: &typed };
         let child = testkit::spawn_tied_to_us(command).with_context(|_| running())?;
-        let mut child = Typed(child);
+        let mut child = KillOnDrop(child);
         loop {
             if let Some(status) = child.0.try_wait().with_context(|_| running())? {
                 return Ok(status.code().unwrap_or(1));
@@ -58,27 +58,29 @@ impl<'a> User<'a> {
         }
     }
 
-    /// Types a command that has to work.
-    pub(crate) async fn does(&self, words: &[&str]) -> Result<(), Failure> {
-        match self.types(words).await? {
+    /// Runs a command that must succeed.
+    pub(crate) async fn does(&self, arguments: &[&str]) -> Result<(), Failure> {
+        match self.types(arguments).await? {
             0 => Ok(()),
-            code => CommandSnafu { command: format!("vdoctl {}", words.join(" ")), code }.fail(),
+            code => {
+                CommandSnafu { command: format!("vdoctl {}", arguments.join(" ")), code }.fail()
+            }
         }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.vdoctl);
         command
-            .args(words)
+            .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
-            .current_dir(self.stage.workdir.path())
+            .current_dir(self.environment.workdir.path())
             .stdin(Stdio::null());
         command
     }
 
-    /// Writes the file with the three objects: what a user has to know, and no more.
+    /// Writes the file with the three objects.
     pub(crate) fn writes(&self, drivers: &Value) -> Result<(), Failure> {
-        let Stage { vcenter, proxy, workdir, .. } = self.stage;
+        let Environment { vcenter, proxy, workdir, .. } = self.environment;
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
             "metadata": {"name": SECRET, "namespace": api::CREDENTIALS_NAMESPACE},
@@ -103,15 +105,14 @@ impl<'a> User<'a> {
         workdir.write(FILE, text).map(drop).context(PeerSnafu)
     }
 
-    /// What VDO says.
     pub(crate) async fn status(&self) -> Result<VDOConfigStatus, Failure> {
         let config = self.configs().get(CONFIG).await;
         let config = config.context(ClusterSnafu { what: "reading the VDOConfig" })?;
         Ok(config.status.unwrap_or_default())
     }
 
-    /// Waits until VDO says this.
-    pub(crate) async fn sees(
+    /// Waits until the status satisfies `is`.
+    pub(crate) async fn waits_for(
         &self,
         what: &str,
         seconds: u64,
@@ -126,43 +127,44 @@ impl<'a> User<'a> {
             if Instant::now() > end {
                 return TooLateSnafu { what, seconds }.fail();
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Asks VDO to look at everything now: of some things vCenter does not tell.
-    pub(crate) async fn asks(&self, question: &str, seconds: u64) -> Result<(), Failure> {
-        let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": question}}});
+    /// Requests a complete check now: vCenter does not notify about some faults.
+    pub(crate) async fn checks_now(&self, value: &str, seconds: u64) -> Result<(), Failure> {
+        let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": value}}});
         let (configs, parameters) = (self.configs(), PatchParams::default());
-        let asked = configs.patch(CONFIG, &parameters, &Patch::Merge(patch)).await;
-        asked.context(ClusterSnafu { what: "asking for a check" })?;
-        let answered = |status: &VDOConfigStatus| {
-            status.health.as_ref().and_then(|health| health.checked.as_deref()) == Some(question)
+        let patched = configs.patch(CONFIG, &parameters, &Patch::Merge(patch)).await;
+        patched.context(ClusterSnafu { what: "requesting a check" })?;
+        let checked = |status: &VDOConfigStatus| {
+            status.health.as_ref().and_then(|health| health.checked.as_deref()) == Some(value)
         };
-        self.sees("everything was checked", seconds, answered).await.map(drop)
+        self.waits_for("everything was checked", seconds, checked).await.map(drop)
     }
 
-    /// The releases that run, and what kept others away.
+    /// Prints the running releases, and why others were not chosen.
     pub(crate) fn explains_versions(&self) -> Result<(), Failure> {
-        let words = ["plan", "--all", "--quiet", "--output", "json"];
-        let command = || format!("vdoctl {}", words.join(" "));
-        let told = self.command(&words).output();
-        let told = told.with_context(|_| RunSnafu { command: command() })?;
-        if !told.status.success() {
-            let output = String::from_utf8_lossy(&told.stderr).into_owned();
-            return SaidSnafu { command: command(), output }.fail();
+        let arguments = ["plan", "--all", "--quiet", "--output", "json"];
+        let command = || format!("vdoctl {}", arguments.join(" "));
+        let output = self.command(&arguments).output();
+        let output = output.with_context(|_| RunSnafu { command: command() })?;
+        if !output.status.success() {
+            let output = String::from_utf8_lossy(&output.stderr).into_owned();
+            return OutputSnafu { command: command(), output }.fail();
         }
-        let told: Told = serde_json::from_slice(&told.stdout)
-            .map_err(|error| SaidSnafu { command: command(), output: error.to_string() }.build())?;
-        self.screen.heading("Versions, and why these (vdoctl plan --all tells all of it)");
-        for driver in told.drivers {
+        let plan: PlanOutput = serde_json::from_slice(&output.stdout).map_err(|error| {
+            OutputSnafu { command: command(), output: error.to_string() }.build()
+        })?;
+        self.screen.heading("Versions, and why (vdoctl plan --all shows all of them)");
+        for driver in plan.drivers {
             let name = if driver.driver == "cpi" { "Cloud provider" } else { "Storage" };
             let fits = match driver.rejected.len() {
-                0 => "there is no other of its kind".to_owned(),
-                others => format!("the newest that fits; {others} others were looked at"),
+                0 => "the only release".to_owned(),
+                others => format!("the newest that fits; {others} others were considered"),
             };
             self.screen.say(&format!("  {name:<15} {}  {fits}", driver.installed));
-            for Rejected { version, why } in driver.rejected.iter().take(2) {
+            for RejectedRelease { version, why } in driver.rejected.iter().take(2) {
                 self.screen.say(&format!("                  not {version}: {why}"));
             }
         }
@@ -170,37 +172,37 @@ impl<'a> User<'a> {
     }
 
     fn configs(&self) -> Api<VDOConfig> {
-        Api::namespaced(self.stage.plane.client(), api::NAMESPACE)
+        Api::namespaced(self.environment.plane.client(), api::NAMESPACE)
     }
 }
 
-/// What `vdoctl plan --output json` tells, as far as it is shown here.
+/// The used parts of `vdoctl plan --output json`.
 #[derive(Deserialize)]
-struct Told {
-    drivers: Vec<Chosen>,
+struct PlanOutput {
+    drivers: Vec<ChosenRelease>,
 }
 
-/// A driver and the releases it might have been instead.
+/// A driver with the releases that were not chosen.
 #[derive(Deserialize)]
-struct Chosen {
+struct ChosenRelease {
     driver: String,
     installed: String,
     #[serde(default)]
-    rejected: Vec<Rejected>,
+    rejected: Vec<RejectedRelease>,
 }
 
 #[derive(Deserialize)]
-struct Rejected {
+struct RejectedRelease {
     version: String,
     why: String,
 }
 
-/// A command that goes when nobody waits for it any more.
-struct Typed(Child);
+/// A child process that is killed when dropped.
+struct KillOnDrop(Child);
 
-impl Drop for Typed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Ended already, most of the time.
+        // It has usually ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

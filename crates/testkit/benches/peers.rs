@@ -1,5 +1,4 @@
-//! How long each peer takes to start, and how much memory it holds once it is up and has worked a
-//! little.
+//! The start time of each peer, and its memory after a little work.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints its table")]
 
 use std::time::Duration;
@@ -39,7 +38,7 @@ async fn main() {
 
     let began = Instant::now();
     let plane = ControlPlane::builder().with_controllers().start().await;
-    let whole = began.elapsed();
+    let total = began.elapsed();
     let began = Instant::now();
     let nodes = Nodes::start(&plane).await;
     let kwok = began.elapsed();
@@ -58,7 +57,7 @@ async fn main() {
     let what = "vsphere-cloud-controller-manager (upstream), until a node is initialised";
     row(what, took, cloud_controller.memory().0);
     let sum = plane.processes().iter().map(|(_, pid)| resident(*pid)).sum();
-    row("control plane with controllers, as a test starts it", whole, sum);
+    row("control plane with controllers, as a test starts it", total, sum);
     drop(plane);
 
     for vms in [20, 500, 5_000] {
@@ -69,7 +68,7 @@ async fn main() {
     }
 }
 
-/// Starts the upstream cloud controller and waits until it has done something.
+/// Starts the upstream cloud controller and waits until it has initialised a node.
 async fn upstream_cloud_controller(plane: &ControlPlane, vcenter: &Vcenter) -> (Process, Duration) {
     let workdir = Box::leak(Box::new(Workdir::new("bench").unwrap()));
     let config = format!(

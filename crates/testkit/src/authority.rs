@@ -10,7 +10,7 @@ use snafu::ResultExt;
 
 use crate::error::{CertificateSnafu, Error};
 
-/// A certificate authority of a test's own.
+/// The certificate authority of a test.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -18,16 +18,13 @@ pub struct Authority {
 /// A certificate and its key, both PEM, and the certificate's DER for thumbprints.
 #[derive(Clone)]
 pub struct Identity {
-    /// The certificate, PEM.
     pub certificate: String,
-    /// Its private key, PEM (PKCS #8).
     pub key: String,
-    /// The certificate as it goes over the wire.
+    /// The certificate in DER.
     pub der: Vec<u8>,
 }
 
 impl Authority {
-    /// A new authority called `name`.
     pub fn new(name: &str) -> Result<Self, Error> {
         let make = || {
             let mut params = CertificateParams::default();
@@ -39,12 +36,12 @@ impl Authority {
         Ok(Self { issuer: make().context(CertificateSnafu { name })? })
     }
 
-    /// The authority's own certificate, PEM.
+    /// The CA certificate, PEM.
     pub fn certificate(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for a server reached under these host names and addresses.
+    /// A certificate for a server with these host names and addresses.
     pub fn server(&self, names: &[&str]) -> Result<Identity, Error> {
         self.server_valid(names, true)
     }
@@ -76,7 +73,7 @@ impl Authority {
         make().context(CertificateSnafu { name })
     }
 
-    /// A client certificate for the Kubernetes user `name` of one group.
+    /// A client certificate for the Kubernetes user `name` in one group.
     pub fn client(&self, name: &str, group: &str) -> Result<Identity, Error> {
         let make = || {
             let mut params = CertificateParams::default();
@@ -100,12 +97,12 @@ impl Authority {
 }
 
 impl Identity {
-    /// The SHA-1 thumbprint in the colon form vSphere shows.
+    /// The SHA-1 thumbprint in the colon form of vSphere.
     pub fn thumbprint_sha1(&self) -> String {
         thumbprint(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, &self.der)
     }
 
-    /// The SHA-256 thumbprint in the colon form vSphere shows.
+    /// The SHA-256 thumbprint in the colon form of vSphere.
     pub fn thumbprint_sha256(&self) -> String {
         thumbprint(&aws_lc_rs::digest::SHA256, &self.der)
     }

@@ -1,30 +1,30 @@
-//! What breaks in the field, made for real and mended again: one list for tests and for the sandbox.
+//! Faults from the field that can be injected and reverted: one list for tests and the sandbox.
 
 mod site;
 
 pub use self::site::Site;
 
-/// Something that breaks, and the finding that has to name it.
+/// A fault, and the finding that must report it.
 #[derive(Clone, Copy, Debug)]
 pub struct Breakage {
-    /// One word to call it by.
+    /// A short name for the command line.
     pub name: &'static str,
-    /// What is wrong.
+    /// The fault in a few words.
     pub what: &'static str,
-    /// The code of the finding that names it.
+    /// The code of the finding.
     pub code: &'static str,
-    /// What is done to make it.
+    /// How the fault is injected.
     pub how: &'static str,
-    /// Whether it is noticed at once only when VDO is asked to look: vCenter does not tell of it.
+    /// vCenter does not notify about the fault: VDO reports it at once only if a check is requested.
     pub asks: bool,
-    /// Whether a cloud controller that runs sets it right by itself, before anybody has seen it.
+    /// A running cloud controller fixes the fault before VDO reports it.
     pub settles: bool,
-    /// The number of the symptom in the benchmark of the field; empty if it is none of them.
+    /// The number of the symptom in the benchmark; empty if it is not in the benchmark.
     pub row: &'static str,
     kind: Kind,
 }
 
-/// How it is made and mended.
+/// How the fault is injected and reverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     DiskUuid,
@@ -62,10 +62,8 @@ enum Kind {
 }
 
 impl Breakage {
-    /// Everything that can be broken.
     pub const ALL: &'static [Self] = ALL;
 
-    /// The one of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|breakage| breakage.name == name)
     }
@@ -101,7 +99,7 @@ const ALL: &[Breakage] = &[
         "disk-uuid",
         "VDO-1203",
         "disk ids hidden",
-        "disk.EnableUUID is switched off on the VM of a node",
+        "disk.EnableUUID is turned off on the VM of a node",
         Kind::DiskUuid,
     )
     .row("18"),
@@ -161,7 +159,7 @@ const ALL: &[Breakage] = &[
         "copy",
         "VDO-1202",
         "machine copied",
-        "the VM of a node is copied, uuid and all",
+        "the VM of a node is copied with its uuid",
         Kind::Copy,
     ),
     of(
@@ -213,7 +211,7 @@ const ALL: &[Breakage] = &[
         "datacenter",
         "VDO-1315",
         "no such datacenter",
-        "the VsphereCloudConfig names a datacenter that is not there",
+        "the VsphereCloudConfig names a datacenter that does not exist",
         Kind::Datacenter,
     ),
     of(
@@ -229,7 +227,7 @@ const ALL: &[Breakage] = &[
         "privileges",
         "VDO-1401",
         "privileges taken away",
-        "somebody gives VDO's account a role that can only look",
+        "an admin gives VDO's account a read-only role",
         Kind::Privileges,
     )
     .asking()
@@ -238,14 +236,14 @@ const ALL: &[Breakage] = &[
         "no-datastore",
         "VDO-1503",
         "class names no datastore",
-        "a StorageClass names a datastore that is not there",
+        "a StorageClass names a datastore that does not exist",
         Kind::NoDatastore,
     ),
     of(
         "no-policy",
         "VDO-1505",
         "class names no policy",
-        "a StorageClass names a storage policy that is not there",
+        "a StorageClass names a storage policy that does not exist",
         Kind::NoPolicy,
     ),
     of(
@@ -273,7 +271,7 @@ const ALL: &[Breakage] = &[
         "file-service",
         "VDO-1511",
         "no file service",
-        "a claim wants ReadWriteMany, and no vSAN file service is there",
+        "a claim requests ReadWriteMany without a vSAN file service",
         Kind::FileService,
     )
     .row("38"),
@@ -281,7 +279,7 @@ const ALL: &[Breakage] = &[
         "lost-volume",
         "VDO-1515",
         "volume unknown to vcenter",
-        "a PersistentVolume stands for a disk vCenter does not know",
+        "a PersistentVolume refers to a disk that vCenter does not know",
         Kind::LostVolume,
     )
     .asking(),
@@ -297,7 +295,7 @@ const ALL: &[Breakage] = &[
         "no-tag",
         "VDO-1702",
         "tag missing",
-        "the zone tag is taken off a cluster of hosts",
+        "the zone tag is removed from a cluster of hosts",
         Kind::NoTag,
     )
     .asking()
@@ -306,7 +304,7 @@ const ALL: &[Breakage] = &[
         "tag-on-machine",
         "VDO-1704",
         "tag on a machine",
-        "a zone tag is put on the VM of a node",
+        "a zone tag is attached to the VM of a node",
         Kind::TagOnVm,
     )
     .asking(),
@@ -314,7 +312,7 @@ const ALL: &[Breakage] = &[
         "moved",
         "VDO-1705",
         "machine moved to another zone",
-        "a node carries the label of another zone than its VM is in",
+        "a node has the label of another zone than its VM",
         Kind::Moved,
     )
     .settling(),
@@ -336,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_breakage_has_a_name_and_a_way_of_its_own() {
+    fn every_breakage_has_a_unique_name_and_fault() {
         let names: BTreeSet<&str> = ALL.iter().map(|breakage| breakage.name).collect();
         let kinds: BTreeSet<String> = ALL.iter().map(|b| format!("{:?}", b.kind)).collect();
         assert_eq!((names.len(), kinds.len()), (ALL.len(), ALL.len()));

@@ -1,4 +1,4 @@
-//! A cloud controller as a process: what the simulated kubelet only claims to run.
+//! A cloud controller as a process, because the simulated kubelet runs no containers.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,13 +18,13 @@ use crate::{
     peers::locate,
 };
 
-/// The DaemonSet of either cloud controller, and its namespace.
+/// Namespace and name of the DaemonSet of either cloud controller.
 const NAME: (&str, &str) = ("kube-system", "vsphere-cloud-controller-manager");
 
-/// The next folder for files of a pod.
+/// The number of the next folder for a pod's files.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// How a cloud controller is started; either of the two understands it.
+/// The arguments and environment of a cloud controller, ours or upstream's.
 #[derive(Clone, Debug)]
 pub struct CloudController {
     flags: Vec<String>,
@@ -34,7 +34,7 @@ pub struct CloudController {
 }
 
 impl CloudController {
-    /// On a configuration file, as somebody who may do everything, without leader election.
+    /// With a configuration file, cluster admin permissions, and without leader election.
     pub fn on(configuration: &Path) -> Self {
         let flags = vec![
             "--cloud-provider=vsphere".to_owned(),
@@ -42,11 +42,11 @@ impl CloudController {
             "--leader-elect=false".to_owned(),
         ];
         let image = String::new();
-        Self { flags, environment: Vec::new(), account: User::admin(), image }.here()
+        Self { flags, environment: Vec::new(), account: User::admin(), image }.on_loopback()
     }
 
-    /// As the DaemonSet in the cluster says: with its arguments, its environment, the files of its
-    /// ConfigMap (in `workdir`) and the rights of its account. `None` while it is not there.
+    /// With the arguments, the environment, the files of the ConfigMap (in `workdir`) and the account of the DaemonSet in
+    /// the cluster. `None` if there is no DaemonSet.
     pub async fn rendered(plane: &ControlPlane, workdir: &Workdir) -> Result<Option<Self>, Error> {
         let what = || KubernetesSnafu { what: "reading the cloud controller's objects" };
         let (namespace, name) = NAME;
@@ -68,15 +68,15 @@ impl CloudController {
             account: User::service_account(namespace, &account),
             image: container.image.clone().unwrap_or_default(),
         };
-        Ok(Some(rendered.here()))
+        Ok(Some(rendered.on_loopback()))
     }
 
-    /// The image its pods would run.
+    /// The image in the DaemonSet.
     pub fn image(&self) -> &str {
         &self.image
     }
 
-    /// Gives a flag a value, whatever it had before.
+    /// Sets a flag, and replaces an earlier value.
     #[must_use]
     pub fn set(mut self, flag: &str, value: &str) -> Self {
         let start = format!("--{flag}=");
@@ -92,12 +92,12 @@ impl CloudController {
         self
     }
 
-    /// Only on this machine, on no port that somebody else may have.
-    fn here(self) -> Self {
+    /// Listens on loopback, on ports that no other program has.
+    fn on_loopback(self) -> Self {
         self.set("bind-address", "127.0.0.1").set("secure-port", "0")
     }
 
-    /// Runs upstream's. Its log is `<label>.log` in `workdir`.
+    /// Runs the upstream cloud controller. Its log is `<label>.log` in `workdir`.
     pub fn upstream(
         &self,
         label: &str,
@@ -134,8 +134,8 @@ fn config_map(pod: &PodSpec) -> String {
     maps.map(|map| map.name.clone()).next().unwrap_or_default()
 }
 
-/// What a ConfigMap holds as files, with paths in them that are right here. Each time in a folder of
-/// its own, as each pod has: upstream's controller ends when a file it reads is written again.
+/// Writes the files of a ConfigMap, with local paths in them. Each pod gets its own folder: upstream's controller ends
+/// when a file that it reads is written again.
 fn write(map: &ConfigMap, mounted: &str, workdir: &Workdir) -> Result<PathBuf, Error> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let folder = workdir.path().join(format!("etc-cloud-{number}"));
@@ -148,7 +148,7 @@ fn write(map: &ConfigMap, mounted: &str, workdir: &Workdir) -> Result<PathBuf, E
     Ok(folder)
 }
 
-/// Values as they are; what a kubelet would fill in is the pod's name.
+/// The plain values; a field reference becomes the pod's name.
 fn environment(container: &Container) -> Vec<(String, String)> {
     let all = container.env.iter().flatten();
     all.map(|env| (env.name.clone(), env.value.clone().unwrap_or_else(|| NAME.1.to_owned())))

@@ -25,31 +25,30 @@ use crate::{
     workdir::Workdir,
 };
 
-/// How long a peer may take to become ready. Far more than it needs on an idle machine: a timeout
-/// here means broken, not slow.
+/// How long a peer can take to become ready. It is far more than needed on an idle computer: a timeout means broken, not
+/// slow.
 const TIMEOUT: Duration = Duration::from_mins(4);
 
-/// A running control plane with its own authority and RBAC on. Gone when dropped.
+/// A running control plane with its own CA and RBAC. It stops when dropped.
 ///
-/// The fields are in the order in which things stop: what talks to the API server before the API
-/// server, and that before etcd.
+/// The order of the fields is the order in which programs stop: clients of the API server first, etcd last.
 pub struct ControlPlane {
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     api_server: Mutex<Option<Process>>,
-    /// The minor the API server is of, where it is not that of all tests.
+    /// The minor of the API server, if it differs from that of all tests.
     kubernetes: Mutex<Option<&'static str>>,
     etcd: Process,
     authority: Authority,
     admin: Identity,
     ports: Vec<Port>,
     options: ControlPlaneBuilder,
-    /// How long each part took until it was ready.
+    /// How long each program took to become ready.
     took: Vec<(&'static str, Duration)>,
     workdir: Workdir,
 }
 
-/// What to start beside etcd and the API server.
+/// The programs to start in addition to etcd and the API server.
 #[derive(Clone, Debug, Default)]
 pub struct ControlPlaneBuilder {
     controllers: bool,
@@ -58,8 +57,8 @@ pub struct ControlPlaneBuilder {
 }
 
 impl ControlPlaneBuilder {
-    /// Also starts the controller-manager and the scheduler, so that Deployments get Pods, Pods get
-    /// nodes, and namespaces and owned objects really go away.
+    /// Also starts the controller-manager and the scheduler: Deployments get Pods, Pods get nodes, and namespaces and owned
+    /// objects are really deleted.
     #[must_use]
     pub fn with_controllers(mut self) -> Self {
         self.controllers = true;
@@ -73,22 +72,20 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Of this minor of Kubernetes, one that is pinned in `peers/`, whatever the other tests run on.
+    /// Uses this minor of Kubernetes, which `peers/` must pin.
     #[must_use]
     pub fn kubernetes(mut self, minor: &'static str) -> Self {
         self.kubernetes = Some(minor);
         self
     }
 
-    /// Starts it.
-    ///
     /// # Panics
     /// If a program cannot be built or does not become ready, with its last log lines.
     pub async fn start(self) -> ControlPlane {
         must(self.launch().await)
     }
 
-    /// Starts it, or says why not.
+    /// Like [`Self::start`], but returns the error.
     pub async fn launch(self) -> Result<ControlPlane, Error> {
         install_tls_provider();
         let workdir = Workdir::new("control-plane")?;
@@ -131,7 +128,7 @@ impl ControlPlaneBuilder {
 }
 
 impl ControlPlane {
-    /// etcd and the API server, nothing else.
+    /// Starts only etcd and the API server.
     ///
     /// # Panics
     /// If a program cannot be built or does not become ready, with its last log lines.
@@ -139,12 +136,11 @@ impl ControlPlane {
         Self::builder().start().await
     }
 
-    /// A control plane with more parts.
     pub fn builder() -> ControlPlaneBuilder {
         ControlPlaneBuilder::default()
     }
 
-    /// A client that may do everything.
+    /// A client with cluster admin permissions.
     pub fn client(&self) -> Client {
         must(self.client_of(&User::admin(), self.address()))
     }
@@ -159,7 +155,7 @@ impl ControlPlane {
         must(self.client_of(user, address))
     }
 
-    /// The path of a kubeconfig that may do everything.
+    /// The path of a kubeconfig with cluster admin permissions.
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubeconfig_via(&User::admin(), self.address())
     }
@@ -186,26 +182,25 @@ impl ControlPlane {
         Ok(serde_json::to_vec_pretty(&config).expect("a kubeconfig is plain data"))
     }
 
-    /// Where the API server listens.
     pub fn address(&self) -> SocketAddr {
         loopback(self.ports[2].number)
     }
 
-    /// The authority that signed the API server's certificate, PEM.
+    /// The CA of the API server's certificate, PEM.
     pub fn ca_pem(&self) -> String {
         self.authority.certificate()
     }
 
-    /// The audit log so far, one JSON object per request that ended.
+    /// The audit log: one JSON object for each completed request.
     ///
     /// # Panics
-    /// If it was not asked for with [`ControlPlaneBuilder::with_audit`].
+    /// Without [`ControlPlaneBuilder::with_audit`].
     pub fn audit(&self) -> Vec<serde_json::Value> {
         assert!(self.options.audit, "start the control plane with `with_audit()`");
         Self::audit_in(self.workdir.path())
     }
 
-    /// The folder with the audit log, for a reader that outlives a borrow of the control plane.
+    /// The folder of the audit log, for a reader that outlives a borrow of the control plane.
     pub fn audit_folder(&self) -> PathBuf {
         self.workdir.path().to_owned()
     }
@@ -213,7 +208,7 @@ impl ControlPlane {
     /// The audit log in a folder that [`Self::audit_folder`] returned.
     pub fn audit_in(folder: &Path) -> Vec<serde_json::Value> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        // Every API server writes its own.
+        // Every API server writes its own file.
         let logs = entries.map(|entry| entry.path()).filter(|path| {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             name.starts_with("audit-") && path.extension().is_some_and(|end| end == "log")
@@ -225,7 +220,7 @@ impl ControlPlane {
         events.collect()
     }
 
-    /// Kills the API server at once, as a crashed control-plane node would.
+    /// Kills the API server at once, like a crash of a control-plane node.
     pub fn kill_api_server(&self) {
         self.api_server.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -236,15 +231,14 @@ impl ControlPlane {
         must(self.launch_api_server().await);
     }
 
-    /// Starts the API server again on the same data and address, as one of another minor.
+    /// Starts the API server again on the same data and address, with another minor.
     pub async fn upgrade_api_server(&self, minor: &'static str) {
         *self.kubernetes.lock().unwrap_or_else(PoisonError::into_inner) = Some(minor);
         self.restart_api_server().await;
     }
 
-    /// Starts one more API server on the same data, as another node of a control plane has it: of this
-    /// minor, and saying of itself that it is this version, as those of a distribution do
-    /// (`v1.36.4+k3s1`). Gone when dropped.
+    /// Starts another API server on the same data, like another node of a control plane: of this minor, and reporting this
+    /// version, like that of a distribution (`v1.36.4+k3s1`). It stops when dropped.
     ///
     /// # Panics
     /// If it cannot be built or does not become ready, with its last log lines.
@@ -268,7 +262,7 @@ impl ControlPlane {
         Ok(ApiServer { address, _process: process, _port: port })
     }
 
-    /// The peers that run, by name.
+    /// Name and process id of the running programs.
     pub fn processes(&self) -> Vec<(&'static str, u32)> {
         let mut all = vec![("etcd", self.etcd.pid())];
         let api_server = self.api_server.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,12 +272,12 @@ impl ControlPlane {
         all
     }
 
-    /// How long each part took from its start until it was ready.
+    /// How long each program took to become ready.
     pub fn start_times(&self) -> &[(&'static str, Duration)] {
         &self.took
     }
 
-    /// The folder that holds its files and the logs of its peers.
+    /// The folder of its files and logs.
     pub fn folder(&self) -> &Path {
         self.workdir.path()
     }
@@ -350,7 +344,7 @@ impl ControlPlane {
     }
 }
 
-/// One more API server of a control plane. Gone when dropped.
+/// Another API server of a control plane. It stops when dropped.
 pub struct ApiServer {
     address: SocketAddr,
     _process: Process,
@@ -358,7 +352,6 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

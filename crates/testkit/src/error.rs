@@ -1,19 +1,19 @@
-//! Why a peer could not be had.
+//! Errors of peers.
 #![allow(missing_docs, reason = "a field is named as in the text it stands in")]
 
 use std::path::PathBuf;
 
 use snafu::Snafu;
 
-/// Why a peer could not be built, started or reached. Each text names the program and the remedy.
+/// Why a peer could not be built, started or reached. Each text names the program and the fix.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub enum Error {
-    /// `peers/build` failed; its own text says why.
+    /// `peers/build` failed; its text has the cause.
     #[snafu(display("{program} cannot be built:\n{text}"))]
     Build { program: String, text: String },
 
-    /// The program file is there, but the kernel would not start it.
+    /// The program file exists, but the kernel did not start it.
     #[snafu(display("{program} could not be started from {}", path.display()))]
     Spawn { program: String, path: PathBuf, source: std::io::Error },
 
@@ -22,7 +22,7 @@ pub enum Error {
     Died { program: String, status: String, remedy: String, log: PathBuf, tail: String },
 
     /// The program runs but did not become ready in time.
-    #[snafu(display("{program} was not ready within {seconds} s ({last}). If the machine is overloaded, run fewer tests at once.\nIts last log lines ({}):\n{tail}", log.display()))]
+    #[snafu(display("{program} was not ready within {seconds} s ({last}). If the computer is overloaded, run fewer tests at once.\nIts last log lines ({}):\n{tail}", log.display()))]
     NotReady { program: String, seconds: u64, last: String, log: PathBuf, tail: String },
 
     /// A file or folder of the run could not be written.
@@ -35,12 +35,12 @@ pub enum Error {
     ))]
     Ports { from: u16, to: u16 },
 
-    /// A certificate could not be made.
-    #[snafu(display("cannot make a certificate for {name}"))]
+    /// A certificate could not be created.
+    #[snafu(display("cannot create a certificate for {name}"))]
     Certificate { name: String, source: rcgen::Error },
 
-    /// A Kubernetes client could not be made or used.
-    #[snafu(display("the API server did not do as asked: {what}"))]
+    /// A Kubernetes client could not be created or used.
+    #[snafu(display("a request to the API server failed: {what}"))]
     Kubernetes {
         what: String,
         #[snafu(source(from(kube::Error, Box::new)))]
@@ -55,13 +55,13 @@ pub enum Error {
     #[snafu(display("{name}: {text}"))]
     RealNode { name: String, text: String },
 
-    /// The simulator's control port refused a lever.
-    #[snafu(display("the simulator refused {what}: {text}"))]
+    /// The simulator's control port rejected a request.
+    #[snafu(display("the simulator rejected {what}: {text}"))]
     Lever { what: String, text: String },
 }
 
 impl Error {
-    /// The whole chain in one text, as a person wants to read it.
+    /// The error chain in one text.
     pub fn full_text(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);
@@ -74,7 +74,7 @@ impl Error {
     }
 }
 
-/// Fails the test with the whole text of the error.
+/// Fails the test with the error chain.
 #[track_caller]
 pub(crate) fn must<T>(result: Result<T, Error>) -> T {
     match result {

@@ -1,15 +1,15 @@
-//! Waiting for a condition, with a deadline and the last thing seen in the failure text.
+//! Waits for a condition with a deadline; a failure shows the last observed state.
 
 use std::{fmt::Display, future::Future, panic::Location, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-/// A plain number of seconds is what an idle machine needs at most; a busy one gets this many times
-/// as much. A deadline ends a test that hangs, it measures nothing.
+/// A plain number of seconds is the maximum for an idle computer; a busy one gets this many times as much. A deadline
+/// ends a test that hangs, it measures nothing.
 const BUSY: u64 = 4;
 
-/// How long [`eventually`] waits: `20` for what takes up to 20 seconds on an idle machine,
-/// `Duration::from_secs(20)` for 20 seconds and no more.
+/// How long [`eventually`] waits: `20` for a condition that takes up to 20 seconds on an idle computer,
+/// `Duration::from_secs(20)` for exactly 20 seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Duration);
 
@@ -31,10 +31,10 @@ impl From<Duration> for Deadline {
     }
 }
 
-/// Asks `probe` again and again until it answers `Ok`, and returns that answer.
+/// Calls `probe` until it returns `Ok`, and returns that value.
 ///
-/// An `Err` says what was seen instead of what was wanted; the last one stands in the failure text.
-/// The pause between two questions grows from 10 ms to 250 ms.
+/// An `Err` describes the observed state; the failure message contains the last one. The interval grows from 10 ms to
+/// 250 ms.
 ///
 /// ```no_run
 /// # async fn doc(client: kube::Client) {
@@ -52,7 +52,7 @@ impl From<Duration> for Deadline {
 /// ```
 ///
 /// # Panics
-/// When the deadline passes first.
+/// If the deadline passes first.
 #[track_caller]
 pub fn eventually<T, E: Display>(
     what: &str,
@@ -69,9 +69,9 @@ pub fn eventually<T, E: Display>(
             match tokio::time::timeout_at(end, probe()).await {
                 Ok(Ok(value)) => return value,
                 Ok(Err(now)) => seen = now.to_string(),
-                // What was seen the time before says more than that the deadline came in between.
+                // The previous state says more than a deadline in the middle of a call.
                 Err(_) if seen.is_empty() => {
-                    "the question itself was not answered in time".clone_into(&mut seen);
+                    "the probe did not return in time".clone_into(&mut seen);
                 }
                 Err(_) => {}
             }
@@ -90,11 +90,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_answer_is_returned_once_it_is_there() {
-        let mut asked = 0;
-        let answer = eventually("asked five times", 10, async || {
-            asked += 1;
-            if asked < 5 { Err(format!("asked {asked} times")) } else { Ok(asked) }
+    async fn the_value_is_returned_once_available() {
+        let mut attempts = 0;
+        let answer = eventually("five attempts", 10, async || {
+            attempts += 1;
+            if attempts < 5 { Err(format!("{attempts} attempts")) } else { Ok(attempts) }
         })
         .await;
         assert_eq!(answer, 5);
@@ -102,13 +102,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "last seen: the moon")]
-    async fn the_failure_text_carries_what_was_seen_last() {
+    async fn the_failure_message_contains_the_last_observed_state() {
         eventually("the sun is seen", 1, async || Err::<(), _>("the moon")).await;
     }
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "not answered in time")]
-    async fn a_question_that_hangs_is_cut_off_at_the_deadline() {
+    #[should_panic(expected = "did not return in time")]
+    async fn a_hanging_attempt_ends_at_the_deadline() {
         eventually("an answer", 1, async || std::future::pending::<Result<(), &str>>().await).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A TCP proxy in front of any peer, to cut, delay, starve or garble what passes.
+//! A TCP proxy in front of any peer that can cut, delay or drop the traffic.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,92 +13,92 @@ use tokio::{
     time::sleep,
 };
 
-/// What happens to what passes.
+/// The state of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weather {
-    /// Everything passes.
+enum State {
+    /// Forwards everything.
     Fair,
-    /// Every piece, in each direction, arrives this much later.
+    /// Delays every chunk in each direction.
     Slow(Duration),
-    /// Connections stay open and nothing passes: a firewall that drops.
+    /// Keeps connections open and forwards nothing, like a firewall that drops packets.
     BlackHole,
-    /// Open connections are closed, new ones are closed at once.
+    /// Closes open and new connections.
     Cut,
-    /// As `Cut`, but with a TCP reset.
+    /// Like `Cut`, with a TCP reset.
     Reset,
-    /// So many bytes of answer pass on each connection, then it is closed.
+    /// Forwards this many bytes of the response on each connection, then closes it.
     HalfAnswer(usize),
 }
 
-/// A proxy on a loopback port. Stops, and closes all it carries, when dropped.
+/// A proxy on a loopback port. It stops and closes all connections when dropped.
 ///
-/// A change applies at once to connections that are open and to new ones.
+/// A change applies at once to open and new connections.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    weather: watch::Sender<Weather>,
+    state: watch::Sender<State>,
     upstreams: watch::Sender<Vec<SocketAddr>>,
     _tasks: JoinSet<()>,
 }
 
 impl FaultProxy {
-    /// A proxy in front of `upstream`, letting everything pass.
+    /// Starts a proxy in front of `upstream` that forwards everything.
     pub async fn before(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a loopback port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (weather, watching) = watch::channel(Weather::Fair);
+        let (state, watching) = watch::channel(State::Fair);
         let mut tasks = JoinSet::new();
         let (upstreams, leading) = watch::channel(vec![upstream]);
         tasks.spawn(accept(listener, leading, watching));
-        Self { address, weather, upstreams, _tasks: tasks }
+        Self { address, state, upstreams, _tasks: tasks }
     }
 
-    /// Leads new connections to these, one after the other, as a load balancer does. Open ones are
-    /// closed: who comes again is led anew.
+    /// Distributes new connections over these addresses, like a load balancer. It closes open ones, so that clients
+    /// reconnect.
     pub fn lead_to(&self, upstreams: &[SocketAddr]) {
         self.upstreams.send_replace(upstreams.to_vec());
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets everything pass again. Connections that were cut stay cut; starved ones go on.
+    /// Forwards everything again. Closed connections stay closed; stalled ones continue.
     pub fn heal(&self) {
-        self.weather.send_replace(Weather::Fair);
+        self.state.send_replace(State::Fair);
     }
 
-    /// Each piece of data, in either direction, arrives this much later.
+    /// Delays every chunk in either direction.
     pub fn delay(&self, by: Duration) {
-        self.weather.send_replace(Weather::Slow(by));
+        self.state.send_replace(State::Slow(by));
     }
 
-    /// Nothing passes any more, and nobody is told.
+    /// Forwards nothing, without an error.
     pub fn black_hole(&self) {
-        self.weather.send_replace(Weather::BlackHole);
+        self.state.send_replace(State::BlackHole);
     }
 
-    /// Closes every connection, old and new.
+    /// Closes every open and new connection.
     pub fn cut(&self) {
-        self.weather.send_replace(Weather::Cut);
+        self.state.send_replace(State::Cut);
     }
 
-    /// Resets every connection, old and new.
+    /// Resets every open and new connection.
     pub fn reset(&self) {
-        self.weather.send_replace(Weather::Reset);
+        self.state.send_replace(State::Reset);
     }
 
-    /// Lets only `bytes` of answer pass on each connection from now on, then closes it.
+    /// Forwards only `bytes` of the response on each connection, then closes it.
     pub fn half_an_answer(&self, bytes: usize) {
-        self.weather.send_replace(Weather::HalfAnswer(bytes));
+        self.state.send_replace(State::HalfAnswer(bytes));
     }
 }
 
 async fn accept(
     listener: TcpListener,
     mut upstreams: watch::Receiver<Vec<SocketAddr>>,
-    weather: watch::Receiver<Weather>,
+    state: watch::Receiver<State>,
 ) {
     let mut connections = JoinSet::new();
     let mut number = 0_usize;
@@ -120,59 +120,59 @@ async fn accept(
         };
         number = number.wrapping_add(1);
         if let Some(upstream) = upstream {
-            connections.spawn(carry(client, upstream, weather.clone()));
+            connections.spawn(carry(client, upstream, state.clone()));
         }
     }
 }
 
-async fn carry(mut client: TcpStream, upstream: SocketAddr, mut weather: watch::Receiver<Weather>) {
+async fn carry(mut client: TcpStream, upstream: SocketAddr, mut state: watch::Receiver<State>) {
     let _ = client.set_nodelay(true);
-    let mut now = *weather.borrow_and_update();
+    let mut now = *state.borrow_and_update();
     if !ends(now)
         && let Ok(mut server) = TcpStream::connect(upstream).await
     {
         let _ = server.set_nodelay(true);
         let (client_read, client_write) = client.split();
         let (server_read, server_write) = server.split();
-        let there = pump(client_read, server_write, weather.clone(), false);
-        let back = pump(server_read, client_write, weather.clone(), true);
+        let forward = pump(client_read, server_write, state.clone(), false);
+        let back = pump(server_read, client_write, state.clone(), true);
         tokio::select! {
-            _ = async { tokio::join!(there, back) } => {}
-            Ok(storm) = weather.wait_for(|now| ends(*now)) => now = *storm,
+            _ = async { tokio::join!(forward, back) } => {}
+            Ok(storm) = state.wait_for(|now| ends(*now)) => now = *storm,
         }
     }
-    if now == Weather::Reset {
+    if now == State::Reset {
         // Closing with a zero linger time makes the kernel send a reset.
         let _ = client.set_zero_linger();
     }
 }
 
-fn ends(weather: Weather) -> bool {
-    matches!(weather, Weather::Cut | Weather::Reset)
+fn ends(state: State) -> bool {
+    matches!(state, State::Cut | State::Reset)
 }
 
-/// Carries bytes one way until either side closes.
+/// Copies bytes in one direction until either side closes.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    mut weather: watch::Receiver<Weather>,
+    mut state: watch::Receiver<State>,
     is_answer: bool,
 ) {
     let mut buffer = vec![0; 64 * 1024];
-    let (mut passed, mut before) = (0, Weather::Fair);
+    let (mut passed, mut before) = (0, State::Fair);
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        // What was read before the hole opened does not pass either, until it closes.
-        if weather.wait_for(|now| *now != Weather::BlackHole).await.is_err() {
+        // Bytes that were read before the black hole wait until it heals.
+        if state.wait_for(|now| *now != State::BlackHole).await.is_err() {
             return;
         }
-        let now = *weather.borrow();
+        let now = *state.borrow();
         if now != before {
             (passed, before) = (0, now);
         }
         let mut piece = &buffer[..read];
         match now {
-            Weather::Slow(by) => sleep(by).await,
-            Weather::HalfAnswer(limit) if is_answer => {
+            State::Slow(by) => sleep(by).await,
+            State::HalfAnswer(limit) if is_answer => {
                 piece = &piece[..read.min(limit.saturating_sub(passed))];
             }
             _ => {}

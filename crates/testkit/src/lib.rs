@@ -1,4 +1,4 @@
-//! Real peers for tests, pleasant enough that a test reads as a story.
+//! Starts real programs for tests: a Kubernetes control plane, nodes, a vCenter simulator.
 //!
 //! ```text
 //!                    your test
@@ -6,33 +6,31 @@
 //!    ▼          ▼              ▼               ▼
 //!  Nodes    ControlPlane    Vcenter        FaultProxy      eventually()
 //!  (KWOK,   (etcd, API      (our simulator,  (TCP, in
-//!  kubelet   server,         inventory and    front of
-//!  hand)     kcm, scheduler) levers)          any peer)
+//!  fake      server,         inventory and    front of
+//!  kubelet)  kcm, scheduler) control API)     any peer)
 //!    └──────────┴───────┼──────┴───────────────┘
-//!                       │  Site: all of them, to make a Breakage on and to mend it
+//!                       │  Site: all of them, to inject and revert a Breakage
 //!                       ▼
-//!      Process  (own log, dies with the test run)
-//!       ├── CloudController  upstream's or ours, as rendered in the cluster
-//!       ├── peer()    where the program is, built on first use
-//!       ├── Ports     ports nobody else in this run will take
+//!      Process  (own log, ends with the test run)
+//!       ├── CloudController  ours or upstream's, as rendered in the cluster
+//!       ├── peer()    the path of a program, built on first use
+//!       ├── Port      a port that no other test takes
 //!       ├── Authority certificates for every server and user
-//!       └── Workdir   files, removed when the run ends however it ends
+//!       └── Workdir   files, removed however the run ends
 //! ```
 //!
 //! # Guarantees
-//! - What is started here is gone when its value is dropped, when the test panics, and when the test
-//!   run is killed, `kill -9` included: the kernel kills each peer with the run, and a janitor
-//!   process removes the files.
-//! - A peer that cannot start or dies tells why: the panic names the program and the remedy, and
-//!   carries the last lines of its log.
+//! - Every program stops when its value is dropped, when the test panics, and when the test run is killed, even with
+//!   `kill -9`: the kernel kills each peer with the run, and a cleanup process removes the files.
+//! - If a peer cannot start or dies, the panic names the program and the fix, and has the last lines of its log.
 //!
-//! `start()` functions panic, because a test has nothing better to do with the error; each has a
-//! `launch()` beside it that returns it, for the sandbox.
+//! `start()` functions panic, because a test cannot handle the error. Each has a `launch()` that returns the error, for
+//! the sandbox.
 #![allow(
     clippy::panic,
     clippy::print_stderr,
     clippy::unwrap_used,
-    reason = "a test helper fails by panicking, with a text that says what went wrong"
+    reason = "a test helper fails by panicking, with a text that explains the failure"
 )]
 
 mod authority;
@@ -46,6 +44,7 @@ mod nodes;
 mod peers;
 mod ports;
 mod process;
+mod random;
 mod real_node;
 mod registry;
 mod vcenter;
@@ -63,6 +62,7 @@ pub use nodes::{Fate, Logs, Node, Nodes, add_bare_nodes};
 pub use peers::{cache, peer, programs, repository, shipped};
 pub use ports::Port;
 pub use process::{Process, processes_started_by, spawn_tied_to_us};
+pub use random::SeededRandom;
 pub use real_node::RealNode;
 pub use registry::Registry;
 pub use vcenter::{
@@ -72,8 +72,8 @@ pub use vcenter::{
 pub use workdir::Workdir;
 pub use working_set::MemoryGroup;
 
-/// Makes the process's TLS provider known to rustls; harmless when called again.
+/// Installs the TLS provider of rustls for this process; further calls do nothing.
 pub fn install_tls_provider() {
-    // An error means somebody installed one already, which is what we want.
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -1,5 +1,4 @@
-//! Nodes and pods that come alive without machines: KWOK with stages of ours, and a hand that does
-//! what the kubelet does and KWOK does not.
+//! Simulated nodes and pods: KWOK with our own stages, and a task that does what a kubelet does and KWOK does not.
 
 mod kubelet;
 mod logs;
@@ -36,10 +35,10 @@ use crate::{
 
 const STAGES: &str = include_str!("nodes/stages.yaml");
 
-/// Adds a Ready node for each of these machines, many at once. Nobody cares for them: they cost nothing.
+/// Adds a Ready node for each of these VMs, in parallel. Nothing simulates their kubelets.
 ///
 /// # Panics
-/// If the API server refuses one.
+/// If the API server rejects one.
 pub async fn add_bare_nodes(client: &Client, vms: &[Vm]) {
     let nodes = Api::<KubeNode>::all(client.clone());
     let adding = vms.iter().map(|vm| {
@@ -65,7 +64,7 @@ pub async fn add_bare_nodes(client: &Client, vms: &[Vm]) {
     stream::iter(adding).buffer_unordered(32).collect::<Vec<()>>().await;
 }
 
-/// The nodes of a control plane. Stops caring for them when dropped.
+/// The nodes of a control plane. The simulation stops when this is dropped.
 pub struct Nodes {
     client: Client,
     fates: Fates,
@@ -75,7 +74,6 @@ pub struct Nodes {
     _workdir: Workdir,
 }
 
-/// A node to be added.
 #[derive(Clone, Debug)]
 pub struct Node {
     name: String,
@@ -91,7 +89,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A Linux worker, initialised, with no provider id.
+    /// A Linux worker, initialised, without a provider id.
     pub fn named(name: &str) -> Self {
         let hostname = ("kubernetes.io/hostname".to_owned(), name.to_owned());
         Self {
@@ -108,14 +106,14 @@ impl Node {
         }
     }
 
-    /// The uuid its firmware shows, which is that of its virtual machine.
+    /// The uuid in its firmware, which is that of its VM.
     #[must_use]
     pub fn system_uuid(mut self, uuid: &str) -> Self {
         uuid.clone_into(&mut self.system_uuid);
         self
     }
 
-    /// Carries the taint of a node that waits for its cloud controller.
+    /// With the taint of a node that waits for its cloud controller.
     #[must_use]
     pub fn uninitialized(mut self) -> Self {
         self.uninitialized = true;
@@ -129,14 +127,13 @@ impl Node {
         self
     }
 
-    /// A Windows node.
     #[must_use]
     pub fn windows(mut self) -> Self {
         self.operating_system = "windows".into();
         self
     }
 
-    /// A control-plane node, with the label and the taint kubeadm gives it.
+    /// A control-plane node, with the label and the taint of kubeadm.
     #[must_use]
     pub fn control_plane(self) -> Self {
         let key = "node-role.kubernetes.io/control-plane";
@@ -144,35 +141,30 @@ impl Node {
         self.label(key, "").taint(taint)
     }
 
-    /// With this label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// With this annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.into(), value.into());
         self
     }
 
-    /// With this taint.
     #[must_use]
     pub fn taint(mut self, taint: Taint) -> Self {
         self.taints.push(taint);
         self
     }
 
-    /// With this provider id.
     #[must_use]
     pub fn provider_id(mut self, id: &str) -> Self {
         self.provider_id = Some(id.into());
         self
     }
 
-    /// With this internal address.
     #[must_use]
     pub fn internal_ip(mut self, address: &str) -> Self {
         self.internal_ip = Some(address.into());
@@ -225,7 +217,7 @@ impl Node {
     }
 }
 
-/// That of the control plane the tests run on.
+/// The version of the control plane of the tests.
 pub(crate) fn kubelet_version() -> &'static str {
     match std::env::var("VDO_KUBERNETES").as_deref() {
         Ok("1.33") => "v1.33.3",
@@ -234,7 +226,7 @@ pub(crate) fn kubelet_version() -> &'static str {
 }
 
 impl Nodes {
-    /// Starts to care for all nodes and pods of a control plane.
+    /// Simulates the kubelets of all nodes and pods of a control plane.
     ///
     /// # Panics
     /// If KWOK cannot be built or does not start, with its last log lines.
@@ -242,7 +234,7 @@ impl Nodes {
         must(Self::launch(plane).await)
     }
 
-    /// Starts to care for all nodes and pods of a control plane, or says why not.
+    /// Like [`Self::start`], but returns the error.
     pub async fn launch(plane: &ControlPlane) -> Result<Self, Error> {
         let workdir = Workdir::new("nodes")?;
         let port = Port::reserve()?;
@@ -265,10 +257,10 @@ impl Nodes {
         Ok(Self { client, fates, kwok, _kubelet: kubelet, _port: port, _workdir: workdir })
     }
 
-    /// Adds a node, and the CSINode its kubelet would make.
+    /// Adds a node, and the CSINode that its kubelet would create.
     ///
     /// # Panics
-    /// If the API server refuses it.
+    /// If the API server rejects it.
     pub async fn add(&self, node: Node) {
         must(self.try_add(node).await);
     }
@@ -292,12 +284,11 @@ impl Nodes {
         Ok(())
     }
 
-    /// Makes a node Ready or not.
     pub async fn set_ready(&self, name: &str, ready: bool) {
         self.decide_ready(name, (!ready).then_some("false")).await;
     }
 
-    /// Makes Ready of a node Unknown: what becomes of one whose kubelet fell silent.
+    /// Sets Ready to Unknown, as for a kubelet that stopped reporting.
     pub async fn silence(&self, name: &str) {
         self.decide_ready(name, Some("unknown")).await;
     }
@@ -309,7 +300,7 @@ impl Nodes {
         must(patched.context(KubernetesSnafu { what: format!("patching the node {name}") }));
     }
 
-    /// The disk of a node is full, or not any more: its kubelet says so, and evicts its pods meanwhile.
+    /// Fills or frees the disk of a node: the kubelet reports DiskPressure and evicts pods meanwhile.
     pub async fn fill_disk(&self, name: &str, full: bool) {
         let status = if full { "True" } else { "False" };
         let reason = if full { "KubeletHasDiskPressure" } else { "KubeletHasNoDiskPressure" };
@@ -321,17 +312,16 @@ impl Nodes {
         self.fates.decide_on(name, full.then_some(Fate::Evicted));
     }
 
-    /// From now on, this becomes of pods whose name or one of whose images contains `text`; of those
-    /// that are there too. The rule made last wins.
+    /// Sets the fate of current and future pods whose name or image contains `text`. The last rule wins.
     pub fn pods(&self, text: &str, fate: Fate) {
         self.fates.decide(text, fate);
     }
 
-    /// From now on the nodes that are there give the logs of their pods, until the value is dropped. They
-    /// get an address by which the API server finds the one who does it for them.
+    /// Lets the current nodes serve the logs of their pods until the value is dropped. They get an address through which the
+    /// API server reaches the log server.
     ///
     /// # Panics
-    /// If the API server refuses it.
+    /// If the API server rejects a change.
     pub async fn serve_logs(&self) -> Logs {
         let logs = Logs::serve(self.client.clone(), self.fates.clone()).await;
         let nodes = Api::<KubeNode>::all(self.client.clone());
@@ -348,7 +338,6 @@ impl Nodes {
         logs
     }
 
-    /// KWOK's process.
     pub fn process(&self) -> &Process {
         &self.kwok
     }

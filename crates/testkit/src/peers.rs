@@ -1,4 +1,4 @@
-//! Where the real programs are.
+//! Locates and builds the real programs.
 
 use std::{
     collections::HashMap,
@@ -22,29 +22,31 @@ pub fn repository() -> &'static Path {
     &ROOT
 }
 
-/// The folder of our own programs. Builds them first, with the features the tests are built with, so
-/// that after `make test` has compiled everything there is nothing left to do.
+/// The folder of our own programs. It builds them first, with the features of the tests: after `make test` has compiled
+/// everything, nothing is left to build.
 ///
 /// # Panics
-/// If they cannot be built, with what the compiler says.
+/// If they cannot be built, with the output of the compiler.
 pub fn programs() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let built = Command::new(env!("CARGO"))
             .args(["build", "--locked", "--quiet", "--workspace"])
             .args(["--features", "catalog/cli", "--bins", "--examples"])
             .current_dir(repository())
+            // `scripts/test` sets it for libtest; with it cargo would build dependencies again.
+            .env_remove("RUSTC_BOOTSTRAP")
             .output()
             .expect("cargo, which built this, runs");
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        // A program of tests stands in a folder of its own, beside them.
+        // Cargo puts test programs into a subfolder of this one.
         let test = std::env::current_exe().expect("a program knows where it is");
         test.ancestors().nth(2).expect("target/<profile>/deps").to_owned()
     });
     &FOLDER
 }
 
-/// One of our programs as a release has it, for benches: the one named on the command line
-/// (`-- ./path/to/vdoctl`), else built first.
+/// One of our programs in its release build, for benches: the one on the command line (`-- ./path/to/vdoctl`), else a
+/// fresh build.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -64,10 +66,10 @@ pub fn shipped(package: &str, program: &str) -> PathBuf {
     target.unwrap_or_else(|| repository().join("target")).join("release").join(program)
 }
 
-/// The path of a real program, built into the cache first if it is not there yet.
+/// The path of a real program; it is built into the cache if it is missing.
 ///
 /// # Panics
-/// If it cannot be built; the text is that of `peers/build`, which names the remedy.
+/// If it cannot be built; the text is that of `peers/build`, which names the fix.
 #[track_caller]
 pub fn peer(name: &str) -> PathBuf {
     must(locate(name))
@@ -77,7 +79,7 @@ pub(crate) fn locate(name: &str) -> Result<PathBuf, Error> {
     locate_of(name, None)
 }
 
-/// The same, of this minor of Kubernetes instead of the one the tests run on.
+/// Like [`locate`], for another minor of Kubernetes than that of the tests.
 pub(crate) fn locate_of(name: &str, kubernetes: Option<&str>) -> Result<PathBuf, Error> {
     let key = format!("{name} {}", kubernetes.unwrap_or_default());
     // Held while building: two tests of one process must not build the same program twice.
@@ -90,7 +92,7 @@ pub(crate) fn locate_of(name: &str, kubernetes: Option<&str>) -> Result<PathBuf,
     let mut command = Command::new(&script);
     command.envs(kubernetes.map(|minor| ("VDO_KUBERNETES", minor)));
     command.args(["path", name]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A build that is under way when the test run is killed ends with it.
+    // A build ends when the test run is killed.
     let output = spawn_tied_to_us(command).and_then(Child::wait_with_output);
     let output = match output {
         Ok(output) => output,
@@ -104,7 +106,7 @@ pub(crate) fn locate_of(name: &str, kubernetes: Option<&str>) -> Result<PathBuf,
     Ok(path)
 }
 
-/// The folder outside the checkout where programs, ports and running tests keep their files.
+/// The folder outside the checkout for built programs, reserved ports and files of running tests.
 pub fn cache() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     set("VDO_CACHE")

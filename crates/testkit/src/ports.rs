@@ -1,4 +1,4 @@
-//! Ports that nobody else in this run, or in another run on this machine, will take.
+//! Ports that no other process of this or another test run takes.
 
 use std::{
     fs::File,
@@ -13,27 +13,24 @@ use crate::{
     peers::cache,
 };
 
-/// Below the range the kernel hands out to outgoing connections (32768 and up): a port chosen here
-/// cannot be snatched by a client between being chosen and being listened on.
+/// Below the range for outgoing connections (32768 and up): a client cannot take a port between its reservation and its
+/// use.
 const FIRST: u16 = 21_000;
 const LAST: u16 = 31_999;
 
-/// A reserved port on 127.0.0.1: nobody else listens there for as long as this value lives, whether
-/// somebody is given its number or it is to stay silent. The reservation is a lock on a file, so it ends
-/// with the process.
+/// A reserved port on 127.0.0.1, to listen on or to leave closed. No other test takes it while this value lives. The
+/// reservation is a lock on a file, so it ends with the process.
 #[derive(Debug)]
 pub struct Port {
-    /// Its number.
     pub number: u16,
     _lock: File,
 }
 
 impl Port {
-    /// One that is free.
     pub fn reserve() -> Result<Self, Error> {
         let folder = cache().join("ports");
         std::fs::create_dir_all(&folder).context(FilesSnafu { path: &folder })?;
-        // Runs side by side start looking at different places.
+        // Parallel runs start their search at different ports.
         let span = LAST - FIRST;
         #[expect(clippy::cast_possible_truncation, reason = "taken modulo the span")]
         let start = (std::process::id().wrapping_mul(397) % u32::from(span)) as u16;
@@ -56,9 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_in_use_is_passed_over_and_no_port_is_given_twice() {
+    fn a_port_in_use_is_skipped_and_no_port_is_reserved_twice() {
         let first = Port::reserve().unwrap();
-        // Somebody else listens on the next one, without having reserved it.
+        // Another program listens on the next port, without a reservation.
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, first.number + 1));
         let ports: Vec<u16> =
             (0..20).map(|_| Port::reserve().unwrap()).map(|port| port.number).collect();

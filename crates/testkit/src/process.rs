@@ -1,4 +1,4 @@
-//! A peer as a child process: its own log, and never outliving the test run.
+//! A peer as a child process with its own log. It never outlives the test run.
 
 use std::{
     ffi::OsString,
@@ -25,8 +25,8 @@ use crate::{
     workdir::Workdir,
 };
 
-/// What the programs around the one under test are started with: they live for seconds and need
-/// not tidy their memory as those that last. It saves a fifth of the time all tests take.
+/// Environment of the programs around the program under test: they run for seconds and need no garbage collection. This
+/// saves a fifth of the time of all tests.
 const SURROUNDINGS: &[(&str, &str)] = &[("GOGC", "400")];
 
 /// A running program, killed when dropped.
@@ -41,7 +41,7 @@ struct Inner {
     child: Mutex<Child>,
     log: PathBuf,
     output: PathBuf,
-    /// Set once somebody here wanted it to end: from then on its end is no news.
+    /// Set when the test stops the program: then its end is not reported.
     dismissed: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Process {
         Self::spawn_peer_of(None, name, label, arguments, workdir)
     }
 
-    /// The same with a program of this minor of Kubernetes.
+    /// Like [`Self::spawn_peer`], for another minor of Kubernetes.
     pub(crate) fn spawn_peer_of<I, A>(
         kubernetes: Option<&str>,
         name: &str,
@@ -80,7 +80,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts any program the same way: one of ours under test, for instance.
+    /// Starts any program in the same way, for example one of ours.
     pub fn spawn<I, A>(
         program: &Path,
         label: &str,
@@ -107,7 +107,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(open(&output)?)
             .stderr(open(&log)?)
-            // Ctrl-C on a terminal is for whoever started it; with that it ends.
+            // Ctrl-C on a terminal goes to the test run; this process ends with it.
             .process_group(0);
         let child =
             spawn_tied_to_us(command).context(SpawnSnafu { program: label, path: program })?;
@@ -116,27 +116,26 @@ impl Process {
         Ok(Self { inner: Arc::new(Inner { name, child, log, output, dismissed }) })
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
-    /// What it wrote to standard error so far.
+    /// Its standard error so far.
     pub fn log(&self) -> String {
         read(&self.inner.log)
     }
 
-    /// What it wrote to standard output so far.
+    /// Its standard output so far.
     pub fn output(&self) -> String {
         read(&self.inner.output)
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }
 
-    /// Kills it at once (`SIGKILL`) and reaps it.
+    /// Kills it (`SIGKILL`) and reaps it.
     pub fn kill(&self) {
         self.inner.dismissed.store(true, Ordering::Relaxed);
         let mut child = self.child();
@@ -144,7 +143,6 @@ impl Process {
         let _ = child.wait();
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         self.inner.dismissed.store(true, Ordering::Relaxed);
         if self.ended().is_none() {
@@ -156,7 +154,7 @@ impl Process {
         }
     }
 
-    /// Resident memory in bytes, now and at its highest.
+    /// Current and maximum resident memory in bytes.
     pub fn memory(&self) -> (u64, u64) {
         let status = read(Path::new(&format!("/proc/{}/status", self.pid())));
         let field = |name: &str| {
@@ -170,23 +168,23 @@ impl Process {
         (field("VmRSS:"), field("VmHWM:"))
     }
 
-    /// Waits until it does nothing: all its threads sleep, and none of them works in between.
+    /// Waits until it is idle: all its threads sleep and use no CPU in between.
     ///
     /// # Panics
-    /// If it works on for a minute.
+    /// If it is busy for a minute.
     pub async fn until_idle(&self) {
         let threads = || -> Vec<String> {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
             let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat"));
-            let of = |stat: String| {
+            let cpu_time = |stat: String| {
                 let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
                 Some(format!("{} {}", fields.first()?, fields.get(11..13)?.join(" ")))
             };
             let tasks = tasks.into_iter().flatten().flatten();
-            tasks.filter_map(|task| stat(task).ok()).filter_map(of).collect()
+            tasks.filter_map(|task| stat(task).ok()).filter_map(cpu_time).collect()
         };
         let (mut before, mut same) = (threads(), 0);
-        eventually("it waits for answers", 60, async || {
+        eventually("the process is idle", 60, async || {
             let now = threads();
             let idle = now == before && now.iter().all(|thread| thread.starts_with('S'));
             same = if idle { same + 1 } else { 0 };
@@ -196,7 +194,7 @@ impl Process {
         .await;
     }
 
-    /// Waits until it ends by itself, as long as [`eventually`](crate::eventually()) would.
+    /// Waits until it ends by itself, with the deadline of [`eventually`](crate::eventually()).
     pub async fn wait(&self, within: impl Into<Deadline>) -> Option<ExitStatus> {
         let end = Instant::now() + within.into().duration();
         loop {
@@ -210,7 +208,7 @@ impl Process {
         }
     }
 
-    /// Waits until `probe` finds it ready. Ends early, with its last log lines, if it dies.
+    /// Waits until `probe` succeeds. If the program dies first, the error has its last log lines.
     pub(crate) async fn ready<T, E: std::fmt::Display>(
         &self,
         within: Duration,
@@ -250,7 +248,7 @@ impl Process {
         }
     }
 
-    /// The last lines of its log, for a failure text.
+    /// The last lines of its log, for failure messages.
     pub fn tail(&self) -> String {
         self.inner.tail()
     }
@@ -264,7 +262,7 @@ impl Inner {
     fn tail(&self) -> String {
         let log = read(&self.log);
         let lines: Vec<&str> = log.lines().collect();
-        // A Go program that panics puts its reason first and pages of stack after it.
+        // A Go program that panics logs the reason first and then pages of stack traces.
         let reason =
             lines.iter().position(|line| line.contains("panic:") || line.contains("fatal"));
         let from = reason.unwrap_or(usize::MAX).min(lines.len().saturating_sub(15));
@@ -275,8 +273,7 @@ impl Inner {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says, once, that a peer ended which nobody asked to: what the test sees of it is only a
-    /// connection that is refused.
+    /// Reports once that a peer ended unexpectedly: the test itself sees only a refused connection.
     fn report_death(&self) {
         let Ok(Some(status)) = self.child().try_wait() else { return };
         if !self.dismissed.swap(true, Ordering::Relaxed) {
@@ -297,7 +294,7 @@ fn read(path: &Path) -> String {
     std::fs::read(path).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
 }
 
-/// What the last words of a dead peer mean for the person who runs the tests.
+/// The fix for a known error in the log of a dead peer.
 fn remedy(log: &str) -> &'static str {
     const KNOWN: [(&str, &str); 4] = [
         (
@@ -309,13 +306,13 @@ fn remedy(log: &str) -> &'static str {
             "The disk is full: free some space or point VDO_CACHE elsewhere.",
         ),
         ("too many open files", "Raise the limit of open files: `ulimit -n 8192`."),
-        ("cannot allocate memory", "The machine is out of memory: run fewer tests at once."),
+        ("cannot allocate memory", "The computer is out of memory: run fewer tests at once."),
     ];
     let log = log.to_lowercase();
-    KNOWN.iter().find(|(sign, _)| log.contains(sign)).map_or("Its log says why.", |(_, text)| text)
+    KNOWN.iter().find(|(sign, _)| log.contains(sign)).map_or("See its log.", |(_, text)| text)
 }
 
-/// The process ids of the living children that `parent` started, for tests that check none is left.
+/// The process ids of the living children of `parent`, for tests that check for leftovers.
 pub fn processes_started_by(parent: u32) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -325,7 +322,7 @@ pub fn processes_started_by(parent: u32) -> Vec<u32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| {
             let stat = read(Path::new(&format!("/proc/{pid}/stat")));
-            // "pid (name) state ppid ...", where the name may hold anything but ends at the last ')'.
+            // "pid (name) state ppid ...": the name can contain anything, and ends at the last ')'.
             let mut fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
             let (state, ppid) = (fields.next(), fields.next());
             state != Some("Z") && ppid == Some(parent.to_string().as_str())
@@ -335,8 +332,8 @@ pub fn processes_started_by(parent: u32) -> Vec<u32> {
 
 type Request = (Command, mpsc::SyncSender<std::io::Result<Child>>);
 
-/// One thread that lives as long as this process starts all peers: the kernel's parent-death signal
-/// is tied to the *thread* that forked, and test threads come and go.
+/// One long-lived thread starts all peers: the parent-death signal of the kernel is tied to the *thread* that forked, and
+/// test threads end earlier.
 static SPAWNER: LazyLock<Mutex<mpsc::Sender<Request>>> = LazyLock::new(|| {
     let (sender, requests) = mpsc::channel::<Request>();
     let serve = move || {
@@ -355,7 +352,7 @@ static SPAWNER: LazyLock<Mutex<mpsc::Sender<Request>>> = LazyLock::new(|| {
     Mutex::new(sender)
 });
 
-/// The peers that run, so that one which dies by itself is noticed.
+/// The running peers, to report one that dies.
 static PEERS: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
 fn watch_over_peers() {
@@ -363,8 +360,7 @@ fn watch_over_peers() {
     peers.retain(|peer| peer.upgrade().inspect(|inner| inner.report_death()).is_some());
 }
 
-/// Starts a command that dies with this process, however it ends; its output goes where the command
-/// says.
+/// Starts a command that dies with this process, however it ends. The command decides about its output.
 pub fn spawn_tied_to_us(command: Command) -> std::io::Result<Child> {
     let (answer, answered) = mpsc::sync_channel(1);
     SPAWNER
@@ -383,7 +379,7 @@ fn die_with_parent(command: &mut Command) {
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have died before the line above took effect.
+            // The parent can have died before the call above took effect.
             if rustix::process::getppid() == Some(parent) {
                 Ok(())
             } else {
@@ -399,15 +395,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_peer_that_dies_of_a_full_disk_before_it_is_ready_is_told_so() {
+    async fn a_full_disk_is_reported_when_a_peer_dies_before_it_is_ready() {
         let workdir = Workdir::new("full-disk-peer").unwrap();
-        // A device that is always full: the kernel's own answer, passed on by a program.
+        // A device that is always full: a real error of the kernel.
         let fill = ["-c", "head -c 1000000 /dev/zero >/dev/full"];
         let peer = Process::spawn(Path::new("/bin/sh"), "filler", fill, &[], &workdir).unwrap();
         let never = async || Err::<(), _>("not ready");
         let error = peer.ready(Duration::from_mins(1), never).await.unwrap_err().to_string();
         assert!(error.starts_with("filler ended before it was ready"), "{error}");
         assert!(error.contains("The disk is full: free some space"), "{error}");
-        assert!(error.contains("  | head: "), "its last words: {error}");
+        assert!(error.contains("  | head: "), "its log: {error}");
     }
 }

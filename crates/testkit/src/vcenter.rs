@@ -23,7 +23,7 @@ use crate::{
     workdir::Workdir,
 };
 
-/// A running simulator with a certificate of its own. Gone when dropped.
+/// A running simulator with its own certificate. It stops when dropped.
 pub struct Vcenter {
     process: Process,
     address: SocketAddr,
@@ -36,7 +36,7 @@ pub struct Vcenter {
     workdir: Workdir,
 }
 
-/// How a simulator is to be started.
+/// The options of a simulator.
 #[derive(Debug)]
 pub struct VcenterBuilder {
     inventory: Inventory,
@@ -52,36 +52,34 @@ struct Ready {
 }
 
 impl VcenterBuilder {
-    /// Listens on this loopback address (`[::1]:0`, say) instead of a port of 127.0.0.1 of its own.
+    /// Listens on this loopback address (for example `[::1]:0`) instead of a reserved port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
         self.listen = Some(address.to_owned());
         self
     }
 
-    /// Shows a certificate for these names instead of its address and `localhost`.
+    /// Uses a certificate for these names instead of its address and `localhost`.
     #[must_use]
     pub fn certificate_for(mut self, names: &[&str]) -> Self {
         self.names = names.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// Shows a certificate that expired yesterday.
+    /// Uses a certificate that expired yesterday.
     #[must_use]
     pub fn with_expired_certificate(mut self) -> Self {
         self.expired = true;
         self
     }
 
-    /// Starts it.
-    ///
     /// # Panics
-    /// If it cannot be built or refuses the inventory, with its last log lines.
+    /// If it cannot be built or rejects the inventory, with its last log lines.
     pub async fn start(self) -> Vcenter {
         must(self.launch().await)
     }
 
-    /// Starts it, or says why not.
+    /// Like [`Self::start`], but returns the error.
     pub async fn launch(self) -> Result<Vcenter, Error> {
         install_tls_provider();
         let workdir = Workdir::new("vcenter")?;
@@ -105,7 +103,7 @@ impl VcenterBuilder {
             .ready(Duration::from_mins(4), async || {
                 let output = process.output();
                 let line = output.lines().next().unwrap_or_default();
-                serde_json::from_str(line).map_err(|_| "it has not said that it is ready")
+                serde_json::from_str(line).map_err(|_| "it is not ready yet")
             })
             .await?;
         let host = ready.url.trim_start_matches("https://").trim_end_matches("/sdk");
@@ -125,15 +123,15 @@ impl VcenterBuilder {
 }
 
 impl Vcenter {
-    /// A vCenter with this inventory.
+    /// Starts a vCenter with this inventory.
     ///
     /// # Panics
-    /// If it cannot be built or refuses the inventory, with its last log lines.
+    /// If it cannot be built or rejects the inventory, with its last log lines.
     pub async fn start(inventory: Inventory) -> Self {
         Self::builder(inventory).start().await
     }
 
-    /// A vCenter with this inventory and more to say about how it listens.
+    /// A vCenter with this inventory and more options.
     pub fn builder(inventory: Inventory) -> VcenterBuilder {
         VcenterBuilder {
             inventory,
@@ -143,7 +141,7 @@ impl Vcenter {
         }
     }
 
-    /// Another vCenter takes its place at the same address, as if it had been installed anew.
+    /// Replaces it by another vCenter at the same address, like a new installation.
     ///
     /// # Panics
     /// If it cannot be started, with its last log lines.
@@ -154,17 +152,16 @@ impl Vcenter {
         *self = Self { port, ..new };
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The authority that signed its certificate, PEM.
+    /// The CA of its certificate, PEM.
     pub fn ca_pem(&self) -> String {
         self.authority.certificate()
     }
 
-    /// The SHA-1 thumbprint of its certificate, as vSphere shows it.
+    /// The SHA-1 thumbprint of its certificate, as in vSphere.
     pub fn thumbprint_sha1(&self) -> String {
         self.identity.thumbprint_sha1()
     }
@@ -174,7 +171,7 @@ impl Vcenter {
         self.identity.thumbprint_sha256()
     }
 
-    /// The name of the first user of its inventory (of anybody, where it has none).
+    /// The name of the first user in its inventory; any name if there is none.
     pub fn user(&self) -> &str {
         &self.user.name
     }
@@ -184,12 +181,10 @@ impl Vcenter {
         &self.user.password
     }
 
-    /// The simulator's process, to kill it or look at its memory.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// The folder that holds its files.
     pub fn folder(&self) -> &Path {
         self.workdir.path()
     }

@@ -1,4 +1,4 @@
-//! Files of a test run that go away with it, however it ends.
+//! Files of a test run that are removed with it, however it ends.
 
 use std::{
     fs::File,
@@ -24,14 +24,14 @@ pub struct Workdir {
     path: PathBuf,
 }
 
-/// The folder of this process. The janitor is a shell that reads a pipe we never write to: when we
-/// end, by whatever signal, the pipe closes and the janitor removes the folder. It stands in a
-/// process group of its own, so that Ctrl-C, which goes to ours, does not end it first.
+/// The folder of this process. The cleanup process is a shell that reads a pipe to which nothing is written: when this
+/// process ends, by any signal, the pipe closes and the shell removes the folder. It has its own process group, so that
+/// Ctrl-C does not end it first.
 static RUN: LazyLock<Mutex<Option<(PathBuf, Child, File)>>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Peers may still be dying while the janitor removes what they write, hence the second try.
-const JANITOR: &str = r#"trap "" INT TERM HUP
+/// Peers can still be writing while the shell removes their files, hence the retries.
+const CLEANUP: &str = r#"trap "" INT TERM HUP
 cat >/dev/null
 for _ in 1 2 3 4 5; do rm -rf "$1" 2>/dev/null && exit 0; sleep 1; done"#;
 
@@ -47,7 +47,7 @@ fn run_folder() -> Result<PathBuf, Error> {
     std::fs::create_dir_all(&path).context(FilesSnafu { path: &path })?;
     let lock = path.join("lock");
     let lock = File::create(&lock).context(FilesSnafu { path: &lock })?;
-    // Held for as long as this process lives; only who finds it free may sweep the folder.
+    // Held while this process lives; a process that finds it free can remove the folder.
     let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
     if std::env::var_os("VDO_KEEP").is_some() {
         let janitor = Command::new("true").spawn().context(FilesSnafu { path: &path })?;
@@ -55,7 +55,7 @@ fn run_folder() -> Result<PathBuf, Error> {
         return Ok(path);
     }
     let janitor = Command::new("sh")
-        .args(["-c", JANITOR, "janitor"])
+        .args(["-c", CLEANUP, "janitor"])
         .arg(&path)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -67,7 +67,7 @@ fn run_folder() -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Removes what runs left behind whose janitor was killed too.
+/// Removes folders of runs whose cleanup process was killed too.
 fn sweep(all: &Path) {
     for folder in std::fs::read_dir(all).into_iter().flatten().flatten() {
         let free = File::open(folder.path().join("lock"))
@@ -78,7 +78,7 @@ fn sweep(all: &Path) {
     }
 }
 
-/// Tells two processes with the same id apart: one after the other, or in two containers.
+/// Distinguishes processes with the same id: one after the other, or in two containers.
 fn started_at() -> u128 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map(|since| since.as_nanos()).unwrap_or_default()
@@ -92,13 +92,12 @@ impl Workdir {
         Ok(Self { path })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes a file into it and returns its path. Whoever reads it meanwhile finds what was there
-    /// before or what is there now, and never an empty or half a file.
+    /// Writes a file into it and returns the path. The write is atomic: a reader sees the old or the new content, never an
+    /// empty or partial file.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +110,7 @@ impl Workdir {
 
 impl Drop for Workdir {
     fn drop(&mut self) {
-        // VDO_KEEP=1 leaves everything for a look; the next run without it sweeps it away.
+        // VDO_KEEP=1 keeps all files; the next run without it removes them.
         if std::env::var_os("VDO_KEEP").is_none() {
             let _ = std::fs::remove_dir_all(&self.path);
         }

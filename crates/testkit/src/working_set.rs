@@ -1,4 +1,4 @@
-//! Memory as the kubelet counts it: the working set of a cgroup.
+//! Memory as the kubelet measures it: the working set of a cgroup.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ const SAMPLE: Duration = Duration::from_millis(100);
 /// A cgroup with a memory limit, for one program. Needs root.
 pub struct MemoryGroup {
     folder: PathBuf,
-    /// cgroup v2, where files have other names.
+    /// cgroup v2, whose files have other names.
     unified: bool,
     program: PathBuf,
     peak: Arc<AtomicU64>,
@@ -34,8 +34,8 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// A new group, and a copy of `program` that runs in it. The kernel ends the program if its memory
-    /// exceeds `limit` bytes.
+    /// Creates a cgroup, and a copy of `program` that runs in it. The kernel kills the program if it uses more than `limit`
+    /// bytes.
     pub fn new(program: &Path, limit: u64) -> Result<Self, Error> {
         let root = Path::new("/sys/fs/cgroup");
         let unified = root.join("cgroup.controllers").exists();
@@ -46,7 +46,7 @@ impl MemoryGroup {
         fs::create_dir_all(&folder).context(failed(&folder))?;
         let limit_file = if unified { "memory.max" } else { "memory.limit_in_bytes" };
         fs::write(folder.join(limit_file), limit.to_string()).context(failed(&folder))?;
-        // A copy that nobody has read: its code is counted where it is read first.
+        // A fresh copy: the kernel charges code pages to the cgroup that reads them first.
         let copy = workdir.path().join("program");
         fs::copy(program, &copy).context(failed(workdir.path()))?;
         let file = fs::File::open(&copy).context(failed(workdir.path()))?;
@@ -73,22 +73,22 @@ impl MemoryGroup {
         Ok(Self { folder, unified, program: script, peak, _sampling: sampling, _workdir: workdir })
     }
 
-    /// What to start instead of the program.
+    /// The wrapper to start instead of the program.
     pub fn program(&self) -> PathBuf {
         self.program.clone()
     }
 
-    /// Bytes in use now, without files that could be dropped.
+    /// Bytes in use now, without reclaimable page cache.
     pub fn working_set(&self) -> u64 {
         working_set(&self.folder, self.unified)
     }
 
-    /// The most that was in use at any time.
+    /// The maximum memory usage.
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::SeqCst)
     }
 
-    /// How often the kernel found the memory exhausted.
+    /// How often the kernel hit the limit.
     pub fn exhausted(&self) -> u64 {
         if self.unified {
             stat(&self.folder.join("memory.events"), "oom")
@@ -100,7 +100,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // It can only be removed once its processes have ended; an empty one that stays costs nothing.
+        // It can be removed only after its processes have ended; an empty cgroup costs nothing.
         let _ = fs::remove_dir(&self.folder);
     }
 }
@@ -121,7 +121,7 @@ fn working_set(folder: &Path, unified: bool) -> u64 {
     usage.saturating_sub(stat(&folder.join("memory.stat"), inactive))
 }
 
-/// A number of a file with a name and a number on each line.
+/// A value from a file with a name and a number on each line.
 fn stat(path: &Path, name: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));

@@ -1,12 +1,11 @@
-//! Who may depend on whom: DESIGN's list of crates, held by a test.
+//! The allowed dependencies between crates, as in docs/design.md.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{collections::BTreeMap, process::Command};
 
 use serde_json::Value;
 
-/// The crates in order of dependency: each may depend only on crates before it, and of those only
-/// on the ones named.
+/// The crates in order of dependency. Each can depend only on the named crates, which come before it.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("vsphere", &[]),
     ("driver-config", &[]),
@@ -22,7 +21,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("sandbox", &["api", "operator", "testkit"]),
 ];
 
-/// Crates that would make a pure crate impure.
+/// Crates without I/O, and dependencies that would add I/O.
 const DOES_NO_IO: &[&str] = &["driver-config", "api", "catalog", "health"];
 const DOES_IO: &[&str] = &["tokio", "reqwest", "hyper", "kube-client"];
 
@@ -36,7 +35,7 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// For each crate of the workspace, its direct dependencies with their kind and features.
+/// The direct dependencies of each workspace crate, with kind and features.
 fn dependencies() -> BTreeMap<String, Vec<Value>> {
     let packages = metadata()["packages"].as_array().unwrap().clone();
     packages
@@ -52,13 +51,13 @@ fn is_normal(dependency: &Value) -> bool {
 }
 
 #[test]
-fn arrows_only_point_up() {
+fn dependencies_only_point_up() {
     let all = dependencies();
     for (name, dependencies) in &all {
         let (_, allowed) = MAY_DEPEND_ON
             .iter()
             .find(|(known, _)| known == name)
-            .unwrap_or_else(|| panic!("{name} is new: give it its place in this list"));
+            .unwrap_or_else(|| panic!("{name} is new: add it to this list"));
         for dependency in dependencies.iter().filter(|d| is_normal(d)) {
             let target = dependency["name"].as_str().unwrap();
             assert!(
@@ -77,10 +76,10 @@ fn the_pure_crates_do_no_io() {
         }
         for dependency in dependencies.iter().filter(|d| is_normal(d)) {
             let target = dependency["name"].as_str().unwrap();
-            assert!(!DOES_IO.contains(&target), "{name} is pure: it must not use {target}");
+            assert!(!DOES_IO.contains(&target), "{name} does no I/O: it must not use {target}");
             let client = target == "kube"
                 && dependency["features"].as_array().unwrap().iter().any(|f| f == "client");
-            assert!(!client, "{name} is pure: it must not use kube's client");
+            assert!(!client, "{name} does no I/O: it must not use kube's client");
         }
     }
 }

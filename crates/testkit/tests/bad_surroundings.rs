@@ -1,11 +1,11 @@
-//! What a newcomer is told when the machine lacks something: one sentence, with the remedy.
+//! Errors for a newcomer whose computer lacks something: one sentence with the fix.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use testkit::{Process, Workdir, eventually};
 
-/// Runs `peers/build path etcd` on an empty cache, with these variables.
+/// Runs `peers/build path etcd` on an empty cache with these variables.
 fn build(workdir: &Workdir, variables: &[(&str, &Path)]) -> (bool, String) {
     let output = Command::new(testkit::repository().join("peers/build"))
         .args(["path", "etcd"])
@@ -16,8 +16,8 @@ fn build(workdir: &Workdir, variables: &[(&str, &Path)]) -> (bool, String) {
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// A folder for `PATH` that has the usual tools and `go` as given: a fake, because no real Go can be
-/// made to be missing, too old, or on a full disk.
+/// A folder for `PATH` with the usual tools and a fake `go`, because no real Go can be missing, too old, or on a full
+/// disk.
 fn path_with_fake_go(workdir: &Workdir, script: Option<&str>) -> std::path::PathBuf {
     let folder = workdir.path().join("bin");
     std::fs::create_dir(&folder).unwrap();
@@ -54,7 +54,7 @@ fn path_with_fake_go(workdir: &Workdir, script: Option<&str>) -> std::path::Path
 }
 
 #[test]
-fn no_go_is_named_with_the_package_to_install() {
+fn without_go_the_error_names_the_package_to_install() {
     let workdir = Workdir::new("no-go").unwrap();
     let (built, text) = build(&workdir, &[("PATH", &path_with_fake_go(&workdir, None))]);
     assert!(!built && text.contains("Go is not installed"), "{text}");
@@ -62,7 +62,7 @@ fn no_go_is_named_with_the_package_to_install() {
 }
 
 #[test]
-fn a_go_that_is_too_old_is_told_which_is_needed() {
+fn an_outdated_go_is_reported_with_the_required_version() {
     let workdir = Workdir::new("old-go").unwrap();
     let path = path_with_fake_go(&workdir, Some("echo go1.22.1"));
     let (built, text) = build(&workdir, &[("PATH", &path)]);
@@ -70,7 +70,7 @@ fn a_go_that_is_too_old_is_told_which_is_needed() {
 }
 
 #[test]
-fn a_full_disk_is_called_that() {
+fn a_full_disk_is_reported() {
     let workdir = Workdir::new("full-disk").unwrap();
     let go = r#"case $1 in env) case $2 in GOVERSION) echo go1.26.8;; GOOS) echo linux; echo amd64;; *) echo /go-cache;; esac;; build) echo "write /tmp/x: no space left on device" >&2; exit 1;; esac"#;
     let (built, text) = build(&workdir, &[("PATH", &path_with_fake_go(&workdir, Some(go)))]);
@@ -78,17 +78,17 @@ fn a_full_disk_is_called_that() {
 }
 
 #[test]
-fn a_cold_cache_without_network_says_to_connect_once() {
+fn an_empty_cache_without_network_is_reported_with_the_fix() {
     let workdir = Workdir::new("no-network").unwrap();
     let modules = workdir.path().join("modules");
-    // Nobody listens on port 1.
+    // Nothing listens on port 1.
     let proxy = Path::new("http://127.0.0.1:1");
     let (built, text) = build(&workdir, &[("GOPROXY", proxy), ("GOMODCACHE", &modules)]);
     assert!(!built && text.contains("cannot be reached and the cache is cold"), "{text}");
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_named() {
+fn a_read_only_cache_is_reported() {
     let workdir = Workdir::new("read-only").unwrap();
     let cache = workdir.write("cache", "a file where the folder should be").unwrap();
     let (built, text) = build(&workdir, &[]);
@@ -97,7 +97,7 @@ fn a_cache_that_cannot_be_written_is_named() {
 }
 
 #[tokio::test]
-async fn a_peer_that_dies_during_a_test_is_named_with_its_last_words() {
+async fn a_peer_that_dies_during_a_test_is_reported_with_its_log() {
     let workdir = Workdir::new("dying-peer").unwrap();
     let run = Path::new(env!("CARGO_BIN_EXE_killed-run"));
     let run = Process::spawn(run, "run", [""; 0], &[], &workdir).unwrap();
@@ -110,7 +110,7 @@ async fn a_peer_that_dies_during_a_test_is_named_with_its_last_words() {
     .await;
     let etcd = rustix::process::Pid::from_raw(i32::try_from(etcd).unwrap()).unwrap();
     rustix::process::kill_process(etcd, rustix::process::Signal::KILL).unwrap();
-    eventually("its death is told", 20, async || {
+    eventually("testkit reports the dead peer", 20, async || {
         let log = run.log();
         if log.contains("testkit: etcd ended by itself during a test (signal: 9") {
             Ok(())

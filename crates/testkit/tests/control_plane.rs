@@ -1,4 +1,4 @@
-//! The control plane is real: RBAC refuses, controllers act, a killed API server comes back.
+//! The control plane is real: RBAC denies requests, controllers act, a killed API server comes back.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -10,7 +10,7 @@ use serde_json::json;
 use testkit::{ControlPlane, Fate, Node, Nodes, User, eventually};
 
 #[tokio::test]
-async fn an_identity_may_do_only_what_rbac_grants_it() {
+async fn a_user_has_only_the_permissions_that_rbac_grants() {
     let plane = ControlPlane::builder().with_audit().start().await;
     let nobody = User::named("somebody").in_group("nobodies");
     let maps = Api::<ConfigMap>::namespaced(plane.client_as(&nobody), "default");
@@ -19,9 +19,12 @@ async fn an_identity_may_do_only_what_rbac_grants_it() {
     assert!(refused.to_string().contains("\"somebody\" cannot list"), "{refused}");
 
     grant_reading_to_group(&plane, "nobodies").await;
-    eventually("the group may read", 10, async || maps.list(&ListParams::default()).await).await;
+    eventually("the group has permission to read", 10, async || {
+        maps.list(&ListParams::default()).await
+    })
+    .await;
 
-    eventually("the refusal stands in the audit log", 10, async || {
+    eventually("the audit log has the denied request", 10, async || {
         let refused = plane.audit().into_iter().any(|event| {
             event["responseStatus"]["code"] == 403
                 && event["impersonatedUser"]["username"] == "somebody"
@@ -50,14 +53,14 @@ async fn grant_reading_to_group(plane: &ControlPlane, group: &str) {
 }
 
 #[tokio::test]
-async fn what_was_written_survives_the_death_of_the_api_server() {
+async fn objects_survive_a_killed_api_server() {
     let plane = ControlPlane::start().await;
     let namespaces = Api::<Namespace>::all(plane.client());
     let namespace = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
     namespaces.create(&PostParams::default(), &namespace).await.unwrap();
 
     plane.kill_api_server();
-    assert!(namespaces.get("kept").await.is_err(), "nobody should answer");
+    assert!(namespaces.get("kept").await.is_err(), "the API server must not answer");
     plane.restart_api_server().await;
 
     namespaces.get("kept").await.unwrap();
@@ -92,7 +95,7 @@ async fn pods_of_a_daemon_set_run_on_every_node_and_fail_on_demand() {
         ready(2).await
     })
     .await;
-    eventually("the driver is registered as a kubelet would", 20, async || {
+    eventually("the driver is registered as by a kubelet", 20, async || {
         registered(&client, "worker-1").await
     })
     .await;

@@ -1,4 +1,4 @@
-//! Each kind of bad weather, as a client meets it.
+//! Each fault of the proxy, from the view of a client.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{io::ErrorKind, time::Duration};
@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// A server that answers everything with itself.
+/// A server that echoes everything.
 async fn echo() -> (std::net::SocketAddr, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -36,7 +36,7 @@ async fn say(stream: &mut TcpStream, text: &str) -> std::io::Result<String> {
 }
 
 #[tokio::test]
-async fn fair_weather_passes_everything_and_delay_holds_it_back() {
+async fn a_healthy_proxy_forwards_and_delay_holds_data_back() {
     let (server, _tasks) = echo().await;
     let proxy = FaultProxy::before(server).await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
@@ -45,7 +45,7 @@ async fn fair_weather_passes_everything_and_delay_holds_it_back() {
     proxy.delay(Duration::from_millis(200));
     let began = Instant::now();
     assert_eq!(say(&mut stream, "later").await.unwrap(), "later");
-    // There and back: what is asserted is the delay asked for, not how quick the machine is.
+    // Both directions. This asserts the requested delay, not the speed of the computer.
     assert!(began.elapsed() >= Duration::from_millis(400));
 }
 
@@ -68,14 +68,14 @@ async fn a_black_hole_swallows_until_it_heals() {
 }
 
 #[tokio::test]
-async fn a_cut_closes_old_and_new_connections_and_a_reset_says_so() {
+async fn cut_closes_and_reset_resets_all_connections() {
     let (server, _tasks) = echo().await;
     let proxy = FaultProxy::before(server).await;
     let mut old = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(say(&mut old, "hello").await.unwrap(), "hello");
 
     proxy.cut();
-    assert_eq!(old.read(&mut [0; 1]).await.unwrap(), 0, "an orderly end");
+    assert_eq!(old.read(&mut [0; 1]).await.unwrap(), 0, "a clean close");
     let mut new = TcpStream::connect(proxy.address()).await.unwrap();
     assert!(say(&mut new, "hello").await.is_err());
 
@@ -88,7 +88,7 @@ async fn a_cut_closes_old_and_new_connections_and_a_reset_says_so() {
 }
 
 #[tokio::test]
-async fn half_an_answer_is_exactly_that() {
+async fn half_an_answer_forwards_half_of_the_response() {
     let (server, _tasks) = echo().await;
     let proxy = FaultProxy::before(server).await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whatever way a test run ends, nothing of it stays: checked by process id and by folder.
+//! However a test run ends, it leaves no processes and no files.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::{
@@ -60,11 +60,11 @@ async fn a_run_interrupted_from_the_keyboard_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn files_are_kept_for_a_look_when_asked_for_and_swept_away_by_the_next_run() {
+async fn files_are_kept_on_request_and_removed_by_the_next_run() {
     let workdir = Workdir::new("kept-run").unwrap();
     let cache = workdir.path().join("cache");
     std::fs::create_dir(&cache).unwrap();
-    // The programs are the same, the folder of the runs is its own.
+    // The programs are shared, but the folder of the runs is separate.
     std::os::unix::fs::symlink(testkit::cache().join("peers"), cache.join("peers")).unwrap();
     let cache = cache.display().to_string();
     let run = async |name: &str, variables: &[(&str, &str)]| {
@@ -86,10 +86,10 @@ async fn files_are_kept_for_a_look_when_asked_for_and_swept_away_by_the_next_run
     };
 
     let kept = run("kept", &[("VDO_CACHE", &cache), ("VDO_KEEP", "1")]).await;
-    assert!(kept.exists(), "{} is there for a look", kept.display());
+    assert!(kept.exists(), "{} is kept", kept.display());
 
     run("next", &[("VDO_CACHE", &cache)]).await;
-    assert!(!kept.exists(), "{} was swept away", kept.display());
+    assert!(!kept.exists(), "{} is removed", kept.display());
 }
 
 #[tokio::test]
@@ -105,12 +105,12 @@ async fn a_test_that_panics_leaves_nothing() {
     assert!(outcome.is_err(), "it panicked");
     let (pids, folder): (Vec<u32>, PathBuf) = started.into_inner().unwrap();
     assert_eq!(pids.len(), 2);
-    assert!(pids.iter().all(|pid| !lives(*pid)), "a panic drops what the test held");
+    assert!(pids.iter().all(|pid| !lives(*pid)), "a panic must stop all programs");
     assert!(!Path::new(&folder).exists());
 }
 
 #[tokio::test]
-async fn a_peer_that_cannot_start_says_why_and_what_to_do() {
+async fn a_peer_that_cannot_start_is_reported_with_cause_and_fix() {
     let workdir = Workdir::new("bad-inventory").unwrap();
     let bad = serde_json::json!({"datacentres": []}).to_string();
     let file = workdir.write("inventory.json", bad).unwrap();

@@ -1,10 +1,10 @@
-//! The example of docs/testing.md.
+//! The example in docs/testing.md.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use testkit::{ControlPlane, Inventory, Node, Nodes, Vcenter, eventually};
 
 #[tokio::test]
-async fn a_fresh_node_becomes_ready_and_its_machine_is_in_vcenter() {
+async fn a_fresh_node_becomes_ready_and_its_vm_is_in_vcenter() {
     let plane = ControlPlane::builder().with_controllers().start().await;
     let vcenter = Vcenter::start(Inventory::with_vms(1)).await;
     let nodes = Nodes::start(&plane).await;
@@ -21,7 +21,7 @@ async fn a_fresh_node_becomes_ready_and_its_machine_is_in_vcenter() {
 }
 
 #[test]
-fn the_documentation_shows_this_very_file() {
+fn the_documentation_shows_this_file() {
     let read = |path: &str| std::fs::read_to_string(testkit::repository().join(path)).unwrap();
     let page = read("docs/testing.md");
     let shown = page.split("<!-- ten_lines.rs -->\n```rust\n").nth(1).unwrap();

@@ -1,5 +1,5 @@
-//! The simulator's levers, each seen by a client. The client is a few lines of raw SOAP, so that
-//! what is proven here does not lean on what will be tested with it.
+//! The control API of the simulator, from the view of a client. The client is a few lines of raw SOAP, independent of our
+//! vSphere client.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 use std::time::Duration;
@@ -105,7 +105,7 @@ async fn a_privilege_that_is_removed_makes_the_call_fail_with_no_permission() {
 }
 
 #[tokio::test]
-async fn what_a_user_may_not_see_is_not_there_for_him_and_yet_not_gone() {
+async fn objects_without_read_permission_are_invisible_but_not_gone() {
     let reader = VcenterUser::new("reader@vsphere.local", "secret");
     let role = Role::new("reader", &["System.Anonymous", "System.View", "System.Read"]);
     let vcenter = Vcenter::start(Inventory::with_vms(1).user(reader, &role, &["/"])).await;
@@ -127,7 +127,7 @@ async fn what_a_user_may_not_see_is_not_there_for_him_and_yet_not_gone() {
 }
 
 #[tokio::test]
-async fn a_fault_by_method_hits_as_often_as_told() {
+async fn a_fault_by_method_occurs_as_often_as_configured() {
     let vcenter = Vcenter::start(Inventory::small()).await;
     let soap = logged_in(&vcenter).await;
     vcenter.fault(Fault::on("CurrentTime").fails("ResourceInUse").after(1).times(2)).await;
@@ -172,15 +172,18 @@ async fn delays_hangs_drops_cuts_and_statuses_reach_the_client() {
     vcenter.fault(Fault::on("CurrentTime").hangs().times(1)).await;
     vcenter.forget_calls().await;
     tokio::select! {
-        answer = soap.send(CURRENT_TIME) => panic!("it was to hang: {answer:?}"),
-        () = eventually("it has arrived", 60, async || {
+        answer = soap.send(CURRENT_TIME) => panic!("the call must hang: {answer:?}"),
+        () = eventually("the call has arrived", 60, async || {
             match vcenter.calls().await.of("CurrentTime") {
                 0 => Err("not yet"),
                 _ => Ok(()),
             }
         }) => {}
     }
-    assert!(soap.time().await.contains("CurrentTimeResponse"), "a hanging call stops nobody else");
+    assert!(
+        soap.time().await.contains("CurrentTimeResponse"),
+        "a hanging call must not block others"
+    );
 
     vcenter.fault(Fault::on("CurrentTime").dropped().times(1)).await;
     assert!(soap.send(CURRENT_TIME).await.is_err());
@@ -203,7 +206,7 @@ async fn sessions_expire_logins_fail_and_accounts_lock_on_demand() {
     let soap = logged_in(&vcenter).await;
     vcenter.expire_sessions(vcenter.user()).await;
     let expired = soap.time().await;
-    // CurrentTime needs no session on a real vCenter: a list of sessions does.
+    // On a real vCenter CurrentTime needs no session, but the session list does.
     let list = soap.read_name("vm-0").await;
     assert!(list.contains("NotAuthenticated"), "{expired} {list}");
 
@@ -280,14 +283,14 @@ async fn calls_are_counted_by_method_and_session() {
 }
 
 #[tokio::test]
-async fn a_restart_ends_every_session_and_says_503_meanwhile() {
+async fn a_restart_ends_every_session_and_returns_503_meanwhile() {
     let vcenter = Vcenter::start(Inventory::small()).await;
     let soap = logged_in(&vcenter).await;
     vcenter.restart(Duration::from_hours(1)).await;
     let down = soap.send(CURRENT_TIME).await;
     assert!(down.as_ref().map_or(true, |answer| answer.status() == 503), "{down:?}");
     vcenter.restart(Duration::ZERO).await;
-    eventually("it is back and knows us no more", 20, async || {
+    eventually("the simulator is back without our session", 20, async || {
         let answer = soap.send(CURRENT_TIME).await.map_err(|e| e.to_string())?;
         if answer.status() == 503 { Err("503".to_owned()) } else { Ok(()) }
     })
@@ -296,7 +299,7 @@ async fn a_restart_ends_every_session_and_says_503_meanwhile() {
 }
 
 #[tokio::test]
-async fn several_vcenters_stand_side_by_side_each_with_its_own_certificate() {
+async fn several_vcenters_run_with_their_own_certificates() {
     let first = Vcenter::start(Inventory::small().version("7.0.3")).await;
     let second = Vcenter::start(Inventory::small().version("9.0.0")).await;
     assert_ne!(first.thumbprint_sha256(), second.thumbprint_sha256());
@@ -305,11 +308,11 @@ async fn several_vcenters_stand_side_by_side_each_with_its_own_certificate() {
     assert!(Soap::to(&second).call(content).await.contains("<version>9.0.0</version>"));
     let mut stranger = Soap::to(&first);
     stranger.url = format!("https://{}/sdk", second.address());
-    assert!(stranger.send(content).await.is_err(), "each is signed by its own authority");
+    assert!(stranger.send(content).await.is_err(), "each has its own CA");
 }
 
 #[tokio::test]
-async fn five_thousand_machines_load_and_a_machine_added_later_is_there() {
+async fn five_thousand_vms_load_and_a_vm_added_later_appears() {
     let vcenter = Vcenter::start(Inventory::with_vms(5_000)).await;
     vcenter.add_vms("DC0", [Vm::named("late")]).await;
     vcenter.patch_vm("/DC0/vm/late", json!({"power": "off"})).await;

@@ -1,8 +1,8 @@
-//! How fast and how small the operator is.
+//! Speed and size of the operator.
 //!
-//! `make bench ARGS=operator`, or `cargo bench -p operator --bench operator -- 5 1000` for clusters of those
-//! sizes, and `-- 5000:20000 5000:20000:faulty` for clusters with so many volumes, healthy or all faulty. Those
-//! run in a cgroup with the memory limit of the Deployment, so they need root.
+//! `make bench ARGS=operator`, or `cargo bench -p operator --bench operator -- 5 1000` for clusters of these sizes, and
+//! `-- 5000:20000 5000:20000:faulty` for clusters with this many volumes, healthy or all faulty. The latter run in a
+//! cgroup with the memory limit of the Deployment, so they need root.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::VsphereCloudConfig;
 use catalog::{Driver, Implementation, manifest::Profile};
-use common::{NAMESPACE, Stage};
+use common::{NAMESPACE, Testbed};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
@@ -25,7 +25,7 @@ use serde_json::json;
 use testkit::{Inventory, Vcenter, Vm, eventually};
 use tokio::time::Instant;
 
-/// How long nothing is done, to see what that costs.
+/// How long the idle phase lasts.
 const QUIET: Duration = Duration::from_mins(5);
 
 #[tokio::main]
@@ -54,36 +54,36 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / 1_048_576.0)
 }
 
-/// Five nodes: from the first object to Ready, and what it takes.
+/// Five nodes: the time from the first object to Ready, memory and idle calls.
 async fn small() {
-    let mut stage = Stage::of(4, false).await;
-    stage.program = testkit::shipped("operator", "vdo");
-    let operator = stage.operator();
+    let mut testbed = Testbed::with_nodes(4).await;
+    testbed.program = testkit::shipped("operator", "vdo");
+    let operator = testbed.operator();
     let begin = Instant::now();
-    stage
+    testbed
         .configure(json!({
             "cloudProvider": {"vsphereCloudConfigs": ["vc"]},
             "storageProvider": {"vsphereCloudConfig": "vc"},
         }))
         .await;
-    stage.ready(&operator, 120).await;
+    testbed.ready(&operator, 120).await;
     println!("| 5 nodes: from the objects to Ready | {:.1} s |", begin.elapsed().as_secs_f64());
-    let (calls, requests) = quiet(&stage, &[&stage.vcenter]).await;
+    let (calls, requests) = quiet(&testbed, &[&testbed.vcenter]).await;
     println!("| 5 nodes: memory | {} |", mebibytes(operator.memory().0));
     println!("| 5 nodes: vCenter calls in {QUIET:?} of quiet | {} |", calls.join(", "));
     println!("| 5 nodes: Kubernetes lists in {QUIET:?} of quiet | {requests} |");
 }
 
-/// Calls to vCenter and lists of the API server while nothing happens.
-async fn quiet(stage: &Stage, vcenters: &[&Vcenter]) -> (Vec<String>, usize) {
-    // What was begun comes to rest first.
+/// Calls to vCenter and lists of the API server during the idle phase.
+async fn quiet(testbed: &Testbed, vcenters: &[&Vcenter]) -> (Vec<String>, usize) {
+    // Pending work finishes first.
     tokio::time::sleep(Duration::from_secs(15)).await;
     for vcenter in vcenters {
         vcenter.forget_calls().await;
     }
     let lists = || {
         let own = format!("system:serviceaccount:{NAMESPACE}:vdo");
-        let events = stage.plane.audit().into_iter();
+        let events = testbed.plane.audit().into_iter();
         events
             .filter(|e| e["verb"] == "list" && e["impersonatedUser"]["username"] == own.as_str())
             .count()
@@ -98,7 +98,7 @@ async fn quiet(stage: &Stage, vcenters: &[&Vcenter]) -> (Vec<String>, usize) {
 }
 
 /// Writes the Secret and the VsphereCloudConfig of a second vCenter.
-async fn tell_of(client: &Client, vcenter: &Vcenter) {
+async fn add_vcenter(client: &Client, vcenter: &Vcenter) {
     let secret = json!({
         "metadata": {"name": "vc-two-credentials", "namespace": "kube-system"},
         "stringData": {"username": vcenter.user(), "password": vcenter.password()},
@@ -120,7 +120,7 @@ async fn tell_of(client: &Client, vcenter: &Vcenter) {
     Api::namespaced(client.clone(), NAMESPACE).create(&create, &config).await.unwrap();
 }
 
-/// A pod of the storage driver on every node, as its DaemonSet makes them, and ready.
+/// A ready pod of the storage driver on every node, like the DaemonSet's.
 async fn run_storage(client: &Client, vms: &[Vm]) {
     let catalog = catalog::embedded();
     let release = catalog.releases_of(Driver::Csi, Implementation::Upstream).last().unwrap();
@@ -153,24 +153,24 @@ async fn run_storage(client: &Client, vms: &[Vm]) {
     stream::iter(running).buffer_unordered(32).collect::<Vec<()>>().await;
 }
 
-/// Many nodes and machines on two vCenters: how soon all are seen, what they take, how soon one more is seen.
+/// Many nodes and VMs on two vCenters: the time until all are observed, memory, and the time until one more is.
 async fn large(size: usize) {
     let vms: Vec<Vm> = (1..=size).map(|number| Vm::numbered("node", number)).collect();
     let (here, there) = vms.split_at(size / 2);
-    let mut stage = Stage::bare_of(here.to_vec()).await;
-    stage.program = testkit::shipped("operator", "vdo");
+    let mut testbed = Testbed::without_nodes_with_vms(here.to_vec()).await;
+    testbed.program = testkit::shipped("operator", "vdo");
     let second = Vcenter::start(Inventory::small().vms(there.to_vec())).await;
-    let client = stage.client();
-    tell_of(&client, &second).await;
+    let client = testbed.client();
+    add_vcenter(&client, &second).await;
     testkit::add_bare_nodes(&client, &vms).await;
     run_storage(&client, &vms).await;
-    stage.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc", "vc-two"]}})).await;
+    testbed.configure(json!({"cloudProvider": {"vsphereCloudConfigs": ["vc", "vc-two"]}})).await;
 
     let begin = Instant::now();
-    let operator = stage.operator();
+    let operator = testbed.operator();
     let seen = async |count: usize| {
         eventually("all nodes are seen", 300, async || {
-            let status = stage.config().await.status.unwrap_or_default();
+            let status = testbed.config().await.status.unwrap_or_default();
             let nodes = status.cpi.and_then(|cpi| cpi.nodes_ready);
             let missing = status.findings.iter().any(|finding| finding.code == "VDO-1201");
             let verified = api::condition::is_true(&status.conditions, "VcenterReady");
@@ -188,7 +188,7 @@ async fn large(size: usize) {
         begin.elapsed().as_secs_f64()
     );
     let extra = Vm::numbered("extra", 1);
-    stage.vcenter.add_vms("DC0", [extra.clone()]).await;
+    testbed.vcenter.add_vms("DC0", [extra.clone()]).await;
     let begin = Instant::now();
     testkit::add_bare_nodes(&client, &[extra]).await;
     seen(size + 1).await;
@@ -196,7 +196,7 @@ async fn large(size: usize) {
         "| {size} nodes: one more is reflected after | {:.1} s |",
         begin.elapsed().as_secs_f64()
     );
-    let (calls, lists) = quiet(&stage, &[&stage.vcenter, &second]).await;
+    let (calls, lists) = quiet(&testbed, &[&testbed.vcenter, &second]).await;
     let (now, most) = operator.memory();
     println!("| {size} nodes: memory, now and at most | {}, {} |", mebibytes(now), mebibytes(most));
     let calls = calls.join(", ");

@@ -1,4 +1,4 @@
-//! What the operator takes in a cluster with many volumes: PersistentVolumes, claims and attachments.
+//! The operator's memory in a cluster with many volumes: PersistentVolumes, claims and attachments.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use testkit::{MemoryGroup, Vm, eventually};
 use tokio::time::Instant;
 
-use super::{common::Stage, mebibytes, run_storage};
+use super::{common::Testbed, mebibytes, run_storage};
 
 const CLASS: &str = "vsphere";
 const DRIVER: &str = "csi.vsphere.vmware.com";
-/// How long the operator runs on after it has seen everything.
+/// How long the operator runs after it has observed everything.
 const REST: Duration = Duration::from_mins(1);
-/// The finding about attachments that fail.
+/// The finding about failing attachments.
 const ATTACH_FAILS: &str = "VDO-1520";
 
 /// The memory limit of the operator's Deployment, in bytes.
@@ -33,8 +33,8 @@ fn limit() -> u64 {
     limit.strip_suffix("Mi").unwrap().parse::<u64>().unwrap() * 1_048_576
 }
 
-/// A claim, its volume and its attachment; where they are faulty: a claim that waits with a warning, a volume
-/// that CNS does not have and an attachment that fails.
+/// A claim, its volume and its attachment. If faulty: the claim waits with a warning, CNS lacks the volume, and the
+/// attachment fails.
 async fn add(client: &Client, number: usize, node: &str, faulty: bool) {
     let (name, namespace) = (format!("pvc-8d8a8e2c-6b0f-4b6e-9d07-{number:012}"), "shop");
     let claim_name = format!("data-shop-database-{number}");
@@ -104,7 +104,7 @@ async fn add(client: &Client, number: usize, node: &str, faulty: bool) {
     attachments.patch_status(&attachment, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// As long as those of the driver, and different for each volume.
+/// As long as the driver's messages, and different for each volume.
 fn message(what: &str, volume: &str) -> String {
     format!(
         "rpc error: code = Internal desc = failed to {what} volume {volume}: fault: \
@@ -130,12 +130,12 @@ async fn fill(client: &Client, vms: &[Vm], count: usize, faulty: bool) {
     stream::iter(adding).buffer_unordered(48).collect::<Vec<()>>().await;
 }
 
-/// Measures the working set, under the limit the operator is shipped with.
+/// Measures the working set under the operator's memory limit.
 pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
     let what =
         format!("{nodes} nodes, {count} {}", if faulty { "faulty volumes" } else { "volumes" });
     let vms: Vec<Vm> = (1..=nodes).map(|number| Vm::numbered("node", number)).collect();
-    let mut stage = Stage::bare_of(vms.clone()).await;
+    let mut testbed = Testbed::without_nodes_with_vms(vms.clone()).await;
     let limit = limit();
     let group = match MemoryGroup::new(&testkit::shipped("operator", "vdo"), limit) {
         Ok(group) => group,
@@ -143,21 +143,21 @@ pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
             return println!("| {what}: not measured, needs root | {} |", error.full_text());
         }
     };
-    stage.program = group.program();
-    stage.variables = vec![("VDO_GRACE", "1")];
-    let client = stage.client();
+    testbed.program = group.program();
+    testbed.variables = vec![("VDO_GRACE", "1")];
+    let client = testbed.client();
     testkit::add_bare_nodes(&client, &vms).await;
     run_storage(&client, &vms).await;
     fill(&client, &vms, count, faulty).await;
     let mut spec = json!({"cloudProvider": {"vsphereCloudConfigs": ["vc"]}});
     if faulty {
-        // Only then are volumes compared with CNS, which has none of them.
+        // Only then does VDO compare volumes with CNS, which has none of them.
         spec["storageProvider"] = json!({"vsphereCloudConfig": "vc"});
     }
-    stage.configure(spec).await;
+    testbed.configure(spec).await;
 
     let begin = Instant::now();
-    let operator = stage.operator();
+    let operator = testbed.operator();
     eventually("all nodes and volumes are seen", 600, async || {
         if let Some(ended) = operator.ended() {
             println!(
@@ -166,7 +166,7 @@ pub(super) async fn measure(nodes: usize, count: usize, faulty: bool) {
             );
             std::process::exit(1);
         }
-        let status = stage.config().await.status.unwrap_or_default();
+        let status = testbed.config().await.status.unwrap_or_default();
         let seen = status.cpi.and_then(|cpi| cpi.nodes_ready) == i32::try_from(nodes).ok();
         let failing = status.findings.iter().filter(|finding| finding.code == ATTACH_FAILS);
         let failing: i32 = failing.map(|finding| finding.count).sum();

@@ -1,15 +1,15 @@
 //! A hostile tenant in the cluster of every test.
 //!
-//! The tenant has what the ClusterRole `admin` allows in his own namespace, and all of `vdo.vmware.com`
-//! there. [`Stage`](super::Stage) lets him try every trick of [`TRICKS`] right after the cluster starts,
-//! before the admin configures anything. Three things hold him in every test program:
+//! The tenant has the ClusterRole `admin` in their own namespace, and all of `vdo.vmware.com` there.
+//! [`Testbed`](super::Testbed) runs every trick of [`TRICKS`] right after the cluster starts, before the admin
+//! configures anything. Three checks run in every test program:
 //!
-//! - [`assert_ignored`] looks at every status of the VDOConfig that a test reads: nothing of his is in it,
-//!   except in findings that are Warnings at most.
-//! - [`Adversary::assert_held`] looks at the objects of the drivers whenever a test finds VDO ready: none
-//!   refers to anything of his.
-//! - When the stage ends, nobody has connected to his address, and the operator has neither read nor
-//!   written anything in his namespace but the status of objects of its own kinds.
+//! - [`assert_ignored`] checks every status of the VDOConfig that a test reads: it contains nothing of the
+//!   tenant's, except in findings up to Warning.
+//! - [`Adversary::assert_held`] checks the objects of the drivers whenever a test finds VDO ready: none refers to
+//!   the tenant.
+//! - At the end, no program has connected to the tenant's address. The operator has read and written nothing in
+//!   the tenant's namespace but the status of its own kinds.
 
 use std::net::TcpListener;
 
@@ -25,26 +25,25 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{ControlPlane, User, eventually};
 
-use super::{NAMESPACE, Stage};
+use super::{NAMESPACE, Testbed};
 
-/// The tenant's namespace: in a list by name it comes before all others.
+/// The tenant's namespace. It sorts before all others.
 pub const TENANT: &str = "a-mallory";
-/// The tenant.
 const USER: &str = "mallory";
-/// A registry of the tenant's. Every image of his is from there.
+/// The registry of the tenant's images.
 const REGISTRY: &str = "mallory.example.com";
-/// The version of every driver of his.
+/// The version of the tenant's drivers.
 const VERSION: &str = "99.9.9";
-/// The cluster id that he would like the cluster to have.
+/// The cluster id that the tenant tries to inject.
 const CLUSTER_ID: &str = "mallorys-cluster";
-/// Where the operator writes.
+/// The namespaces in which the operator writes.
 const WATCHED: [&str; 3] = ["kube-system", "vmware-system-csi", NAMESPACE];
-/// The roles that make up the ClusterRole `admin`. Without a controller-manager nobody adds them up.
+/// The roles that the ClusterRole `admin` aggregates. Without a controller-manager nothing aggregates them.
 const ADMIN: [&str; 3] =
     ["system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view"];
 
-/// What the tenant creates: a name for failures, whether the API server has to accept it, and the
-/// objects. `address` is where he listens.
+/// A name for failure messages, whether the API server must accept the objects, and the objects. The tenant
+/// listens on `address`.
 type Trick = (&'static str, bool, fn(address: &str) -> Vec<Value>);
 
 const TRICKS: &[Trick] = &[
@@ -57,17 +56,16 @@ const TRICKS: &[Trick] = &[
     ("CompatibilityConfigs", true, catalogs),
     ("huge objects", true, |_| huge()),
     ("malformed objects", false, |_| malformed()),
-    // Older than the admin's.
+    // They are older than the admin's.
     ("VDOConfigs", true, |_| configs()),
 ];
 
-/// The tenant, and where he listens.
 pub struct Adversary {
     listener: TcpListener,
 }
 
 impl Adversary {
-    /// Gives the tenant his namespace and his rights.
+    /// Creates the tenant's namespace and permissions.
     pub async fn settle(plane: &ControlPlane) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -100,12 +98,11 @@ impl Adversary {
         Self { listener }
     }
 
-    /// Tries every trick.
     pub async fn attack(&self, plane: &ControlPlane) {
         let user = User::named(USER).in_group("system:authenticated");
         let client = plane.client_as(&user);
         let maps = Api::<ConfigMap>::namespaced(client.clone(), TENANT);
-        eventually("the tenant has his rights", 30, async || {
+        eventually("the tenant has permissions", 30, async || {
             maps.list(&ListParams::default().limit(1)).await.map(drop)
         })
         .await;
@@ -117,8 +114,8 @@ impl Adversary {
             let what = format!("{name}: {} {}", object["kind"], object["metadata"]["name"]);
             let made = create(&client, object).await;
             assert!(made.is_ok() || !accepted, "{what}: {made:?}");
-            let told = matches!(&made, Ok(()) | Err(kube::Error::Api(_)));
-            assert!(told, "the API server did not decide on {what}: {made:?}");
+            let decided = matches!(&made, Ok(()) | Err(kube::Error::Api(_)));
+            assert!(decided, "the API server did not decide on {what}: {made:?}");
         });
         futures::future::join_all(tried).await;
     }
@@ -152,31 +149,27 @@ impl Adversary {
     }
 }
 
-/// Checks what a stage leaves behind: see the module.
-pub fn assert_held_to_the_end(stage: &Stage) {
-    stage.adversary.assert_unvisited();
-    let there = format!("/namespaces/{TENANT}/");
+/// The checks at the end of a test: see the module.
+pub fn assert_held_to_the_end(testbed: &Testbed) {
+    testbed.adversary.assert_unvisited();
+    let namespace = format!("/namespaces/{TENANT}/");
     let ours = format!("/apis/{}/", api::GROUP);
-    let touched = stage.plane.audit().into_iter().filter(|event| {
+    let touched = testbed.plane.audit().into_iter().filter(|event| {
         let user = event["impersonatedUser"]["username"].as_str().unwrap_or_default();
         let uri = event["requestURI"].as_str().unwrap_or_default();
         let path = uri.split('?').next().unwrap_or_default();
         user.starts_with(&format!("system:serviceaccount:{NAMESPACE}:"))
-            && uri.contains(&there)
+            && uri.contains(&namespace)
             && !(path.starts_with(&ours) && path.ends_with("/status"))
             && !path.contains("/events")
     });
     let touched: Vec<String> =
         touched.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect();
-    assert_eq!(
-        touched,
-        Vec::<String>::new(),
-        "the operator did something in the tenant's namespace"
-    );
+    assert_eq!(touched, Vec::<String>::new(), "the operator touched the tenant's namespace");
 }
 
-/// Checks that the status of the admin's VDOConfig shows nothing of the tenant's, except in findings that
-/// are Warnings at most.
+/// Checks that the status of the admin's VDOConfig shows nothing of the tenant's, except in findings up to
+/// Warning.
 pub fn assert_ignored(config: &VDOConfig) {
     let Some(mut status) = config.status.clone() else { return };
     status.findings.retain(|finding| finding.severity > Severity::Warning);
@@ -186,7 +179,7 @@ pub fn assert_ignored(config: &VDOConfig) {
     assert_eq!(mark, None, "{}", serde_json::to_string_pretty(&status).unwrap());
 }
 
-/// Every object of a kind in a namespace: its name, and all of it as text.
+/// The name and the full text of every object of a kind in a namespace.
 async fn contents<K>(client: &Client, namespace: &str) -> Vec<(String, String)>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -196,7 +189,7 @@ where
         + serde::Serialize,
 {
     let api = Api::<K>::namespaced(client.clone(), namespace);
-    // Whether the API server answers is not what is tested here.
+    // An API server that does not answer is not a failure here.
     let all = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     all.into_iter()
         .map(|mut object| {
@@ -209,7 +202,7 @@ where
         .collect()
 }
 
-/// Makes the data of a Secret readable.
+/// Decodes the data of a Secret.
 fn decode(data: &mut Value, kind: &str) {
     let Some(data) = data.as_object_mut().filter(|_| kind == "Secret") else { return };
     for value in data.values_mut() {
@@ -243,7 +236,7 @@ fn object(version: &str, kind: &str, name: &str, more: Value) -> Value {
     object
 }
 
-/// A workload with all labels of ours, which runs an image of the tenant's.
+/// A workload with all of VDO's labels that runs an image of the tenant's.
 fn workload(kind: &str, name: &str, image: &str, account: &str) -> Value {
     let own = json!({"app": name});
     let labels = json!({
@@ -263,7 +256,7 @@ fn workload(kind: &str, name: &str, image: &str, account: &str) -> Value {
                 "metadata": {"labels": labels},
                 "spec": {
                     "serviceAccountName": account,
-                    // One pod is enough, however many nodes there are.
+                    // One pod is enough.
                     "nodeSelector": {"kubernetes.io/hostname": "node-1"},
                     "containers": [{
                         "name": name, "image": format!("{REGISTRY}/{image}:v{VERSION}"),
@@ -377,7 +370,7 @@ fn accounts() -> Vec<Value> {
     accounts.into_iter().chain([own, bound]).collect()
 }
 
-/// vCenters of his own at his address, with the names of Secrets that the admin has.
+/// vCenters at the tenant's address that name the admin's Secrets.
 fn vcenters(address: &str) -> Vec<Value> {
     let vcenter = |name: &str, more: Value| {
         let mut spec = json!({
@@ -397,7 +390,7 @@ fn catalogs(address: &str) -> Vec<Value> {
     vec![object("vdo.vmware.com/v1alpha1", "CompatibilityConfig", "catalog", json!({"spec": spec}))]
 }
 
-/// VDOConfigs that ask for drivers at his vCenter, from his registry, and for the removal of what runs.
+/// VDOConfigs that request drivers from the tenant's registry and vCenter, and the removal of running drivers.
 fn configs() -> Vec<Value> {
     let config = |name: &str, spec: Value| {
         object("vdo.vmware.com/v1alpha1", "VDOConfig", name, json!({"spec": spec}))
@@ -432,7 +425,7 @@ fn huge() -> Vec<Value> {
     vec![set, object("v1", "ConfigMap", "vsphere-cloud-config", data)]
 }
 
-/// Objects that the API server should refuse; if it accepts one, the operator must bear it.
+/// Objects that the API server should reject; if it accepts one, the operator must tolerate it.
 fn malformed() -> Vec<Value> {
     let ours = "vdo.vmware.com/v1alpha1";
     let vcenter = json!({"spec": {"vcIp": {"a": 1}, "credentials": 7}});

@@ -1,20 +1,20 @@
-//! What the operator asked of the API server, as the audit log has it.
+//! The operator's requests to the API server, from the audit log.
 
 use jiff::Timestamp;
 use serde_json::Value;
 use testkit::Process;
 
-use super::{NAMESPACE, Stage};
+use super::{NAMESPACE, Testbed};
 
-impl Stage {
-    /// Every request of an account beside the operator, or of the operator itself.
+impl Testbed {
+    /// Every request of a service account in VDO's namespace.
     fn requests_of(&self, account: &str) -> impl Iterator<Item = Value> {
         let own = format!("system:serviceaccount:{NAMESPACE}:{account}");
         let events = self.plane.audit().into_iter();
         events.filter(move |event| event["impersonatedUser"]["username"] == own.as_str())
     }
 
-    /// What an account of any namespace changed but leases: verb and path of every request that was accepted.
+    /// Verb and path of every successful write of an account, without leases.
     pub fn changes_of(&self, namespace: &str, account: &str) -> Vec<String> {
         let own = format!("system:serviceaccount:{namespace}:{account}");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -29,8 +29,8 @@ impl Stage {
         all.map(|e| format!("{} {}", text(&e["verb"]), text(&e["requestURI"]))).collect()
     }
 
-    /// Requests of the operator that were refused for lack of rights.
-    pub fn refusals(&self) -> Vec<String> {
+    /// Requests of the operator that RBAC denied.
+    pub fn denied_requests(&self) -> Vec<String> {
         let by_quota = |event: &Value| {
             let message = event["responseStatus"]["message"].as_str().unwrap_or_default();
             message.contains("exceeded quota")
@@ -41,26 +41,26 @@ impl Stage {
         refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
     }
 
-    /// Requests of the operator that were refused because somebody else wrote meanwhile, but for leases.
+    /// Requests of the operator that failed with a conflict, without leases.
     pub fn conflicts(&self) -> Vec<String> {
         let refused = self.requests_of("vdo").filter(|e| e["responseStatus"]["code"] == 409);
         let uris = refused.map(|event| event["requestURI"].to_string());
         uris.filter(|uri| !uri.contains("leases")).collect()
     }
 
-    /// What the operator wrote: verb and path of every request that changed something but leases,
-    /// events, status and the record of which VDOConfig it follows.
+    /// Verb and path of the operator's writes, without leases, events, status and the record of the VDOConfig
+    /// that it follows.
     pub fn writes(&self) -> Vec<String> {
         self.writes_since(Timestamp::MIN)
     }
 
-    /// The same, of what came after this instant. An entry may come into the log after the answer was
-    /// sent: what was there before is told by the time of the request, not by the length of the list.
+    /// The writes since this time. The API server can log a request after it has answered, so this compares the
+    /// times of requests, not the length of the list.
     pub fn writes_since(&self, since: Timestamp) -> Vec<String> {
         self.writes_by("vdo", since)
     }
 
-    /// The same of whoever uses another account beside the operator's.
+    /// The writes of another service account in VDO's namespace.
     pub fn writes_of(&self, account: &str) -> Vec<String> {
         self.writes_by(account, Timestamp::MIN)
     }
@@ -80,7 +80,7 @@ impl Stage {
         writes.map(|e| format!("{} {}", text(&e["verb"]), text(&e["requestURI"]))).collect()
     }
 
-    /// Deletions by the operator of what it must never delete.
+    /// The operator's deletions of objects that it must never delete.
     pub fn forbidden_deletions(&self) -> Vec<String> {
         let kept = [
             "/namespaces/",
@@ -104,13 +104,16 @@ impl Stage {
         writes
     }
 
-    /// What the operator wrote since then, in the end.
-    pub async fn writes_in_the_end(&self, operator: &Process, since: Timestamp) -> Vec<String> {
+    /// The writes since this time, after two more rounds of the operator.
+    pub async fn writes_after_two_rounds(
+        &self,
+        operator: &Process,
+        since: Timestamp,
+    ) -> Vec<String> {
         self.two_more_rounds(operator).await;
         self.writes_since(since)
     }
 
-    /// What the operator deleted.
     pub fn deletions(&self) -> Vec<String> {
         self.writes().into_iter().filter(|write| write.starts_with("delete")).collect()
     }

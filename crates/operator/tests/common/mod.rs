@@ -1,4 +1,4 @@
-//! A cluster, a vCenter and the operator as a process, for every test of this folder.
+//! A cluster, a vCenter and the operator as a process, for every test in this folder.
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
@@ -43,35 +43,33 @@ pub use published::{catalog, upstream_cpi, upstream_csi};
 
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
-/// Longer than any machine is too busy to renew it.
+/// Long enough that even a busy computer renews it in time.
 const LEASE: u32 = 120;
 
-/// Everything a test of the operator stands on.
-pub struct Stage {
+/// The environment of a test of the operator.
+pub struct Testbed {
     /// Dropped before the control plane, whose audit log it reads.
     usage: usage::Usage,
     pub plane: ControlPlane,
     pub vcenter: Vcenter,
-    /// Those who care for nodes and pods, if somebody does.
+    /// None if nothing simulates kubelets.
     pub nodes: Option<Nodes>,
     pub workdir: Workdir,
-    /// Where the vCenter is reached, if not directly.
+    /// The address of a proxy in front of vCenter.
     pub address: Option<std::net::SocketAddr>,
-    /// Where the operator reaches the API server, if not directly.
+    /// The address of a proxy in front of the API server, for the operator.
     pub api_address: Option<std::net::SocketAddr>,
-    /// Variables the operator is started with.
+    /// Environment variables of the operator.
     pub variables: Vec<(&'static str, &'static str)>,
-    /// The operator.
     pub program: PathBuf,
-    /// For how many seconds an operator that was killed is taken to lead. Short only where operators
-    /// are killed: one that gets no processor for two thirds of that gives up.
+    /// The lease duration in seconds. Make it short only if the test kills operators: a leader that gets no
+    /// CPU for two thirds of it stops leading.
     pub lease: u32,
-    /// The tenant who tries his tricks in every test.
     pub adversary: Adversary,
 }
 
-impl Drop for Stage {
-    /// The end of every test that did not fail: what the tenant tried had no effect.
+impl Drop for Testbed {
+    /// Every test that passes also checks that the tenant's tricks had no effect.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             adversary::assert_held_to_the_end(self);
@@ -79,29 +77,29 @@ impl Drop for Stage {
     }
 }
 
-impl Stage {
-    /// Storage only, on nodes that need no cloud controller: the quickest way to a running driver.
+impl Testbed {
+    /// Starts the storage driver alone: the quickest way to a running driver.
     pub async fn with_storage(operator: &[&str]) -> (Self, Process) {
-        let stage = Self::of(1, false).await;
-        let operator = stage.operator_with(operator);
-        stage.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
-        stage.ready(&operator, 60).await;
-        (stage, operator)
+        let testbed = Self::with_nodes(1).await;
+        let operator = testbed.operator_with(operator);
+        testbed.configure(json!({"storageProvider": {"vsphereCloudConfig": "vc"}})).await;
+        testbed.ready(&operator, 60).await;
+        (testbed, operator)
     }
 
-    /// One control-plane node and `workers` more, fresh and tainted, with a machine each.
-    pub async fn set(workers: usize) -> Self {
-        Self::of(workers, true).await
-    }
-
-    /// The same, with nodes that wait for a cloud controller or do not.
-    pub async fn of(workers: usize, fresh: bool) -> Self {
+    /// One control-plane node and `workers` more, with a VM each, that wait for a cloud controller.
+    pub async fn with_fresh_nodes(workers: usize) -> Self {
         let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
-        Self::on(plane, workers, fresh).await
+        Self::on_plane(plane, workers, true).await
     }
 
-    /// The same on a control plane of the test's own.
-    pub async fn on(plane: ControlPlane, workers: usize, fresh: bool) -> Self {
+    /// One control-plane node and `workers` more, with a VM each, that a cloud controller has initialised.
+    pub async fn with_nodes(workers: usize) -> Self {
+        let plane = ControlPlane::builder().with_controllers().with_audit().start().await;
+        Self::on_plane(plane, workers, false).await
+    }
+
+    pub async fn on_plane(plane: ControlPlane, workers: usize, fresh: bool) -> Self {
         let inventory = Inventory::with_vms(workers + 1)
             .category("k8s-region", &[("region-1", &["/DC0"])])
             .category(
@@ -121,8 +119,8 @@ impl Stage {
             };
             nodes.add(if number == 0 { node.control_plane() } else { node }).await;
         }
-        let stage = Self {
-            usage: usage::Usage::of(&plane),
+        let testbed = Self {
+            usage: usage::Usage::new(&plane),
             plane,
             vcenter,
             nodes: Some(nodes),
@@ -134,26 +132,24 @@ impl Stage {
             lease: LEASE,
             adversary,
         };
-        stage.install().await;
-        stage.adversary.attack(&stage.plane).await;
-        stage
+        testbed.install().await;
+        testbed.adversary.attack(&testbed.plane).await;
+        testbed
     }
 
-    /// A vCenter with so many machines, and a cluster that has no nodes yet and nobody who cares for
-    /// them.
-    pub async fn bare(vms: usize) -> Self {
-        Self::bare_of((1..=vms).map(|number| Vm::numbered("node", number))).await
+    /// A vCenter with `vms` VMs, and a cluster without nodes, controller-manager and scheduler.
+    pub async fn without_nodes(vms: usize) -> Self {
+        Self::without_nodes_with_vms((1..=vms).map(|number| Vm::numbered("node", number))).await
     }
 
-    /// The same with these machines.
-    pub async fn bare_of(vms: impl IntoIterator<Item = Vm>) -> Self {
+    pub async fn without_nodes_with_vms(vms: impl IntoIterator<Item = Vm>) -> Self {
         let plane = ControlPlane::builder().with_audit().start().await;
         let inventory = Inventory::small().vms(vms);
         let (vcenter, adversary) =
             tokio::join!(Vcenter::start(inventory), Adversary::settle(&plane));
         let workdir = Workdir::new("operator").unwrap();
-        let stage = Self {
-            usage: usage::Usage::of(&plane),
+        let testbed = Self {
+            usage: usage::Usage::new(&plane),
             plane,
             vcenter,
             nodes: None,
@@ -165,13 +161,12 @@ impl Stage {
             lease: LEASE,
             adversary,
         };
-        stage.install().await;
-        stage.adversary.attack(&stage.plane).await;
-        stage
+        testbed.install().await;
+        testbed.adversary.attack(&testbed.plane).await;
+        testbed
     }
 
-    /// Applies what a user applies, but for the Deployment: its pod cannot run here, the operator
-    /// is a process of the test instead.
+    /// Applies the install manifest without the Deployment: the test runs the operator as a process instead.
     pub async fn install(&self) {
         let client = self.plane.client();
         let apply = PatchParams::apply("test").force();
@@ -189,7 +184,7 @@ impl Stage {
             Api::<CompatibilityConfig>::namespaced(client, NAMESPACE),
         );
         let some = ListParams::default().limit(1);
-        eventually("the definitions are served", 20, async || {
+        eventually("the CRDs are served", 20, async || {
             configs.list(&some).await?;
             vcenters.list(&some).await?;
             catalogs.list(&some).await.map(drop)
@@ -197,10 +192,10 @@ impl Stage {
         .await;
     }
 
-    /// Changes a definition, whoever else writes to it meanwhile.
-    pub async fn redefine(&self, name: &str, change: impl Fn(&mut CustomResourceDefinition)) {
+    /// Changes a CRD, and retries on conflicts.
+    pub async fn change_crd(&self, name: &str, change: impl Fn(&mut CustomResourceDefinition)) {
         let definitions = Api::<CustomResourceDefinition>::all(self.client());
-        eventually("the definition is changed", 20, async || {
+        eventually("the CRD is changed", 20, async || {
             let mut definition = definitions.get(name).await?;
             change(&mut definition);
             definitions.replace(name, &PostParams::default(), &definition).await.map(drop)
@@ -213,7 +208,6 @@ impl Stage {
         self.operator_with(&[])
     }
 
-    /// The same with more arguments.
     pub fn operator_with(&self, more: &[&str]) -> Process {
         let identity = User::service_account(NAMESPACE, "vdo");
         let kubeconfig = match self.api_address {
@@ -230,7 +224,7 @@ impl Stage {
         Process::spawn(&self.program, "vdo", arguments, &self.variables, &self.workdir).unwrap()
     }
 
-    /// Writes what a user writes: a Secret, a VsphereCloudConfig and a VDOConfig.
+    /// Creates the Secret, the VsphereCloudConfig and the VDOConfig.
     pub async fn configure(&self, spec: Value) {
         let client = self.plane.client();
         self.write_secret(self.vcenter.password()).await;
@@ -265,7 +259,7 @@ impl Stage {
         secrets.patch("vc-credentials", &apply, &Patch::Apply(secret)).await.unwrap();
     }
 
-    /// Another vCenter with this in it, and what an admin writes to make it known as `other`.
+    /// Starts another vCenter, and creates the Secret and the VsphereCloudConfig `other` for it.
     pub async fn another_vcenter(&self, mut inventory: Inventory) -> Vcenter {
         for datastore in inventory.datacenters.iter_mut().flat_map(|dc| &mut dc.datastores) {
             datastore.url = format!("ds:///vmfs/volumes/other-{}/", datastore.name);
@@ -297,8 +291,8 @@ impl Stage {
         config
     }
 
-    /// Starts the real upstream cloud controller with the very arguments, configuration and rights VDO
-    /// rendered: what the simulated kubelet does not do.
+    /// Starts the upstream cloud controller with the arguments, configuration and RBAC that VDO rendered.
+    /// The simulated kubelet does not do this.
     pub async fn upstream_cloud_controller(&self) -> Process {
         let rendered = eventually("VDO has rendered the cloud controller", 30, async || {
             let rendered = CloudController::rendered(&self.plane, &self.workdir).await;
@@ -308,20 +302,20 @@ impl Stage {
         rendered.upstream("cloud-controller", &self.plane, &self.workdir).unwrap()
     }
 
-    /// Starts the real upstream storage controller with the flags and variables of the Deployment VDO
-    /// applied, on the Secret VDO wrote, under the account VDO gave it; returns it and its socket.
+    /// Starts the upstream storage controller with the flags, variables, Secret and service account that VDO
+    /// applied. Returns the process and its socket.
     pub async fn upstream_storage_controller(&self) -> (Process, PathBuf) {
-        let home = "vmware-system-csi";
-        let config = self.secret(home, "vsphere-config-secret", "csi-vsphere.conf").await;
+        let namespace = "vmware-system-csi";
+        let config = self.secret(namespace, "vsphere-config-secret", "csi-vsphere.conf").await;
         let config = self.workdir.write("csi-vsphere.conf", config).unwrap();
         let socket = self.workdir.path().join("csi.sock");
-        let account = User::service_account(home, "vsphere-csi-controller");
+        let account = User::service_account(namespace, "vsphere-csi-controller");
         let kubeconfig = self.plane.kubeconfig_as(&account).display().to_string();
-        // The files are elsewhere here; nothing else differs.
+        // Only the paths of the files differ.
         let local = |text: &str| {
             text.replace("/etc/cloud/csi-vsphere.conf", &config.display().to_string())
                 .replace("/csi/csi.sock", &socket.display().to_string())
-                .replace("$(CSI_NAMESPACE)", home)
+                .replace("$(CSI_NAMESPACE)", namespace)
         };
         let pod = self.controller().await.spec.unwrap().template.spec.unwrap();
         let driver = pod.containers.iter().find(|c| c.name == "vsphere-csi-controller").unwrap();
@@ -329,7 +323,7 @@ impl Stage {
         let given = given.filter_map(|v| Some((v.name.clone(), local(v.value.as_deref()?))));
         let mut variables: Vec<(String, String)> = given.collect();
         variables.push(("KUBECONFIG".into(), kubeconfig));
-        variables.push(("CSI_NAMESPACE".into(), home.into()));
+        variables.push(("CSI_NAMESPACE".into(), namespace.into()));
         let variables: Vec<(&str, &str)> =
             variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let flags: Vec<String> = driver.args.iter().flatten().map(|flag| local(flag)).collect();
@@ -344,30 +338,30 @@ impl Stage {
         (process, socket)
     }
 
-    /// Lets an operator end in good order, so that the next one may lead at once.
-    pub async fn dismiss(&self, operator: Process) {
+    /// Stops an operator gracefully, so that the next one can lead at once.
+    pub async fn stop(&self, operator: Process) {
         operator.signal(rustix::process::Signal::TERM);
         let ended = operator.wait(30).await;
         assert!(ended.is_some_and(|ended| ended.success()), "{}", operator.tail());
     }
 
-    /// What a scraper gets from an operator.
     pub async fn metrics(&self, operator: &Process) -> String {
-        self.served(operator, "/metrics").await.1
+        self.http_get(operator, "/metrics").await.1
     }
 
-    /// What an operator answers at a path of its own server.
-    pub async fn served(&self, operator: &Process, path: &str) -> (u16, String) {
+    /// Gets a path from the operator's own HTTP server.
+    pub async fn http_get(&self, operator: &Process, path: &str) -> (u16, String) {
         let log = operator.log();
-        // Those before it wrote to the same log.
+        // Earlier operators wrote to the same log.
         let address = log.rsplit_once("listen\":\"").and_then(|(_, rest)| rest.split('"').next());
-        let address = address.unwrap_or_else(|| panic!("it does not say where it listens: {log}"));
+        let address =
+            address.unwrap_or_else(|| panic!("the operator does not log its address: {log}"));
         let answer = reqwest::get(format!("http://{address}{path}")).await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     }
 
-    /// Runs a command that a finding prints, as an admin who pastes it into a shell. What follows three
-    /// blanks explains the command.
+    /// Runs a command from a finding in a shell, as an admin does. The text after three spaces explains the
+    /// command.
     pub async fn run(&self, step: &str) -> String {
         let command = step.split("   ").next().unwrap();
         let folder = testkit::peer("kubectl").parent().unwrap().display().to_string();
@@ -381,14 +375,13 @@ impl Stage {
         text
     }
 
-    /// Waits until the operator has gone round twice more: the status of a round is written before
-    /// anything else is done in it.
+    /// Waits for two more reconcile rounds: a round writes its status before it does anything else.
     pub async fn two_more_rounds(&self, operator: &Process) {
         for _ in 0..2 {
             let before = self.rounds(operator).await;
             let nudge = json!({"example.com/nudge": Timestamp::now().to_string()});
             self.change(json!({"metadata": {"annotations": nudge}})).await;
-            eventually("it has gone round once more", 60, async || {
+            eventually("the operator completes another round", 60, async || {
                 let now = self.rounds(operator).await;
                 if now > before { Ok(()) } else { Err(operator.tail()) }
             })
@@ -396,12 +389,11 @@ impl Stage {
         }
     }
 
-    /// How often an operator has gone round.
     async fn rounds(&self, operator: &Process) -> u64 {
         let metrics = self.metrics(operator).await;
         let mut lines = metrics.lines();
         let count = lines.find_map(|line| line.strip_prefix("vdo_rounds_total ")?.parse().ok());
-        count.unwrap_or_else(|| panic!("it does not count its rounds: {metrics}"))
+        count.unwrap_or_else(|| panic!("vdo_rounds_total is missing: {metrics}"))
     }
 
     /// Changes the VDOConfig as `kubectl patch --type merge` does.
@@ -410,7 +402,7 @@ impl Stage {
         configs.patch("vdo-config", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// Waits until the status of the VDOConfig is as it should be.
+    /// Waits until the status of the VDOConfig satisfies `is`.
     pub async fn status(
         &self,
         what: &str,
@@ -427,7 +419,7 @@ impl Stage {
         .await
     }
 
-    /// Has everything looked at, vCenter too, and waits until it was. `value`: one not used before.
+    /// Requests a complete check, including vCenter, and waits for it. `value` must be new.
     pub async fn check_now(&self, value: &str) {
         let patch = json!({"metadata": {"annotations": {"vdo.vmware.com/check-now": value}}});
         self.change(patch).await;
@@ -438,12 +430,11 @@ impl Stage {
         self.status("everything was checked", 150, checked).await;
     }
 
-    /// Waits for a finding.
     pub async fn finding(&self, code: &str, within: u64) -> Finding {
         self.finding_about(code, within, &[]).await
     }
 
-    /// Waits for a finding that says all of this: one of the same code may be there from before.
+    /// Waits for a finding whose text contains all `texts`: an older one of the same code can still exist.
     pub async fn finding_about(&self, code: &str, within: u64, texts: &[&str]) -> Finding {
         let is = |finding: &&Finding| {
             let seen = finding.seen.as_deref().unwrap_or_default();
@@ -454,7 +445,6 @@ impl Stage {
         status.await.findings.iter().find(is).unwrap().clone()
     }
 
-    /// What one of the drivers' Secrets holds.
     pub async fn secret(&self, namespace: &str, name: &str, key: &str) -> String {
         let secrets = Api::<Secret>::namespaced(self.plane.client(), namespace);
         let secret = secrets.get(name).await.unwrap();
@@ -492,30 +482,32 @@ impl Stage {
         let events = Api::<KubeEvent>::namespaced(self.client(), NAMESPACE);
         eventually(&format!("an event {reason} about {text}"), 60, async || {
             let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
-            let of = |event: &KubeEvent| format!("{:?}: {:?}", event.reason, event.note);
+            let describe = |event: &KubeEvent| format!("{:?}: {:?}", event.reason, event.note);
             let found = all.iter().find(|event| {
                 let note = event.note.as_deref().unwrap_or_default();
                 event.reason.as_deref() == Some(reason) && note.contains(text)
             });
-            found.map(of).ok_or_else(|| all.iter().map(of).collect::<Vec<_>>().join("\n"))
+            found
+                .map(describe)
+                .ok_or_else(|| all.iter().map(describe).collect::<Vec<_>>().join("\n"))
         })
         .await
     }
 
-    /// The uid of an object, to see whether it is made anew.
-    pub async fn uid(&self, kind: &str, home: &str, name: &str) -> String {
+    /// The uid of an object, to detect whether it is re-created.
+    pub async fn uid(&self, kind: &str, namespace: &str, name: &str) -> String {
         let id = ObjectId {
             api_version: "apps/v1".into(),
             kind: kind.into(),
-            namespace: home.into(),
+            namespace: namespace.into(),
             name: name.into(),
         };
         let api = operator::act::api_of(&self.client(), &id).unwrap();
         api.get(name).await.unwrap().metadata.uid.unwrap()
     }
 
-    /// What tells an OpenShift cluster, and what it runs on. Its own programs are not among those the tests
-    /// have: the definition and the object are made by hand.
+    /// Makes the cluster look like OpenShift on this platform. The tests have no OpenShift programs, so this
+    /// creates the CRD and the object itself.
     pub async fn openshift(&self, platform: &str) {
         let (group, plural) = ("config.openshift.io", "infrastructures");
         let definition = json!({
@@ -539,17 +531,16 @@ impl Stage {
         let gvk = kube::core::GroupVersionKind::gvk(group, "v1", "Infrastructure");
         let resource = kube::api::ApiResource::from_gvk_with_plural(&gvk, plural);
         let all = Api::<DynamicObject>::all_with(self.client(), &resource);
-        let told = json!({
+        let infrastructure = json!({
             "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure",
             "metadata": {"name": "cluster"}, "status": {"platformStatus": {"type": platform}},
         });
-        eventually("the platform is told", 30, async || {
-            all.patch("cluster", &apply, &Patch::Apply(&told)).await.map(drop)
+        eventually("the Infrastructure is created", 30, async || {
+            all.patch("cluster", &apply, &Patch::Apply(&infrastructure)).await.map(drop)
         })
         .await;
     }
 
-    /// A volume that is attached to a node.
     pub async fn attach(&self, volume: &str, node: &str) {
         let attachment = json!({
             "metadata": {"name": format!("csi-{volume}")},
@@ -562,20 +553,20 @@ impl Stage {
         Api::all(self.client()).create(&PostParams::default(), &attachment).await.unwrap();
     }
 
-    /// Waits until the VDOConfig is Ready as it is now: Ready by an earlier wish does not count, nor what
-    /// an operator says that has just started and keeps what runs until it has met the vCenter.
+    /// Waits until the VDOConfig is Ready for its current spec, and vCenter is Ready too: an operator that has
+    /// just started keeps the old conditions until it has reached vCenter.
     pub async fn ready(&self, operator: &Process, within: u64) -> VDOConfig {
         let ready = eventually("the VDOConfig is Ready", within, async || {
             assert!(operator.ended().is_none(), "{}", operator.tail());
             let config = self.config().await;
             let status = config.status.clone().unwrap_or_default();
-            let seen = status.observed_generation == config.metadata.generation;
-            let so = |kind| api::condition::is_true(&status.conditions, kind);
-            if seen && so("Ready") && so(api::condition::VCENTER_READY) {
+            let observed = status.observed_generation == config.metadata.generation;
+            let holds = |kind| api::condition::is_true(&status.conditions, kind);
+            if observed && holds("Ready") && holds(api::condition::VCENTER_READY) {
                 Ok(config)
             } else {
-                let seen = serde_json::to_string_pretty(&status).unwrap();
-                Err(format!("{seen}\n{}", operator.tail()))
+                let status = serde_json::to_string_pretty(&status).unwrap();
+                Err(format!("{status}\n{}", operator.tail()))
             }
         })
         .await;
@@ -608,7 +599,7 @@ impl Stage {
         self.follow_catalog().await
     }
 
-    /// Lets the operator use the catalog that was written.
+    /// Lets the operator use the catalog of `write_catalog`.
     pub async fn follow_catalog(&self) -> Api<CompatibilityConfig> {
         let config = json!({
             "metadata": {"name": "catalog", "namespace": NAMESPACE},

@@ -1,10 +1,10 @@
-//! Catalogs and manifests as others publish them.
+//! Published catalogs and manifests.
 
 use std::{path::PathBuf, process::Command};
 
 use serde_json::Value;
 
-/// The embedded catalog, with two older lines of the storage driver let onto this cluster.
+/// The embedded catalog; two older minors of the storage driver also support this cluster.
 pub fn catalog() -> String {
     let text = catalog::EMBEDDED
         .replace(
@@ -19,7 +19,7 @@ pub fn catalog() -> String {
     text
 }
 
-/// The documents of a manifest as a module of upstream's sources has it.
+/// The documents of a manifest in a Go module of upstream.
 pub fn published(peer: &str, module: &str, file: &str) -> Vec<Value> {
     let sources = Command::new("go")
         .args(["mod", "download", "-json", module])
@@ -35,13 +35,11 @@ pub fn published(peer: &str, module: &str, file: &str) -> Vec<Value> {
     documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
 }
 
-/// Upstream's own manifest of the storage driver, as it is published with the driver's sources.
 pub fn upstream_csi() -> Vec<Value> {
     let file = "manifests/vanilla/vsphere-csi-driver.yaml";
     published("peers/csi-driver", "sigs.k8s.io/vsphere-csi-driver/v3", file)
 }
 
-/// Upstream's own manifest of the cloud controller, likewise.
 pub fn upstream_cpi() -> Vec<Value> {
     let file = "releases/v1.36/vsphere-cloud-controller-manager.yaml";
     published("peers", "k8s.io/cloud-provider-vsphere", file)

@@ -1,5 +1,5 @@
-//! Which rights the operator used in a test. `scripts/test` collects them from all test programs and
-//! compares them with the manifest.
+//! Records the permissions that the operator used in a test. `scripts/test` collects them from all test programs
+//! and compares them with the manifest.
 
 use std::{
     collections::BTreeSet,
@@ -12,16 +12,16 @@ use testkit::ControlPlane;
 
 use super::NAMESPACE;
 
-/// Names the folder into which each test program writes what it used. Unset: nothing is written.
+/// The folder for the records. If it is not set, tests write none.
 const FOLDER: &str = "VDO_AUDIT_FOLDER";
 
-/// Writes what the operator used when it is dropped.
+/// Writes the record when it is dropped.
 pub struct Usage {
     log: PathBuf,
 }
 
 impl Usage {
-    pub fn of(plane: &ControlPlane) -> Self {
+    pub fn new(plane: &ControlPlane) -> Self {
         Self { log: plane.audit_folder() }
     }
 }
@@ -30,7 +30,7 @@ impl Drop for Usage {
     fn drop(&mut self) {
         let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
         let lines = lines(&ControlPlane::audit_in(&self.log));
-        // A test that fails already must not panic twice; a line that is missing is noticed later.
+        // A failing test must not panic twice; `audit_replay` notices a missing line.
         let _ = append(&folder, &lines);
     }
 }
@@ -43,8 +43,8 @@ fn append(folder: &Path, lines: &BTreeSet<String>) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// One line for each kind of request of the operator: the test, `used` or `denied`, and the verb, group,
-/// resource, namespace and name.
+/// A line for each kind of request of the operator: test, `used` or `denied`, verb, group, resource, namespace
+/// and name.
 fn lines(events: &[Value]) -> BTreeSet<String> {
     let account = format!("system:serviceaccount:{NAMESPACE}:vdo");
     let thread = std::thread::current();
@@ -54,19 +54,19 @@ fn lines(events: &[Value]) -> BTreeSet<String> {
     for event in own.filter(|event| event["objectRef"].is_object()) {
         let object = &event["objectRef"];
         let string = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let part = string(&object["subresource"]);
-        let slash = if part.is_empty() { "" } else { "/" };
-        let resource = format!("{}{slash}{part}", string(&object["resource"]));
+        let subresource = string(&object["subresource"]);
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let resource = format!("{}{slash}{subresource}", string(&object["resource"]));
         let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
         let message = string(&event["responseStatus"]["message"]);
-        // Quotas and policies refuse with this code too, and not for lack of rights.
+        // Quotas and policies answer with this code too.
         let denied = code == 403 && message.contains("is forbidden: User \"");
         let outcome = if denied { "denied" } else { "used" };
         let verb = string(&event["verb"]);
-        // A server-side apply that creates its object needs both rights.
+        // A server-side apply that creates an object needs both verbs.
         let created = verb == "patch" && code == 201;
         for verb in [Some(verb.as_str()), created.then_some("create")].into_iter().flatten() {
-            let of = [
+            let fields = [
                 test,
                 outcome,
                 verb,
@@ -75,7 +75,7 @@ fn lines(events: &[Value]) -> BTreeSet<String> {
                 &string(&object["namespace"]),
                 &string(&object["name"]),
             ];
-            lines.insert(of.join("\t"));
+            lines.insert(fields.join("\t"));
         }
     }
     lines

@@ -1,5 +1,5 @@
-//! Symptoms of the field, by the numbers they have in the benchmark: each is made for real, several at a
-//! time where none hides another, named with its object, and gone once it is cured.
+//! Faults from the field, with their numbers in the benchmark. The test injects several at a time where none hides
+//! another. VDO reports each with its object, and clears it once it is fixed.
 
 use std::{
     cell::RefCell,
@@ -13,27 +13,25 @@ use testkit::eventually;
 use tokio::time::Instant;
 use vsphere::cns::VolumeId;
 
-use super::{DRIVER, Scene};
+use super::{DRIVER, Fixture};
 
-/// A symptom, and what is to be said of it.
-pub(super) struct Case {
-    /// Its number, or a word for what is none of the symptoms.
+/// A fault and the findings it must cause.
+pub(super) struct FaultCase {
+    /// The number in the benchmark, or a word for a fault that is not in it.
     row: &'static str,
-    /// What is wrong.
     what: &'static str,
-    /// The finding that names the cause.
     code: &'static str,
-    /// What the name or path of the object contains.
+    /// A part of the name or path of the affected object.
     object: &'static str,
-    /// Findings that come with it.
+    /// Other findings that the fault causes.
     also: &'static [&'static str],
 }
 
-/// Symptoms that are made, looked at and cured together.
-pub(super) struct Together {
-    /// Whether vCenter has to be asked, because it does not tell of them.
-    asks: bool,
-    pub(super) cases: &'static [Case],
+/// Faults that are injected, reported and fixed together.
+pub(super) struct Batch {
+    /// vCenter does not notify about these faults: they need a check on request.
+    on_request: bool,
+    pub(super) cases: &'static [FaultCase],
 }
 
 const fn case(
@@ -41,25 +39,24 @@ const fn case(
     code: &'static str,
     object: &'static str,
     what: &'static str,
-) -> Case {
-    Case { row, what, code, object, also: &[] }
+) -> FaultCase {
+    FaultCase { row, what, code, object, also: &[] }
 }
 
-impl Case {
+impl FaultCase {
     const fn with(mut self, also: &'static [&'static str]) -> Self {
         self.also = also;
         self
     }
 
-    /// The findings it gives.
     pub(super) fn codes(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.code).chain(self.also.iter().copied())
     }
 }
 
-pub(super) const ALL: &[Together] = &[
-    Together {
-        asks: false,
+pub(super) const ALL: &[Batch] = &[
+    Batch {
+        on_request: false,
         cases: &[
             case("4", "VDO-1223", "metal", "a bare-metal node with the storage driver"),
             case("10", "VDO-1513", "vsphere-config-secret", "cluster id in two places"),
@@ -76,8 +73,8 @@ pub(super) const ALL: &[Together] = &[
             case("CPI-7", "VDO-1214", "foreign", "provider id of another cloud"),
         ],
     },
-    Together {
-        asks: false,
+    Batch {
+        on_request: false,
         cases: &[
             case("12", "VDO-1607", "vsphere-csi-controller", "a backslash that is not escaped")
                 .with(&["VDO-1604", "VDO-1621"]),
@@ -91,8 +88,8 @@ pub(super) const ALL: &[Together] = &[
             case("CPI-6", "VDO-1618", "vsphere-cloud-controller", "name of vCenter not resolved"),
         ],
     },
-    Together {
-        asks: false,
+    Batch {
+        on_request: false,
         cases: &[
             case("14", "VDO-1602", "vsphere-csi-controller", "image of a registry that is gone"),
             case("older", "VDO-1620", "CSI", "a release that does not suit"),
@@ -112,8 +109,8 @@ pub(super) const ALL: &[Together] = &[
             ),
         ],
     },
-    Together {
-        asks: false,
+    Batch {
+        on_request: false,
         cases: &[
             case(
                 "1",
@@ -126,8 +123,8 @@ pub(super) const ALL: &[Together] = &[
             case("narrow", "VDO-1504", "narrow", "a class names a datastore of few hosts"),
         ],
     },
-    Together {
-        asks: true,
+    Batch {
+        on_request: true,
         cases: &[
             case("9", "VDO-1512", "vsphere-config-secret", "another cluster with the same id"),
             case("20", "VDO-1205", "node-2", "no room for another disk").with(&["VDO-1233"]),
@@ -141,8 +138,8 @@ pub(super) const ALL: &[Together] = &[
             case("43", "VDO-1524", "shared", "disks nobody refers to"),
         ],
     },
-    Together {
-        asks: true,
+    Batch {
+        on_request: true,
         cases: &[
             case(
                 "6",
@@ -156,8 +153,8 @@ pub(super) const ALL: &[Together] = &[
             case("41", "VDO-1312", "vc", "sessions that are never ended"),
         ],
     },
-    Together {
-        asks: true,
+    Batch {
+        on_request: true,
         cases: &[
             case("clock", "VDO-1309", "vc", "a clock ten minutes behind"),
             case("machine", "VDO-1403", "node-2", "no disks for a machine"),
@@ -166,8 +163,8 @@ pub(super) const ALL: &[Together] = &[
                 .with(&["VDO-1516"]),
         ],
     },
-    Together {
-        asks: true,
+    Batch {
+        on_request: true,
         cases: &[
             case("8", "VDO-1404", "esx-a", "hosts the account may not read"),
             case("category", "VDO-1701", "vc", "no such category of tags"),
@@ -175,13 +172,13 @@ pub(super) const ALL: &[Together] = &[
                 .with(&["VDO-1515"]),
         ],
     },
-    Together {
-        asks: true,
+    Batch {
+        on_request: true,
         cases: &[case("away", "VDO-1528", "reached", "a volume on a datastore that is away")
             .with(&["VDO-1232"])],
     },
-    Together {
-        asks: false,
+    Batch {
+        on_request: false,
         cases: &[
             case("11", "VDO-1307", "vc", "a user name without its domain"),
             case("29", "VDO-1612", "vsphere-csi-node", "the driver has another kubelet directory")
@@ -190,29 +187,29 @@ pub(super) const ALL: &[Together] = &[
     },
 ];
 
-/// What is made of things that stand around the drivers.
+/// Findings that `feeds.rs` causes with objects around the drivers.
 pub(super) const AROUND: &[&str] = &[
     "VDO-1224", "VDO-1308", "VDO-1410", "VDO-1521", "VDO-1606", "VDO-1610", "VDO-1611", "VDO-1613",
     "VDO-1616", "VDO-1617", "VDO-1619", "VDO-1622", "VDO-1807",
 ];
 
-/// What was done, to be undone.
+/// The state of the injected faults, for their removal, and the measurements.
 #[derive(Default)]
 pub(super) struct Field {
-    /// Volumes that were made in vCenter, by what for.
+    /// Volumes created in vCenter, by row.
     pub(super) volumes: BTreeMap<&'static str, Vec<VolumeId>>,
-    /// Objects as they were.
-    pub(super) kept: BTreeMap<&'static str, serde_json::Value>,
-    asked: u32,
-    /// The findings that were given.
-    pub(super) made: BTreeSet<String>,
-    /// What `make health-seconds` writes down.
+    /// Objects before the fault, by row.
+    pub(super) saved: BTreeMap<&'static str, serde_json::Value>,
+    requests: u32,
+    /// Findings that were reported.
+    pub(super) reported: BTreeSet<String>,
+    /// The output for `make health-seconds`.
     pub(super) seconds: String,
 }
 
-impl Case {
-    /// Whether it is named with its object, and what comes with it is there.
-    fn is_named(&self, findings: &[Finding]) -> bool {
+impl FaultCase {
+    /// Whether the finding names the object, and the other findings exist.
+    fn is_reported(&self, findings: &[Finding]) -> bool {
         let with_object = |finding: &Finding| {
             finding.objects.iter().any(|object| {
                 let path = object.path.as_deref().unwrap_or_default();
@@ -225,111 +222,116 @@ impl Case {
 }
 
 impl Field {
-    /// Writes down after how many seconds a fault was named, and no longer named once it was cured.
-    pub(super) fn note(&mut self, code: &str, what: &str, [named, cleared]: [f64; 2], row: &str) {
-        self.made.insert(code.to_owned());
-        writeln!(self.seconds, "{code}\t{what}\t{named:.1}\t{cleared:.1}\t{row}\tgrace").unwrap();
+    /// Records after how many seconds a fault was reported, and cleared once it was fixed.
+    pub(super) fn note(
+        &mut self,
+        code: &str,
+        what: &str,
+        [reported, cleared]: [f64; 2],
+        row: &str,
+    ) {
+        self.reported.insert(code.to_owned());
+        writeln!(self.seconds, "{code}\t{what}\t{reported:.1}\t{cleared:.1}\t{row}\tgrace")
+            .unwrap();
     }
 }
 
-/// A finding in one line.
-fn told(finding: &Finding) -> String {
+fn describe(finding: &Finding) -> String {
     let objects: Vec<&str> = finding.objects.iter().map(|object| object.name.as_str()).collect();
     let seen = finding.seen.as_deref().unwrap_or_default();
     format!("{} {objects:?} {:?} {seen}", finding.code, finding.consequence_of)
 }
 
-impl Scene {
-    /// Makes all of them, a handful at a time.
-    pub(super) async fn play(&self, field: &mut Field) {
-        for together in ALL {
-            for case in together.cases {
+impl Fixture {
+    /// Injects and fixes all batches.
+    pub(super) async fn run_batches(&self, field: &mut Field) {
+        for batch in ALL {
+            for case in batch.cases {
                 self.prepare(field, case.row, true).await;
             }
-            let appeared = self.turn(field, together, true).await;
-            let cleared = self.turn(field, together, false).await;
-            for case in together.cases.iter().rev() {
+            let appeared = self.turn(field, batch, true).await;
+            let cleared = self.turn(field, batch, false).await;
+            for case in batch.cases.iter().rev() {
                 self.prepare(field, case.row, false).await;
             }
-            let rows: Vec<&str> = together.cases.iter().map(|case| case.row).collect();
-            self.is_well(&format!("after {rows:?}")).await;
-            let asked = if together.asks { ", asked for" } else { "" };
+            let rows: Vec<&str> = batch.cases.iter().map(|case| case.row).collect();
+            self.healthy(&format!("after {rows:?}")).await;
+            let suffix = if batch.on_request { ", asked for" } else { "" };
             for (case, (appeared, cleared)) in
-                together.cases.iter().zip(appeared.into_iter().zip(cleared))
+                batch.cases.iter().zip(appeared.into_iter().zip(cleared))
             {
-                let Case { row, what, code, .. } = case;
-                // A word is no number.
+                let FaultCase { row, what, code, .. } = case;
+                // A word is not a number of the benchmark.
                 let row = if row.starts_with(|c: char| c.is_ascii_lowercase()) { "" } else { row };
-                field.note(code, &format!("{what}{asked}"), [appeared, cleared], row);
+                field.note(code, &format!("{what}{suffix}"), [appeared, cleared], row);
             }
         }
     }
 
-    /// Makes all of them or cures them, and waits until all are named, or none. Returns how many seconds
-    /// that took for each: from before it was made or cured or, where vCenter has to be asked, from the
-    /// asking on.
-    async fn turn(&self, field: &mut Field, together: &Together, broken: bool) -> Vec<f64> {
-        let begun = RefCell::new(vec![None::<Instant>; together.cases.len()]);
+    /// Injects or fixes a batch, and waits until all faults are reported or cleared. Returns the seconds for each: since
+    /// before its change or, for a check on request, since the request.
+    async fn turn(&self, field: &mut Field, batch: &Batch, broken: bool) -> Vec<f64> {
+        let started = RefCell::new(vec![None::<Instant>; batch.cases.len()]);
         let change = async {
-            let mut places: Vec<usize> = (0..together.cases.len()).collect();
+            let mut places: Vec<usize> = (0..batch.cases.len()).collect();
             if !broken {
                 places.reverse();
             }
             for place in places {
-                if !together.asks {
-                    begun.borrow_mut()[place] = Some(Instant::now());
+                if !batch.on_request {
+                    started.borrow_mut()[place] = Some(Instant::now());
                 }
-                self.change(field, together.cases[place].row, broken).await;
+                self.change(field, batch.cases[place].row, broken).await;
             }
-            if together.asks {
-                field.asked += 1;
-                begun.borrow_mut().fill(Some(Instant::now()));
-                self.stage.check_now(&field.asked.to_string()).await;
+            if batch.on_request {
+                field.requests += 1;
+                started.borrow_mut().fill(Some(Instant::now()));
+                self.testbed.check_now(&field.requests.to_string()).await;
             }
         };
-        let ((), seconds) = tokio::join!(change, self.watch(together, broken, &begun));
+        let ((), seconds) = tokio::join!(change, self.watch(batch, broken, &started));
         seconds
     }
 
-    /// Waits until all that were begun are named, or none, and says after how many seconds each was.
+    /// Waits until all started faults are reported, or cleared, and returns the seconds for each.
     async fn watch(
         &self,
-        together: &Together,
-        named: bool,
-        begun: &RefCell<Vec<Option<Instant>>>,
+        batch: &Batch,
+        reported: bool,
+        started: &RefCell<Vec<Option<Instant>>>,
     ) -> Vec<f64> {
-        let mut after: Vec<Option<f64>> = vec![None; together.cases.len()];
-        let verb = if named { "named" } else { "gone" };
+        let mut after: Vec<Option<f64>> = vec![None; batch.cases.len()];
+        let verb = if reported { "reported" } else { "cleared" };
         eventually(&format!("all are {verb}"), 60, async || {
-            let status = self.stage.config().await.status.unwrap_or_default();
-            for (place, case) in together.cases.iter().enumerate() {
-                let as_wanted = if named {
-                    case.is_named(&status.findings)
+            let status = self.testbed.config().await.status.unwrap_or_default();
+            for (place, case) in batch.cases.iter().enumerate() {
+                let as_wanted = if reported {
+                    case.is_reported(&status.findings)
                 } else {
                     !status.findings.iter().any(|finding| finding.code == case.code)
                 };
-                match begun.borrow()[place].filter(|_| as_wanted) {
+                match started.borrow()[place].filter(|_| as_wanted) {
                     Some(since) => {
                         after[place].get_or_insert_with(|| since.elapsed().as_secs_f64());
                     }
                     None => after[place] = None,
                 }
             }
-            let left = together.cases.iter().zip(&after).filter(|(_, after)| after.is_none());
+            let left = batch.cases.iter().zip(&after).filter(|(_, after)| after.is_none());
             let left: Vec<String> =
                 left.map(|(case, _)| format!("{} {}", case.row, case.code)).collect();
-            let told: Vec<String> = status.findings.iter().map(told).collect();
-            let told = told.join("\n");
-            left.is_empty().then_some(()).ok_or(format!("{left:?} not {verb}:\n{told}"))
+            let findings: Vec<String> = status.findings.iter().map(describe).collect();
+            let findings = findings.join("\n");
+            left.is_empty().then_some(()).ok_or(format!("{left:?} not {verb}:\n{findings}"))
         })
         .await;
         after.into_iter().flatten().collect()
     }
 
-    /// What has to be there for a fault and is none itself, before the clock starts.
+    /// Sets up conditions of a fault that are no fault themselves, before the clock starts.
     async fn prepare(&self, field: &mut Field, row: &'static str, broken: bool) {
         if ["12", "CPI-6"].contains(&row) {
-            self.let_others_install(field, row, broken).await;
+            self.set_foreign_installer(field, row, broken).await;
         }
     }
 
@@ -349,7 +351,6 @@ impl Scene {
         }
     }
 
-    /// A PersistentVolume of this handle.
     pub(super) fn volume(name: &str, handle: &str) -> serde_json::Value {
         super::with(
             super::object("v1", "PersistentVolume", None, name),

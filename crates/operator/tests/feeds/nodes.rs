@@ -1,4 +1,4 @@
-//! What breaks about nodes and drivers.
+//! Faults of nodes and drivers.
 
 use k8s_openapi::api::{core::v1::Pod, storage::v1::CSINode};
 use kube::{
@@ -8,14 +8,14 @@ use kube::{
 use serde_json::{Value, json};
 use testkit::{Fate, Node, Vm, eventually};
 
-use super::{DRIVER, HOME, Scene, common::TENANT, field::Field, object, with};
+use super::{CSI, DRIVER, Fixture, common::TENANT, field::Field, object, with};
 
 const CONTROLLER: &str = "vsphere-csi-controller";
 const CLOUD: &str = "vsphere-cloud-controller-manager";
 const NODE_DRIVER: &str = "vsphere-csi-node";
 const FEATURES: &str = "internal-feature-states.csi.vsphere.vmware.com";
 
-impl Scene {
+impl Fixture {
     pub(super) async fn change_node(&self, row: &str, broken: bool) {
         let vm = |name: &str| Vm::named(name);
         let node = |name: &str| Node::named(name).system_uuid(&Vm::named(name).uuid);
@@ -30,7 +30,7 @@ impl Scene {
                 self.volume_on_the_node_that_is_down(broken).await;
             }
             "45" => {
-                self.stage
+                self.testbed
                     .change(json!({"spec": {"storageProvider": {
                         "maxVolumesPerNode": broken.then_some(255),
                     }}}))
@@ -41,8 +41,8 @@ impl Scene {
                 let other = format!("vsphere://{}", vm("somebody else").uuid);
                 let name = "mislabelled";
                 let scsi = vec!["pvscsi".into(), "lsilogic".into()];
-                let machine = Vm { scsi, ..vm(name) };
-                self.node(broken, node(name).provider_id(&other), name, [machine]).await;
+                let vm = Vm { scsi, ..vm(name) };
+                self.node(broken, node(name).provider_id(&other), name, [vm]).await;
             }
             "unregistered" => self.register("node-1", !broken, |_| {}).await,
             "keys" => {
@@ -65,9 +65,9 @@ impl Scene {
         }
     }
 
-    /// A node with its machines comes, or goes.
+    /// Adds or removes a node with its VMs.
     async fn node<const N: usize>(&self, comes: bool, node: Node, name: &str, vms: [Vm; N]) {
-        let vcenter = &self.stage.vcenter;
+        let vcenter = &self.testbed.vcenter;
         if comes {
             vcenter.add_vms("DC0", vms).await;
             self.nodes().add(node).await;
@@ -75,7 +75,7 @@ impl Scene {
         }
         self.delete(&object("v1", "Node", None, name)).await;
         self.delete(&object("storage.k8s.io/v1", "CSINode", None, name)).await;
-        // No kubelet is left to end them.
+        // No kubelet is left to terminate the pods.
         let pods = Api::<Pod>::all(self.client.clone());
         let on_it = ListParams::default().fields(&format!("spec.nodeName={name}"));
         for pod in pods.list(&on_it).await.unwrap() {
@@ -98,7 +98,7 @@ impl Scene {
             return;
         }
         self.apply(&volume).await;
-        self.stage.attach("kept", "down").await;
+        self.testbed.attach("kept", "down").await;
         self.apply_status(&with(attachment, json!({"status": {"attached": true}}))).await;
         self.nodes().set_ready("down", false).await;
         let waits = with(
@@ -113,15 +113,15 @@ impl Scene {
         self.apply(&waits).await;
     }
 
-    /// How many volumes a node takes.
+    /// Sets the volume limit of a node.
     pub(super) async fn limit(&self, node: &str, limit: Option<u32>) {
         let limit = limit.map(|limit| json!({"count": limit}));
         self.register(node, true, |entry| entry["allocatable"] = json!(limit)).await;
     }
 
-    /// Registers the storage driver on a node, or no longer. An entry of a CSINode is taken out and put
-    /// in anew: it cannot be changed.
-    async fn register(&self, node: &str, there: bool, edit: impl FnOnce(&mut Value)) {
+    /// Registers the storage driver on a node, or removes the registration. An entry of a CSINode is immutable:
+    /// this deletes and re-creates it.
+    async fn register(&self, node: &str, registered: bool, edit: impl FnOnce(&mut Value)) {
         let nodes = Api::<CSINode>::all(self.client.clone());
         let now = nodes.get(node).await.unwrap();
         let entry = now.spec.drivers.iter().find(|driver| driver.name == DRIVER);
@@ -133,7 +133,7 @@ impl Scene {
             }),
         };
         edit(&mut entry);
-        let after = if there { json!([entry]) } else { json!([]) };
+        let after = if registered { json!([entry]) } else { json!([]) };
         for drivers in [json!([]), after] {
             let patch = Patch::Merge(json!({"spec": {"drivers": drivers}}));
             nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
@@ -151,10 +151,10 @@ impl Scene {
                 let kind =
                     object("apiextensions.k8s.io/v1", "CustomResourceDefinition", None, kind);
                 if broken {
-                    field.kept.insert("kind", self.take(&kind).await);
+                    field.saved.insert("kind", self.saved(&kind).await);
                     self.delete(&kind).await;
                 } else {
-                    self.apply(&field.kept["kind"]).await;
+                    self.apply(&field.saved["kind"]).await;
                 }
                 says(
                     "vsphere-csi-node",
@@ -192,13 +192,13 @@ impl Scene {
             "older" => {
                 for (kind, name) in [("DaemonSet", "vsphere-csi-node"), ("Deployment", CONTROLLER)]
                 {
-                    let workload = object("apps/v1", kind, Some(HOME), name);
+                    let workload = object("apps/v1", kind, Some(CSI), name);
                     let key = "app.kubernetes.io/version";
                     if broken {
-                        let now = self.take(&workload).await;
-                        field.kept.insert(kind, now["metadata"]["labels"][key].clone());
+                        let now = self.saved(&workload).await;
+                        field.saved.insert(kind, now["metadata"]["labels"][key].clone());
                     }
-                    let value = if broken { json!("3.1.2") } else { field.kept[kind].clone() };
+                    let value = if broken { json!("3.1.2") } else { field.saved[kind].clone() };
                     let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
                     self.api(&workload).patch(name, &PatchParams::default(), &patch).await.unwrap();
                 }
@@ -228,7 +228,7 @@ impl Scene {
         }
     }
 
-    /// Edits the pods of a workload, or puts them back as they were before that row.
+    /// Edits the pod template of a workload, or restores the template from before this row.
     async fn template(
         &self,
         field: &mut Field,
@@ -239,36 +239,36 @@ impl Scene {
     ) {
         let workload = match name {
             CLOUD => object("apps/v1", "DaemonSet", Some("kube-system"), name),
-            NODE_DRIVER => object("apps/v1", "DaemonSet", Some(HOME), name),
-            _ => object("apps/v1", "Deployment", Some(HOME), name),
+            NODE_DRIVER => object("apps/v1", "DaemonSet", Some(CSI), name),
+            _ => object("apps/v1", "Deployment", Some(CSI), name),
         };
         let api = self.api(&workload);
         let template = if broken {
             let seen = serde_json::to_value(api.get(name).await.unwrap()).unwrap();
             let before = seen["spec"]["template"].clone();
-            field.kept.insert(row, before.clone());
+            field.saved.insert(row, before.clone());
             let mut after = before.clone();
             edit(&mut after);
             assert_ne!(after, before, "row {row}");
             after
         } else {
-            field.kept.remove(row).unwrap()
+            field.saved.remove(row).unwrap()
         };
         let patch = json!([{"op": "replace", "path": "/spec/template", "value": template}]);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
         api.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Makes the workload of a row one by other hands, whose pods say nothing in their status, or VDO's
-    /// again.
-    pub(super) async fn let_others_install(
+    /// Makes the workload of a row look as from the published manifests, without messages in the pod status, or as
+    /// VDO's again.
+    pub(super) async fn set_foreign_installer(
         &self,
         field: &mut Field,
         row: &'static str,
         theirs: bool,
     ) {
         let name = if row == "12" { CONTROLLER } else { CLOUD };
-        self.template(field, row, name, theirs, by_other_hands).await;
+        self.template(field, row, name, theirs, as_published).await;
         let pods = Api::<Pod>::all(self.client.clone());
         eventually(&format!("all pods of {name} are new"), 60, async || {
             let all = pods.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
@@ -285,13 +285,13 @@ impl Scene {
     }
 
     async fn older_switches(&self, field: &mut Field, broken: bool) {
-        let map = object("v1", "ConfigMap", Some(HOME), FEATURES);
+        let map = object("v1", "ConfigMap", Some(CSI), FEATURES);
         if broken {
-            let now = self.take(&map).await;
+            let now = self.saved(&map).await;
             let (name, value) = now["data"].as_object().unwrap().iter().next().unwrap();
-            field.kept.insert("16", json!({name: value}));
+            field.saved.insert("16", json!({name: value}));
         }
-        let mut data = field.kept["16"].clone();
+        let mut data = field.saved["16"].clone();
         if broken {
             data.as_object_mut().unwrap().values_mut().for_each(|value| *value = Value::Null);
         }
@@ -300,13 +300,13 @@ impl Scene {
     }
 }
 
-/// The keys the simulated kubelet registers the driver with.
+/// The topology keys with which the simulated kubelet registers the driver.
 fn zone_keys() -> Vec<String> {
     ["k8s-region", "k8s-zone"].map(|key| format!("topology.csi.vmware.com/{key}")).into()
 }
 
-/// Containers as the published manifests have them: their last words are in their logs alone.
-fn by_other_hands(template: &mut Value) {
+/// Containers as in the published manifests: crash logs are not in the container status.
+fn as_published(template: &mut Value) {
     for container in template["spec"]["containers"].as_array_mut().unwrap() {
         container.as_object_mut().unwrap().remove("terminationMessagePolicy");
     }

@@ -1,4 +1,4 @@
-//! What breaks about volumes, and in vCenter.
+//! Faults of volumes and in vCenter.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use vsphere::{
     },
 };
 
-use super::{DRIVER, Scene, field::Field, object, with};
+use super::{DRIVER, Fixture, field::Field, object, with};
 
 const MINUTE: Duration = Duration::from_mins(1);
-/// Somebody who opens sessions and forgets them.
+/// A user that never ends its sessions.
 const FORGETFUL: &str = "backup@vsphere.local";
 
-/// What a Kubernetes object has to do with a volume.
+/// The CNS metadata of a Kubernetes object for a volume.
 fn entity(cluster: &str, kind: &str, name: &str) -> EntityMetadata {
     EntityMetadata {
         name: name.into(),
@@ -32,8 +32,8 @@ fn entity(cluster: &str, kind: &str, name: &str) -> EntityMetadata {
     }
 }
 
-impl Scene {
-    /// Makes volumes in vCenter, in the name of a cluster.
+impl Fixture {
+    /// Creates volumes in vCenter that belong to a cluster.
     async fn make_volumes(
         &self,
         cluster: &str,
@@ -43,7 +43,7 @@ impl Scene {
         let owner = ContainerCluster {
             kind: "KUBERNETES".into(),
             id: cluster.into(),
-            user: self.stage.vcenter.user().into(),
+            user: self.testbed.vcenter.user().into(),
             flavor: Some("VANILLA".into()),
             distribution: None,
             delete: None,
@@ -68,14 +68,14 @@ impl Scene {
     }
 
     async fn vm(&self, name: &str) -> MoRef {
-        let truth = self.stage.vcenter.truth().await;
+        let truth = self.testbed.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap();
         let vm = vms.into_iter().find(|vm| vm["name"] == name).unwrap();
         MoRef::new("VirtualMachine", vm["moref"].as_str().unwrap())
     }
 
-    async fn attach_in_vcenter(&self, volumes: &[VolumeId], machine: &str, attached: bool) {
-        let vm = self.vm(machine).await;
+    async fn attach_in_vcenter(&self, volumes: &[VolumeId], vm_name: &str, attached: bool) {
+        let vm = self.vm(vm_name).await;
         let specs =
             volumes.iter().map(|volume| AttachSpec { volume: volume.clone(), vm: vm.clone() });
         let specs: Vec<AttachSpec> = specs.collect();
@@ -90,9 +90,9 @@ impl Scene {
         }
     }
 
-    /// A VolumeAttachment that does not come to an end, for this reason.
+    /// A VolumeAttachment that is stuck with this error.
     async fn stuck(&self, volume: &str, detaching: bool, reason: &str) {
-        self.stage.attach(volume, "node-2").await;
+        self.testbed.attach(volume, "node-2").await;
         let name = format!("csi-{volume}");
         let attachment = object("storage.k8s.io/v1", "VolumeAttachment", None, &name);
         let error = json!({"message": reason});
@@ -129,7 +129,7 @@ impl Scene {
                     let claim = entity(id, "PERSISTENT_VOLUME_CLAIM", "orders");
                     self.make_volumes(id, &[pod, claim], 1).await
                 }
-                // With its own disk as many as four controllers of that age take.
+                // With its own disk the maximum of four SCSI controllers of this version.
                 "20" => self.make_volumes("elsewhere", &[], 59).await,
                 "40" => {
                     let twice = ["old", "new"].map(|name| entity(id, "PERSISTENT_VOLUME", name));
@@ -146,16 +146,16 @@ impl Scene {
         match row {
             "away" => {
                 self.put(broken, &Self::volume("reached", &handle)).await;
-                let there = json!({"accessible": !broken});
-                self.stage.vcenter.patch_datastore("/DC0/datastore/shared", there).await;
+                let state = json!({"accessible": !broken});
+                self.testbed.vcenter.patch_datastore("/DC0/datastore/shared", state).await;
             }
             "claim" => self.waiting_claim(broken).await,
             "10" => {
-                let map = object("v1", "ConfigMap", Some(super::HOME), "vsphere-csi-cluster-id");
+                let map = object("v1", "ConfigMap", Some(super::CSI), "vsphere-csi-cluster-id");
                 let map = with(map, json!({"data": {"clusterID": "made-by-the-driver"}}));
                 self.put(broken, &map).await;
             }
-            "20" => self.full_machine(&field.volumes["20"], broken).await,
+            "20" => self.full_vm(&field.volumes["20"], broken).await,
             "22" => {
                 self.put(broken, &Self::volume("forgotten", "no-such-volume")).await;
                 let reason = "failed to detach: volumeID not found in QueryVolume";
@@ -163,7 +163,7 @@ impl Scene {
             }
             "23" => {
                 if broken {
-                    self.stage.vcenter.add_vms("DC0", [Vm::named("old-worker")]).await;
+                    self.testbed.vcenter.add_vms("DC0", [Vm::named("old-worker")]).await;
                     self.attach_in_vcenter(&made, "old-worker", true).await;
                 }
                 self.put(broken, &Self::volume("held", &handle)).await;
@@ -171,7 +171,7 @@ impl Scene {
                 self.hang("held", false, broken.then_some(reason)).await;
                 if !broken {
                     self.attach_in_vcenter(&field.volumes["23"], "old-worker", false).await;
-                    self.stage.vcenter.destroy_vm("/DC0/vm/old-worker").await;
+                    self.testbed.vcenter.destroy_vm("/DC0/vm/old-worker").await;
                 }
             }
             "24" => {
@@ -196,11 +196,11 @@ impl Scene {
         }
     }
 
-    async fn put(&self, there: bool, thing: &Value) {
-        if there {
-            self.apply(thing).await;
+    async fn put(&self, exists: bool, object: &Value) {
+        if exists {
+            self.apply(object).await;
         } else {
-            self.delete(thing).await;
+            self.delete(object).await;
         }
     }
 
@@ -211,28 +211,28 @@ impl Scene {
         }
     }
 
-    /// All places for disks of a machine are taken: on a host of that age there are 60.
-    async fn full_machine(&self, volumes: &[VolumeId], broken: bool) {
+    /// All disk slots of a VM are in use: a host of this version has 60.
+    async fn full_vm(&self, volumes: &[VolumeId], broken: bool) {
         let host = self.host_of("node-2").await;
         let version = if broken { "7.0.3" } else { "8.0.3" };
-        self.stage.vcenter.patch_host(&host, json!({"version": version})).await;
+        self.testbed.vcenter.patch_host(&host, json!({"version": version})).await;
         self.attach_in_vcenter(volumes, "node-2", broken).await;
         self.limit("node-2", broken.then_some(59)).await;
         if !broken {
-            // vCenter leaves the controllers it added.
-            self.stage.vcenter.patch_vm("/DC0/vm/node-2", json!({"scsi": ["pvscsi"]})).await;
+            // vCenter does not remove the controllers that it added.
+            self.testbed.vcenter.patch_vm("/DC0/vm/node-2", json!({"scsi": ["pvscsi"]})).await;
         }
     }
 
-    async fn host_of(&self, machine: &str) -> String {
-        let truth = self.stage.vcenter.truth().await;
+    async fn host_of(&self, vm_name: &str) -> String {
+        let truth = self.testbed.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap();
-        let vm = vms.into_iter().find(|vm| vm["name"] == machine).unwrap();
+        let vm = vms.into_iter().find(|vm| vm["name"] == vm_name).unwrap();
         let text = |key: &str| vm[key].as_str().unwrap().to_owned();
         format!("/DC0/host/{}/{}", text("cluster"), text("host"))
     }
 
-    /// A claim wants more than its volume has, and the volume has a snapshot.
+    /// A claim requests more than the capacity of its volume, and the volume has a snapshot.
     async fn growing(&self, handle: &str, broken: bool) {
         let claim = with(
             object("v1", "PersistentVolumeClaim", Some("default"), "growing"),
@@ -242,7 +242,7 @@ impl Scene {
             }}),
         );
         let snapshots = broken.then(|| json!({}));
-        self.stage.change(json!({"spec": {"storageProvider": {"snapshots": snapshots}}})).await;
+        self.testbed.change(json!({"spec": {"storageProvider": {"snapshots": snapshots}}})).await;
         self.put(broken, &Self::volume("growing", handle)).await;
         self.put(broken, &claim).await;
         if !broken {
@@ -265,7 +265,7 @@ impl Scene {
         api.patch_status("growing", &PatchParams::default(), &less).await.unwrap();
     }
 
-    /// A claim for which the driver cannot make a volume.
+    /// A claim for which the driver cannot create a volume.
     async fn waiting_claim(&self, broken: bool) {
         let class = with(
             object("storage.k8s.io/v1", "StorageClass", None, "slow"),
@@ -288,13 +288,13 @@ impl Scene {
                 },
             }),
         );
-        for thing in [class, claim, event] {
-            self.put(broken, &thing).await;
+        for object in [class, claim, event] {
+            self.put(broken, &object).await;
         }
     }
 
     pub(super) async fn change_vcenter(&self, row: &str, broken: bool) {
-        let vcenter = &self.stage.vcenter;
+        let vcenter = &self.testbed.vcenter;
         match row {
             "5" => {
                 let only: &[&str] =
@@ -338,7 +338,7 @@ impl Scene {
             }
             "35" => {
                 let categories: &[&str] = if broken { &["k8s-region", "k8s-zone"] } else { &[] };
-                self.stage
+                self.testbed
                     .change(
                         json!({"spec": {"storageProvider": {"topologyCategories": categories}}}),
                     )
@@ -360,11 +360,11 @@ impl Scene {
 
     async fn categories(&self, names: &[&str]) {
         let storage = json!({"topologyCategories": names});
-        self.stage.change(json!({"spec": {"storageProvider": storage}})).await;
+        self.testbed.change(json!({"spec": {"storageProvider": storage}})).await;
     }
 
     /// A StorageClass that names a datastore.
-    async fn class_on_shared(&self, there: bool, name: &str) {
+    async fn class_on_shared(&self, exists: bool, name: &str) {
         let class = with(
             object("storage.k8s.io/v1", "StorageClass", None, name),
             json!({
@@ -372,12 +372,12 @@ impl Scene {
                 "parameters": {"datastoreurl": "ds:///vmfs/volumes/shared/"},
             }),
         );
-        self.put(there, &class).await;
+        self.put(exists, &class).await;
     }
 
-    /// Gives VDO's account another role on an object than it has elsewhere, or no longer.
+    /// Gives VDO's account another role on one object, or removes it again.
     async fn weaken(&self, weak: bool, path: &str, role: &str) {
-        let (vcenter, user) = (&self.stage.vcenter, self.stage.vcenter.user());
+        let (vcenter, user) = (&self.testbed.vcenter, self.testbed.vcenter.user());
         if weak {
             vcenter.permit(&Permission::new(user, role, path)).await;
         } else {
@@ -385,9 +385,9 @@ impl Scene {
         }
     }
 
-    /// Opens sessions that nobody ends.
+    /// Opens sessions and never ends them.
     async fn open_sessions(&self, count: usize) {
-        let vcenter = &self.stage.vcenter;
+        let vcenter = &self.testbed.vcenter;
         vcenter.set_user(&VcenterUser::new(FORGETFUL, "forgetful")).await;
         vcenter.permit(&Permission::new(FORGETFUL, "ReadOnly", "/")).await;
         let authority = reqwest::Certificate::from_pem(vcenter.ca_pem().as_bytes()).unwrap();

@@ -4,12 +4,11 @@
 use catalog::manifest::Object;
 use serde_json::Value;
 
-/// One rule that binds an account.
+/// A rule of a role that is bound to an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// The role it is from.
     pub role: String,
-    /// None: in every namespace, and for objects without one.
+    /// None for the whole cluster.
     pub namespace: Option<String>,
     pub groups: Vec<String>,
     pub resources: Vec<String>,
@@ -18,25 +17,25 @@ pub struct Rule {
     pub names: Vec<String>,
 }
 
-/// A request, as the authorizer sees it.
+/// A request to the authorizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub verb: &'a str,
     pub group: &'a str,
-    /// With its subresource: `pods/log`.
+    /// With the subresource: `pods/log`.
     pub resource: &'a str,
     /// Empty for the whole cluster.
     pub namespace: &'a str,
-    /// Empty where a request names no object, as `create` and most lists.
+    /// Empty if the request names no object, as `create` and most lists.
     pub name: &'a str,
 }
 
 impl Rule {
     pub fn allows(&self, request: &Request<'_>) -> bool {
         let has = |all: &[String], one: &str| all.iter().any(|other| other == one || other == "*");
-        let there = self.namespace.as_deref().is_none_or(|here| here == request.namespace);
+        let in_namespace = self.namespace.as_deref().is_none_or(|own| own == request.namespace);
         let named = self.names.is_empty() || self.names.iter().any(|name| name == request.name);
-        there
+        in_namespace
             && named
             && has(&self.groups, request.group)
             && has(&self.resources, request.resource)
@@ -44,7 +43,7 @@ impl Rule {
     }
 }
 
-/// The rules that bind a service account.
+/// The rules that apply to a service account.
 pub fn rules_of(objects: &[Object], namespace: &str, account: &str) -> Vec<Rule> {
     let bindings = objects.iter().filter(|object| object.kind().ends_with("RoleBinding"));
     let bound = bindings.filter(|binding| {
@@ -68,8 +67,8 @@ pub fn rules_of(objects: &[Object], namespace: &str, account: &str) -> Vec<Rule>
 }
 
 fn read(granted: &Value, role: &str, namespace: Option<String>) -> Rule {
-    let texts = |part: &str| -> Vec<String> {
-        let all = granted[part].as_array().into_iter().flatten();
+    let texts = |field: &str| -> Vec<String> {
+        let all = granted[field].as_array().into_iter().flatten();
         all.filter_map(Value::as_str).map(str::to_owned).collect()
     };
     Rule {

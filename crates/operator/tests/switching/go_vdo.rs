@@ -1,17 +1,16 @@
-//! A cluster in the state the Go VDO leaves behind.
+//! A cluster as the Go VDO leaves it.
 
 use super::*;
 
-/// The account of the Go VDO.
 const GO_VDO: &str = "vdo-controller-manager";
 
-/// What the Go VDO leaves in `kube-system` and in the storage driver's namespace. All of it is
-/// created, not applied, under the name of its program.
-async fn go_vdo_objects(stage: &Stage, host: &str) {
+/// The objects of the Go VDO in `kube-system` and in the storage driver's namespace. The Go VDO creates them under the
+/// name of its program; it does not apply them.
+async fn go_vdo_objects(testbed: &Testbed, host: &str) {
     let manager = "manager";
-    // The manifest's own settings are placeholders, which the Go VDO does not fill in.
-    stage.create(manager, of_release(upstream_cpi(), "v1.36.0", "v1.26.0")).await;
-    let (user, password) = (stage.vcenter.user(), stage.vcenter.password());
+    // The Go VDO does not replace the placeholders in the manifest's settings.
+    testbed.create(manager, of_release(upstream_cpi(), "v1.36.0", "v1.26.0")).await;
+    let (user, password) = (testbed.vcenter.user(), testbed.vcenter.password());
     let conf = format!(
         "vcenter:\n    {host}:\n        server: {host}\n        datacenters:\n            - DC0\n        \
          secretName: cpi-global-secret\n        secretNamespace: kube-system\n        port: 443\n        \
@@ -39,17 +38,17 @@ async fn go_vdo_objects(stage: &Stage, host: &str) {
             "data": {"versionConfigURL": "https://example.com/compatibility.yaml", "auto-upgrade": "disabled"},
         }),
     ];
-    stage.create(manager, settings).await;
-    // What its newest matrix calls 3.0.0 is a candidate of a release that never came.
-    stage.create(manager, of_release(upstream_csi(), "v3.7.0", "v3.0.4-rc.1")).await;
+    testbed.create(manager, settings).await;
+    // The release that its newest matrix calls 3.0.0 is a candidate of a release that never appeared.
+    testbed.create(manager, of_release(upstream_csi(), "v3.7.0", "v3.0.4-rc.1")).await;
 }
 
-/// The objects its users write, and the status it wrote into them.
-async fn go_vdo_wishes(stage: &Stage) {
+/// The objects of its users, with the status that it wrote.
+async fn go_vdo_configs(testbed: &Testbed) {
     let kind = |kind: &str| {
         let gvk = GroupVersionKind::gvk("vdo.vmware.com", "v1alpha1", kind);
         let resource = kube::api::ApiResource::from_gvk(&gvk);
-        Api::<DynamicObject>::namespaced_with(stage.client(), NAMESPACE, &resource)
+        Api::<DynamicObject>::namespaced_with(testbed.client(), NAMESPACE, &resource)
     };
     let apply = PatchParams::apply("vdoctl").force();
     for purpose in ["cpi", "csi"] {
@@ -57,14 +56,14 @@ async fn go_vdo_wishes(stage: &Stage) {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/basic-auth",
             "metadata": {"name": name, "namespace": "kube-system"},
-            "stringData": {"username": stage.vcenter.user(), "password": stage.vcenter.password()},
+            "stringData": {"username": testbed.vcenter.user(), "password": testbed.vcenter.password()},
         });
-        stage.create("vdoctl", [secret]).await;
+        testbed.create("vdoctl", [secret]).await;
         let vcenter = json!({
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig",
             "metadata": {"name": format!("10.10.10.10-{purpose}"), "namespace": NAMESPACE},
             "spec": {
-                "vcIp": stage.vcenter.address().to_string(), "insecure": true,
+                "vcIp": testbed.vcenter.address().to_string(), "insecure": true,
                 "credentials": name, "datacenters": ["DC0"],
             },
         });
@@ -95,8 +94,8 @@ async fn go_vdo_wishes(stage: &Stage) {
     configs.patch_status("vdo-config", &by, &Patch::Merge(&status)).await.unwrap();
 }
 
-/// The Deployment of the Go VDO itself. Its image cannot be had, and nobody here runs it.
-fn go_vdo_itself() -> Value {
+/// The Deployment of the Go VDO. Its image is not available, and nothing runs it here.
+fn go_vdo_deployment() -> Value {
     let labels = json!({"control-plane": "controller-manager"});
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -111,8 +110,8 @@ fn go_vdo_itself() -> Value {
     })
 }
 
-/// The definition of its VDOConfig, and the account and rights it runs under.
-async fn go_vdo_surroundings(stage: &Stage) {
+/// The CRD of its VDOConfig, and its account and permissions.
+async fn go_vdo_rbac_and_crd(testbed: &Testbed) {
     let driver = json!({"type": "object", "properties": {
         "phase": {"type": "string"},
         "statusMsg": {"type": "string"},
@@ -124,8 +123,8 @@ async fn go_vdo_surroundings(stage: &Stage) {
         "status": {"type": "object", "properties": {"cpi": driver, "csi": driver}},
     }}});
     let schema: CustomResourceValidation = serde_json::from_value(schema).unwrap();
-    stage
-        .redefine("vdoconfigs.vdo.vmware.com", |definition| {
+    testbed
+        .change_crd("vdoconfigs.vdo.vmware.com", |definition| {
             definition.spec.versions[0].schema = Some(schema.clone());
             definition.spec.versions[0].additional_printer_columns = None;
         })
@@ -135,7 +134,7 @@ async fn go_vdo_surroundings(stage: &Stage) {
     let rbac = "rbac.authorization.k8s.io";
     let account = json!([{"kind": "ServiceAccount", "name": GO_VDO, "namespace": NAMESPACE}]);
     let named = |name: &str| json!({"name": name});
-    let beside = |name: &str| json!({"name": name, "namespace": NAMESPACE});
+    let in_namespace = |name: &str| json!({"name": name, "namespace": NAMESPACE});
     let of_role = |kind: &str, name: &str| json!({"apiGroup": rbac, "kind": kind, "name": name});
     let rules = json!([
         rule(
@@ -165,27 +164,27 @@ async fn go_vdo_surroundings(stage: &Stage) {
     ]);
     let version = "rbac.authorization.k8s.io/v1";
     let made = [
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": beside(GO_VDO)}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": in_namespace(GO_VDO)}),
         json!({"apiVersion": version, "kind": "ClusterRole", "metadata": named("vdo-manager-role"), "rules": rules}),
         json!({
             "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": named("vdo-manager-rolebinding"),
             "roleRef": of_role("ClusterRole", "vdo-manager-role"), "subjects": account,
         }),
-        json!({"apiVersion": version, "kind": "Role", "metadata": beside("vdo-leader-election-role"), "rules": election}),
+        json!({"apiVersion": version, "kind": "Role", "metadata": in_namespace("vdo-leader-election-role"), "rules": election}),
         json!({
-            "apiVersion": version, "kind": "RoleBinding", "metadata": beside("vdo-leader-election-rolebinding"),
+            "apiVersion": version, "kind": "RoleBinding", "metadata": in_namespace("vdo-leader-election-rolebinding"),
             "roleRef": of_role("Role", "vdo-leader-election-role"), "subjects": account,
         }),
     ];
-    stage.create("kubectl", made).await;
+    testbed.create("kubectl", made).await;
 }
 
-/// Our program in the Go VDO's place: its account, its rights, its definitions, its arguments. It says
-/// what is missing, and changes nothing.
-async fn only_the_image_is_changed(stage: &Stage) -> Process {
+/// Our program in place of the Go VDO, with its account, permissions, CRDs and arguments. It reports the missing
+/// permissions, and changes nothing.
+async fn only_the_image_is_changed(testbed: &Testbed) -> Process {
     let identity = User::service_account(NAMESPACE, GO_VDO);
     let arguments = [
-        format!("--kubeconfig={}", stage.plane.kubeconfig_as(&identity).display()),
+        format!("--kubeconfig={}", testbed.plane.kubeconfig_as(&identity).display()),
         "--health-probe-bind-address=127.0.0.1:0".into(),
         "--metrics-bind-address=127.0.0.1:0".into(),
         "--leader-elect".into(),
@@ -194,41 +193,45 @@ async fn only_the_image_is_changed(stage: &Stage) -> Process {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_vdo"));
     let variables = [("VDO_NAMESPACE", NAMESPACE), ("AUTO_UPGRADE", "disabled")];
     let swapped =
-        Process::spawn(program, "swapped", arguments, &variables, &stage.workdir).unwrap();
-    let words = ["VDO-1912", "install.yaml", "may not list"];
-    let status = stage
-        .status("it is said which rights are missing", 60, |status| {
+        Process::spawn(program, "swapped", arguments, &variables, &testbed.workdir).unwrap();
+    let texts = ["VDO-1912", "install.yaml", "may not list"];
+    let status = testbed
+        .status("the status names the missing permissions", 60, |status| {
             assert!(swapped.ended().is_none(), "{}", swapped.tail());
             let csi = status.csi.clone().unwrap_or_default();
             csi.status_msg.is_some_and(|text| words.iter().all(|word| text.contains(word)))
         })
         .await;
     let csi = status.csi.unwrap();
-    assert_eq!(csi.phase, Some(api::vdo_config::Phase::Deployed), "what runs is not called broken");
-    let events = Api::<Event>::namespaced(stage.client(), NAMESPACE);
-    eventually("there is an event", 30, async || {
+    assert_eq!(
+        csi.phase,
+        Some(api::vdo_config::Phase::Deployed),
+        "the running driver is not reported as broken"
+    );
+    let events = Api::<Event>::namespaced(testbed.client(), NAMESPACE);
+    eventually("the event exists", 30, async || {
         let all = events.list(&ListParams::default()).await.unwrap();
-        let told = all.iter().any(|event| event.reason.as_deref() == Some("RightsMissing"));
-        if told { Ok(()) } else { Err(format!("{} others", all.items.len())) }
+        let reported = all.iter().any(|event| event.reason.as_deref() == Some("RightsMissing"));
+        if reported { Ok(()) } else { Err(format!("{} others", all.items.len())) }
     })
     .await;
     swapped
 }
 
 #[tokio::test]
-async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
-    let stage = Stage::of(1, false).await;
-    let host = stage.vcenter.address().ip().to_string();
-    go_vdo_surroundings(&stage).await;
-    go_vdo_objects(&stage, &host).await;
-    go_vdo_wishes(&stage).await;
-    stage.create("kubectl", [go_vdo_itself()]).await;
-    let swapped = only_the_image_is_changed(&stage).await;
-    // What it asks for: the manifest of this release.
-    stage.install().await;
-    let (vsphere, theirs) = volume_under(&stage, &host).await;
+async fn a_cluster_of_the_go_vdo_is_adopted_unchanged_and_upgraded() {
+    let testbed = Testbed::with_nodes(1).await;
+    let host = testbed.vcenter.address().ip().to_string();
+    go_vdo_rbac_and_crd(&testbed).await;
+    go_vdo_objects(&testbed, &host).await;
+    go_vdo_configs(&testbed).await;
+    testbed.create("kubectl", [go_vdo_deployment()]).await;
+    let swapped = only_the_image_is_changed(&testbed).await;
+    // The manifest of this release.
+    testbed.install().await;
+    let (vsphere, theirs) = volume_under(&testbed, &host).await;
     for number in 0..20 {
-        stage.attach(&format!("pv-{number}"), "node-1").await;
+        testbed.attach(&format!("pv-{number}"), "node-1").await;
     }
     let parts = [
         ("DaemonSet", "kube-system", "vsphere-cloud-controller-manager"),
@@ -237,49 +240,49 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
     ];
     let mut before = Vec::new();
     for (kind, home, name) in parts {
-        before.push(stage.uid(kind, home, name).await);
+        before.push(testbed.uid(kind, home, name).await);
     }
 
-    // Something VDO may repair.
+    // A fault that VDO can repair.
     let vm = "/DC0/vm/node-2";
-    stage.vcenter.patch_vm(vm, json!({"diskUuid": false})).await;
-    stage.change(json!({"spec": {"remediation": {"diskUuid": "Fix"}}})).await;
-    let operator = stage.operator();
-    let finding = stage.finding("VDO-1908", 30).await;
+    testbed.vcenter.patch_vm(vm, json!({"diskUuid": false})).await;
+    testbed.change(json!({"spec": {"remediation": {"diskUuid": "Fix"}}})).await;
+    let operator = testbed.operator();
+    let finding = testbed.finding("VDO-1908", 30).await;
     assert!(finding.remedy[0].contains("delete deployment"), "{finding:?}");
     // Another cluster has the same id.
-    stage.finding_about("VDO-1512", 60, &["shop/orders"]).await;
-    stage
+    testbed.finding_about("VDO-1512", 60, &["shop/orders"]).await;
+    testbed
         .status("a repair is due", 60, |status| {
             let repairs = status.health.iter().flat_map(|health| &health.repairs);
             repairs.into_iter().any(|repair| repair.code == "VDO-1203" && repair.automatic)
         })
         .await;
-    stage.check_now("beside-the-go-vdo").await;
-    assert_eq!(stage.writes(), Vec::<String>::new(), "two operators never write in turn");
-    let deployments = Api::<Deployment>::namespaced(stage.client(), NAMESPACE);
+    testbed.check_now("beside-the-go-vdo").await;
+    assert_eq!(testbed.writes(), Vec::<String>::new(), "two operators must never write in turn");
+    let deployments = Api::<Deployment>::namespaced(testbed.client(), NAMESPACE);
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();
 
-    stage.event("Repaired", "VDO-1203").await;
-    // Nothing is in the way but the other cluster: the storage driver is not touched for its sake.
-    stage
-        .status("the cloud controller is ours", 60, |status| {
+    testbed.event("Repaired", "VDO-1203").await;
+    // Only the other cluster blocks: VDO does not touch the storage driver because of it.
+    testbed
+        .status("VDO manages the cloud controller", 60, |status| {
             api::condition::is_true(&status.conditions, "CloudProviderReady")
         })
         .await;
-    let mut writes = stage.writes_in_the_end(&operator, Timestamp::MIN).await;
+    let mut writes = testbed.writes_after_two_rounds(&operator, Timestamp::MIN).await;
     writes.retain(|write| write.contains(CSI) || write.contains("vdo-record-csi"));
-    assert_eq!(writes, Vec::<String>::new(), "two clusters never share an id");
+    assert_eq!(writes, Vec::<String>::new(), "two clusters must never share an id");
     let gone = vsphere.delete_volumes(&[theirs], true).await.unwrap();
     gone.wait(Duration::from_mins(1)).await.unwrap();
-    // The pauses between two questions to CNS have grown: whoever cleaned up asks for it now.
-    let asked = json!({"vdo.vmware.com/check-now": "the-other-cluster-is-gone"});
-    stage.change(json!({"metadata": {"annotations": asked}})).await;
+    // VDO queries CNS less and less often: the admin who cleaned up requests a check.
+    let check = json!({"vdo.vmware.com/check-now": "the-other-cluster-is-gone"});
+    testbed.change(json!({"metadata": {"annotations": check}})).await;
     for power in ["off", "on"] {
-        stage.vcenter.patch_vm(vm, json!({"power": power})).await;
+        testbed.vcenter.patch_vm(vm, json!({"power": power})).await;
     }
-    let status = stage
-        .status("both drivers are ours, up to date and ready", 240, |status| {
+    let status = testbed
+        .status("VDO manages both drivers, and they are up to date and ready", 240, |status| {
             let ready = |kind| api::condition::is_true(&status.conditions, kind);
             let csi = status.csi.clone().unwrap_or_default();
             let new = csi.version.as_deref().is_some_and(|version| !version.starts_with("3.0"));
@@ -288,33 +291,37 @@ async fn a_cluster_of_the_go_vdo_is_taken_over_as_it_is_and_upgraded() {
             ready("Ready") && drivers && new && csi.target.is_none()
         })
         .await;
-    assert_eq!(status.cluster_id.as_deref(), Some(host.as_str()), "volumes are known by it");
+    assert_eq!(status.cluster_id.as_deref(), Some(host.as_str()), "the volumes have this id");
     let codes: Vec<&str> = status.findings.iter().map(|finding| finding.code.as_str()).collect();
-    assert!(codes.contains(&"VDO-1907"), "its danger is said: {codes:?}");
+    assert!(codes.contains(&"VDO-1907"), "the risk is reported: {codes:?}");
     let doubled = ["VDO-1202", "VDO-1211", "VDO-1314"];
     let doubled = doubled.iter().any(|code| codes.contains(code));
-    assert!(!doubled, "one vCenter by two names is one vCenter: {codes:?}");
-    assert!(codes.contains(&"VDO-1101"), "an unsigned address is not followed: {codes:?}");
+    assert!(!doubled, "one vCenter with two names is one vCenter: {codes:?}");
+    assert!(codes.contains(&"VDO-1101"), "VDO does not use an unsigned catalog: {codes:?}");
     assert_eq!(status.cpi.unwrap().version.as_deref(), Some("1.36.0"));
     let version = status.csi.unwrap().version.unwrap();
     assert!(version.starts_with("3.7") || version.starts_with("3.8"), "{version}");
     let mut after = Vec::new();
     for (kind, home, name) in parts {
-        after.push(stage.uid(kind, home, name).await);
+        after.push(testbed.uid(kind, home, name).await);
     }
-    assert_eq!(after, before, "nothing is made anew");
-    assert_eq!(stage.deletions(), Vec::<String>::new(), "nothing is deleted");
+    assert_eq!(after, before, "no workload is re-created");
+    assert_eq!(testbed.deletions(), Vec::<String>::new(), "VDO must delete nothing");
 
-    // What the old release had and the new one has not is gone from the objects.
-    let controller = stage.controller().await;
+    // Fields that the new release lacks are gone from the objects.
+    let controller = testbed.controller().await;
     let text = serde_json::to_string(&controller.spec).unwrap();
     assert!(!text.contains("X_CSI_SERIAL_VOL_ACCESS_TIMEOUT"), "{text}");
-    let conf = stage.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
+    let conf = testbed.secret(CSI, "vsphere-config-secret", "csi-vsphere.conf").await;
     assert!(conf.contains(&format!("cluster-id = \"{host}\"")), "{conf}");
-    let maps = Api::<ConfigMap>::namespaced(stage.client(), "kube-system");
+    let maps = Api::<ConfigMap>::namespaced(testbed.client(), "kube-system");
     let map = maps.get("vsphere-cloud-config").await.unwrap().data.unwrap();
-    assert!(map["vsphere.conf"].contains(&host), "no placeholder any more: {map:?}");
-    assert_eq!(stage.refusals(), Vec::<String>::new());
+    assert!(map["vsphere.conf"].contains(&host), "the placeholder is replaced: {map:?}");
+    assert_eq!(testbed.denied_requests(), Vec::<String>::new());
     assert!(swapped.ended().is_none(), "{}", swapped.tail());
-    assert_eq!(stage.writes_of(GO_VDO), Vec::<String>::new(), "with its rights nothing is changed");
+    assert_eq!(
+        testbed.writes_of(GO_VDO),
+        Vec::<String>::new(),
+        "with its permissions VDO must change nothing"
+    );
 }

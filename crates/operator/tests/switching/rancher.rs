@@ -1,16 +1,16 @@
-//! The drivers as Rancher's charts install them: other names, labels, images and accounts than upstream's
-//! manifests, and everything in kube-system. Helm is not among the programs the tests have.
+//! The drivers as Rancher's charts install them: names, labels, images and accounts differ from upstream's manifests, and
+//! everything is in kube-system. The tests have no Helm.
 
 use serde_json::{Value, json};
 
-const HOME: &str = "kube-system";
-/// The name everything of its cloud provider has.
+const NAMESPACE: &str = "kube-system";
+/// The name of all objects of the cloud provider.
 pub(super) const CPI: &str = "rancher-vsphere-cpi-cloud-controller-manager";
-/// The Secret its cloud provider reads credentials from.
+/// The credentials Secret of the cloud provider.
 pub(super) const CREDENTIALS: &str = "vsphere-cpi-creds";
 
-/// The labels everything of a chart has. The version is that of the newest driver the chart knows; which one
-/// it brings is up to the cluster it comes to.
+/// The labels of all objects of a chart. The version is that of the newest driver that the chart supports; the cluster
+/// decides which driver it installs.
 fn labels(chart: &str) -> Value {
     let newest = if chart.contains("csi") { "3.7.2" } else { "1.36.0" };
     json!({
@@ -28,14 +28,13 @@ fn merged(mut into: Value, more: &Value) -> Value {
 fn metadata(name: &str, chart: &str, more: &Value) -> Value {
     let release = chart.trim_end_matches(|c: char| c == '-' || c == '.' || c.is_ascii_digit());
     json!({
-        "name": name, "namespace": HOME, "labels": merged(labels(chart), more),
+        "name": name, "namespace": NAMESPACE, "labels": merged(labels(chart), more),
         "annotations": {
-            "meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": HOME,
+            "meta.helm.sh/release-name": release, "meta.helm.sh/release-namespace": NAMESPACE,
         },
     })
 }
 
-/// Where its controllers run.
 fn on_control_plane() -> Value {
     let on = |label: &str| {
         json!({"matchExpressions": [
@@ -57,12 +56,11 @@ fn tolerations() -> Value {
     ])
 }
 
-/// Its cloud provider.
 pub(super) fn cpi() -> Vec<Value> {
     let chart = "rancher-vsphere-cpi-1.15.3";
     let component = json!({"component": CPI});
     let conf = format!(
-        "global:\n  secretName: \"{CREDENTIALS}\"\n  secretNamespace: \"{HOME}\"\n  port: 443\n  \
+        "global:\n  secretName: \"{CREDENTIALS}\"\n  secretNamespace: \"{NAMESPACE}\"\n  port: 443\n  \
          insecureFlag: true\nvcenter:\n  \"vc.example.com\":\n    server: \"vc.example.com\"\n    \
          datacenters:\n      - \"DC0\"\n"
     );
@@ -109,7 +107,7 @@ fn sidecar(name: &str, image: &str) -> Value {
     })
 }
 
-/// A container of the driver itself.
+/// A container with the image of the driver.
 fn driver(name: &str, image: &str, mode: &str, mounts: &Value) -> Value {
     json!({
         "name": name, "image": format!("rancher/mirrored-cloud-provider-vsphere-csi-release-{image}"),
@@ -127,7 +125,7 @@ fn driver(name: &str, image: &str, mode: &str, mounts: &Value) -> Value {
     })
 }
 
-/// Its storage driver, of the release 3.6.3.
+/// The storage driver, release 3.6.3.
 pub(super) fn csi() -> Vec<Value> {
     let chart = "rancher-vsphere-csi-3.7.2";
     let of_pod = |part: &str| merged(labels(chart), &json!({"app": part, "role": "vsphere-csi"}));
@@ -183,7 +181,7 @@ pub(super) fn csi() -> Vec<Value> {
         }),
         json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "internal-feature-states.csi.vsphere.vmware.com", "namespace": HOME},
+            "metadata": {"name": "internal-feature-states.csi.vsphere.vmware.com", "namespace": NAMESPACE},
             "data": {"csi-migration": "false", "multi-vcenter-csi-topology": "true"},
         }),
         json!({
@@ -210,6 +208,6 @@ pub(super) fn csi() -> Vec<Value> {
     ]
 }
 
-/// What its storage driver is told: everything stands in the section for all vCenters.
+/// The configuration of the storage driver: all settings are in the global section.
 pub(super) const CONF: &str = "[Global]\ncluster-id = \"prod-7\"\nuser = \"them@vsphere.local\"\npassword = \"theirs\"\n\
     port = \"443\"\ninsecure-flag = \"1\"\n\n[VirtualCenter \"vc.example.com\"]\ndatacenters = \"DC0\"\n";

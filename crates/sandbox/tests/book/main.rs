@@ -1,16 +1,16 @@
-//! The book says what is so: every page is listed, every link leads somewhere, every name exists, every
-//! object is accepted, and every command is run, from the first page to the last, on one cluster.
+//! The book is correct: the summary lists every page, every link works, every name exists, the API server accepts every
+//! object, and every command runs, from the first page to the last, on one cluster.
 //!
 //! ```text
-//!   pages      blocks, links, headings and code words of a page
-//!   names      flags, fields, finding codes and targets that exist
-//!   programs   ours, kubectl and govc, built as the tests are
-//!   site       a vCenter with the names of the pages, and clusters on its machines
-//!   asides     the commands within sentences
-//!   elsewhere  what is typed on a terminal, on a node, as a trial; and what is not typed at all
-//!   reader     someone who types what the book says there
-//!   outcomes   what stands ready before a page, and what must have come of it
-//!   remedies   what the pages of the findings tell to type
+//!   pages             blocks, links, headings and code words of a page
+//!   names             flags, fields, finding codes and make targets that exist
+//!   programs          ours, kubectl and govc, built as the tests are
+//!   site              a vCenter with the names of the pages, and clusters on its VMs
+//!   inline_commands   the commands in sentences and tables
+//!   special_blocks    blocks for a terminal, a node or a dry run, and blocks that are not run
+//!   reader            runs the commands of the pages
+//!   outcomes          the state before a page, and checks after it
+//!   finding_commands  the commands on the pages of the findings
 //! ```
 #![allow(
     clippy::panic,
@@ -19,8 +19,8 @@
     reason = "a failed unwrap fails the test"
 )]
 
-mod asides;
-mod elsewhere;
+mod finding_commands;
+mod inline_commands;
 #[path = "../sandbox/lines.rs"]
 mod lines;
 mod names;
@@ -28,10 +28,10 @@ mod outcomes;
 mod pages;
 mod programs;
 mod reader;
-mod remedies;
 mod site;
-// The same hand and eye that use vdoctl on a terminal.
-#[allow(dead_code, reason = "not all of what it can do is needed here")]
+mod special_blocks;
+// Shared with the tests of vdoctl.
+#[allow(dead_code, reason = "not everything in it is needed here")]
 #[path = "../../../vdoctl/tests/vdoctl/terminal.rs"]
 mod terminal;
 
@@ -59,7 +59,7 @@ fn the_summary_lists_every_page_once() {
 }
 
 #[test]
-fn every_link_leads_to_a_file_and_a_heading_that_are_there() {
+fn every_link_leads_to_an_existing_file_and_heading() {
     let all = pages::all();
     let mut broken = Vec::new();
     for page in &all {
@@ -95,14 +95,14 @@ fn follow(all: &[Page], from: &Page, link: &str) -> Result<(), String> {
 
 #[test]
 fn every_name_in_the_book_exists() {
-    let known = names::Known::gather();
+    let known = names::KnownNames::gather();
     let unknown: Vec<String> =
         pages::all().iter().flat_map(|page| known.missing_in(page)).collect();
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
 }
 
 #[test]
-fn a_block_says_what_it_is() {
+fn every_block_has_a_known_language_and_note() {
     let languages = ["sh", "console", "yaml", "json", "toml", "rust", "text"];
     let own = ["cargo ", "kubectl ", "make ", "oc ", "vdo ", "vdoctl ", "$ "];
     let mut wrong = Vec::new();
@@ -110,17 +110,17 @@ fn a_block_says_what_it_is() {
         for block in page.blocks() {
             let language = block.language.as_str();
             if !language.is_empty() && !languages.contains(&language) {
-                wrong.push(format!("{}: `{language}` is none of {languages:?}", block.place));
+                wrong.push(format!("{}: `{language}` is not one of {languages:?}", block.place));
             }
             let bare = language.is_empty() || language == "text";
             let typed = |line: &str| own.iter().any(|start| line.trim_start().starts_with(start));
-            // A text may show programs further down; what is marked as nothing may not.
+            // A text block can show programs further down; a block without a language cannot.
             let lines = if language.is_empty() { usize::MAX } else { 1 };
             if bare && block.text.lines().take(lines).any(typed) {
-                wrong.push(format!("{}: commands are marked sh or console", block.place));
+                wrong.push(format!("{}: mark commands as sh or console", block.place));
             }
             if let Some(note) = block.unknown_note() {
-                wrong.push(format!("{}: what is {note:?}?", block.place));
+                wrong.push(format!("{}: unknown note {note:?}", block.place));
             }
         }
     }
@@ -128,8 +128,8 @@ fn a_block_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn what_the_book_tells_to_type_works() {
+async fn the_commands_of_the_book_work() {
     let pages: Vec<Page> = pages::before().into_iter().chain(pages::in_order()).collect();
     assert!(pages[0].path == "README.md" && !pages[0].blocks().is_empty());
-    Box::pin(reader::reads(&pages)).await;
+    Box::pin(reader::run_all(&pages)).await;
 }

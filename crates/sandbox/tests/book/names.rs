@@ -1,4 +1,4 @@
-//! Names that exist: flags, fields, finding codes, annotations, variables and targets.
+//! Checks that names exist: flags, fields, finding codes, annotations, variables and make targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
     programs,
 };
 
-/// Programs a page may tell to run that are not ours, and that no test can run.
+/// Other programs in pages that no test can run.
 const OTHERS: [&str; 23] = [
     "cargo",
     "cat",
@@ -41,7 +41,7 @@ const OTHERS: [&str; 23] = [
     "while",
 ];
 
-/// Flags of other programs that pages speak of.
+/// Flags of other programs in pages.
 const OTHER_FLAGS: [&str; 12] = [
     "--cloud-provider",           // kubelet, kube-controller-manager
     "--cloud-config",             // cloud controllers
@@ -57,31 +57,30 @@ const OTHER_FLAGS: [&str; 12] = [
     "--test",                     // cargo
 ];
 
-/// Fields of Kubernetes' own objects that pages speak of.
+/// Fields of Kubernetes objects in pages.
 const KUBERNETES_FIELDS: [&str; 3] =
     ["spec.providerID", "status.nodeInfo.systemUUID", "status.errorMessage"];
 
-/// What exists.
-pub(crate) struct Known {
+pub(crate) struct KnownNames {
     /// Every field of every kind, such as `spec.cloudProvider.mode`.
     fields: BTreeSet<String>,
-    /// The words a field may hold, by its last name, where it holds words.
-    words: BTreeMap<String, BTreeSet<String>>,
+    /// The enum values of a field, by its last name.
+    values: BTreeMap<String, BTreeSet<String>>,
     targets: BTreeSet<String>,
-    /// Our sources, as one text.
+    /// Our sources as one text.
     sources: String,
-    /// Everything our programs say about their options.
+    /// The help of our programs.
     help: String,
 }
 
-impl Known {
+impl KnownNames {
     pub(crate) fn gather() -> Self {
-        let (mut fields, mut words) = (BTreeSet::new(), BTreeMap::new());
+        let (mut fields, mut values) = (BTreeSet::new(), BTreeMap::new());
         for crd in api::crds() {
             let crd = serde_json::to_value(crd).unwrap();
             let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
             for part in ["spec", "status"] {
-                descend(part, &schema["properties"][part], &mut fields, &mut words);
+                descend(part, &schema["properties"][part], &mut fields, &mut values);
             }
         }
         let root = testkit::repository();
@@ -96,7 +95,7 @@ impl Known {
         let help = own.iter().filter_map(|name| programs::path(name));
         let help = help.map(|program| everything(&program)).collect();
         let targets = targets.map(str::to_owned).collect();
-        Self { fields, words, targets, sources, help }
+        Self { fields, values, targets, sources, help }
     }
 
     /// The names in a page that do not exist.
@@ -108,7 +107,7 @@ impl Known {
             }
         }
         if page.path == "CHANGELOG.md" {
-            return told(page, missing);
+            return with_page(page, missing);
         }
         for word in page.code_words() {
             missing.extend(self.missing_word(&word));
@@ -128,10 +127,10 @@ impl Known {
                 missing.extend(self.missing_field(name));
             }
         }
-        told(page, missing)
+        with_page(page, missing)
     }
 
-    /// What a code word names that does not exist.
+    /// The missing name in an inline code word.
     fn missing_word(&self, word: &str) -> Option<String> {
         let parts: Vec<&str> = word.split_whitespace().collect();
         if let ["make", target, ..] = parts[..]
@@ -166,7 +165,7 @@ impl Known {
         self.missing_field(word)
     }
 
-    /// A flag nobody has.
+    /// A flag that no program has.
     fn missing_flag(&self, word: &str) -> Option<String> {
         let flag = word.split(['=', ',', ')']).next().unwrap_or_default().trim_end_matches('.');
         let is_flag = flag.strip_prefix("--").is_some_and(|f| f.starts_with(char::is_alphabetic));
@@ -188,10 +187,10 @@ impl Known {
         if is_path && name.contains('.') && !below.iter().any(|path| self.fields.contains(path)) {
             return Some(format!("field {name}"));
         }
-        let allowed = self.words.get(name.rsplit('.').next().unwrap_or_default())?;
+        let allowed = self.values.get(name.rsplit('.').next().unwrap_or_default())?;
         let value = value.filter(|v| v.chars().all(char::is_alphanumeric))?;
         let fits = allowed.iter().any(|a| a.eq_ignore_ascii_case(value));
-        // A catalog has faults of a severity of its own.
+        // Faults in a catalog have their own severities.
         let fits = fits || name == "severity" && matches!(value, "refuse" | "warn");
         (!fits).then(|| format!("value {name}: {value}"))
     }
@@ -210,7 +209,7 @@ impl Known {
         split
             .filter_map(|command| {
                 let words: Vec<&str> = command.iter().map(String::as_str).collect();
-                // What is run shows by itself whether other programs are there.
+                // A block that runs shows by itself whether other programs exist.
                 let ours = programs::path(words[0]).is_some() || words[0] == "make";
                 let looked_at = ours || block.not_run().is_some();
                 looked_at.then(|| self.missing_in_command(&block.place, &words)).flatten()
@@ -230,7 +229,7 @@ impl Known {
         let Some(path) = programs::path(program) else {
             return (!OTHERS.contains(program)).then(|| format!("program {program} ({place})"));
         };
-        // A plugin of kubectl is a program of ours.
+        // Our kubectl plugin is vdoctl.
         if *program == "kubectl" && rest.first() == Some(&"vdo") {
             return self.missing_in_command(place, &[&["vdoctl"], &rest[1..]].concat());
         }
@@ -250,7 +249,7 @@ impl Known {
     }
 }
 
-fn told(page: &Page, missing: BTreeSet<String>) -> Vec<String> {
+fn with_page(page: &Page, missing: BTreeSet<String>) -> Vec<String> {
     missing.into_iter().map(|name| format!("{}: no such {name}", page.path)).collect()
 }
 
@@ -259,13 +258,13 @@ fn is_variable(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit())
 }
 
-/// The lines of a block that are typed: all of a script, those after `$` of a transcript.
-pub(crate) fn typed(block: &Block) -> Vec<String> {
+/// The commands of a block: all lines of a script, the lines after `$` of a transcript.
+pub(crate) fn commands_in(block: &Block) -> Vec<String> {
     let joined = block.text.replace("\\\n", " ");
     let mut end = None;
     let mut lines = Vec::new();
     for line in joined.lines() {
-        // What stands in a document for a command is typed by nobody.
+        // A here-document contains no commands.
         if let Some(word) = end {
             end = Some(word).filter(|word| line != *word);
             continue;
@@ -284,7 +283,7 @@ pub(crate) fn typed(block: &Block) -> Vec<String> {
     lines
 }
 
-/// The commands of a line, each as its words, as far as a page needs it.
+/// Splits a line into commands and words, as far as the pages need it.
 fn commands_of(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word = String::new();
@@ -310,7 +309,6 @@ fn commands_of(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// The finding codes in a text.
 fn codes(text: &str) -> BTreeSet<String> {
     let starts = text.match_indices("VDO-").map(|(at, _)| &text[at..]);
     let digits = |rest: &&str| rest[4..].chars().take_while(char::is_ascii_digit).count() == 4;
@@ -321,18 +319,18 @@ fn descend(
     path: &str,
     schema: &Value,
     fields: &mut BTreeSet<String>,
-    words: &mut BTreeMap<String, BTreeSet<String>>,
+    values: &mut BTreeMap<String, BTreeSet<String>>,
 ) {
     fields.insert(path.to_owned());
     let values = schema["enum"].as_array().or(schema["items"]["enum"].as_array());
     if let Some(values) = values {
         let last = path.rsplit('.').next().unwrap_or_default().to_owned();
         let texts = values.iter().filter_map(Value::as_str).map(str::to_owned);
-        words.entry(last).or_default().extend(texts);
+        values.entry(last).or_default().extend(texts);
     }
     for part in [schema, &schema["items"]] {
         for (name, below) in part["properties"].as_object().into_iter().flatten() {
-            descend(&format!("{path}.{name}"), below, fields, words);
+            descend(&format!("{path}.{name}"), below, fields, values);
         }
     }
 }
@@ -349,7 +347,7 @@ fn gather_sources(folder: &Path, into: &mut String) {
     }
 }
 
-/// The help of a program, of each of its commands and of each command below those.
+/// The help of a program and of all its commands, two levels deep.
 fn everything(program: &Path) -> String {
     let mut all = programs::help(program, &[]);
     for verb in verbs(&all) {
@@ -362,7 +360,7 @@ fn everything(program: &Path) -> String {
     all
 }
 
-/// The commands the last help in a text lists.
+/// The commands in the last help of a text.
 pub(crate) fn verbs(text: &str) -> Vec<String> {
     let listed = text.rsplit_once("Commands:\n").map_or("", |(_, listed)| listed);
     let words = listed.lines().map_while(|line| line.strip_prefix("  ")?.split_whitespace().next());

@@ -1,4 +1,4 @@
-//! What stands ready before a page is read, and what must have come of it when it was.
+//! The state that a page requires, and the checks after it.
 
 use std::process::{Command, Stdio};
 
@@ -13,37 +13,37 @@ use crate::{
     site::Cluster,
 };
 
-/// Account and role at a place, and whether it holds below.
+/// User, role and whether it propagates.
 type Grant<'a> = (&'a str, &'a str, bool);
 
-/// The node of a page that is no machine of vSphere.
+/// The node of a page that is not a vSphere VM.
 const BARE_METAL: &str = "bare-metal-1";
 
 impl Reader {
-    /// Brings about what a page takes for granted.
-    pub(crate) async fn prepares(&self, page: &str) {
+    /// Sets up the state that a page requires.
+    pub(crate) async fn set_up_page(&self, page: &str) {
         match page {
             "docs/quick-start-openshift.md" => self.is_openshift().await,
             "docs/howto/machines.md" => {
-                // As machines are that nobody prepared.
+                // VMs before their preparation.
                 let raw = json!({"version": "vmx-13", "diskUuid": false});
                 self.vcenter.patch_vm("/Frankfurt/vm/k8s/worker-3", raw.clone()).await;
                 self.vcenter.patch_vm("/Frankfurt/vm/k8s-template", raw).await;
             }
             "docs/adopt.md" => self.has_the_go_vdo().await,
-            // The only node that is no machine of vSphere.
+            // The only node that is not a vSphere VM.
             "docs/platforms.md" => self.cluster.nodes.add(testkit::Node::named(BARE_METAL)).await,
             _ => {}
         }
     }
 
-    /// Looks whether a page did what it promised.
-    pub(crate) async fn looks_back(&self, page: &str) {
+    /// Checks that a page had its effect.
+    pub(crate) async fn verify_page(&self, page: &str) {
         match page {
-            "docs/howto/privileges.md" => self.has_few_rights().await,
-            "docs/howto/machines.md" => self.has_prepared_machines().await,
-            "docs/howto/kubelet.md" => self.has_a_prepared_node(),
-            "docs/vdoctl.md" => self.sits_at_a_terminal().await,
+            "docs/howto/privileges.md" => self.has_minimal_privileges().await,
+            "docs/howto/machines.md" => self.has_prepared_vms().await,
+            "docs/howto/kubelet.md" => self.assert_prepared_node(),
+            "docs/vdoctl.md" => self.run_terminal_blocks().await,
             "docs/howto/zones.md" => self.has_zones().await,
             "docs/howto/air-gap.md" => self.has_a_mirror(),
             "docs/adopt.md" => self.has_one_operator().await,
@@ -51,14 +51,14 @@ impl Reader {
             "docs/health.md" => self.has_a_log_of_json(),
             "docs/platforms.md" => self.has_a_node_of_another_kind().await,
             "docs/troubleshooting.md" => {
-                self.types_asides().await;
-                self.tries_remedies().await;
+                self.run_inline_commands().await;
+                self.run_finding_commands().await;
             }
             _ => {}
         }
     }
 
-    /// The one object of OpenShift's that is asked for, where no VDO sees it.
+    /// Creates the OpenShift object that VDO reads, in a cluster without VDO.
     async fn is_openshift(&self) {
         let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let names = json!({
@@ -84,16 +84,16 @@ impl Reader {
             "metadata": {"name": "cluster"},
             "status": {"platformStatus": {"type": "VSphere"}},
         });
-        self.desk.write("definition.json", definition.to_string()).unwrap();
-        self.desk.write("infrastructure.json", cluster.to_string()).unwrap();
+        self.workdir.write("definition.json", definition.to_string()).unwrap();
+        self.workdir.write("infrastructure.json", cluster.to_string()).unwrap();
         let script = "
             kubectl create -f definition.json
             kubectl wait --for=condition=Established --timeout=1m -f definition.json
             kubectl create -f infrastructure.json";
-        self.succeeds_on(&self.fresh, script).await;
+        self.run_successfully_on(&self.fresh, script).await;
     }
 
-    /// The Deployment of the Go VDO. Its image cannot be had; that it is there is what VDO looks at.
+    /// The Deployment of the Go VDO. Its image is not available; VDO checks only that it exists.
     async fn has_the_go_vdo(&self) {
         let labels = json!({"control-plane": "controller-manager"});
         let containers = json!([{"name": "manager", "image": "vmware.com/vdo:0.2.0"}]);
@@ -105,8 +105,8 @@ impl Reader {
                 "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
             },
         });
-        self.desk.write("go-vdo.json", deployment.to_string()).unwrap();
-        self.succeeds("kubectl create -f go-vdo.json").await;
+        self.workdir.write("go-vdo.json", deployment.to_string()).unwrap();
+        self.run_successfully("kubectl create -f go-vdo.json").await;
         eventually("VDO sees the other operator", 60, async || {
             let codes = self.codes().await;
             if codes.iter().any(|code| code == "VDO-1908") { Ok(()) } else { Err(codes.join(" ")) }
@@ -114,11 +114,11 @@ impl Reader {
         .await;
     }
 
-    /// VDO looks for no machine of the node that is told to have none, and it goes again.
+    /// VDO does not look for the VM of the labelled node. Removes the node.
     async fn has_a_node_of_another_kind(&self) {
-        let output = shown(&self.types("vdoctl doctor --only VDO-12 -o json").await);
+        let output = shown(&self.run_script("vdoctl doctor --only VDO-12 -o json").await);
         assert!(!output.contains(BARE_METAL), "{output}");
-        self.succeeds(&format!("kubectl delete node {BARE_METAL}")).await;
+        self.run_successfully(&format!("kubectl delete node {BARE_METAL}")).await;
     }
 
     async fn has_one_operator(&self) {
@@ -129,15 +129,14 @@ impl Reader {
         .await;
     }
 
-    /// The findings VDO reports.
     async fn codes(&self) -> Vec<String> {
         let configs = Api::<VDOConfig>::namespaced(self.cluster.plane.client(), api::NAMESPACE);
         let status = configs.get("vdo").await.unwrap().status.unwrap_or_default();
         status.findings.into_iter().map(|finding| finding.code).collect()
     }
 
-    /// The account of the pages has what the page gives it, no more, and it is enough.
-    async fn has_few_rights(&self) {
+    /// The account has exactly the privileges that the page grants, and they are sufficient.
+    async fn has_minimal_privileges(&self) {
         let truth = self.vcenter.truth().await;
         let given = truth["permissions"].as_array().unwrap().iter();
         let mut given: Vec<Grant<'_>> = given
@@ -159,20 +158,20 @@ impl Reader {
         ];
         assert_eq!(given, expected);
         eventually("all checks are done with that account, and none complains", 60, async || {
-            let output = shown(&self.types("vdoctl doctor").await);
+            let output = shown(&self.run_script("vdoctl doctor").await);
             if output.contains("Nothing is wrong") { Ok(()) } else { Err(output) }
         })
         .await;
     }
 
-    async fn has_prepared_machines(&self) {
+    async fn has_prepared_vms(&self) {
         let truth = self.vcenter.truth().await;
-        let machine = |name: &str| {
+        let vm_named = |name: &str| {
             let mut all = truth["datacenters"][0]["vms"].as_array().unwrap().iter();
             all.find(|vm| vm["name"] == name).unwrap().clone()
         };
         for (name, power, template) in [("worker-3", "on", false), ("k8s-template", "off", true)] {
-            let vm = machine(name);
+            let vm = vm_named(name);
             assert_eq!(vm["version"], "vmx-15", "{vm}");
             assert_eq!(vm["diskUuid"], true, "{vm}");
             assert_eq!(vm["power"], power, "{vm}");
@@ -180,12 +179,12 @@ impl Reader {
         }
         let nodes = Api::<Node>::all(self.cluster.plane.client());
         let spec = nodes.get("worker-3").await.unwrap().spec.unwrap_or_default();
-        assert_ne!(spec.unschedulable, Some(true), "pods may come back");
+        assert_ne!(spec.unschedulable, Some(true), "the node must be schedulable");
     }
 
-    /// Every image went under its own path and tag, and what has a digest was fetched by it.
+    /// Every image is copied to its own path and tag, and images with a digest are copied by digest.
     fn has_a_mirror(&self) {
-        let read = |name: &str| std::fs::read_to_string(self.desk.path().join(name)).unwrap();
+        let read = |name: &str| std::fs::read_to_string(self.workdir.path().join(name)).unwrap();
         let (images, copied) = (read("images.txt"), read("copied.txt"));
         assert!(images.contains("@sha256:"), "{images}");
         let expected: Vec<String> = images
@@ -214,27 +213,27 @@ impl Reader {
         assert_eq!(attached("k8s-zone", "zone-b"), json!(["/Frankfurt/host/cluster-b"]));
     }
 
-    /// Upstream's cloud controller initialised every node, by uuid, with zone and region; upstream's
-    /// storage driver understands what it is given. That its pods are ready the simulated kubelet says.
+    /// Upstream's cloud controller initialised every node by uuid, with zone and region, and upstream's storage driver reads
+    /// its configuration. The simulated kubelet reports its pods as ready.
     async fn has_drivers_by_hand(&self) {
         let truth = self.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().unwrap();
         for node in nodes_of(&self.fresh).await {
             let name = node.metadata.name.unwrap_or_default();
-            let machine = vms.iter().find(|vm| vm["name"] == name.as_str()).unwrap();
+            let vm = vms.iter().find(|vm| vm["name"] == name.as_str()).unwrap();
             let spec = node.spec.unwrap_or_default();
-            let id = format!("vsphere://{}", machine["uuid"].as_str().unwrap());
+            let id = format!("vsphere://{}", vm["uuid"].as_str().unwrap());
             assert_eq!(spec.provider_id, Some(id), "{name}");
             let mut taints = spec.taints.iter().flatten().map(|taint| taint.key.as_str());
             let waits = taints.any(|key| key == "node.cloudprovider.kubernetes.io/uninitialized");
             assert!(!waits, "{name}");
             let labels = node.metadata.labels.unwrap_or_default();
             let label = |key: &str| labels.get(&format!("topology.kubernetes.io/{key}")).cloned();
-            let zone = machine["cluster"].as_str().unwrap().replace("cluster", "zone");
+            let zone = vm["cluster"].as_str().unwrap().replace("cluster", "zone");
             assert_eq!(label("zone"), Some(zone), "{name}");
             assert_eq!(label("region").as_deref(), Some("frankfurt"), "{name}");
         }
-        let read = self.understood_by_the_storage_driver();
+        let read = self.storage_configuration();
         assert_eq!(read["error"], Value::Null, "{read}");
         let address = self.vcenter.address();
         let vcenter = &read["config"]["VirtualCenter"][address.ip().to_string()];
@@ -245,11 +244,11 @@ impl Reader {
         assert_eq!(zones, "k8s-region,k8s-zone", "{read}");
     }
 
-    /// What upstream's own loader makes of the file on the desk.
-    fn understood_by_the_storage_driver(&self) -> Value {
-        let text = std::fs::read_to_string(self.desk.path().join("csi-vsphere.conf")).unwrap();
+    /// The configuration file as upstream's loader reads it.
+    fn storage_configuration(&self) -> Value {
+        let text = std::fs::read_to_string(self.workdir.path().join("csi-vsphere.conf")).unwrap();
         let question = json!([{ "text": text }]).to_string();
-        let file = self.desk.write("question.json", question).unwrap();
+        let file = self.workdir.write("question.json", question).unwrap();
         let loader = Command::new(testkit::peer("config-loader-csi"))
             .env_clear()
             .stdin(std::fs::File::open(file).unwrap())
@@ -260,9 +259,9 @@ impl Reader {
         answers[0].clone()
     }
 
-    /// The log nobody can ask a simulated kubelet for is as the page says.
+    /// The log of the operator is JSON, as the page says; a simulated kubelet cannot serve it.
     fn has_a_log_of_json(&self) {
-        let log = std::fs::read_to_string(self.desk.path().join("vdo.log")).unwrap();
+        let log = std::fs::read_to_string(self.workdir.path().join("vdo.log")).unwrap();
         assert!(!log.is_empty());
         for line in log.lines() {
             assert!(serde_json::from_str::<Value>(line).is_ok(), "not JSON: {line}");

@@ -1,4 +1,4 @@
-//! The pages of the book as text: their blocks, links, headings and code words.
+//! Parses the pages of the book: blocks, links, headings and code words.
 
 use std::{
     collections::BTreeSet,
@@ -6,69 +6,68 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A page, or a file beside the book that readers are sent to.
+/// A page of the book, or a file in the root that it refers to.
 pub(crate) struct Page {
-    /// Its path in the repository, such as `docs/install.md`.
+    /// The path in the repository, such as `docs/install.md`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
 
 /// A fenced block.
 pub(crate) struct Block {
-    /// What is said in the comment on the line above: `<!-- note -->`.
+    /// The comment on the line above: `<!-- note -->`.
     note: Option<String>,
-    /// Its language.
     pub(crate) language: String,
     pub(crate) text: String,
-    /// The page and line it begins at, for messages.
+    /// The page and line of its start, for messages.
     pub(crate) place: String,
 }
 
 impl Block {
-    /// Why it cannot be run here, if it cannot.
+    /// The reason why it is not run.
     pub(crate) fn not_run(&self) -> Option<&str> {
         self.note.as_deref()?.strip_prefix("not run: ")
     }
 
-    /// The exit code its commands end with.
+    /// The expected exit code.
     pub(crate) fn exit(&self) -> i32 {
-        let told = self.note.as_deref().and_then(|note| note.strip_prefix("exit: "));
-        told.map_or(0, |code| code.parse().unwrap_or_else(|_| panic!("{}: no code", self.place)))
+        let code = self.note.as_deref().and_then(|note| note.strip_prefix("exit: "));
+        code.map_or(0, |code| code.parse().unwrap_or_else(|_| panic!("{}: no code", self.place)))
     }
 
-    /// Whether it is typed in a checkout of this repository.
+    /// It runs in a checkout of this repository.
     pub(crate) fn in_checkout(&self) -> bool {
         self.note.as_deref() == Some("in the checkout")
     }
 
-    /// Whether its recipes are only asked for.
-    pub(crate) fn of_recipes(&self) -> bool {
+    /// Its make targets run with `-n`.
+    pub(crate) fn is_make_targets(&self) -> bool {
         self.note.as_deref() == Some("recipes")
     }
 
-    /// Whether somebody at a terminal types it.
+    /// It runs on a terminal.
     pub(crate) fn on_a_terminal(&self) -> bool {
         self.note.as_deref() == Some("on a terminal")
     }
 
-    /// Whether it is only tried.
-    pub(crate) fn as_a_trial(&self) -> bool {
+    /// It runs as a dry run.
+    pub(crate) fn as_dry_run(&self) -> bool {
         self.note.as_deref() == Some("as a trial")
     }
 
-    /// Whether it reads logs, which takes kubelets that answer.
+    /// It reads logs, which needs kubelets that answer.
     pub(crate) fn of_logs(&self) -> bool {
         self.note.as_deref() == Some("where kubelets answer")
     }
 
-    /// Whether it is typed on a cluster that VDO was never installed in.
+    /// It runs on a cluster without VDO.
     pub(crate) fn on_fresh_cluster(&self) -> bool {
         self.note.as_deref() == Some("on a fresh cluster")
     }
 
-    /// What its comment asks for, if nobody knows what that is.
+    /// A note without a meaning.
     pub(crate) fn unknown_note(&self) -> Option<&str> {
-        // Nodes have a sudo of their own. Of the last a test makes sure that it is the file of that name.
+        // A test compare_transcript `ten_lines.rs` with its file.
         let known = [
             "not run: ",
             "file: ",
@@ -89,13 +88,13 @@ impl Block {
         self.note.as_deref().filter(|note| !is_known(note))
     }
 
-    /// The name under which the reader is asked to save it.
+    /// The file name under which the reader saves it.
     pub(crate) fn file(&self) -> Option<&str> {
         self.note.as_deref()?.strip_prefix("file: ")
     }
 }
 
-/// Every page under `docs/`, and what stands in the root.
+/// Every page under `docs/`, and the pages in the root.
 pub(crate) fn all() -> Vec<Page> {
     let root = testkit::repository();
     let mut found = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
@@ -106,7 +105,6 @@ pub(crate) fn all() -> Vec<Page> {
     found.iter().map(|path| read(root, path)).collect()
 }
 
-/// The pages of the book in the order in which they are read.
 pub(crate) fn in_order() -> Vec<Page> {
     let root = testkit::repository();
     let summary = read(root, &root.join("docs/SUMMARY.md"));
@@ -114,7 +112,7 @@ pub(crate) fn in_order() -> Vec<Page> {
     links.iter().map(|link| read(root, &root.join("docs").join(link))).collect()
 }
 
-/// What somebody reads first, before the book.
+/// The pages before the book.
 pub(crate) fn before() -> Vec<Page> {
     let root = testkit::repository();
     ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| read(root, &root.join(name))).into()
@@ -138,7 +136,7 @@ fn read(root: &Path, path: &Path) -> Page {
 }
 
 impl Page {
-    /// Whether it is written by `make generate` or by a bench, and not by hand.
+    /// Whether `make generate` or a bench writes it.
     pub(crate) fn is_generated(&self) -> bool {
         ["docs/findings/", "docs/reference/", "docs/health-benchmark.md"]
             .iter()
@@ -172,7 +170,6 @@ impl Page {
         blocks
     }
 
-    /// Everything outside fenced blocks.
     pub(crate) fn prose(&self) -> String {
         let mut inside = false;
         let mut prose = String::new();
@@ -187,12 +184,12 @@ impl Page {
         prose
     }
 
-    /// The code words of its prose: what stands between backticks.
+    /// The inline code of its prose.
     pub(crate) fn code_words(&self) -> Vec<String> {
         code_words(&self.prose())
     }
 
-    /// The same, but for those of headings.
+    /// The inline code outside of headings.
     pub(crate) fn code_words_below_headings(&self) -> Vec<String> {
         let prose = self.prose();
         let lines: Vec<&str> =
@@ -200,10 +197,10 @@ impl Page {
         code_words(&lines.join("\n"))
     }
 
-    /// The targets of its links, as they are written.
+    /// The targets of its links.
     pub(crate) fn links(&self) -> Vec<String> {
         let prose = self.prose();
-        // What stands between backticks is no link.
+        // Inline code contains no links.
         let bare: String = prose.split("\n\n").fold(String::new(), |mut bare, paragraph| {
             bare.extend(paragraph.split('`').step_by(2));
             bare.push_str("\n\n");
@@ -213,7 +210,7 @@ impl Page {
         ends.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
     }
 
-    /// What a link may put after `#` to land on one of its headings.
+    /// The anchors of its headings.
     pub(crate) fn anchors(&self) -> BTreeSet<String> {
         let prose = self.prose();
         let mut anchors = BTreeSet::new();
@@ -235,7 +232,7 @@ fn code_words(prose: &str) -> Vec<String> {
     words.collect()
 }
 
-/// A heading as both GitHub and mdBook name it.
+/// The anchor of a heading on GitHub and in mdBook.
 fn slug(heading: &str) -> String {
     let kept = heading.chars().filter_map(|c| match c {
         ' ' => Some('-'),

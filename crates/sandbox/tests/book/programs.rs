@@ -1,4 +1,4 @@
-//! The programs a reader of the book has: ours, built as the tests are, kubectl and govc.
+//! The programs of a reader: ours, built as the tests are, kubectl and govc.
 
 use std::{
     collections::BTreeMap,

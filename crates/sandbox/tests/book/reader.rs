@@ -1,8 +1,7 @@
-//! Someone who reads the book from the first page to the last and types what it says.
+//! Runs the commands of the book from the first page to the last.
 //!
-//! The control plane, kubectl and govc are real, the vCenter is simulated, and so are kubelets: where they
-//! would start the operator or the cloud controller, a hand of this test starts the very program as a
-//! process, with the rights and the configuration the pod would have.
+//! The control plane, kubectl and govc are real, vCenter and the kubelets are simulated. This test starts the operator and
+//! the cloud controller as processes, with the permissions and the configuration of their pods.
 
 use std::{
     fs::{self, File},
@@ -26,17 +25,17 @@ use crate::{
     site::{self, Cluster},
 };
 
-/// Longer than anything in the book takes on a busy machine.
+/// Longer than any command of the book takes on a busy computer.
 const TIMEOUT: Duration = Duration::from_mins(4);
-/// In a checkout things are built first, unless the tests of all crates are run.
+/// Commands in a checkout build first, unless the tests of all crates are built already.
 const BUILDING: Duration = Duration::from_mins(40);
-/// What the pages call the vCenter.
+/// The vCenter name in the pages.
 const VCENTER: &str = "vc-a.example.com";
-/// The thumbprint the pages show.
+/// The thumbprint in the pages.
 const THUMBPRINT: &str = "2F:A4:01:6B:9C:D3:7E:58:10:BB:42:C6:8D:E9:35:F0:7A:11:64:9E";
 
-/// In place of skopeo, where there is no registry: it takes its arguments as the real one does, refuses
-/// what that refuses, and notes what it would copy.
+/// A fake skopeo, because there is no registry: it accepts and rejects the same arguments as the real one, and records
+/// the copies.
 const SKOPEO: &str = r#"#!/bin/bash
 set -eu
 [ "$1" = copy ] && shift
@@ -54,39 +53,39 @@ done
 echo "${1#docker://} ${2#docker://}" >> copied.txt
 "#;
 
-/// How often something was typed.
-static TYPED: AtomicUsize = AtomicUsize::new(0);
+/// Counts the scripts, for file names.
+static SCRIPTS: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) struct Reader {
-    /// Where the reader installs VDO, and goes on from page to page.
+    /// The cluster in which the pages install VDO.
     pub(crate) cluster: Cluster,
-    /// Where VDO never was: for those who want none, or ask before they install it.
+    /// A cluster without VDO, for commands before or without an installation.
     pub(crate) fresh: Cluster,
     pub(crate) vcenter: Vcenter,
-    pub(crate) desk: Workdir,
+    pub(crate) workdir: Workdir,
 }
 
-/// Reads all pages.
-pub(crate) async fn reads(pages: &[Page]) {
-    let reader = Reader::sits_down().await;
+/// Runs all pages.
+pub(crate) async fn run_all(pages: &[Page]) {
+    let reader = Reader::start().await;
     let pages = || pages.iter().filter(|page| !page.is_generated());
     let reading = async {
         for page in pages() {
-            reader.prepares(&page.path).await;
+            reader.set_up_page(&page.path).await;
             for block in page.blocks().iter().filter(|block| !block.in_checkout()) {
-                reader.follows(block).await;
+                reader.process_block(block).await;
             }
-            reader.looks_back(&page.path).await;
+            reader.verify_page(&page.path).await;
         }
     };
-    // What needs no cluster is typed meanwhile, in another window.
-    let beside = async {
+    // Commands in the checkout need no cluster and run in parallel.
+    let in_checkout = async {
         for block in pages().flat_map(Page::blocks).filter(Block::in_checkout) {
-            reader.follows(&block).await;
+            reader.process_block(&block).await;
         }
     };
     tokio::select! {
-        _ = async { tokio::join!(reading, beside) } => {}
+        _ = async { tokio::join!(reading, in_checkout) } => {}
         () = reader.kubelet() => {}
         () = reader.fresh_kubelet() => {}
     }
@@ -96,54 +95,56 @@ pub(crate) async fn reads(pages: &[Page]) {
 type Running = Option<(i64, Process)>;
 
 impl Reader {
-    async fn sits_down() -> Self {
+    async fn start() -> Self {
         let (vcenter, vms) = site::vcenter().await;
-        // The same machines for both: nobody who reads the book changes them for one cluster alone.
-        let (cluster, fresh) = tokio::join!(Cluster::of(&vms), Cluster::of(&vms));
-        let desk = Workdir::new("book").unwrap();
+        // Both clusters have the same VMs: no page changes them for one cluster alone.
+        let (cluster, fresh) = tokio::join!(Cluster::on_vms(&vms), Cluster::on_vms(&vms));
+        let workdir = Workdir::new("book").unwrap();
         let deploy = testkit::repository().join("deploy");
-        std::os::unix::fs::symlink(deploy, desk.path().join("deploy")).unwrap();
-        desk.write("vcenter-ca.pem", vcenter.ca_pem()).unwrap();
-        let skopeo = desk.write("skopeo", SKOPEO).unwrap();
+        std::os::unix::fs::symlink(deploy, workdir.path().join("deploy")).unwrap();
+        workdir.write("vcenter-ca.pem", vcenter.ca_pem()).unwrap();
+        let skopeo = workdir.write("skopeo", SKOPEO).unwrap();
         fs::set_permissions(skopeo, fs::Permissions::from_mode(0o755)).unwrap();
-        let reader = Self { cluster, fresh, vcenter, desk };
-        reader.has_a_node_at_hand();
-        reader.succeeds(site::FOLDERS_AND_TEMPLATE).await;
+        let reader = Self { cluster, fresh, vcenter, workdir };
+        reader.add_node_files();
+        reader.run_successfully(site::FOLDERS_AND_TEMPLATE).await;
         reader
     }
 
-    /// Does what a block says.
-    async fn follows(&self, block: &Block) {
+    /// Runs or checks a block.
+    async fn process_block(&self, block: &Block) {
         match (block.language.as_str(), block.file(), block.not_run()) {
-            (_, Some(name), _) => drop(self.desk.write(name, self.own_names(&block.text)).unwrap()),
+            (_, Some(name), _) => {
+                drop(self.workdir.write(name, self.own_names(&block.text)).unwrap())
+            }
             (_, _, Some(_)) => {}
-            ("yaml", ..) => self.offers(block).await,
-            ("sh", ..) if block.of_recipes() => self.asks_for(block).await,
-            ("sh", ..) if block.as_a_trial() => self.tries(block).await,
-            // Where all is well, and where the remedies are tried.
+            ("yaml", ..) => self.dry_run_objects(block).await,
+            ("sh", ..) if block.is_make_targets() => self.check_make_targets(block).await,
+            ("sh", ..) if block.as_dry_run() => self.dry_run_commands(block).await,
+            // Other functions run these.
             ("sh", ..) if block.on_a_terminal() || block.of_logs() => {}
-            ("sh", ..) => drop(self.does(block, &block.text).await),
-            ("console", ..) => self.compares(block).await,
+            ("sh", ..) => drop(self.run_block(block, &block.text).await),
+            ("console", ..) => self.compare_transcript(block).await,
             _ => {}
         }
     }
 
-    /// Types the commands of a block, which end as it says: well, or with its code.
-    async fn does(&self, block: &Block, script: &str) -> Output {
+    /// Runs the commands of a block and checks the exit code.
+    async fn run_block(&self, block: &Block, script: &str) -> Output {
         let root = testkit::repository();
-        let folder = if block.in_checkout() { root } else { self.desk.path() };
+        let folder = if block.in_checkout() { root } else { self.workdir.path() };
         let cluster = if block.on_fresh_cluster() { &self.fresh } else { &self.cluster };
-        let output = self.types_in(folder, cluster, script).await;
+        let output = self.run_script_in(folder, cluster, script).await;
         let code = output.status.code();
         assert_eq!(code, Some(block.exit()), "{}\n{}", block.place, shown(&output));
         output
     }
 
-    /// The names of this vCenter instead of those in the book.
+    /// Replaces the vCenter names of the book with those of the simulator.
     fn own_names(&self, text: &str) -> String {
         let address = self.vcenter.address();
         let text = text.replace(THUMBPRINT, &self.vcenter.thumbprint_sha1());
-        // Where the port stands by itself, so does the host.
+        // A text with a separate port also has a separate host.
         let ports = ["port: 443", "port = \"443\""];
         if ports.iter().any(|port| text.contains(port)) {
             let text = text.replace(VCENTER, &address.ip().to_string());
@@ -154,22 +155,22 @@ impl Reader {
         text.replace(&format!("{VCENTER}:443"), &address).replace(VCENTER, &address)
     }
 
-    pub(crate) async fn types(&self, script: &str) -> Output {
-        self.types_in(self.desk.path(), &self.cluster, script).await
+    pub(crate) async fn run_script(&self, script: &str) -> Output {
+        self.run_script_in(self.workdir.path(), &self.cluster, script).await
     }
 
-    /// Types something no page says, which works.
-    pub(crate) async fn succeeds(&self, script: &str) -> Output {
-        self.succeeds_on(&self.cluster, script).await
+    /// Runs a script of the test that must succeed.
+    pub(crate) async fn run_successfully(&self, script: &str) -> Output {
+        self.run_successfully_on(&self.cluster, script).await
     }
 
-    pub(crate) async fn succeeds_on(&self, cluster: &Cluster, script: &str) -> Output {
-        let output = self.types_in(self.desk.path(), cluster, script).await;
+    pub(crate) async fn run_successfully_on(&self, cluster: &Cluster, script: &str) -> Output {
+        let output = self.run_script_in(self.workdir.path(), cluster, script).await;
         assert!(output.status.success(), "{script}\n{}", shown(&output));
         output
     }
 
-    /// A shell in which this is typed.
+    /// A shell that runs a script.
     pub(crate) fn shell(
         &self,
         folder: &Path,
@@ -179,12 +180,12 @@ impl Reader {
         let script = format!("set -euo pipefail\n{}", self.own_names(script));
         let others = ["kubectl", "govc"].map(testkit::peer);
         let folders = others.iter().filter_map(|program| program.parent());
-        let folders = folders.chain([testkit::programs(), self.desk.path()]).map(Path::to_owned);
+        let folders = folders.chain([testkit::programs(), self.workdir.path()]).map(Path::to_owned);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = folders.chain(std::env::split_paths(&path));
-        let home = std::env::var_os("HOME").unwrap_or_default();
+        let home_folder = std::env::var_os("HOME").unwrap_or_default();
         let own = |name: &str, folder: &str| {
-            std::env::var_os(name).unwrap_or_else(|| Path::new(&home).join(folder).into())
+            std::env::var_os(name).unwrap_or_else(|| Path::new(&home_folder).join(folder).into())
         };
         let mut shell = std::process::Command::new("bash");
         shell
@@ -192,13 +193,14 @@ impl Reader {
             .current_dir(folder)
             .env("PATH", std::env::join_paths(path).unwrap())
             .env("KUBECONFIG", cluster.plane.kubeconfig())
-            .env("HOME", self.desk.path())
+            .env("HOME", self.workdir.path())
             .envs(self.administrator())
-            // Where the programs of the tests are, whatever home this is.
+            // The programs of the tests, regardless of HOME.
             .env("VDO_CACHE", testkit::cache())
             .env("CARGO_HOME", own("CARGO_HOME", ".cargo"))
             .env("RUSTUP_HOME", own("RUSTUP_HOME", ".rustup"))
-            // What a make this may run under tells those it starts.
+            // Variables of the `make test` that runs this test.
+            .env_remove("RUSTC_BOOTSTRAP")
             .env_remove("MAKEFLAGS")
             .env_remove("MFLAGS")
             .env_remove("MAKELEVEL")
@@ -206,12 +208,17 @@ impl Reader {
         shell
     }
 
-    pub(crate) async fn types_in(&self, folder: &Path, cluster: &Cluster, script: &str) -> Output {
+    pub(crate) async fn run_script_in(
+        &self,
+        folder: &Path,
+        cluster: &Cluster,
+        script: &str,
+    ) -> Output {
         let shell = self.shell(folder, cluster, script);
-        // Into files: whoever does not come to an end has told something all the same.
-        let number = TYPED.fetch_add(1, Ordering::Relaxed);
+        // Output goes to files, so that it is available after a timeout.
+        let number = SCRIPTS.fetch_add(1, Ordering::Relaxed);
         let [out, log] =
-            ["out", "log"].map(|kind| self.desk.path().join(format!("typed-{number}.{kind}")));
+            ["out", "log"].map(|kind| self.workdir.path().join(format!("typed-{number}.{kind}")));
         let run = Command::from(shell)
             .stdin(Stdio::null())
             .stdout(File::create(&out).unwrap())
@@ -228,28 +235,27 @@ impl Reader {
                 .env("KUBECONFIG", cluster.plane.kubeconfig())
                 .output()
                 .unwrap();
-            let (said, status) = (shown(&output), shown(&status));
-            panic!("still runs after {timeout:?}:\n{script}\n{said}\n{status}");
+            let (output, status) = (shown(&output), shown(&status));
+            panic!("still runs after {timeout:?}:\n{script}\n{output}\n{status}");
         };
         Output { status: status.unwrap(), stdout, stderr }
     }
 
-    /// What govc is told of the vCenter: its administrator types there.
+    /// The environment of govc: it acts as administrator.
     fn administrator(&self) -> [(&'static str, String); 4] {
         [
             ("GOVC_URL", self.vcenter.address().to_string()),
             ("GOVC_USERNAME", self.vcenter.user().to_owned()),
             ("GOVC_PASSWORD", self.vcenter.password().to_owned()),
-            ("GOVC_TLS_CA_CERTS", self.desk.path().join("vcenter-ca.pem").display().to_string()),
+            ("GOVC_TLS_CA_CERTS", self.workdir.path().join("vcenter-ca.pem").display().to_string()),
         ]
     }
 
-    /// Types the commands of a transcript, and looks for what it shows: line by line, where `...` stands
-    /// for anything.
-    async fn compares(&self, block: &Block) {
-        let output = self.does(block, &names::typed(block).join("\n")).await;
-        let told = shown(&output);
-        let mut lines = told.lines();
+    /// Runs the commands of a transcript, and compare_transcript the output line by line; `...` matches anything.
+    async fn compare_transcript(&self, block: &Block) {
+        let output = self.run_block(block, &names::commands_in(block).join("\n")).await;
+        let text = shown(&output);
+        let mut lines = text.lines();
         for expected in block.text.lines().filter(|l| !l.starts_with("$ ") && !l.trim().is_empty())
         {
             let parts: Vec<&str> = expected.trim_end().split("...").collect();
@@ -264,19 +270,19 @@ impl Reader {
         }
     }
 
-    /// Asks the API server whether it would take the objects of a block, word for word.
-    async fn offers(&self, block: &Block) {
+    /// Validates the objects of a block with a server-side dry run.
+    async fn dry_run_objects(&self, block: &Block) {
         if !block.text.contains("apiVersion:") {
             return self.checks_catalog(block).await;
         }
         for (number, document) in block.text.split("\n---\n").enumerate() {
             let mut object: Value = serde_saphyr::from_str(document).unwrap();
-            // Whatever of that name the reader has by now has no say in this.
+            // An existing object of the same name must not matter.
             object["metadata"]["name"] = format!("offered-{number}").into();
-            let file = self.desk.write("offered.json", object.to_string()).unwrap();
+            let file = self.workdir.write("offered.json", object.to_string()).unwrap();
             let script =
                 format!("kubectl create --dry-run=server --validate=strict -f {}", file.display());
-            let output = self.types(&script).await;
+            let output = self.run_script(&script).await;
             assert!(output.status.success(), "{}\n{}", block.place, shown(&output));
         }
     }
@@ -285,15 +291,15 @@ impl Reader {
         let is_catalog = block.text.starts_with("schema:");
         assert!(
             is_catalog,
-            "{}: neither an object nor a catalog: say why it is not run",
+            "{}: neither an object nor a catalog: give a reason not to run it",
             block.place
         );
-        self.desk.write("catalog.yaml", &block.text).unwrap();
-        let output = self.types("vdoctl catalog check catalog.yaml").await;
+        self.workdir.write("catalog.yaml", &block.text).unwrap();
+        let output = self.run_script("vdoctl catalog check catalog.yaml").await;
         assert!(output.status.success(), "{}\n{}", block.place, shown(&output));
     }
 
-    /// Starts and stops the programs whose pods a kubelet would start and stop.
+    /// Starts and stops the programs of simulated pods.
     async fn kubelet(&self) {
         let deployments =
             Api::<Deployment>::namespaced(self.cluster.plane.client(), api::NAMESPACE);
@@ -302,30 +308,41 @@ impl Reader {
             let wanted = deployments.get_metadata_opt("vdo").await.unwrap();
             operator = wanted.map(|_| operator.take().unwrap_or_else(|| self.operator()));
             operator.iter().for_each(runs);
-            self.keeps(&mut controller, "cloud-controller", &self.cluster.plane).await;
+            self.sync_cloud_controller(&mut controller, "cloud-controller", &self.cluster.plane)
+                .await;
             time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// Where there is no operator, only the cloud controller.
+    /// The same for the cluster without an operator.
     async fn fresh_kubelet(&self) {
         let mut controller: Running = None;
         loop {
-            self.keeps(&mut controller, "fresh-cloud-controller", &self.fresh.plane).await;
+            self.sync_cloud_controller(
+                &mut controller,
+                "fresh-cloud-controller",
+                &self.fresh.plane,
+            )
+            .await;
             time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// Has the upstream cloud controller run as long as its DaemonSet is there, with the arguments, the
-    /// configuration and the rights its pods would have; anew with every change of their template.
-    async fn keeps(&self, controller: &mut Running, label: &str, plane: &ControlPlane) {
+    /// Runs the upstream cloud controller while its DaemonSet exists, with the arguments, the configuration and the permissions
+    /// of its pods. Restarts it when the pod template changes.
+    async fn sync_cloud_controller(
+        &self,
+        controller: &mut Running,
+        label: &str,
+        plane: &ControlPlane,
+    ) {
         let sets = Api::<DaemonSet>::namespaced(plane.client(), "kube-system");
         let wanted = sets.get_metadata_opt("vsphere-cloud-controller-manager").await.unwrap();
         let wanted = wanted.and_then(|set| set.metadata.generation);
         if controller.as_ref().map(|(generation, _)| *generation) != wanted {
             drop(controller.take());
-            let rendered = CloudController::rendered(plane, &self.desk).await.unwrap();
-            let started = rendered.map(|it| it.upstream(label, plane, &self.desk).unwrap());
+            let rendered = CloudController::rendered(plane, &self.workdir).await.unwrap();
+            let started = rendered.map(|it| it.upstream(label, plane, &self.workdir).unwrap());
             *controller = wanted.zip(started);
         }
         if let Some((_, process)) = controller {
@@ -339,12 +356,12 @@ impl Reader {
         let arguments =
             [format!("--kubeconfig={}", kubeconfig.display()), "--listen=127.0.0.1:0".into()];
         let program = programs::path("vdo").unwrap();
-        Process::spawn(&program, "vdo", arguments, &[], &self.desk).unwrap()
+        Process::spawn(&program, "vdo", arguments, &[], &self.workdir).unwrap()
     }
 }
 
 fn runs(process: &Process) {
-    assert!(process.ended().is_none(), "it ended:\n{}", process.tail());
+    assert!(process.ended().is_none(), "the process ended:\n{}", process.tail());
 }
 
 pub(crate) fn shown(output: &Output) -> String {

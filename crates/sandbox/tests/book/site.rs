@@ -1,8 +1,8 @@
-//! Where the book is read: a vCenter with the names of the pages, and clusters on its machines.
+//! The site of the book: a vCenter with the names of the pages, and clusters on its VMs.
 
 use testkit::{ControlPlane, Inventory, Nic, Node, Nodes, Permission, Vcenter, VcenterUser, Vm};
 
-/// What the simulator's inventory cannot say: the pages put datastores into a folder, and have a template.
+/// Datastores in a folder and a template, which the simulator's inventory file does not support.
 pub(crate) const FOLDERS_AND_TEMPLATE: &str = "
 govc folder.create /Frankfurt/datastore/k8s
 govc object.mv /Frankfurt/datastore/shared /Frankfurt/datastore/shared-a /Frankfurt/datastore/shared-b \\
@@ -17,8 +17,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// On these machines, the first of which is the control plane's.
-    pub(crate) async fn of(vms: &[Vm]) -> Self {
+    /// A cluster on these VMs; the first one is the control plane.
+    pub(crate) async fn on_vms(vms: &[Vm]) -> Self {
         let plane = ControlPlane::builder().with_controllers().start().await;
         let nodes = Nodes::start(&plane).await;
         for (number, vm) in vms.iter().enumerate() {
@@ -29,7 +29,7 @@ impl Cluster {
     }
 }
 
-/// The vCenter of the pages, and the machines in it that are nodes. No zones: a page makes them.
+/// The vCenter of the pages, and its VMs that are nodes. It has no zones: a page creates them.
 pub(crate) async fn vcenter() -> (Vcenter, Vec<Vm>) {
     let mut inventory = Inventory::small();
     // The account of the samples.

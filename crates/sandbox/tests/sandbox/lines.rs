@@ -1,5 +1,5 @@
-//! The lines with which README and the book tell to make a sandbox. The tests of the sandbox make each of
-//! them; those of the book find no other.
+//! The commands of README and the book that start a sandbox. The tests of the sandbox run each of them; those of the book
+//! check that there is no other.
 
 pub(crate) const MADE: [&str; 9] = [
     "make sandbox",

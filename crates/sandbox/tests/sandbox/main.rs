@@ -1,10 +1,10 @@
-//! The sandbox as somebody runs it: what it shows, how it ends, and that nothing is left of it.
+//! The sandbox from the view of its user: what it shows, how it ends, and that it leaves nothing behind.
 //!
 //! ```text
-//!   lines     how README and the book tell to make one
-//!   run       a sandbox as a process, what it says, and what is left when it is gone
-//!   screens   what README shows is what is shown
-//!   terminal  a pseudo-terminal, and somebody who reads and types
+//!   lines     the commands of README and the book that start a sandbox
+//!   run       a sandbox as a process, its output, and its leftovers
+//!   screens   the screens in README match the output
+//!   terminal  a pseudo-terminal with a user
 //! ```
 #![allow(
     clippy::panic,
@@ -16,8 +16,8 @@
 mod lines;
 mod run;
 mod screens;
-// The same hand and eye that use vdoctl on a terminal.
-#[allow(dead_code, reason = "not all of what it can do is needed here")]
+// Shared with the tests of vdoctl.
+#[allow(dead_code, reason = "not everything in it is needed here")]
 #[path = "../../../vdoctl/tests/vdoctl/terminal.rs"]
 mod terminal;
 
@@ -26,13 +26,13 @@ use rustix::process::{Signal, kill_process};
 use terminal::Terminal;
 use testkit::Breakage;
 
-/// How make ends when it is interrupted, whatever it started.
+/// The exit code of make after Ctrl-C.
 const BY_CTRL_C: i32 = 130;
 
 #[tokio::test]
-async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing() {
+async fn two_sandboxes_at_once_become_ready_with_either_cloud_controller_and_leave_nothing() {
     let ours = Run::with(run::made("make sandbox ARGS=--once"));
-    // And one that stays with all it runs, until Ctrl-C.
+    // Another one stays until Ctrl-C.
     let mut upstream = Terminal::run(&run::made("make sandbox ARGS=\"--cpi upstream\""), 100);
     for part in ["vdoctl deploy", "vdoctl configure", "Healthy", "Ctrl-C ends the sandbox"] {
         upstream.expect(part).await;
@@ -41,7 +41,7 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
     for program in ["etcd", "kube-apiserver", "/vdo ", "vsphere-cloud-controller-manager"] {
         assert!(running.iter().any(|line| line.contains(program)), "{program}: {running:#?}");
     }
-    // The one built of upstream's sources, and not ours, which has the same name.
+    // The program built from upstream's sources, not ours with the same name.
     let go = testkit::peer("vsphere-cloud-controller-manager").display().to_string();
     let controllers = || running.iter().filter(|l| l.contains("cloud-controller-manager"));
     assert!(controllers().all(|line| line.starts_with(&go)), "{go}: {running:#?}");
@@ -58,25 +58,25 @@ async fn two_at_once_end_ready_one_with_each_cloud_controller_and_leave_nothing(
         for driver in ["  Cloud provider  Ready ", "  Storage         Ready "] {
             let line = ended.output.lines().find(|line| line.starts_with(driver));
             let line = line.unwrap_or_else(|| panic!("{driver}: {}", ended.output));
-            assert!(line.contains(" 5/5 "), "every node is served: {line}");
+            assert!(line.contains(" 5/5 "), "the driver must run on every node: {line}");
         }
         assert!(ended.output.contains("What is real and what is simulated"), "{}", ended.output);
     }
-    explains_its_versions(&ours, "there is no other of its kind");
+    explains_its_versions(&ours, "the only release");
     explains_its_versions(&upstream, "the newest that fits; ");
     assert_ne!(ours.folder(), upstream.folder());
     assert!(upstream.output.contains("implementation: Upstream"), "{}", upstream.output);
     ours.leaves_nothing().await;
     upstream.leaves_nothing().await;
-    screens::hold("healthy", &ours.after("$ vdoctl status --wait", "● "));
+    screens::compare("healthy", &ours.after("$ vdoctl status --wait", "● "));
 }
 
-/// Which release of each driver runs, why, and why not others.
+/// The output explains the release of each driver, and why others were not chosen.
 fn explains_its_versions(ended: &Ended, cloud: &str) {
-    let (_, told) = ended.output.split_once("Versions, and why these").unwrap();
+    let (_, versions) = ended.output.split_once("Versions, and why").unwrap();
     let line = |name: &str| {
-        let mut lines = told.lines().skip_while(|line| !line.starts_with(name));
-        let first = lines.next().unwrap_or_else(|| panic!("{name}: {told}"));
+        let mut lines = versions.lines().skip_while(|line| !line.starts_with(name));
+        let first = lines.next().unwrap_or_else(|| panic!("{name}: {versions}"));
         let others = lines.take_while(|line| line.starts_with("                  not "));
         (first.split_whitespace().collect::<Vec<_>>().join(" "), others.count())
     };
@@ -84,25 +84,29 @@ fn explains_its_versions(ended: &Ended, cloud: &str) {
     let (provider, others) = line("  Cloud provider  ");
     assert!(provider.split(' ').nth(2).is_some_and(is_version), "{provider}");
     assert!(provider.contains(cloud), "{provider}");
-    assert_eq!(others, if provider.contains("others were looked at") { 2 } else { 0 }, "{told}");
+    assert_eq!(
+        others,
+        if provider.contains("others were considered") { 2 } else { 0 },
+        "{versions}"
+    );
     let (storage, others) = line("  Storage  ");
     assert!(storage.split(' ').nth(1).is_some_and(is_version), "{storage}");
     assert!(storage.contains("the newest that fits; "), "{storage}");
-    assert_eq!(others, 2, "{told}");
-    assert!(told.contains("It supports Kubernetes "), "a reason: {told}");
-    // What runs is what the screen before says.
-    for (shown, told) in [
+    assert_eq!(others, 2, "{versions}");
+    assert!(versions.contains("It supports Kubernetes "), "a reason: {versions}");
+    // The versions match the screen before.
+    for (driver, version) in [
         ("  Storage  ", storage.split(' ').nth(1)),
         ("  Cloud provider  ", provider.split(' ').nth(2)),
     ] {
-        let line = ended.output.lines().find(|line| line.starts_with(shown)).unwrap();
-        assert!(line.contains(&format!(" {} ", told.unwrap())), "{line}: {told:?}");
+        let line = ended.output.lines().find(|line| line.starts_with(driver)).unwrap();
+        assert!(line.contains(&format!(" {} ", version.unwrap())), "{line}: {version:?}");
     }
 }
 
-// It takes longest, so it comes first: tests begin in the order of their names.
+// The slowest test comes first: tests start in the order of their names.
 #[tokio::test]
-async fn all_faults_are_named_with_their_remedy_and_gone_once_they_are_mended() {
+async fn all_faults_are_reported_with_a_fix_and_cleared_once_fixed() {
     let ended = Run::with(run::made("make sandbox ARGS=\"break all\"")).ends().await;
     assert_eq!(ended.code, 0, "{}", ended.output);
     let mut rest = ended.output.as_str();
@@ -110,14 +114,14 @@ async fn all_faults_are_named_with_their_remedy_and_gone_once_they_are_mended() 
         let part = format!("\n{name}: {how}\n");
         let at = rest.find(&part).unwrap_or_else(|| panic!("{name} comes next: {rest}"));
         rest = &rest[at..];
-        let end = rest.find("✔ mended: ").unwrap_or_else(|| panic!("{name} is mended: {rest}"));
+        let end = rest.find("✔ fixed: ").unwrap_or_else(|| panic!("{name} is fixed: {rest}"));
         let (shown, after) = rest.split_at(end);
-        assert!(shown.contains(&format!("✔ {code} is there: ")), "{shown}");
+        assert!(shown.contains(&format!("✔ {code} is reported: ")), "{shown}");
         assert!(shown.contains("$ vdoctl status\n"), "{shown}");
-        assert!(shown.contains(&format!("  {code}  ")), "the screen names it: {shown}");
-        assert!(shown.contains(" Mend "), "and says what to do: {shown}");
-        assert!(after.starts_with(&format!("✔ mended: {code} is gone")), "{after}");
-        // The same screen shows that it is gone.
+        assert!(shown.contains(&format!("  {code}  ")), "the screen shows the finding: {shown}");
+        assert!(shown.contains(" Mend "), "the screen shows the fix: {shown}");
+        assert!(after.starts_with(&format!("✔ fixed: {code} is cleared")), "{after}");
+        // The next screen shows that it is cleared.
         let (_, screen) =
             after.split_once("$ vdoctl status --wait").unwrap_or_else(|| panic!("{after}"));
         let screen = screen.split("\n\n$ ").next().unwrap_or_default();
@@ -125,14 +129,14 @@ async fn all_faults_are_named_with_their_remedy_and_gone_once_they_are_mended() 
             run::breakages().filter_map(|next| screen.find(&format!("\n{}: ", next.name))).min();
         let screen = &screen[..end.unwrap_or(screen.len())];
         assert!(screen.contains("\n● Healthy"), "{name}: {screen}");
-        assert!(!screen.contains(&format!("  {code}  ")), "{name} is still named: {screen}");
+        assert!(!screen.contains(&format!("  {code}  ")), "{name} is still reported: {screen}");
     }
     ended.leaves_nothing().await;
-    screens::hold("degraded", &ended.after("disk-uuid: ", "▲ "));
+    screens::compare("degraded", &ended.after("disk-uuid: ", "▲ "));
 }
 
 #[tokio::test]
-async fn an_upgrade_is_approved_and_goes_through_node_by_node() {
+async fn an_approved_upgrade_proceeds_node_by_node() {
     let ended = Run::with(run::made("make sandbox ARGS=upgrade")).ends().await;
     assert_eq!(ended.code, 0, "{}", ended.output);
     for shown in [
@@ -151,11 +155,11 @@ async fn an_upgrade_is_approved_and_goes_through_node_by_node() {
 }
 
 #[tokio::test]
-async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
-    // However quick the machine is: a controller that crashes is never ready.
+async fn the_exit_code_reports_drivers_that_do_not_become_ready() {
+    // A crashing controller never becomes ready, however fast the computer is.
     let line = "make sandbox ARGS=\"--with crash --timeout 20\"";
     let ended = Run::with(run::made(line)).ends().await;
-    // Make's own code for whatever failed; it tells that of what it ran.
+    // Make's own exit code for a failure; it prints that of the sandbox.
     assert_eq!(ended.code, 2, "{}", ended.output);
     assert!(ended.output.contains("sandbox] Error 1\n"), "{}", ended.output);
     assert!(ended.output.contains("✖ "), "{}", ended.output);
@@ -164,8 +168,8 @@ async fn drivers_that_do_not_become_ready_are_told_by_the_exit_code() {
 }
 
 #[tokio::test]
-async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
-    // As a terminal sends it: to make, to the sandbox and to all that runs in it. While the stage is set;
+async fn ctrl_c_at_any_time_ends_the_sandbox_and_leaves_nothing() {
+    // As a terminal sends it: to make, to the sandbox and to all its programs. During the start,
     let mut early = Terminal::run(&run::made("make sandbox"), 100);
     early.expect("vCenter 8.0.3: 2 clusters").await;
     let folder = run::folder_of(run::sandbox_below(early.id()).await);
@@ -174,9 +178,9 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     let (status, shown) = early.ends().await;
     assert_eq!(run::code(status), BY_CTRL_C, "{shown}");
     assert!(!shown.contains("sandbox: "), "nothing failed: {shown}");
-    run::nothing_begins(&folder).await;
+    run::nothing_is_left_of(&folder).await;
 
-    // in the middle of a command that is typed;
+    // during a command,
     let mut typing = Terminal::run(&run::command(&["--with", "crash"]), 100);
     typing.expect("vdoctl status --wait").await;
     typing.expect("Wait for ").await;
@@ -187,9 +191,9 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
     assert!(!typing.output.contains("sandbox: "), "nothing failed: {}", typing.output);
     typing.leaves_nothing().await;
 
-    // and when everything was shown.
-    let late = Run::of(&["--stay", "--bare"]);
-    late.says(&["Ctrl-C ends the sandbox"]).await;
+    // and after everything was shown.
+    let late = Run::new(&["--stay", "--bare"]);
+    late.expect(&["Ctrl-C ends the sandbox"]).await;
     assert!(!late.programs().is_empty());
     late.signal(Signal::INT);
     let late = late.ends().await;
@@ -198,17 +202,17 @@ async fn ctrl_c_at_any_time_ends_it_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_nothing() {
+async fn on_a_terminal_the_sandbox_waits_for_enter_and_a_kill_leaves_nothing() {
     let mut terminal = Terminal::run(&run::made("make sandbox ARGS=\"break disk-uuid\""), 60);
     terminal.expect("⠋").await;
     terminal.expect("\x1b[").await;
-    // One deadline for each part of the way.
+    // Each part has its own deadline.
     for part in ["What is real", "vdoctl deploy", "vdoctl configure", "vdoctl status", "Healthy"] {
         terminal.expect(part).await;
     }
-    terminal.expect("Enter mends it.").await;
+    terminal.expect("Press Enter to fix it.").await;
     terminal.types("\n");
-    terminal.expect("VDO-1203 is gone").await;
+    terminal.expect("VDO-1203 is cleared").await;
     terminal.expect("What to try next").await;
     terminal.expect("Ctrl-C ends the sandbox").await;
     let shown = terminal.shown();
@@ -216,11 +220,11 @@ async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_noth
     let steps = plain.split(['\r', '\n']).filter(|line| line.contains(['✔', '⠋', '$']));
     let long: Vec<&str> = steps.filter(|line| line.chars().count() > 60).collect();
     assert_eq!(long, Vec::<&str>::new(), "sixty columns are enough for steps");
-    let told = plain.split("make sandbox").skip(1).filter_map(|rest| rest.split("   ").next());
-    for line in told.map(|rest| format!("make sandbox{rest}")) {
-        assert!(lines::MADE.contains(&line.trim()), "a line to try next that nobody tries: {line}");
+    let commands = plain.split("make sandbox").skip(1).filter_map(|rest| rest.split("   ").next());
+    for line in commands.map(|rest| format!("make sandbox{rest}")) {
+        assert!(lines::MADE.contains(&line.trim()), "no test runs this suggested command: {line}");
     }
-    // As hard as can be.
+    // SIGKILL.
     kill_process(run::sandbox_below(terminal.id()).await, Signal::KILL).unwrap();
     let (status, shown) = terminal.ends().await;
     assert_eq!(run::code(status), 2, "{shown}");
@@ -228,11 +232,11 @@ async fn on_a_terminal_it_moves_waits_for_enter_and_stays_and_a_kill_leaves_noth
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_answered_with_what_would() {
-    let ended = Run::of(&["break", "disk-uid"]).ends().await;
+async fn wrong_arguments_get_a_suggestion() {
+    let ended = Run::new(&["break", "disk-uid"]).ends().await;
     assert_eq!(ended.code, 2, "{}", ended.output);
     assert!(ended.output.contains("a similar value exists: 'disk-uuid'"), "{}", ended.output);
-    let ended = Run::of(&["break"]).ends().await;
+    let ended = Run::new(&["break"]).ends().await;
     assert_eq!(ended.code, 2, "{}", ended.output);
     let ended = Run::with(run::made("make sandbox ARGS=\"break --list\"")).ends().await;
     assert_eq!(ended.code, 0, "{}", ended.output);
@@ -244,7 +248,7 @@ async fn what_makes_no_sense_is_answered_with_what_would() {
 }
 
 #[test]
-fn every_line_that_makes_a_sandbox_is_made() {
+fn every_documented_sandbox_command_is_run() {
     let here = include_str!("main.rs");
     for line in lines::MADE {
         let typed = format!("{line:?}");

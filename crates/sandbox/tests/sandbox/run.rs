@@ -12,7 +12,7 @@ use testkit::{Breakage, Workdir, eventually};
 
 use crate::lines;
 
-/// The sandbox, with these arguments.
+/// The sandbox with these arguments.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(testkit::programs().join("sandbox"));
     command
@@ -23,17 +23,17 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A sandbox as a page says to make it, word for word. Nothing is left to be built: it has what the tests
-/// have.
+/// A sandbox started with a command of the documentation. Nothing is left to build: it has the features of the tests.
 pub(crate) fn made(line: &str) -> Command {
     assert!(lines::MADE.contains(&line), "{line}");
-    // Whoever runs the tests may ignore signals, and make would too; this one does not.
+    // The tests can run with ignored signals, and make would inherit that; this resets them.
     let mut shell = Command::new("env");
     shell
         .args(["--default-signal=HUP,INT,QUIT,TERM", "bash", "-c", &format!("exec {line}")])
         .current_dir(testkit::repository())
         .env("COLUMNS", "100")
-        // What a make this may run under tells those it starts.
+        // Variables of the `make test` that runs this test.
+        .env_remove("RUSTC_BOOTSTRAP")
         .env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
         .env_remove("MAKELEVEL")
@@ -42,35 +42,34 @@ pub(crate) fn made(line: &str) -> Command {
     shell
 }
 
-/// What can be broken in a sandbox.
 pub(crate) fn breakages() -> impl Iterator<Item = &'static Breakage> {
     Breakage::ALL.iter().filter(|breakage| !breakage.settles)
 }
 
-/// One that runs.
+/// A running sandbox.
 pub(crate) struct Run {
     child: Child,
     output: PathBuf,
     _desk: Workdir,
 }
 
-/// One that ended.
+/// An ended sandbox.
 pub(crate) struct Ended {
     pub(crate) code: i32,
-    /// Both its streams, in the order in which somebody reads them.
+    /// Both output streams, in order.
     pub(crate) output: String,
 }
 
 impl Run {
-    /// Started with these arguments, its output going to a file.
-    pub(crate) fn of(arguments: &[&str]) -> Self {
+    /// Starts it with these arguments; its output goes to a file.
+    pub(crate) fn new(arguments: &[&str]) -> Self {
         Self::with(command(arguments))
     }
 
-    /// Started so, its output going to a file.
+    /// Starts this command; its output goes to a file.
     pub(crate) fn with(mut command: Command) -> Self {
         let desk = Workdir::new("sandbox-test").unwrap();
-        let output = desk.path().join("said");
+        let output = desk.path().join("output");
         let file = File::create(&output).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         let child = testkit::spawn_tied_to_us(command).unwrap();
@@ -81,10 +80,10 @@ impl Run {
         fs::read_to_string(&self.output).unwrap()
     }
 
-    /// Waits until it says each of these; each has its own deadline.
-    pub(crate) async fn says(&self, texts: &[&str]) {
+    /// Waits until the output contains each of these texts; each has its own deadline.
+    pub(crate) async fn expect(&self, texts: &[&str]) {
         for text in texts {
-            eventually(&format!("it says {text}"), 120, async || {
+            eventually(&format!("the output contains {text}"), 120, async || {
                 let output = self.output();
                 if output.contains(text) { Ok(()) } else { Err(output) }
             })
@@ -92,7 +91,7 @@ impl Run {
         }
     }
 
-    /// The programs that run in its folder now.
+    /// The programs that run in its folder.
     pub(crate) fn programs(&self) -> Vec<String> {
         Ended { code: 0, output: self.output() }.programs()
     }
@@ -104,7 +103,7 @@ impl Run {
 
     /// Waits until it ends by itself.
     pub(crate) async fn ends(mut self) -> Ended {
-        let status = eventually("it ends", 300, async || {
+        let status = eventually("the sandbox ends", 300, async || {
             self.child.try_wait().unwrap().ok_or_else(|| fs::read_to_string(&self.output).unwrap())
         })
         .await;
@@ -120,26 +119,27 @@ impl Drop for Run {
 }
 
 impl Ended {
-    /// What was seen on a terminal so far, or when it ended: what was left of each line in the end,
-    /// without colours.
+    /// From the output on a terminal: the final state of each line, without colours.
     pub(crate) fn on_terminal(code: i32, shown: &str) -> Self {
         let plain = anstream::adapter::strip_str(shown).to_string().replace("\r\n", "\n");
         let left = plain.lines().map(|line| line.rsplit('\r').next().unwrap_or_default());
         Self { code, output: left.map(|line| format!("{line}\n")).collect() }
     }
 
-    /// The programs that run in its folder now.
+    /// The programs that run in its folder.
     pub(crate) fn programs(&self) -> Vec<String> {
         processes_that_name(&self.folder().display().to_string())
     }
 
-    /// The folder it said all of its files are in.
+    /// The folder in its output.
     pub(crate) fn folder(&self) -> PathBuf {
         let line = self.output.lines().find_map(|line| line.trim().strip_prefix("files "));
-        PathBuf::from(line.unwrap_or_else(|| panic!("it names its folder: {}", self.output)).trim())
+        PathBuf::from(
+            line.unwrap_or_else(|| panic!("the output names no folder: {}", self.output)).trim(),
+        )
     }
 
-    /// No file of it is left, and no process that knows of one.
+    /// Neither files nor processes of it are left.
     pub(crate) async fn leaves_nothing(&self) {
         let folder = self.folder();
         let name = folder.display().to_string();
@@ -153,7 +153,7 @@ impl Ended {
         .await;
     }
 
-    /// From the first line that begins so after this text, up to the next command or part.
+    /// The lines from the first that starts with `begins` after this text, up to the next command or heading.
     pub(crate) fn after(&self, text: &str, begins: &str) -> String {
         let at = self.output.find(text).unwrap_or_else(|| panic!("{text}: {}", self.output));
         let lines = self.output[at..].lines().skip_while(|line| !line.starts_with(begins));
@@ -163,12 +163,12 @@ impl Ended {
     }
 }
 
-/// The exit code as a shell tells it.
+/// The exit code as in a shell.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(-1)
 }
 
-/// The sandbox that a process is, or that was started below it.
+/// The sandbox among a process and its descendants.
 pub(crate) async fn sandbox_below(process: u32) -> Pid {
     let parent = |pid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -191,13 +191,13 @@ pub(crate) async fn sandbox_below(process: u32) -> Pid {
     Pid::from_raw(found.await).unwrap()
 }
 
-/// How the folder of a sandbox begins, whether it has told of it or not.
+/// The prefix of the folder of a sandbox, even if it has not printed it.
 pub(crate) fn folder_of(sandbox: Pid) -> PathBuf {
     testkit::cache().join("run").join(format!("{}-", sandbox.as_raw_nonzero()))
 }
 
-/// No file is left of one that ended before it told of its folder, and no process that knows of one.
-pub(crate) async fn nothing_begins(with: &Path) {
+/// Neither files nor processes are left of a sandbox that ended before it printed its folder.
+pub(crate) async fn nothing_is_left_of(with: &Path) {
     let begins = with.display().to_string();
     eventually("nothing is left", 30, async || {
         let folders = fs::read_dir(with.parent().unwrap()).unwrap().flatten();
@@ -209,8 +209,8 @@ pub(crate) async fn nothing_begins(with: &Path) {
     .await;
 }
 
-/// The command lines of living processes that name a folder; the janitor's own does not count: it
-/// ends once it has removed it.
+/// The command lines of processes that name a folder, without that of the cleanup process, which ends after it has
+/// removed the folder.
 pub(crate) fn processes_that_name(folder: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());

@@ -1,5 +1,4 @@
-//! Stands for a test run that is killed: starts a control plane and a vCenter, says what it started,
-//! and waits.
+//! Simulates a test run that is killed: starts a control plane and a vCenter, prints their processes, and waits.
 #![allow(clippy::print_stdout, reason = "its output is what the test reads")]
 
 #[tokio::main]
@@ -10,7 +9,7 @@ async fn main() {
     pids.push(vcenter.process().pid());
     let folder = plane.folder().parent().map(|f| f.display().to_string()).unwrap_or_default();
     println!("{}", serde_json::json!({"pids": pids, "folder": folder}));
-    // Where a shell started the tests in the background, Ctrl-C would be ignored.
+    // If a shell starts the tests in the background, Ctrl-C is ignored.
     let _ = tokio::signal::ctrl_c().await;
     std::process::exit(130);
 }

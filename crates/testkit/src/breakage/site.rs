@@ -1,4 +1,4 @@
-//! Where things are broken, and how.
+//! Injects and reverts faults.
 
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Secret},
@@ -19,56 +19,53 @@ use crate::{
     nodes::kubelet_version,
 };
 
-/// Where VDO's objects are.
+/// The namespace of VDO's objects.
 const NAMESPACE: &str = "vmware-system-vdo";
 const DRIVER: &str = "csi.vsphere.vmware.com";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 const OLD_REGION: &str = "failure-domain.beta.kubernetes.io/region";
-/// Where a node keeps what a label was before it was changed.
+/// The prefix of the annotation with the previous value of a label.
 const BEFORE: &str = "before.testkit.vdo";
 
-/// A cluster and a vCenter that VDO is at work on, where one node and its machine suffer.
+/// A cluster and a vCenter that VDO manages. The faults affect one node and its VM.
 ///
-/// It remembers nothing: a breakage made on one value can be mended on another.
+/// It has no state: a fault injected through one value can be reverted through another.
 pub struct Site<'a> {
-    /// Somebody who may do everything.
+    /// A cluster admin.
     pub client: Client,
-    /// The vCenter.
     pub vcenter: &'a Vcenter,
-    /// What VDO reaches the vCenter through.
+    /// The proxy between VDO and vCenter.
     pub proxy: &'a FaultProxy,
-    /// Those who care for nodes and pods.
     pub nodes: &'a Nodes,
-    /// The machine that suffers, as it is when all is well; its node has the same name.
+    /// The affected VM without faults; its node has the same name.
     pub vm: Vm,
-    /// The permission of VDO's account that is taken away.
+    /// The permission of VDO's account that a fault removes.
     pub permission: Permission,
-    /// The name of the VsphereCloudConfig.
     pub vcenter_config: &'a str,
-    /// The name of the Secret in `kube-system` with the vCenter's user and password.
+    /// The name of the Secret in `kube-system` with the vCenter credentials.
     pub secret: &'a str,
 }
 
 impl Site<'_> {
-    /// Breaks it.
+    /// Injects the fault.
     ///
     /// # Errors
-    /// If the API server refuses a change.
+    /// If the API server rejects a change.
     ///
     /// # Panics
-    /// If the simulator refuses one.
+    /// If the simulator rejects a change.
     pub async fn make(&self, breakage: &Breakage) -> Result<(), Error> {
         self.change(breakage.kind, true).await
     }
 
-    /// Mends it.
+    /// Reverts the fault.
     ///
     /// # Errors
-    /// If the API server refuses a change.
+    /// If the API server rejects a change.
     ///
     /// # Panics
-    /// If the simulator refuses one.
+    /// If the simulator rejects a change.
     pub async fn undo(&self, breakage: &Breakage) -> Result<(), Error> {
         self.change(breakage.kind, false).await
     }
@@ -95,7 +92,7 @@ impl Site<'_> {
             | Kind::Password
             | Kind::Datacenter
             | Kind::VolumeService
-            | Kind::Privileges => self.way_to_vcenter(kind, broken).await?,
+            | Kind::Privileges => self.vcenter_connection(kind, broken).await?,
             Kind::NoDatastore
             | Kind::NoPolicy
             | Kind::Parameter
@@ -172,7 +169,7 @@ impl Site<'_> {
         }
     }
 
-    async fn way_to_vcenter(&self, kind: Kind, broken: bool) -> Result<(), Error> {
+    async fn vcenter_connection(&self, kind: Kind, broken: bool) -> Result<(), Error> {
         let vcenter = self.vcenter;
         match kind {
             Kind::VcenterAway if broken => self.proxy.cut(),
@@ -228,7 +225,7 @@ impl Site<'_> {
         }
     }
 
-    /// The path of the machine.
+    /// The inventory path of the VM.
     fn path(&self) -> String {
         let Vm { folder, name, .. } = &self.vm;
         if folder.is_empty() {
@@ -238,7 +235,7 @@ impl Site<'_> {
         }
     }
 
-    /// The path of the host the machine runs on.
+    /// The inventory path of the VM's host.
     async fn host(&self) -> String {
         let truth = self.vcenter.truth().await;
         let vms = truth["datacenters"][0]["vms"].as_array().cloned().unwrap_or_default();
@@ -248,8 +245,8 @@ impl Site<'_> {
         format!("/DC0/host/{}/{}", text("cluster"), text("host"))
     }
 
-    async fn tag(&self, path: &str, there: bool) {
-        if there {
+    async fn tag(&self, path: &str, attached: bool) {
+        if attached {
             self.vcenter.attach_tag("k8s-zone", "zone-a", &[path]).await;
         } else {
             self.vcenter.detach_tag("k8s-zone", "zone-a", &[path]).await;
@@ -264,7 +261,7 @@ impl Site<'_> {
         Api::all(self.client.clone())
     }
 
-    /// Gives the node these labels, or those it had before.
+    /// Sets labels of the node, or restores the previous ones.
     async fn label(&self, labels: &[(&str, &str)], broken: bool) -> Result<(), Error> {
         let (name, nodes) = (&self.vm.name, self.all::<Node>());
         let node = nodes.get(name).await.context(KubernetesSnafu { what: "reading a node" })?;
@@ -283,7 +280,7 @@ impl Site<'_> {
         merge(&nodes, name, json!({"metadata": {"labels": now, "annotations": kept}})).await
     }
 
-    /// Changes the VsphereCloudConfig, whose type is not known here.
+    /// Patches the VsphereCloudConfig, whose type this crate does not have.
     async fn configure(&self, spec: Value) -> Result<(), Error> {
         let kind = GroupVersionKind::gvk("vdo.vmware.com", "v1alpha1", "VsphereCloudConfig");
         let resource = ApiResource::from_gvk(&kind);
@@ -324,7 +321,7 @@ impl Site<'_> {
         put(&self.all::<PersistentVolume>(), "lost", broken.then_some(volume)).await
     }
 
-    /// An entry of a CSINode is taken out and put in anew: it cannot be changed.
+    /// An entry of a CSINode is immutable: this deletes and re-creates it.
     async fn register(&self, id: &str) -> Result<(), Error> {
         let registered = self.all::<CSINode>();
         let entry =
@@ -345,7 +342,7 @@ where
     patched.map(drop).with_context(|_| KubernetesSnafu { what: format!("changing {name}") })
 }
 
-/// Creates the object, or deletes the one of that name.
+/// Creates the object, or deletes the one with this name.
 async fn put<K>(api: &Api<K>, name: &str, object: Option<Value>) -> Result<(), Error>
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,

@@ -1,4 +1,4 @@
-//! The files and arguments the control plane's programs start with.
+//! Files and arguments of the control plane's programs.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) fn etcd(workdir: &Workdir, client_port: u16, peer_port: u16) -> Vec<S
         format!("--listen-client-urls=http://127.0.0.1:{client_port}"),
         format!("--advertise-client-urls=http://127.0.0.1:{client_port}"),
         format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
-        // Nothing here has to survive a power cut.
+        // Nothing has to survive a power failure.
         "--unsafe-no-fsync=true".into(),
         "--log-level=warn".into(),
     ]
@@ -60,14 +60,14 @@ pub(super) fn api_server(
         "--authorization-mode=Node,RBAC".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
         "--allow-privileged=true".into(),
-        // A simulated kubelet that gives logs is found by an address no real one has.
+        // The address type of simulated kubelets that serve logs; no real kubelet has it.
         "--kubelet-preferred-address-types=ExternalDNS,InternalIP,Hostname".into(),
         format!("--service-account-issuer=https://127.0.0.1:{port}/"),
         flag_path("--service-account-key-file", &file("service-accounts.pub")),
         flag_path("--service-account-signing-key-file", &file("service-accounts.key")),
     ];
     if !controllers {
-        // Nobody makes the default service accounts that this plugin demands of every Pod.
+        // Without a controller-manager, nothing creates the default service accounts that this plugin requires.
         arguments.push("--disable-admission-plugins=ServiceAccount".into());
     }
     if audit {
@@ -91,7 +91,7 @@ pub(super) fn controller_manager(workdir: &Workdir, kubeconfig: &Path, port: u16
         "--use-service-account-credentials=true".into(),
         "--bind-address=127.0.0.1".into(),
         format!("--secure-port={port}"),
-        // The defaults are for clusters that must last; these keep a thousand nodes quick.
+        // The defaults are for production clusters; these values keep a thousand nodes fast.
         "--kube-api-qps=500".into(),
         "--kube-api-burst=1000".into(),
         "--concurrent-deployment-syncs=10".into(),

@@ -1,4 +1,4 @@
-//! Who talks to the API server, and the kubeconfig that says so.
+//! Users of the API server and their kubeconfigs.
 
 use std::net::SocketAddr;
 
@@ -6,10 +6,10 @@ use kube::{Client, Config, config::Kubeconfig};
 
 use crate::authority::Identity;
 
-/// An identity towards the API server. RBAC decides what it may do.
+/// A user of the API server, with the permissions that RBAC grants.
 ///
-/// The API server is told by impersonation (the admin's certificate and `as`), so that any name and
-/// any set of groups is one line, also in the kubeconfig of a Go program.
+/// It works by impersonation (the admin's certificate and `as`), so that any name and any set of groups also works in the
+/// kubeconfig of a Go program.
 #[derive(Clone, Debug, Default)]
 pub struct User {
     name: Option<String>,
@@ -17,17 +17,17 @@ pub struct User {
 }
 
 impl User {
-    /// Somebody who may do everything.
+    /// A cluster admin.
     pub fn admin() -> Self {
         Self::default()
     }
 
-    /// A user of this name, in no group of ours.
+    /// A user with this name and without groups.
     pub fn named(name: &str) -> Self {
         Self { name: Some(name.into()), groups: Vec::new() }
     }
 
-    /// The service account `name` of `namespace`, in the groups the API server gives it.
+    /// The service account `name` of `namespace`, with the groups that the API server gives it.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self::named(&format!("system:serviceaccount:{namespace}:{name}"))
             .in_group("system:serviceaccounts")
@@ -35,7 +35,6 @@ impl User {
             .in_group("system:authenticated")
     }
 
-    /// Also in this group.
     #[must_use]
     pub fn in_group(mut self, group: &str) -> Self {
         self.groups.push(group.into());
@@ -81,7 +80,7 @@ pub(super) fn render(
 
 pub(super) fn client(kubeconfig: Kubeconfig) -> Result<Client, kube::Error> {
     let options = kube::config::KubeConfigOptions::default();
-    // Everything is in the value: no file and no exec plugin makes this wait.
+    // The value contains everything: no file and no exec plugin can block here.
     let config = futures::executor::block_on(Config::from_custom_kubeconfig(kubeconfig, &options))
         .map_err(kube::Error::InferKubeconfig)?;
     Client::try_from(config)

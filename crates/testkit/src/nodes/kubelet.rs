@@ -1,4 +1,4 @@
-//! What a kubelet does for pods and CSI drivers beyond what KWOK does.
+//! The tasks of a kubelet for pods and CSI drivers that KWOK does not do.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
 const FATE: &str = "testkit.vdo/fate";
-/// What a container that crashes said last: KWOK puts it where a kubelet would, and nowhere else.
-const LAST_WORDS: &str = "testkit.vdo/last-words";
+/// The end of the log of a crashing container: KWOK writes it into the status, like a kubelet.
+const CRASH_LOG: &str = "testkit.vdo/last-words";
 
-/// How a rule begins that is about a node: no name and no image does.
+/// The prefix of a rule for a node; no pod name and no image begins with it.
 const ON: &str = "on node ";
 
-/// What becomes of a pod once it is scheduled.
+/// The state of a pod after it is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It runs and is Ready.
@@ -31,10 +31,10 @@ pub enum Fate {
     ImagePullFails,
     /// Its containers crash again and again.
     Crashes,
-    /// The same, and their logs end with these words. As with a real kubelet they are in the pod's
-    /// status only where the container's `terminationMessagePolicy` asks for it.
+    /// The containers crash, and their logs end with this text. Like with a real kubelet, it is in the pod's status only if
+    /// the container's `terminationMessagePolicy` requests it.
     CrashesSaying(&'static str),
-    /// Its node has no space left: the kubelet evicts it, and every one that comes in its place.
+    /// Its node has no space left: the kubelet evicts it, and every replacement.
     Evicted,
     /// Nothing happens to it.
     Pending,
@@ -51,16 +51,16 @@ impl Fate {
         }
     }
 
-    fn last_words(self) -> &'static str {
+    fn crash_log(self) -> &'static str {
         match self {
-            Self::CrashesSaying(words) => words,
-            Self::Crashes => "it ends as soon as it begins",
+            Self::CrashesSaying(text) => text,
+            Self::Crashes => "the container exits at once",
             _ => "",
         }
     }
 }
 
-/// The rules of [`super::Nodes::pods`], latest last.
+/// The rules of [`super::Nodes::pods`], the latest last.
 #[derive(Clone)]
 pub(super) struct Fates(Arc<watch::Sender<Vec<(String, Fate)>>>);
 
@@ -75,13 +75,13 @@ impl Fates {
         self.0.send_modify(|rules| rules.push((text.into(), fate)));
     }
 
-    /// What a pod that crashes said last.
-    pub(super) fn words_of(&self, pod: &Pod) -> Option<&'static str> {
-        let fate = self.of(pod);
-        matches!(fate, Fate::Crashes | Fate::CrashesSaying(_)).then(|| fate.last_words())
+    /// The crash log of a pod that crashes.
+    pub(super) fn crash_log(&self, pod: &Pod) -> Option<&'static str> {
+        let fate = self.fate(pod);
+        matches!(fate, Fate::Crashes | Fate::CrashesSaying(_)).then(|| fate.crash_log())
     }
 
-    /// From now on, this becomes of the pods on a node.
+    /// Sets the fate of the pods on a node.
     pub(super) fn decide_on(&self, node: &str, fate: Option<Fate>) {
         self.0.send_modify(|rules| {
             let text = format!("{ON}{node}");
@@ -90,7 +90,7 @@ impl Fates {
         });
     }
 
-    fn of(&self, pod: &Pod) -> Fate {
+    fn fate(&self, pod: &Pod) -> Fate {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let on = node.map(|node| format!("{ON}{node}"));
         if let Some((_, fate)) = self.0.borrow().iter().find(|(text, _)| Some(text) == on.as_ref())
@@ -108,8 +108,7 @@ impl Fates {
     }
 }
 
-/// Serves all pods until dropped: writes their fates where KWOK reads them, and registers the CSI
-/// drivers of those that run.
+/// Serves all pods until dropped: writes their fates for KWOK, and registers the CSI drivers of running pods.
 pub(super) async fn serve(client: Client, fates: Fates) {
     let pods = Api::<Pod>::all(client.clone());
     let (store, writer) = reflector::store();
@@ -121,7 +120,7 @@ pub(super) async fn serve(client: Client, fates: Fates) {
             event = events.try_next() => match event {
                 Ok(Some(event)) => on_event(&client, &fates, event).await,
                 Ok(None) => return,
-                // The API server is away or restarting: the watcher starts over by itself.
+                // The API server is unreachable or restarting: the watcher restarts by itself.
                 Err(_) => sleep(Duration::from_millis(100)).await,
             },
             Ok(()) = rules.changed() => settle(&client, &fates, &store).await,
@@ -149,15 +148,15 @@ async fn settle(client: &Client, fates: &Fates, store: &Store<Pod>) {
 }
 
 async fn write_fate(client: &Client, fates: &Fates, pod: &Pod) {
-    let fate = fates.of(pod);
-    let (words, fate) = (fate.last_words(), fate.annotation());
+    let fate = fates.fate(pod);
+    let (log, fate) = (fate.crash_log(), fate.annotation());
     let now = |key: &str| pod.annotations().get(key).map_or("", String::as_str);
-    if now(FATE) == fate && now(LAST_WORDS) == words {
+    if now(FATE) == fate && now(CRASH_LOG) == log {
         return;
     }
     let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-    let patch = json!({"metadata": {"annotations": {FATE: fate, LAST_WORDS: words}}});
-    // A pod that is gone meanwhile needs no fate; any other failure comes round with the next event.
+    let patch = json!({"metadata": {"annotations": {FATE: fate, CRASH_LOG: log}}});
+    // A deleted pod needs no fate; the next event retries any other failure.
     let _ = pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
 }
 
@@ -166,19 +165,19 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// The CSI driver a pod brings: named by the socket its registrar tells the kubelet.
+/// The CSI driver of a pod, from the socket that its registrar passes to the kubelet.
 fn driver_of(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let mut arguments = spec.containers.iter().flat_map(|c| c.args.iter().flatten());
     let path = arguments.find_map(|a| a.strip_prefix("--kubelet-registration-path="))?;
-    // A socket in another directory than kubelet's own is nowhere for kubelet.
+    // A kubelet does not see a socket outside its own directory.
     let path = path.strip_prefix("/var/lib/kubelet/")?;
     path.rsplit('/').nth(1).map(str::to_owned)
 }
 
-/// Adds or removes the driver of a pod in the CSINode of its node, as the kubelet does when the
-/// registrar's socket comes or goes.
-async fn register_driver(client: &Client, pod: &Pod, there: bool) {
+/// Adds or removes the driver of a pod in the CSINode of its node, as the kubelet does when the registrar's socket appears
+/// or disappears.
+async fn register_driver(client: &Client, pod: &Pod, wanted: bool) {
     let (Some(driver), Some(node)) =
         (driver_of(pod), pod.spec.as_ref().and_then(|spec| spec.node_name.clone()))
     else {
@@ -191,10 +190,10 @@ async fn register_driver(client: &Client, pod: &Pod, there: bool) {
         };
         let drivers = &mut csi_node.spec.drivers;
         let registered = drivers.iter().any(|d| d.name == driver);
-        if registered == there {
+        if registered == wanted {
             return;
         }
-        if there {
+        if wanted {
             let node_id = system_uuid(client, &node).await.unwrap_or_else(|| node.clone());
             drivers.push(CSINodeDriver {
                 name: driver.clone(),
@@ -211,8 +210,7 @@ async fn register_driver(client: &Client, pod: &Pod, there: bool) {
     }
 }
 
-/// The keys a node is registered with. Nobody asks the driver here: it is taken to know its zone and
-/// region.
+/// The topology keys of a registered node. The simulation assumes that the driver knows zone and region.
 pub(crate) fn topology_keys() -> Vec<String> {
     ["k8s-region", "k8s-zone"].map(|key| format!("topology.csi.vmware.com/{key}")).into()
 }

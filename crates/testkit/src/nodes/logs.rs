@@ -1,7 +1,7 @@
 //! The logs of simulated containers, as a kubelet serves them to the API server.
 //!
-//! It stands in for the kubelet's own server: `pods/log` goes through the real API server, with its
-//! authorisation, and ends here. A container that crashes has a log of the run that ended too.
+//! It replaces the kubelet's own server: `pods/log` goes through the real API server, with its authorization, and ends
+//! here. A crashing container also has the log of its previous run.
 
 use std::{
     net::SocketAddr,
@@ -27,7 +27,7 @@ use crate::{authority::Authority, error::must};
 /// Serves logs until dropped.
 pub struct Logs {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -37,31 +37,31 @@ impl Logs {
         let acceptor = acceptor(&identity.key, identity.der);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a loopback port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let heard = asked.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let recorded = requests.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut answering = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, client) = (acceptor.clone(), client.clone());
-                let (fates, heard) = (fates.clone(), heard.clone());
+                let (fates, recorded) = (fates.clone(), recorded.clone());
                 answering.spawn(async move {
-                    // A caller that goes away is its own affair.
-                    let _ = answer(stream, &acceptor, &client, &fates, &heard).await;
+                    // A client that disconnects is not an error.
+                    let _ = answer(stream, &acceptor, &client, &fates, &recorded).await;
                 });
                 while answering.try_join_next().is_some() {}
             }
         });
-        Self { address, asked, _tasks: tasks }
+        Self { address, requests, _tasks: tasks }
     }
 
     pub(super) fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// What was asked for so far: paths with their queries, in order.
+    /// The requests so far: paths with their queries, in order.
     pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -80,7 +80,7 @@ async fn answer(
     acceptor: &TlsAcceptor,
     client: &Client,
     fates: &Fates,
-    asked: &Mutex<Vec<String>>,
+    requests: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
     let mut stream = acceptor.accept(stream).await?;
     let mut request = Vec::new();
@@ -91,7 +91,7 @@ async fn answer(
     }
     let head = String::from_utf8_lossy(&request).into_owned();
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+    requests.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
     let (status, body) = match log(&path, client, fates).await {
         Some(text) => ("200 OK", text),
         None => ("400 Bad Request", "previous terminated container not found".to_owned()),
@@ -105,19 +105,19 @@ async fn answer(
     stream.shutdown().await
 }
 
-/// The end of the log of a container, as long as was asked for: of this run, or of one that crashed.
+/// The end of the log of a container, as long as requested: of this run, or of a crashed one.
 async fn log(path: &str, client: &Client, fates: &Fates) -> Option<String> {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut parts = path.strip_prefix("/containerLogs/")?.split('/');
     let (namespace, name) = (parts.next()?, parts.next()?);
     let asks = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key));
     let pod = Api::<Pod>::namespaced(client.clone(), namespace).get(name).await.ok()?;
-    let words = match fates.words_of(&pod) {
+    let text = match fates.crash_log(&pod) {
         None if asks("previous=") == Some("true") => return None,
-        words => words.unwrap_or_default(),
+        text => text.unwrap_or_default(),
     };
     let mut lines: Vec<String> = (1..=100).map(|n| format!("line {n} of a long log")).collect();
-    lines.extend(words.lines().map(str::to_owned));
+    lines.extend(text.lines().map(str::to_owned));
     let wanted = asks("tailLines=").and_then(|number| number.parse().ok()).unwrap_or(usize::MAX);
     let from = lines.len().saturating_sub(wanted);
     let mut text = lines[from..].join("\n") + "\n";

@@ -1,116 +1,95 @@
-//! What stands in a vCenter at its start, in the words of the simulator's inventory file.
+//! The initial content of a vCenter, with the names of the simulator's inventory file.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// A whole inventory. `Inventory::small()` is a good start; every part can be changed after.
+/// An inventory. `Inventory::small()` is a good start; every field can be changed.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inventory {
-    /// What the vCenter says about itself: version, apiVersion, build, instanceUuid, apiType.
+    /// The AboutInfo of vCenter: version, apiVersion, build, instanceUuid, apiType.
     pub about: BTreeMap<String, String>,
-    /// Datacenters with all they hold.
     pub datacenters: Vec<Datacenter>,
-    /// Tag categories and their tags.
     pub categories: Vec<Category>,
-    /// Who may log in. With none, anybody may, and may do everything.
+    /// The accounts. Without any, every login works and has all privileges.
     pub users: Vec<VcenterUser>,
-    /// Roles beyond the built-in ones.
+    /// Roles in addition to the built-in ones.
     pub roles: Vec<Role>,
-    /// Who has which role where.
     pub permissions: Vec<Permission>,
 }
 
-/// A datacenter.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Datacenter {
-    /// Its name.
     pub name: String,
-    /// The folder it stands in, if not the root.
+    /// Its folder, if not the root.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub folder: String,
-    /// Its clusters.
     pub clusters: Vec<Cluster>,
-    /// Its datastores.
     pub datastores: Vec<Datastore>,
-    /// Its networks.
     pub networks: Vec<String>,
-    /// Virtual machine folders, as paths.
+    /// VM folders, as paths.
     pub folders: Vec<String>,
-    /// Its virtual machines.
     pub vms: Vec<Vm>,
 }
 
-/// A cluster of hosts.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cluster {
-    /// Its name.
     pub name: String,
-    /// Its hosts.
     pub hosts: Vec<Host>,
     /// Resource pools below its root pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_pools: Vec<String>,
-    /// Whether vSAN's file service is on.
+    /// Whether the vSAN file service is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_service: Option<bool>,
 }
 
-/// An ESXi host.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Host {
-    /// Its name.
     pub name: String,
-    /// Its version, if not that of the vCenter.
+    /// Its version, if it differs from that of vCenter.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Whether it is in maintenance mode.
     pub maintenance: bool,
 }
 
-/// A datastore.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Datastore {
-    /// Its name.
     pub name: String,
-    /// `VMFS`, `NFS`, `vsan`; the simulator's default where empty.
+    /// `VMFS`, `NFS`, `vsan`; the default of the simulator if empty.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Its url, made up where empty.
+    /// The url; generated if empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// The hosts that mount it; none listed means all.
+    /// The hosts that mount it; all hosts if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
 }
 
-/// A virtual machine. What is left empty gets a working value.
+/// A virtual machine. Empty fields get a working value.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Vm {
-    /// Its inventory name.
     pub name: String,
-    /// The folder it stands in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub folder: String,
-    /// The cluster it runs in; the first where empty.
+    /// The cluster; the first one if empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// The host it runs on; one of the cluster's where empty.
+    /// The host; one of the cluster if empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host: String,
-    /// Its BIOS uuid.
+    /// The BIOS uuid.
     pub uuid: String,
-    /// Its instance uuid.
     pub instance_uuid: String,
-    /// What its guest calls itself.
+    /// The host name in the guest.
     pub host_name: String,
-    /// Hardware version.
     pub version: String,
     /// `disk.EnableUUID`.
     pub disk_uuid: bool,
@@ -118,40 +97,31 @@ pub struct Vm {
     pub tools: String,
     /// `on`, `off`, `suspended`.
     pub power: String,
-    /// Its network cards, as the guest reports them.
     pub nics: Vec<Nic>,
-    /// Its SCSI controllers, by type; one `pvscsi` where empty.
+    /// The types of its SCSI controllers; one `pvscsi` if empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scsi: Vec<String>,
-    /// Names of its snapshots.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub snapshots: Vec<String>,
-    /// Advanced options.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_config: BTreeMap<String, String>,
 }
 
-/// A network card.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nic {
-    /// The network it is on.
     pub network: String,
-    /// Whether it is connected.
     pub connected: bool,
-    /// Addresses with prefix lengths.
+    /// IP addresses with prefix lengths.
     pub addresses: Vec<String>,
 }
 
-/// A tag category.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Category {
-    /// Its name.
     pub name: String,
     /// `SINGLE` or `MULTIPLE`.
     pub cardinality: String,
-    /// Its tags.
     pub tags: Vec<Tag>,
 }
 
@@ -159,51 +129,43 @@ pub struct Category {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tag {
-    /// Its name.
     pub name: String,
-    /// Inventory paths.
     pub attached: Vec<String>,
 }
 
-/// Somebody who can log in.
+/// An account.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VcenterUser {
     /// Name, as `administrator@vsphere.local`.
     pub name: String,
-    /// Password.
     pub password: String,
-    /// Groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Wrong passwords in a row until the account is locked; 0 for never.
+    /// Failed logins in a row until the account is locked; 0 for never.
     #[serde(skip_serializing_if = "is_zero")]
     pub lock_after: u32,
 }
 
-/// A role.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Role {
-    /// Its name.
     pub name: String,
-    /// Its privileges.
     pub privileges: Vec<String>,
 }
 
-/// A role given to somebody somewhere.
+/// A permission: a role of a user or group on an object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Permission {
     /// User or group.
     pub principal: String,
-    /// Whether it is a group.
     pub group: bool,
-    /// The role's name.
+    /// The name of the role.
     pub role: String,
     /// Inventory path; `/` is the root folder.
     pub entity: String,
-    /// Whether it holds for everything below.
+    /// Whether it applies to everything below.
     pub propagate: bool,
 }
 
@@ -213,8 +175,8 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Inventory {
-    /// A datacenter `DC0` with two clusters of three hosts, a shared datastore for each cluster and
-    /// one for both, an administrator, and no virtual machine.
+    /// A datacenter `DC0` with two clusters of three hosts, a shared datastore for each cluster and one for both, an
+    /// administrator, and no VM.
     pub fn small() -> Self {
         let cluster = |letter: char| Cluster {
             name: format!("cluster-{letter}"),
@@ -251,12 +213,12 @@ impl Inventory {
         .version("8.0.3")
     }
 
-    /// As [`Inventory::small`], with `count` virtual machines `node-1`, `node-2`, ...
+    /// Like [`Inventory::small`], with `count` VMs `node-1`, `node-2`, ...
     pub fn with_vms(count: usize) -> Self {
         Self::small().vms((1..=count).map(|n| Vm::numbered("node", n)))
     }
 
-    /// Says it is this release of vCenter: `6.7.3`, `7.0.3`, `8.0.3` or `9.0.0`.
+    /// Reports this release of vCenter: `6.7.3`, `7.0.3`, `8.0.3` or `9.0.0`.
     #[must_use]
     pub fn version(mut self, version: &str) -> Self {
         let build = match version {
@@ -271,14 +233,14 @@ impl Inventory {
         self
     }
 
-    /// Adds virtual machines to the first datacenter.
+    /// Adds VMs to the first datacenter.
     #[must_use]
     pub fn vms(mut self, vms: impl IntoIterator<Item = Vm>) -> Self {
         self.datacenters[0].vms.extend(vms);
         self
     }
 
-    /// Adds a user, with the given role at the given places (propagating).
+    /// Adds a user with this role on these paths (propagating).
     #[must_use]
     pub fn user(mut self, user: VcenterUser, role: &Role, at: &[&str]) -> Self {
         let grants = at.iter().map(|entity| Permission::new(&user.name, &role.name, entity));
@@ -302,7 +264,7 @@ impl Inventory {
 }
 
 impl Vm {
-    /// A powered-on Linux machine with tools, one network card and a uuid derived from its name.
+    /// A powered-on Linux VM with VMware Tools, one network card and a uuid derived from its name.
     pub fn named(name: &str) -> Self {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, name.as_bytes());
         let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -337,7 +299,7 @@ impl Vm {
         }
     }
 
-    /// `<prefix>-<number>` with an address made from the number.
+    /// `<prefix>-<number>`, with an address derived from the number.
     pub fn numbered(prefix: &str, number: usize) -> Self {
         let address = format!("10.{}.{}.{}/8", number >> 16 & 255, number >> 8 & 255, number & 255);
         Self {
@@ -363,7 +325,6 @@ impl Permission {
 }
 
 impl Role {
-    /// A role with these privileges.
     pub fn new(name: &str, privileges: &[&str]) -> Self {
         let privileges = privileges.iter().map(ToString::to_string).collect();
         Self { name: name.into(), privileges }
@@ -371,7 +332,6 @@ impl Role {
 }
 
 impl VcenterUser {
-    /// A user with a password.
     pub fn new(name: &str, password: &str) -> Self {
         Self { name: name.into(), password: password.into(), groups: Vec::new(), lock_after: 0 }
     }

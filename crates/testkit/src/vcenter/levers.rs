@@ -1,4 +1,4 @@
-//! The simulator's levers: what it can be made to do, and what it counted.
+//! The simulator's control API: faults, changes and counters.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Permission, Role, Vcenter, VcenterUser, Vm};
 use crate::error::{Error, LeverSnafu, must};
 
-/// A fault on demand: which calls, and what becomes of them.
+/// A fault on demand: the calls it affects, and their outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fault(Value);
 
@@ -25,7 +25,7 @@ pub struct Calls {
 /// Calls of one session.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SessionCalls {
-    /// Who it belongs to.
+    /// The user of the session.
     #[serde(default)]
     pub user: String,
     /// The user agent that opened it.
@@ -37,12 +37,10 @@ pub struct SessionCalls {
 }
 
 impl Calls {
-    /// How often a method was called.
     pub fn of(&self, method: &str) -> u64 {
         self.total.get(method).copied().unwrap_or(0)
     }
 
-    /// All calls.
     pub fn sum(&self) -> u64 {
         self.total.values().sum()
     }
@@ -65,56 +63,56 @@ impl Fault {
         self.with("fault", fault)
     }
 
-    /// With this text.
+    /// The message of the fault.
     #[must_use]
     pub fn message(self, text: &str) -> Self {
         self.with("message", text)
     }
 
-    /// The call is answered this much later.
+    /// The response is delayed.
     #[must_use]
     pub fn delayed(self, by: Duration) -> Self {
         self.with("delayMs", u64::try_from(by.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The call gets no answer for as long as the client waits.
+    /// The call gets no response.
     #[must_use]
     pub fn hangs(self) -> Self {
         self.with("hang", true)
     }
 
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     #[must_use]
     pub fn dropped(self) -> Self {
         self.with("drop", true)
     }
 
-    /// Half the answer, then the connection is closed.
+    /// Half of the response is sent, then the connection is closed.
     #[must_use]
     pub fn truncated(self) -> Self {
         self.with("truncate", true)
     }
 
-    /// This HTTP status and nothing else.
+    /// The response has this HTTP status and no body.
     #[must_use]
     pub fn status(self, status: u16) -> Self {
         self.with("status", status)
     }
 
-    /// The task the call starts fails with this fault.
+    /// The task that the call starts fails with this fault.
     #[must_use]
     pub fn task_fails(self, fault: &str) -> Self {
         self.with("task", "fail").with("taskFault", fault)
     }
 
-    /// The task the call starts takes this long, reporting progress.
+    /// The task that the call starts takes this long, and reports progress.
     #[must_use]
     pub fn task_takes(self, time: Duration) -> Self {
         self.with("task", "slow")
             .with("taskDelayMs", u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The task the call starts never ends.
+    /// The task that the call starts never ends.
     #[must_use]
     pub fn task_never_ends(self) -> Self {
         self.with("task", "never")
@@ -132,19 +130,19 @@ impl Fault {
         self.with("object", reference)
     }
 
-    /// Lets so many calls pass first.
+    /// Skips this many calls first.
     #[must_use]
     pub fn after(self, calls: u32) -> Self {
         self.with("skip", calls)
     }
 
-    /// Only so many times.
+    /// Only this many times.
     #[must_use]
     pub fn times(self, count: u32) -> Self {
         self.with("count", count)
     }
 
-    /// Only with this probability, drawn from a seed.
+    /// Only with this probability, from a seeded generator.
     #[must_use]
     pub fn with_probability(self, probability: f64, seed: u64) -> Self {
         self.with("probability", probability).with("seed", seed)
@@ -152,34 +150,33 @@ impl Fault {
 }
 
 impl Vcenter {
-    /// From now on, this fault. Several can be set; the first that matches a call takes it.
+    /// Sets a fault. Several can be set; the first that matches a call applies.
     pub async fn fault(&self, fault: Fault) {
         self.lever(Method::POST, "/faults", Some(json!([fault]))).await;
     }
 
-    /// No faults any more.
+    /// Removes all faults.
     pub async fn clear_faults(&self) {
         self.lever(Method::DELETE, "/faults", None).await;
     }
 
-    /// What was called so far.
+    /// The counted calls.
     pub async fn calls(&self) -> Calls {
         let counted = self.lever(Method::GET, "/counts", None).await;
         serde_json::from_value(counted).expect("the simulator's counters have our shape")
     }
 
-    /// Starts counting anew.
+    /// Resets the counters.
     pub async fn forget_calls(&self) {
         self.lever(Method::DELETE, "/counts", None).await;
     }
 
-    /// The inventory as it is now, in the shape of the inventory file plus `moref`s: the truth to
-    /// compare a client's view to.
+    /// The current inventory, in the format of the inventory file plus `moref`s, to compare with a client's view.
     pub async fn truth(&self) -> Value {
         self.lever(Method::GET, "/inventory", None).await
     }
 
-    /// Adds virtual machines to a datacenter.
+    /// Adds VMs to a datacenter.
     pub async fn add_vms(&self, datacenter: &str, vms: impl IntoIterator<Item = Vm>) {
         let vms: Vec<Value> = vms
             .into_iter()
@@ -192,17 +189,16 @@ impl Vcenter {
         self.lever(Method::POST, "/vms", Some(vms.into())).await;
     }
 
-    /// Changes fields of a virtual machine (`host` is a vMotion, `power`, `nics`, `uuid`, ...).
+    /// Changes fields of a VM (`host` is a vMotion, `power`, `nics`, `uuid`, ...).
     pub async fn patch_vm(&self, path: &str, change: Value) {
         self.lever(Method::PATCH, &format!("/vms?path={}", escape(path)), Some(change)).await;
     }
 
-    /// Destroys a virtual machine.
     pub async fn destroy_vm(&self, path: &str) {
         self.lever(Method::DELETE, &format!("/vms?path={}", escape(path)), None).await;
     }
 
-    /// Unregisters and registers a virtual machine: same uuids, new reference.
+    /// Unregisters and registers a VM: same uuids, new reference.
     pub async fn reregister_vm(&self, path: &str) {
         self.lever(Method::POST, &format!("/vms/reregister?path={}", escape(path)), None).await;
     }
@@ -218,12 +214,12 @@ impl Vcenter {
             .await;
     }
 
-    /// Gives a role to somebody somewhere.
+    /// Sets a permission.
     pub async fn permit(&self, permission: &Permission) {
         self.lever(Method::POST, "/permissions", Some(json!([permission]))).await;
     }
 
-    /// Takes the permission of `principal` at `entity` away.
+    /// Removes the permission of `principal` on `entity`.
     pub async fn forbid(&self, entity: &str, principal: &str) {
         let query = format!("entity={}&principal={}", escape(entity), escape(principal));
         self.lever(Method::DELETE, &format!("/permissions?{query}"), None).await;
@@ -234,7 +230,7 @@ impl Vcenter {
         self.lever(Method::POST, "/roles", Some(json!([role]))).await;
     }
 
-    /// Attaches a tag to these paths, making category and tag where they are missing.
+    /// Attaches a tag to these paths, and creates category and tag if they are missing.
     pub async fn attach_tag(&self, category: &str, tag: &str, paths: &[&str]) {
         let body = json!({"category": category, "tag": tag, "attach": paths});
         self.lever(Method::POST, "/tags", Some(body)).await;
@@ -246,18 +242,17 @@ impl Vcenter {
         self.lever(Method::POST, "/tags", Some(body)).await;
     }
 
-    /// Ends all sessions of a user (of everybody, if empty): the next call on them is
-    /// `NotAuthenticated`.
+    /// Ends all sessions of a user (of all users, if empty): the next call with them is `NotAuthenticated`.
     pub async fn expire_sessions(&self, user: &str) {
         self.lever(Method::DELETE, &format!("/sessions?user={}", escape(user)), None).await;
     }
 
-    /// The sessions that are open.
+    /// The open sessions.
     pub async fn sessions(&self) -> Value {
         self.lever(Method::GET, "/sessions", None).await
     }
 
-    /// Adds a user or replaces one: a changed password, an unlocked account.
+    /// Adds or replaces a user: a changed password, an unlocked account.
     pub async fn set_user(&self, user: &VcenterUser) {
         self.lever(Method::POST, "/users", Some(json!([user]))).await;
     }
@@ -267,22 +262,21 @@ impl Vcenter {
         self.lever(Method::GET, "/users", None).await
     }
 
-    /// What a restart of the vCenter service looks like: 503 for this long, then all sessions,
-    /// filters and views are gone.
+    /// Restarts the vCenter service: 503 for this long, then all sessions, filters and views are gone.
     pub async fn restart(&self, down: Duration) {
         let down = u64::try_from(down.as_millis()).unwrap_or(u64::MAX);
         self.lever(Method::POST, "/restart", Some(json!({ "downMs": down }))).await;
     }
 
-    /// Sets the clock its answers are dated by: so many seconds ahead of this machine's.
+    /// Sets the clock of its responses: this many seconds ahead of the computer.
     pub async fn set_clock(&self, ahead: i64) {
         self.lever(Method::POST, "/clock", Some(json!({ "aheadSeconds": ahead }))).await;
     }
 
-    /// Any lever of the control port.
+    /// Any request to the control port.
     ///
     /// # Panics
-    /// If the simulator refuses it.
+    /// If the simulator rejects it.
     pub async fn lever(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         must(self.try_lever(method, path, body).await)
     }
@@ -312,7 +306,7 @@ impl Vcenter {
     }
 }
 
-/// A query value, percent-encoded where it must be.
+/// A percent-encoded query value.
 fn escape(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/@".contains(&byte);
     text.bytes()

@@ -1,4 +1,4 @@
-//! Something breaks, is named, is mended, and is named no more.
+//! Injects faults, shows their findings, and fixes them.
 
 use std::io::IsTerminal as _;
 
@@ -14,10 +14,9 @@ use crate::{
     user::User,
 };
 
-/// Longer than any finding takes to come or go on a busy machine.
+/// Longer than any finding takes to appear or clear on a busy computer.
 const TIMEOUT: u64 = 120;
 
-/// Shows what can be broken.
 pub(crate) fn list(screen: &Screen) {
     for breakage in breakages() {
         let Breakage { name, code, how, .. } = breakage;
@@ -25,17 +24,12 @@ pub(crate) fn list(screen: &Screen) {
     }
 }
 
-/// Breaks one after the other.
-pub(super) async fn play(
-    user: &User<'_>,
-    chosen: &[&Breakage],
-    stays: bool,
-) -> Result<(), Failure> {
+pub(super) async fn run(user: &User<'_>, chosen: &[&Breakage], stays: bool) -> Result<(), Failure> {
     for (number, breakage) in chosen.iter().enumerate() {
         one(user, breakage, number, chosen.len() == 1, stays).await?;
     }
     let screen = user.screen;
-    screen.heading(&format!("{} broken, named, mended and forgotten", chosen.len()));
+    screen.heading(&format!("{} faults reported, fixed and cleared", chosen.len()));
     Ok(())
 }
 
@@ -48,45 +42,45 @@ async fn one(
 ) -> Result<(), Failure> {
     let Breakage { name, code, how, asks, .. } = *breakage;
     let screen = user.screen;
-    let named = |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == code);
+    let reported = |status: &VDOConfigStatus| status.findings.iter().any(|f| f.code == code);
     screen.heading(&format!("{name}: {how}"));
-    user.stage.site().make(breakage).await.context(PeerSnafu)?;
+    user.environment.site().make(breakage).await.context(PeerSnafu)?;
     let title = Definition::of(code).map_or("", |definition| definition.title);
     let appears = async {
         if asks {
-            user.asks(&format!("broken-{number}"), TIMEOUT).await?;
+            user.checks_now(&format!("broken-{number}"), TIMEOUT).await?;
         }
-        user.sees(&format!("{code} names it"), TIMEOUT, named).await
+        user.waits_for(&format!("{code} is reported"), TIMEOUT, reported).await
     };
-    screen.step(&format!("{code} is there: {title}"), appears).await?;
+    screen.step(&format!("{code} is reported: {title}"), appears).await?;
     user.types(&["status"]).await?;
     if alone {
         user.does(&["explain", code]).await?;
         if stays && std::io::stdin().is_terminal() {
-            screen.say("\nLook around; Enter mends it.");
+            screen.say("\nPress Enter to fix it.");
             entered().await;
         }
     }
-    user.stage.site().undo(breakage).await.context(PeerSnafu)?;
+    user.environment.site().undo(breakage).await.context(PeerSnafu)?;
     let clears = async {
-        if asks {
-            user.asks(&format!("mended-{number}"), TIMEOUT).await?;
+        if checks_now {
+            user.checks_now(&format!("fixed-{number}"), TIMEOUT).await?;
         }
-        let well = |status: &VDOConfigStatus| {
-            !named(status) && status.findings.iter().all(|f| f.severity == Severity::Info)
+        let healthy = |status: &VDOConfigStatus| {
+            !reported(status) && status.findings.iter().all(|f| f.severity == Severity::Info)
         };
-        user.sees(&format!("{code} is gone"), TIMEOUT, well).await
+        user.waits_for(&format!("{code} is cleared"), TIMEOUT, healthy).await
     };
-    screen.step(&format!("mended: {code} is gone, nothing else is wrong"), clears).await?;
+    screen.step(&format!("fixed: {code} is cleared, nothing else is wrong"), clears).await?;
     user.does(&["status", "--wait", "--timeout", &TIMEOUT.to_string()]).await
 }
 
-/// Waits for Enter. A thread of its own: one that nobody presses must not hold up the end.
+/// Waits for Enter, in its own thread: the sandbox must be able to end without it.
 async fn entered() {
     let (sender, pressed) = oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
-        // The end of the input is as good as Enter.
+        // The end of the input counts as Enter.
         let _ = std::io::stdin().read_line(&mut line);
         let _ = sender.send(());
     });

@@ -1,4 +1,4 @@
-//! The stage: a real control plane, a simulated vCenter, nodes as a fresh cluster has them.
+//! The environment: a real control plane, a simulated vCenter, and nodes of a fresh cluster.
 
 use std::path::PathBuf;
 
@@ -13,29 +13,29 @@ use crate::{
     screen::Screen,
 };
 
-/// What the VsphereCloudConfig and the Secret are called.
+/// The names of the VsphereCloudConfig and the Secret.
 pub(crate) const VCENTER: &str = "vcenter";
 pub(crate) const SECRET: &str = "vcenter-credentials";
-/// The account VDO is given, with the rights the documentation asks for and no more.
+/// VDO's account, with exactly the documented privileges.
 const ACCOUNT: (&str, &str) = ("vdo@vsphere.local", "sandbox-Passw0rd!");
-/// The machine that suffers when something is broken.
-const VICTIM: &str = "worker-2";
-/// The folder of the cluster's machines.
+/// The VM that the faults affect.
+const AFFECTED_VM: &str = "worker-2";
+/// The folder of the cluster's VMs.
 const FOLDER: &str = "k8s";
 
-/// Everything that runs before the product does. All of its files are in one folder of this process.
-pub(crate) struct Stage {
+/// Everything that runs before VDO is installed. All files are in one folder of this process.
+pub(crate) struct Environment {
     pub(crate) plane: ControlPlane,
     pub(crate) vcenter: Vcenter,
-    /// What VDO reaches the vCenter through, so that the way can be cut.
+    /// The connection from VDO to vCenter goes through this proxy, so that faults can cut it.
     pub(crate) proxy: FaultProxy,
     pub(crate) nodes: Nodes,
     pub(crate) workdir: Workdir,
     vms: Vec<Vm>,
 }
 
-impl Stage {
-    pub(crate) async fn set(screen: &Screen) -> Result<Self, Failure> {
+impl Environment {
+    pub(crate) async fn start(screen: &Screen) -> Result<Self, Failure> {
         let plane = ControlPlane::builder().with_controllers();
         let title = "Control plane: etcd, API server, controller-manager, scheduler";
         let plane = screen.step(title, plane.launch()).await.context(PeerSnafu)?;
@@ -51,22 +51,22 @@ impl Stage {
         Ok(Self { plane, vcenter, proxy, nodes, workdir, vms })
     }
 
-    /// Where things are broken.
+    /// The targets of the faults.
     pub(crate) fn site(&self) -> Site<'_> {
-        let victim = self.vms.iter().find(|vm| vm.name == VICTIM);
+        let affected = self.vms.iter().find(|vm| vm.name == AFFECTED_VM);
         Site {
             client: self.plane.client(),
             vcenter: &self.vcenter,
             proxy: &self.proxy,
             nodes: &self.nodes,
-            vm: victim.cloned().unwrap_or_else(|| Vm::named(VICTIM)),
-            permission: searching(),
+            vm: affected.cloned().unwrap_or_else(|| Vm::named(AFFECTED_VM)),
+            permission: search_permission(),
             vcenter_config: VCENTER,
             secret: SECRET,
         }
     }
 
-    /// The folder that holds every file of the sandbox.
+    /// The folder with every file of the sandbox.
     pub(crate) fn folder(&self) -> PathBuf {
         self.workdir.path().parent().unwrap_or(self.workdir.path()).to_owned()
     }
@@ -81,7 +81,7 @@ async fn join(plane: &ControlPlane, vms: &[Vm]) -> Result<Nodes, testkit::Error>
     Ok(nodes)
 }
 
-/// A vCenter with two tagged clusters, an account of few rights, and a machine for each node.
+/// A vCenter with two tagged clusters, an account with few privileges, and a VM for each node.
 fn inventory() -> Inventory {
     let names = ["control-plane-1", "worker-1", "worker-2", "worker-3", "worker-4"];
     let vms = names.iter().enumerate().map(|(number, name)| Vm {
@@ -111,7 +111,7 @@ fn inventory() -> Inventory {
     inventory
 }
 
-/// VDO's account comes first: it is the one the simulator names.
+/// VDO's account is first: `Vcenter::user` returns it.
 fn account(inventory: &mut Inventory) {
     let (name, password) = ACCOUNT;
     inventory.users.insert(0, VcenterUser::new(name, password));
@@ -125,21 +125,21 @@ fn account(inventory: &mut Inventory) {
     ]);
     let folder = format!("/DC0/vm/{FOLDER}");
     inventory.permissions.extend([
-        searching(),
+        search_permission(),
         Permission::new(name, "ReadOnly", "/DC0"),
         Permission::new(name, "CNS-DATASTORE", "/DC0/datastore"),
         Permission::new(name, "CNS-VM", &folder),
     ]);
 }
 
-/// The right of VDO's account to search volumes and policies, on the vCenter itself.
-fn searching() -> Permission {
+/// The permission of VDO's account to search volumes and policies, on the vCenter root.
+fn search_permission() -> Permission {
     let root = Permission::new(ACCOUNT.0, "CNS-SEARCH-AND-SPBM", "/");
     Permission { propagate: false, ..root }
 }
 
-/// A program of this workspace: it stands beside this one.
-pub(crate) fn built(name: &str) -> Result<PathBuf, Failure> {
+/// A program of this workspace, next to this one.
+pub(crate) fn built_program(name: &str) -> Result<PathBuf, Failure> {
     let here = std::env::current_exe().unwrap_or_default();
     let path = here.with_file_name(name);
     if path.exists() { Ok(path) } else { NotBuiltSnafu { name, path }.fail() }

@@ -1,9 +1,8 @@
-//! The commands on the pages of the findings, typed: each with names of this cluster and this vCenter in
-//! place of its blanks, in the order of the pages.
+//! Runs the commands on the pages of the findings, with names of this cluster and vCenter for the placeholders, in the
+//! order of the pages.
 //!
-//! What would change the cluster is asked for as a trial; what changes the vCenter is done to a machine, a
-//! disk, roles and tags that nobody else needs. What cannot be typed here has a reason, and a reason that
-//! nothing needs is a mistake.
+//! Commands that change the cluster run as a dry run. Commands that change vCenter run on a spare VM, disk, roles and
+//! tags. A command that cannot run has a reason; an unneeded reason is an error.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -15,7 +14,7 @@ use crate::{
     reader::{Reader, shown},
 };
 
-/// Programs a finding may tell to use.
+/// Programs of the findings.
 const PROGRAMS: [&str; 11] = [
     "kubectl",
     "govc",
@@ -30,35 +29,35 @@ const PROGRAMS: [&str; 11] = [
     "journalctl",
 ];
 
-/// Commands that are not typed here, and why. One that ends with a blank stands for all that begin so.
-const NOT_TYPED: [(&str, &str); 12] = [
+/// Commands that are not run, and why. An entry that ends with a space is a prefix.
+const NOT_RUN: [(&str, &str); 12] = [
     ("crictl ", "typed on a node, and nodes are simulated"),
     ("multipath ", "typed on a node, and nodes are simulated"),
     ("ss ", "typed on a node, and nodes are simulated"),
     ("systemctl ", "typed on a node, and nodes are simulated"),
     ("curl ", "typed on a node, and nodes are simulated"),
-    ("openssl ", "typed on the console of a vCenter, and a simulated one has none"),
+    ("openssl ", "it runs on the console of a vCenter, and the simulator has none"),
     ("oc ", "the program and the objects are OpenShift's"),
     ("kubectl describe pod says why", "a sentence: which pod it is shows the command before it"),
-    ("kubectl create secret", "a sentence: another finding has the whole of it"),
-    ("govc datastore.maintenance.exit ", "the simulator knows no maintenance of datastores"),
-    ("vdoctl move ", "every object is where it belongs here; the tests of vdoctl run it"),
-    ("kubectl get volumesnapshots ", "the definitions of snapshots are another project's"),
+    ("kubectl create secret", "another finding has the complete command"),
+    ("govc datastore.maintenance.exit ", "the simulator has no datastore maintenance"),
+    ("vdoctl move ", "every object is in its namespace; the tests of vdoctl run it"),
+    ("kubectl get volumesnapshots ", "the snapshot CRDs belong to another project"),
 ];
 
-/// What ends a command within a sentence.
+/// Texts that end a command in a sentence.
 const ENDS: [&str; 8] =
     ["   ", "; ", " then ", " or with ", ", kubectl ", ", correct ", ", remove ", ", or "];
 
-/// Commands of kubectl that change something, and can be tried.
-const TRIALS: [&str; 11] = [
+/// kubectl commands that change something and support a dry run.
+const DRY_RUNS: [&str; 11] = [
     "annotate", "apply", "cordon", "create", "delete", "drain", "label", "patch", "scale", "set",
     "taint",
 ];
 
-/// What a blank stands for here: in commands that hold the first text, the second stands for the third.
-/// The first that fits is taken.
-const BLANKS: [(&str, &str, &str); 71] = [
+/// Values of the placeholders: in commands that contain the first text, the third replaces the second. The first match
+/// applies.
+const PLACEHOLDERS: [(&str, &str, &str); 71] = [
     ("annotate vdoconfig", "<name>", "vdo"),
     ("annotate lease", "<lease>", "vdo-leader"),
     ("vdo-followed", "<namespace>", "vmware-system-vdo"),
@@ -128,12 +127,12 @@ const BLANKS: [(&str, &str, &str); 71] = [
     ("", "<verb>", "list"),
     ("", "<resource>", "nodes"),
     ("", "<remove>", "failure-domain.beta.kubernetes.io/zone-"),
-    // A patch every kind of object takes.
+    // A patch that every object accepts.
     ("", "<patch>", r#"{"metadata":{"annotations":{"tried":"yes"}}}"#),
     ("", " POD ", " $POD "),
 ];
 
-/// What can be spared, and how the commands call it.
+/// Creates spare objects.
 const SPARES: &str = r"
 set -e
 vdoctl catalog build embedded > FILE
@@ -148,7 +147,7 @@ govc snapshot.create -vm spare before
 govc role.create SPARE System.Read
 ";
 
-/// Their names, where the vCenter and the cluster gave them. Whoever lists is heard to the end.
+/// Looks up their generated names. Lists are read to the end, so that no writer gets a broken pipe.
 const NAMES: &str = r#"
 UUID=42260000-0000-4000-8000-000000000042
 HANDLE=$(govc disk.create -ds /Frankfurt/datastore/k8s/shared -size 1M spare)
@@ -162,7 +161,7 @@ export EDITOR=true
 set -o pipefail
 "#;
 
-/// Nothing of them stays.
+/// Checks that no spare object is left.
 const LEFT: &str = "
 kubectl delete -f spare.yaml -f topology.yaml --ignore-not-found --wait=false
 govc vm.destroy spare
@@ -206,7 +205,7 @@ metadata: {name: worker-1}
 spec: {nodeID: worker-1}
 ";
 
-/// The commands of a page, with their blanks: those in code, and those within its steps.
+/// The commands of a page with their placeholders: in code and in its steps.
 fn commands(page: &Page) -> Vec<String> {
     let mut found = Vec::new();
     for line in page.text.lines() {
@@ -229,7 +228,7 @@ fn commands(page: &Page) -> Vec<String> {
     found
 }
 
-/// Where the next command begins.
+/// The start of the next command.
 fn begins(text: &str) -> Option<usize> {
     let starts = |program: &&str| {
         let name = format!("{program} ");
@@ -239,37 +238,37 @@ fn begins(text: &str) -> Option<usize> {
     PROGRAMS.iter().filter_map(starts).min()
 }
 
-/// Whether a command is one of those that are not typed.
-fn is(command: &str, named: &str) -> bool {
+/// Whether a command matches an entry of the table.
+fn matches_entry(command: &str, named: &str) -> bool {
     command == named || named.ends_with(' ') && command.starts_with(named)
 }
 
-/// A command as it is typed here.
+/// The form of a command that is run.
 pub(crate) fn typed(command: &str) -> String {
     let fill = |typed: String, (holds, blank, value): &(&str, &str, &str)| {
         if command.contains(holds) { typed.replace(blank, value) } else { typed }
     };
-    let mut typed = BLANKS.iter().fold(format!("{command} "), fill).trim_end().to_owned();
+    let mut typed = PLACEHOLDERS.iter().fold(format!("{command} "), fill).trim_end().to_owned();
     typed = typed.replace("-f install.yaml", "-f deploy/install.yaml");
-    // Nothing found is no failure, a question that makes no sense is one.
+    // An empty result is no failure, an invalid query is one.
     if let Some((all, some)) = typed.split_once(" | grep ") {
         typed = format!("{all} | {{ grep {some} || [ $? = 1 ]; }}");
     }
     let verb = typed.strip_prefix("kubectl ").and_then(|rest| rest.split(' ').next());
-    // The class that can be spared is written, deleted and made again.
+    // The spare StorageClass is exported, deleted and created again.
     let for_good = typed.contains("storageclass spare") || typed.contains("class.yaml");
-    if verb.is_some_and(|verb| TRIALS.contains(&verb) || verb == "uncordon") && !for_good {
+    if verb.is_some_and(|verb| DRY_RUNS.contains(&verb) || verb == "uncordon") && !for_good {
         typed += " --dry-run=server";
     }
-    // Those that are told to be switched on are off.
+    // The options to turn on are off.
     if let Some(vm) = typed.strip_prefix("govc vm.power -on ") {
         typed = format!("govc vm.power -off -force {vm} || true; {typed}");
     }
-    // The cluster of the book keeps its operator as it is.
+    // The operator of the cluster must not change.
     if typed.starts_with("vdoctl deploy") {
         typed += " --dry-run";
     }
-    // What it finds is told by its exit code.
+    // The exit code depends on the findings.
     if typed.starts_with("vdoctl doctor") {
         typed = format!("{{ {typed} || [ $? = 3 ]; }}");
     }
@@ -277,8 +276,8 @@ pub(crate) fn typed(command: &str) -> String {
 }
 
 impl Reader {
-    /// Types every command of every page about a finding; all that fail are told.
-    pub(crate) async fn tries_remedies(&self) {
+    /// Runs every command of the pages of the findings, and reports all failures.
+    pub(crate) async fn run_finding_commands(&self) {
         let mut all: Vec<(String, String)> = Vec::new();
         for page in pages::all() {
             let findings = page.path.starts_with("docs/findings/VDO-");
@@ -290,63 +289,67 @@ impl Reader {
         let reasons: BTreeSet<&str> = all
             .iter()
             .filter_map(|(_, command)| {
-                NOT_TYPED.iter().map(|(it, _)| *it).find(|it| is(command, it))
+                NOT_RUN.iter().map(|(it, _)| *it).find(|it| matches_entry(command, it))
             })
             .collect();
-        let needless = NOT_TYPED.iter().filter(|(start, _)| !reasons.contains(start));
-        assert_eq!(needless.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "say less");
-        all.retain(|(_, command)| !reasons.iter().any(|it| is(command, it)));
+        let needless = NOT_RUN.iter().filter(|(start, _)| !reasons.contains(start));
+        assert_eq!(
+            needless.collect::<Vec<_>>(),
+            Vec::<&(&str, &str)>::new(),
+            "remove unneeded entries"
+        );
+        all.retain(|(_, command)| !reasons.iter().any(|it| matches_entry(command, it)));
 
-        self.desk.write("spare.yaml", SPARE).unwrap();
-        self.desk.write("topology.yaml", TOPOLOGY).unwrap();
+        self.workdir.write("spare.yaml", SPARE).unwrap();
+        self.workdir.write("topology.yaml", TOPOLOGY).unwrap();
         self.cluster.nodes.pods("spare:crashes", Fate::Crashes);
-        self.succeeds(SPARES).await;
+        self.run_successfully(SPARES).await;
         let (logs, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(_, command)| command.starts_with("kubectl logs"));
-        let told = shown(&self.types(&script(&others)).await);
-        assert_eq!(told, "all of it was typed\n", "what a finding tells to type fails");
-        self.reads_logs(logs).await;
-        self.succeeds(LEFT).await;
+        let output = shown(&self.run_script(&script(&others)).await);
+        assert_eq!(output, "all commands ran\n", "a command of a finding failed");
+        self.run_log_commands(logs).await;
+        self.run_successfully(LEFT).await;
     }
 
-    /// Where the server of the kubelets is played, until somebody writes the addresses of the nodes anew.
-    async fn reads_logs(&self, mut commands: Vec<(String, String)>) {
-        // What other pages tell to read belongs here too.
+    /// Runs commands that read logs, while a server simulates the kubelets and until the node addresses are rewritten.
+    async fn run_log_commands(&self, mut commands: Vec<(String, String)>) {
+        // Commands of other pages that read logs run here too.
         for page in pages::all() {
             let blocks = page.blocks();
-            let typed = blocks.iter().filter(|block| block.of_logs()).flat_map(names::typed);
+            let typed = blocks.iter().filter(|block| block.of_logs()).flat_map(names::commands_in);
             commands.extend(typed.map(|line| (page.path.clone(), line)));
         }
         assert!(commands.iter().any(|(page, _)| page == "docs/health.md"), "{commands:?}");
         let script = script(&commands);
         eventually("logs are read", 60, async || {
             let _logs = self.cluster.nodes.serve_logs().await;
-            let told = shown(&self.types(&script).await);
-            if told == "all of it was typed\n" { Ok(()) } else { Err(told) }
+            let output = shown(&self.run_script(&script).await);
+            if output == "all commands ran\n" { Ok(()) } else { Err(output) }
         })
         .await;
     }
 }
 
-/// A script that says which of these fail, and how; nothing if none does.
+/// A script that reports the commands that fail, and their output.
 fn script(commands: &[(String, String)]) -> String {
     let mut script = format!("{{\n{NAMES}}} > names.txt 2>&1\n");
     for (page, command) in commands {
         let typed = typed(command);
         let place = page.trim_start_matches("docs/findings/");
-        let tells = format!("{place}: {command}").replace('\'', "");
+        let label = format!("{place}: {command}").replace('\'', "");
         writeln!(
             script,
-            "{{ {typed}\n}} > typed.txt 2>&1 || {{ echo '{tells}'; tail -3 typed.txt; }}"
+            "{{ {typed}\n}} > typed.txt 2>&1 || {{ echo '{label}'; tail -3 typed.txt; }}"
         )
         .unwrap();
     }
-    // Whoever stops before has told of less than there is.
-    script + "echo 'all of it was typed'"
+    // A script that ends early must not pass.
+    script + "echo 'all commands ran'"
 }
 
 #[test]
-fn the_commands_of_a_page_are_found_with_their_blanks() {
+fn commands_of_a_page_keep_their_placeholders() {
     let page = |text: &str| Page { path: "docs/findings/VDO-1.md".into(), text: text.into() };
     for (text, found) in [
         (

@@ -1,11 +1,9 @@
-//! The commands within sentences and tables: each is typed, on the cluster the book is read on, where VDO
-//! runs and all is well.
+//! Runs the commands in sentences and tables, on the cluster of the book, which is healthy and has VDO.
 //!
-//! A command is what stands in code and begins with a program, or with a command of one of ours and says
-//! more than that word. A program alone is a name. One that needs something filled in, or would take away
-//! what later pages need, stands in a table with how it is typed here; a line of it that no page needs is
-//! a mistake. Recipes of make that run these very tests or measure for minutes are asked for with
-//! `make -n`; those of the sandbox are made by its own tests, word for word.
+//! A command is inline code that begins with a program, or with a command of one of our programs and more words. A program
+//! alone is a name. A table has the form of commands that need placeholders, or would remove what later pages need; an
+//! entry that no page needs is an error. Make targets that run these tests or measure for minutes run with `make -n`;
+//! the tests of the sandbox run its targets.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -16,18 +14,18 @@ use crate::{
     reader::{Reader, shown},
 };
 
-/// Programs a sentence may tell to type.
+/// Programs of inline commands.
 const PROGRAMS: [&str; 11] = [
     "cargo", "git", "govc", "helm", "kubectl", "make", "oc", "openssl", "sandbox", "source",
     "vdoctl",
 ];
 
-/// Recipes that are typed as they stand.
-const RECIPES: [&str; 2] = ["make", "make peers-status"];
+/// Make targets that run literally.
+const LITERAL_TARGETS: [&str; 2] = ["make", "make peers-status"];
 
-/// Commands as pages write them, how they are typed here, and the code they end with.
-const TYPED: [(&str, &str, i32); 49] = [
-    // On a terminal it asks: blocks that say so are typed on one.
+/// Commands of the pages, the form that is run, and the exit code.
+const RUN_AS: [(&str, &str, i32); 49] = [
+    // It asks questions on a terminal: blocks for a terminal run it.
     ("vdoctl configure", "vdoctl configure", 2),
     ("vdoctl configure -f", "vdoctl configure -f vdo.yaml", 0),
     (
@@ -40,7 +38,7 @@ const TYPED: [(&str, &str, i32); 49] = [
     ("configure compatibility-matrix", "vdoctl configure compatibility-matrix built.yaml", 0),
     ("update compatibility-matrix", "vdoctl update compatibility-matrix built.yaml", 0),
     ("deploy --spec", "vdoctl deploy --spec deploy/install.yaml --dry-run", 0),
-    // What later pages need stays.
+    // Later pages need these objects.
     ("vdoctl remove csi", "vdoctl remove csi --dry-run", 0),
     ("vdoctl remove csi --yes | true", "vdoctl remove csi --dry-run | true", 0),
     ("vdoctl remove vdo", "vdoctl remove vdo --dry-run", 0),
@@ -56,10 +54,10 @@ const TYPED: [(&str, &str, i32); 49] = [
         "kubectl apply --server-side --force-conflicts -f deploy/install.yaml --dry-run=server",
         0,
     ),
-    // Nothing here is in another namespace, and no node is drained under later pages.
+    // No object is in another namespace, and later pages need all nodes.
     ("vdoctl move", "vdoctl move --help", 0),
     ("kubectl drain", "kubectl drain --help", 0),
-    // Where something stands for anything.
+    // Placeholders.
     (
         "vdoctl deploy --driver-namespace NAMESPACE",
         "vdoctl deploy --driver-namespace default --dry-run",
@@ -74,7 +72,7 @@ const TYPED: [(&str, &str, i32); 49] = [
         "openssl x509 -fingerprint -sha256 -noout -in vcenter-ca.pem",
         0,
     ),
-    // A word for all commands below it: help, and the code of a mistake.
+    // A command with subcommands: help, and the exit code of a usage error.
     ("vdoctl catalog", "vdoctl catalog", 2),
     ("kubectl vdo", "kubectl vdo", 2),
     ("vdoctl catalog check", "vdoctl catalog check built.yaml", 0),
@@ -131,17 +129,17 @@ const TYPED: [(&str, &str, i32); 49] = [
         0,
     ),
     ("break --list", "sandbox break --list", 0),
-    // A pod that does not answer is what the row is about; logs are read where kubelets answer.
+    // The row is about a pod that does not answer; other tests read logs.
     ("kubectl logs", "kubectl logs --help", 0),
-    // Of what is running, whatever was found.
+    // The findings depend on the state.
     ("vdoctl doctor", "vdoctl doctor || [ $? = 3 ]", 0),
-    ("vdoctl support-bundle", "vdoctl support-bundle --output asides.tar.gz", 0),
+    ("vdoctl support-bundle", "vdoctl support-bundle --output inline_commands.tar.gz", 0),
     ("vdoctl upgrade", "vdoctl upgrade", 0),
     ("vdoctl fix VDO-1203", "vdoctl fix VDO-1203", 0),
     ("vdoctl adopt", "vdoctl adopt", 0),
 ];
 
-/// What some of them read.
+/// The files that some of them read.
 const FILES: &str = r"
 vdoctl catalog build embedded > built.yaml
 rm -f signing.key
@@ -150,8 +148,8 @@ vdoctl catalog build embedded --serial 4711 > newer.yaml
 vdoctl catalog sign newer.yaml --key signing.key > signed.bundle
 ";
 
-/// The commands in the sentences of a page; its headings are names.
-fn asides(page: &Page, verbs: &BTreeSet<String>) -> Vec<String> {
+/// The inline commands of a page, without its headings.
+fn inline_commands(page: &Page, verbs: &BTreeSet<String>) -> Vec<String> {
     let words = page.code_words_below_headings();
     let is_command = |word: &&String| {
         let is_variable = |part: &&str| {
@@ -168,102 +166,110 @@ fn asides(page: &Page, verbs: &BTreeSet<String>) -> Vec<String> {
 
 /// The commands of our programs.
 fn verbs() -> BTreeSet<String> {
-    let of = |program: &str, words: &[&str]| {
+    let verbs_of = |program: &str, words: &[&str]| {
         names::verbs(&programs::help(&programs::path(program).unwrap(), words))
     };
     let old = ["delete", "update"].map(str::to_owned);
-    [of("vdoctl", &[]), of("vdoctl", &["catalog"]), of("sandbox", &[]), old.into()]
-        .concat()
-        .into_iter()
-        .collect()
+    [
+        verbs_of("vdoctl", &[]),
+        verbs_of("vdoctl", &["catalog"]),
+        verbs_of("sandbox", &[]),
+        old.into(),
+    ]
+    .concat()
+    .into_iter()
+    .collect()
 }
 
-/// Every command within a sentence, of every page but those of the findings, which have a reader of
-/// their own, each once, with the first page that says it.
+/// Every inline command with its first page, without the pages of the findings, which `finding_commands` runs.
 fn all() -> Vec<(String, String)> {
     let verbs = verbs();
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
-    let told =
+    let included =
         |page: &Page| !page.path.starts_with("docs/findings/VDO-") && page.path != "CHANGELOG.md";
-    for page in pages::all().iter().filter(|page| told(page)) {
-        for aside in asides(page, &verbs) {
-            if seen.insert(aside.clone()) {
-                found.push((page.path.clone(), aside));
+    for page in pages::all().iter().filter(|page| included(page)) {
+        for inline in inline_commands(page, &verbs) {
+            if seen.insert(inline.clone()) {
+                found.push((page.path.clone(), inline));
             }
         }
     }
     found
 }
 
-fn is_of_the_checkout(aside: &str) -> bool {
-    aside.starts_with("make") || aside.starts_with("cargo ")
+fn is_of_the_checkout(inline: &str) -> bool {
+    inline.starts_with("make") || inline.starts_with("cargo ")
 }
 
-/// How a command is typed here, and the code it ends with.
-fn typed(aside: &str) -> (String, i32) {
-    if let Some((_, typed, code)) = TYPED.iter().find(|(written, ..)| *written == aside) {
+/// The form of a command that is run, and its exit code.
+fn typed(inline: &str) -> (String, i32) {
+    if let Some((_, typed, code)) = RUN_AS.iter().find(|(written, ..)| *written == inline) {
         return ((*typed).to_owned(), *code);
     }
-    if aside.starts_with("make") && !RECIPES.contains(&aside) {
-        return (aside.replacen("make", "make -n", 1), 0);
+    if inline.starts_with("make") && !LITERAL_TARGETS.contains(&inline) {
+        return (inline.replacen("make", "make -n", 1), 0);
     }
-    (aside.to_owned(), 0)
+    (inline.to_owned(), 0)
 }
 
 impl Reader {
-    /// Types every command that stands within a sentence; all that fail are told.
-    pub(crate) async fn types_asides(&self) {
+    /// Runs every inline command, and reports all failures.
+    pub(crate) async fn run_inline_commands(&self) {
         let all = all();
         assert!(all.len() > 80, "{}", all.len());
-        let needless: Vec<&str> = TYPED
+        let needless: Vec<&str> = RUN_AS
             .iter()
             .map(|(written, ..)| *written)
-            .filter(|written| !all.iter().any(|(_, aside)| aside == written))
+            .filter(|written| !all.iter().any(|(_, inline)| inline == written))
             .collect();
-        assert_eq!(needless, Vec::<&str>::new(), "no page says it");
-        for (page, aside) in all.iter().filter(|(_, aside)| aside.starts_with("make sandbox")) {
+        assert_eq!(needless, Vec::<&str>::new(), "no page has it");
+        for (page, inline) in all.iter().filter(|(_, inline)| inline.starts_with("make sandbox")) {
             assert!(
-                lines::MADE.contains(&aside.as_str()),
-                "{page}: no test of the sandbox makes {aside}"
+                lines::MADE.contains(&inline.as_str()),
+                "{page}: no test of the sandbox runs {inline}"
             );
         }
         let (recipes, others): (Vec<_>, Vec<_>) =
-            all.iter().partition(|(_, aside)| is_of_the_checkout(aside));
+            all.iter().partition(|(_, inline)| is_of_the_checkout(inline));
         let checkout = testkit::repository();
-        for (folder, commands) in [(checkout, recipes), (self.desk.path(), others)] {
-            let told = shown(&self.types_in(folder, &self.cluster, &self.script(&commands)).await);
-            assert_eq!(told, "all of it was typed\n", "what a sentence tells to type fails");
+        for (folder, commands) in [(checkout, recipes), (self.workdir.path(), others)] {
+            let output =
+                shown(&self.run_script_in(folder, &self.cluster, &self.script(&commands)).await);
+            assert_eq!(output, "all commands ran\n", "an inline command failed");
         }
     }
 
-    /// A script that says which of these do not end as they should, and what they said.
+    /// A script that reports the commands with another exit code, and their output.
     fn script(&self, commands: &[&(String, String)]) -> String {
-        let desk = self.desk.path().display();
+        let workdir = self.workdir.path().display();
         let mut script = format!("set +e\nTHUMBPRINT={}\n", self.vcenter.thumbprint_sha1());
         if !commands.iter().all(|(_, command)| is_of_the_checkout(command)) {
             script += FILES;
         }
         for (page, command) in commands {
             let (typed, code) = typed(command);
-            let tells = format!("{page}: {command}").replace('\'', "");
+            let label = format!("{page}: {command}").replace('\'', "");
             writeln!(
                 script,
-                "( set -eo pipefail; {typed}\n) > {desk}/typed.txt 2>&1\ncode=$?\n\
-                 [ $code = {code} ] || {{ echo '{tells}' ends with $code; tail -3 {desk}/typed.txt; }}"
+                "( set -eo pipefail; {typed}\n) > {workdir}/typed.txt 2>&1\ncode=$?\n\
+                 [ $code = {code} ] || {{ echo '{label}' ends with $code; tail -3 {workdir}/typed.txt; }}"
             )
             .unwrap();
         }
-        script + "echo 'all of it was typed'"
+        script + "echo 'all commands ran'"
     }
 }
 
 #[test]
-fn the_commands_within_sentences_are_told_from_names() {
+fn inline_commands_are_distinguished_from_names() {
     let text = "# `vdoctl heading`\n\n`vdoctl` and `kubectl vdo` | `make` | `fix VDO-1203` | `fix` | `make -n\nx` `two words`\n";
     let page = Page { path: "docs/page.md".into(), text: text.into() };
     let verbs = BTreeSet::from(["fix".to_owned()]);
-    assert_eq!(asides(&page, &verbs), ["kubectl vdo", "make", "fix VDO-1203", "make -n x"]);
+    assert_eq!(
+        inline_commands(&page, &verbs),
+        ["kubectl vdo", "make", "fix VDO-1203", "make -n x"]
+    );
     assert_eq!(typed("make test"), ("make -n test".into(), 0));
     assert_eq!(typed("make"), ("make".into(), 0));
 }

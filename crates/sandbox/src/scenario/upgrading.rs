@@ -1,4 +1,4 @@
-//! Older drivers, upgraded while one looks on.
+//! Upgrades older drivers step by step.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,20 +12,20 @@ use tokio::time::{Instant, sleep};
 use crate::{
     arguments::{Arguments, Cpi},
     failure::{ClusterSnafu, Failure, TooLateSnafu},
-    play::{drivers, wait},
+    scenario::{drivers, wait},
     screen::Gauge,
     user::{FILE, User},
 };
 
-/// The Kubernetes this is played on: older drivers fit an older cluster, in the catalog as it is.
+/// The Kubernetes release of this scenario: older drivers need an older cluster.
 pub(crate) const KUBERNETES: &str = "1.33";
-/// What is there before.
+/// The versions before the upgrade.
 const OLDER: (&str, &str) = ("1.33.0", "3.6.3");
-/// How long an upgrade may take, in seconds.
+/// How long an upgrade can take, in seconds.
 const TIMEOUT: u64 = 600;
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A wish for older drivers.
+/// The spec for older drivers.
 pub(super) fn older(cpi: Cpi) -> Value {
     let mut spec = drivers(cpi);
     if cpi == Cpi::Upstream {
@@ -35,18 +35,18 @@ pub(super) fn older(cpi: Cpi) -> Value {
     spec
 }
 
-/// Frees the drivers from their versions, asks what would come, approves it and looks on.
-pub(super) async fn play(user: &User<'_>, arguments: &Arguments) -> Result<(), Failure> {
+/// Unpins the versions, shows the plan, approves the upgrade and follows it.
+pub(super) async fn run(user: &User<'_>, arguments: &Arguments) -> Result<(), Failure> {
     let mut spec = drivers(arguments.cpi());
     spec["upgrades"] = json!({"policy": "Manual"});
-    user.screen.heading("The versions are set free; VDO is to ask before it upgrades");
+    user.screen.heading("The versions are unpinned; VDO asks before it upgrades");
     user.writes(&spec)?;
     user.does(&["configure", "-f", FILE]).await?;
     user.does(&["plan"]).await?;
     let before = versions(&user.status().await?);
     user.does(&["upgrade", "--yes", "--no-wait"]).await?;
     user.screen.heading("The upgrade, step by step");
-    let seconds = arguments.manner.timeout.unwrap_or(TIMEOUT);
+    let seconds = arguments.options.timeout.unwrap_or(TIMEOUT);
     follow(user, &before, arguments.cpi(), seconds).await?;
     wait(user, arguments).await?;
     user.does(&["versions"]).await
@@ -55,13 +55,14 @@ pub(super) async fn play(user: &User<'_>, arguments: &Arguments) -> Result<(), F
 type Versions = (Option<String>, Option<String>);
 
 fn versions(status: &VDOConfigStatus) -> Versions {
-    let of = |driver: &Option<api::vdo_config::DriverStatus>| driver.as_ref()?.version.clone();
-    (of(&status.cpi), of(&status.csi))
+    let version_of =
+        |driver: &Option<api::vdo_config::DriverStatus>| driver.as_ref()?.version.clone();
+    (version_of(&status.cpi), version_of(&status.csi))
 }
 
-/// Shows each step as it ends and how far the node drivers are, until all is Ready with other versions.
+/// Shows each completed step and the progress of the node drivers, until VDO is Ready with new versions.
 async fn follow(user: &User<'_>, before: &Versions, cpi: Cpi, seconds: u64) -> Result<(), Failure> {
-    let sets = Api::<DaemonSet>::namespaced(user.stage.plane.client(), "vmware-system-csi");
+    let sets = Api::<DaemonSet>::namespaced(user.environment.plane.client(), "vmware-system-csi");
     let mut gauge = Gauge::new("storage on nodes, new release");
     let mut shown = BTreeMap::new();
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -70,8 +71,9 @@ async fn follow(user: &User<'_>, before: &Versions, cpi: Cpi, seconds: u64) -> R
         let set = sets.get_opt("vsphere-csi-node").await;
         let set = set.context(ClusterSnafu { what: "reading the node drivers" })?;
         for step in status.plan.iter().flat_map(|plan| &plan.steps) {
-            let known = shown.insert(step.title.clone(), step.state);
-            if step.state == StepState::Done && known.is_some_and(|state| state != StepState::Done)
+            let before_state = shown.insert(step.title.clone(), step.state);
+            if step.state == StepState::Done
+                && before_state.is_some_and(|state| state != StepState::Done)
             {
                 user.screen.done(&step.title);
             }
@@ -94,6 +96,6 @@ async fn follow(user: &User<'_>, before: &Versions, cpi: Cpi, seconds: u64) -> R
         if Instant::now() > end {
             return TooLateSnafu { what: "the upgrade is done", seconds }.fail();
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
