@@ -226,8 +226,16 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     assert_eq!(away, [format!("{NAMESPACE}/vc")], "the other one is there");
     let there = vcenters.get("other").await.unwrap().status.unwrap_or_default();
     assert!(api::condition::is_true(&there.conditions, "Ready"), "{there:?}");
+    eventually("the VsphereCloudConfig shows that only the connection fails", 30, async || {
+        let lost = vcenters.get("vc").await.unwrap().status.unwrap_or_default();
+        let is_true = |kind| api::condition::is_true(&lost.conditions, kind);
+        let fails = !is_true(api::condition::REACHABLE) && is_true(api::condition::AUTHENTICATED);
+        if fails { Ok(()) } else { Err(format!("{lost:?}")) }
+    })
+    .await;
     let status = stage.config().await.status.unwrap();
     assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
+    assert!(api::condition::get(&status.conditions, "NetworkReady").is_some(), "{status:?}");
     let writes = stage.writes_in_the_end(&operator, then).await;
     assert_eq!(writes, Vec::<String>::new(), "nothing is changed");
 

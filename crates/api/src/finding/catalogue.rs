@@ -1,4 +1,4 @@
-//! Every finding there is, by code.
+//! Every finding, by code.
 //!
 //! | codes | theme |
 //! |---|---|
@@ -10,13 +10,13 @@
 //! | `VDO-15xx` | datastores, StorageClasses and volumes |
 //! | `VDO-16xx` | the drivers as they run |
 //! | `VDO-17xx` | zones and regions |
-//! | `VDO-18xx` | what VDO may do, and whom it meets doing it |
+//! | `VDO-18xx` | permissions of VDO, and conflicts with other controllers |
 //! | `VDO-19xx` | the operator itself |
 
 use super::Definition;
 
-/// Declares the definitions of a theme as constants and lists them in `OWN`; `also` brings in those
-/// of other themes.
+/// Declares the definitions of a theme as constants and lists them in `OWN`; `also` re-exports those of
+/// other themes.
 macro_rules! catalogue {
     ($([also $($theme:ident),+])? $($name:ident = $code:literal {
         title: $title:literal,
@@ -95,7 +95,7 @@ const fn joined() -> [&'static Definition; COUNT] {
     all
 }
 
-/// Sorts by insertion: the themes come nearly in order.
+/// Insertion sort, because the themes are nearly in order.
 const fn sorted(mut all: [&'static Definition; COUNT]) -> [&'static Definition; COUNT] {
     let mut end = 1;
     while end < all.len() {
@@ -111,7 +111,6 @@ const fn sorted(mut all: [&'static Definition; COUNT]) -> [&'static Definition; 
     all
 }
 
-/// The digits of a code, for comparison.
 const fn number(definition: &Definition) -> u32 {
     let code = definition.code.as_bytes();
     let (mut value, mut at) = (0, 0);
@@ -178,8 +177,8 @@ catalogue! {
     TLS_UNVERIFIED = "VDO-1008" {
         title: "The vCenter's certificate is not verified",
         severity: Warning,
-        seen: "{config} says insecure: true",
-        why: "Anyone between the cluster and {vcenter} can read the password and answer in its place.",
+        seen: "{config} sets insecure: true for {vcenter}",
+        why: "Anyone on the network path between the cluster and the vCenter can read the password and answer in its place.",
         remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch '{patch}'   trusts exactly the certificate it shows now"],
     }
     ELSEWHERE = "VDO-1009" {
@@ -200,28 +199,28 @@ catalogue! {
         title: "Another installation of VDO manages this cluster",
         severity: Blocker,
         seen: "The installation of VDO in namespace {owner} manages this cluster; the one in namespace {namespace} changes nothing",
-        why: "Two operators would overwrite each other's objects, so one installation owns the Lease {lease} in kube-system. An operator of another installation writes nothing and is not ready.",
+        why: "Two operators would overwrite each other's objects, so one installation owns a Lease in kube-system. An operator of another installation writes nothing and is not ready.",
         remedy: ["kubectl annotate lease --namespace kube-system {lease} --overwrite vdo.vmware.com/owner={namespace}", "Or remove one of the two installations"],
     }
     CATALOG_UNREACHABLE = "VDO-1101" {
         title: "The catalog cannot be fetched",
         severity: Warning,
-        seen: "{url}: {reason}",
-        why: "VDO goes on with the catalog it has ({current}); releases that are newer stay unknown.",
+        seen: "{url}: {reason}. VDO keeps the catalog with {current}",
+        why: "VDO keeps the catalog it has, so newer releases stay unknown.",
         remedy: ["Make {url} reachable from the VDO pod (proxy, firewall, certificate)", "Without a network: put the catalog into a ConfigMap and name it in spec.bundle"],
     }
     CATALOG_UNREADABLE = "VDO-1102" {
         title: "The catalog cannot be read",
         severity: Warning,
-        seen: "{source}: {reason}",
-        why: "VDO goes on with the catalog it has ({current}).",
+        seen: "{source}: {reason}. VDO keeps the catalog with {current}",
+        why: "VDO keeps the catalog it has, so newer releases stay unknown.",
         remedy: ["vdoctl catalog check FILE   names the place", "Correct it, or point spec.matrixURL at a good one"],
     }
     CATALOG_UNTRUSTED = "VDO-1103" {
-        title: "The catalog's signature does not hold",
+        title: "The signature of the catalog is not valid",
         severity: Error,
-        seen: "{source}: {reason}",
-        why: "Somebody may have changed it on the way, so VDO does not follow it and goes on with the one it has ({current}).",
+        seen: "{source}: {reason}. VDO keeps the catalog with {current}",
+        why: "Somebody may have changed the catalog on its way, so VDO ignores it and keeps the one it has.",
         remedy: ["Fetch it again from its publisher", "If you signed it yourself, put your public key into spec.publicKey"],
     }
     CATALOG_ROLLED_BACK = "VDO-1104" {
@@ -242,14 +241,14 @@ catalogue! {
         title: "The catalog is written for a newer VDO",
         severity: Warning,
         seen: "{source} has schema {schema}, this VDO reads up to {known}",
-        why: "Reading it halfway could choose wrongly, so VDO goes on with the one it has ({current}).",
+        why: "If VDO read only a part of the catalog, it could select a wrong release. VDO keeps the catalog it has.",
         remedy: ["Upgrade VDO"],
     }
     CATALOG_TOO_LARGE = "VDO-1107" {
         title: "The catalog is too large",
         severity: Warning,
         seen: "{source} is larger than {limit}",
-        why: "No catalog is; it is something else or an attack. VDO goes on with the one it has ({current}).",
+        why: "No catalog is that large, so this is another file or an attack. VDO keeps the catalog it has.",
         remedy: ["Check what spec.matrixURL points at"],
     }
     NOTHING_FITS = "VDO-1110" {
@@ -450,12 +449,13 @@ mod tests {
     }
 
     #[test]
-    fn every_text_reads_as_a_sentence_for_people() {
+    fn every_text_is_complete() {
         for definition in CATALOGUE {
             let code = definition.code;
             assert!(definition.title.len() <= 72, "{code}: the title is too long for one line");
             assert!(!definition.title.ends_with('.') && !definition.title.contains('{'), "{code}");
             assert!(definition.why.ends_with('.'), "{code}: why is a sentence");
+            assert!(!definition.why.contains('{'), "{code}: alerts show why without values");
             assert!(!definition.remedy.is_empty(), "{code}: there is always something to do");
         }
     }

@@ -12,7 +12,10 @@ use api::{
     },
 };
 use catalog::{Driver, Implementation};
-use health::repair::Proposal;
+use health::{
+    facts::{Known, Network},
+    repair::Proposal,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
@@ -26,6 +29,8 @@ use crate::{
 const SHOWN: usize = 120;
 /// Nodes that are listed by name; beyond that only the numbers are given.
 const NODES_LISTED: usize = 500;
+/// Nodes that a condition names.
+const NODES_NAMED: usize = 10;
 /// Kinds of repairs that are shown.
 const REPAIRS_SHOWN: usize = 16;
 
@@ -308,6 +313,37 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         if verified { "Verified" } else { "NotVerified" },
         String::new(),
     );
+    let exists = |name: &str| facts.cluster.nodes.iter().any(|node| node.name == name);
+    let (answer, reason, message) = network(&facts.health.network, exists);
+    set(condition::NETWORK_READY, answer, reason, message);
+}
+
+/// Whether every node has the network plugin.
+fn network(
+    network: &Known<Network>,
+    exists: impl Fn(&str) -> bool,
+) -> (Answer, &'static str, String) {
+    let Network { plugin, missing_on } = match network {
+        Known::Known(network) => network,
+        Known::Unknown { reason } => return (Answer::Unknown, "NotChecked", reason.clone()),
+    };
+    let missing = missing_on.iter().map(String::as_str).filter(|name| exists(name));
+    let missing: Vec<&str> = missing.collect();
+    if !missing.is_empty() {
+        let named = missing.iter().take(NODES_NAMED).copied().collect::<Vec<_>>().join(", ");
+        let more = match missing.len().saturating_sub(NODES_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!("{plugin} does not run on {named}{more}");
+        return (Answer::False, "MissingOnNodes", message);
+    }
+    if plugin == Network::UNRECOGNIZED {
+        let message =
+            "VDO does not recognize the network plugin; no kubelet reports a missing network";
+        return (Answer::Unknown, "UnrecognizedPlugin", message.to_owned());
+    }
+    (Answer::True, "RunsOnAllNodes", format!("{plugin} runs on every node"))
 }
 
 /// The condition that tells of a driver.
@@ -387,4 +423,34 @@ fn judged<'a>(
     let observed = driver.mode == Mode::Observe;
     let all = facts.workloads_of(driver.driver, task).into_iter();
     all.filter(move |(id, _)| observed || facts.is_ours(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged_network(plugin: &str, missing_on: &[&str]) -> (Answer, &'static str, String) {
+        let missing_on = missing_on.iter().map(|name| (*name).to_owned()).collect();
+        network(&Known::Known(Network { plugin: plugin.into(), missing_on }), |name| name != "gone")
+    }
+
+    #[test]
+    fn network_ready_names_the_nodes_without_the_plugin() {
+        let (answer, reason, message) = judged_network("Antrea", &["gone", "worker-1", "worker-2"]);
+        assert_eq!((answer, reason), (Answer::False, "MissingOnNodes"));
+        assert_eq!(message, "Antrea does not run on worker-1, worker-2");
+        let many: Vec<String> = (0..12).map(|number| format!("n{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(judged_network("Antrea", &many).2.ends_with("n9 and 2 more"));
+    }
+
+    #[test]
+    fn network_ready_is_true_only_for_a_plugin_that_vdo_recognizes() {
+        assert_eq!(judged_network("Antrea", &["gone"]).0, Answer::True);
+        let unrecognized = judged_network(Network::UNRECOGNIZED, &[]);
+        assert_eq!((unrecognized.0, unrecognized.1), (Answer::Unknown, "UnrecognizedPlugin"));
+        let unknown = network(&Known::unknown("VDO cannot list DaemonSets"), |_| true);
+        assert_eq!(unknown.2, "VDO cannot list DaemonSets");
+        assert_eq!(unknown.0, Answer::Unknown);
+    }
 }
