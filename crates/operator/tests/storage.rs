@@ -235,6 +235,7 @@ async fn a_vcenter_that_goes_away_changes_nothing_and_is_met_again_when_it_is_ba
     .await;
     let status = stage.config().await.status.unwrap();
     assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
+    assert!(!api::condition::is_true(&status.conditions, "Progressing"), "{status:?}");
     assert!(api::condition::get(&status.conditions, "NetworkReady").is_some(), "{status:?}");
     let writes = stage.writes_in_the_end(&operator, then).await;
     assert_eq!(writes, Vec::<String>::new(), "nothing is changed");
