@@ -1,29 +1,25 @@
-//! Checking an object against its definition before any API server sees it.
+//! Validation of an object on the client, before an API server sees it.
 //!
-//! The API server says everything that is wrong with an object, in its own words and without a place
-//! in the file. This says the common mistakes (a misspelt field or word, a wrong type, something
-//! missing) with the path to the place and the nearest right word. It never refuses what the API
-//! server would take.
+//! The API server reports mistakes without a place in the file. This module reports the common mistakes
+//! (a misspelt field or value, a wrong type, a missing field) with their path and the nearest correct
+//! word. It never rejects an object that the API server accepts under strict field validation.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-/// A mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// The way to it: names of fields, and numbers in lists.
+    /// Field names and list indices.
     pub path: Vec<String>,
     /// Whether the name of the field is wrong, not its value.
     pub in_name: bool,
-    /// What is wrong.
     pub text: String,
-    /// What would be right.
+    /// How to correct the mistake.
     pub help: String,
 }
 
-/// The schemas of our kinds.
 static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     let definitions = crate::crds().into_iter();
     let schema = definitions.filter_map(|definition| {
@@ -34,25 +30,24 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     schema.collect()
 });
 
-/// The kinds there are.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     SCHEMAS.keys().map(String::as_str)
 }
 
-/// What is wrong with an object of one of our kinds; nothing is said about others.
+/// Returns the mistakes in an object of this API; none for other kinds.
 pub fn check(object: &Value) -> Vec<Mistake> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let Some(schema) = SCHEMAS.get(kind) else { return Vec::new() };
     let mut mistakes = Vec::new();
-    let own = ["apiVersion", "kind", "metadata", "status"];
+    let common = ["apiVersion", "kind", "metadata", "status"];
     for (name, value) in object.as_object().into_iter().flatten() {
-        if own.contains(&name.as_str()) {
+        if common.contains(&name.as_str()) {
             continue;
         }
         let known = schema["properties"].as_object();
         match known.and_then(|known| known.get(name)) {
             Some(schema) => walk(value, schema, &mut vec![name.clone()], &mut mistakes),
-            None => mistakes.push(unknown(name, known, &own, &[])),
+            None => mistakes.push(unknown_field(name, known, &common, &[])),
         }
     }
     mistakes
@@ -63,8 +58,9 @@ fn walk(value: &Value, schema: &Value, path: &mut Vec<String>, mistakes: &mut Ve
     if value.is_null() {
         return;
     }
-    if !is_of(value, expected) && schema["x-kubernetes-int-or-string"] != true {
-        let text = format!("{} must be {}, not {}", last(path), named(expected), kind_of(value));
+    if !has_type(value, expected) && schema["x-kubernetes-int-or-string"] != true {
+        let place = path.join(".");
+        let text = format!("{place} must be {}, not {}", type_name(expected), value_type(value));
         let help = help_for(schema);
         mistakes.push(Mistake { path: path.clone(), in_name: false, text, help });
         return;
@@ -78,7 +74,7 @@ fn walk(value: &Value, schema: &Value, path: &mut Vec<String>, mistakes: &mut Ve
                 path.pop();
             }
         }
-        Value::String(word) => word_of(word, schema, path, mistakes),
+        Value::String(text) => check_enum(text, schema, path, mistakes),
         _ => {}
     }
 }
@@ -99,7 +95,7 @@ fn walk_object(
             None if schema["x-kubernetes-preserve-unknown-fields"] == true || known.is_none() => {}
             None => {
                 let above = &path[..path.len() - 1];
-                mistakes.push(unknown(name, known, &[], above));
+                mistakes.push(unknown_field(name, known, &[], above));
             }
         }
         path.pop();
@@ -107,28 +103,28 @@ fn walk_object(
     for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !fields.contains_key(required) {
             let help = help_for(&schema["properties"][required]);
-            let text = format!("{} lacks {required}", last(path));
+            let text = format!("{} lacks {required}", path.join("."));
             mistakes.push(Mistake { path: path.clone(), in_name: true, text, help });
         }
     }
 }
 
-fn word_of(word: &str, schema: &Value, path: &[String], mistakes: &mut Vec<Mistake>) {
-    let Some(words) = schema["enum"].as_array() else { return };
-    let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-    if words.contains(&word) {
+fn check_enum(value: &str, schema: &Value, path: &[String], mistakes: &mut Vec<Mistake>) {
+    let Some(valid) = schema["enum"].as_array() else { return };
+    let valid: Vec<&str> = valid.iter().filter_map(Value::as_str).collect();
+    if valid.contains(&value) {
         return;
     }
-    let near = nearest(word, words.iter().copied());
-    let help = match near {
-        Some(near) => format!("did you mean {near}? There are {}", words.join(", ")),
-        None => format!("there are {}", words.join(", ")),
+    let list = valid.join(", ");
+    let help = match nearest(value, valid.iter().copied()) {
+        Some(near) => format!("did you mean {near}? Valid values: {list}"),
+        None => format!("valid values: {list}"),
     };
-    let text = format!("{} cannot be \"{word}\"", last(path));
+    let text = format!("{} cannot be \"{value}\"", path.join("."));
     mistakes.push(Mistake { path: path.to_vec(), in_name: false, text, help });
 }
 
-fn unknown(
+fn unknown_field(
     name: &str,
     known: Option<&Map<String, Value>>,
     more: &[&str],
@@ -139,15 +135,11 @@ fn unknown(
         names.filter(|name| *name != "status").chain(more.iter().copied()).collect();
     let help = match nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("there are {}", names.join(", ")),
+        None => format!("valid fields: {}", names.join(", ")),
     };
     let place = if above.is_empty() { "the object".to_owned() } else { above.join(".") };
     let path = above.iter().cloned().chain([name.to_owned()]).collect();
     Mistake { path, in_name: true, text: format!("{place} has no field {name}"), help }
-}
-
-fn last(path: &[String]) -> String {
-    path.join(".")
 }
 
 fn help_for(schema: &Value) -> String {
@@ -155,7 +147,7 @@ fn help_for(schema: &Value) -> String {
     text.replace("\n\n", " ").replace('`', "")
 }
 
-fn is_of(value: &Value, expected: &str) -> bool {
+fn has_type(value: &Value, expected: &str) -> bool {
     match expected {
         "object" => value.is_object(),
         "array" => value.is_array(),
@@ -167,29 +159,29 @@ fn is_of(value: &Value, expected: &str) -> bool {
     }
 }
 
-fn named(expected: &str) -> &'static str {
+fn type_name(expected: &str) -> &'static str {
     match expected {
-        "object" => "a group of fields",
+        "object" => "an object",
         "array" => "a list",
-        "string" => "a text",
+        "string" => "a string",
         "boolean" => "true or false",
-        "integer" => "a whole number",
+        "integer" => "an integer",
         _ => "a number",
     }
 }
 
-fn kind_of(value: &Value) -> &'static str {
+fn value_type(value: &Value) -> &'static str {
     match value {
-        Value::Object(_) => "a group of fields",
+        Value::Object(_) => "an object",
         Value::Array(_) => "a list",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
-        Value::Null => "nothing",
+        Value::Null => "null",
     }
 }
 
-/// The word of `known` that is nearest to `given`, if one is near enough to have been meant.
+/// The word of `known` that is nearest to `given`, if it is near enough to be a typing error.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();
     let far = (given.chars().count() / 3).max(1);
@@ -201,7 +193,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, word)| word)
 }
 
-/// How many letters must be added, dropped, changed or swapped with their neighbour.
+/// The Damerau-Levenshtein distance: insertions, deletions, changes and swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
@@ -236,47 +228,47 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_is_without_mistake() {
+    fn samples_have_no_mistakes() {
         for object in crate::samples::samples().into_iter().flat_map(|sample| sample.objects) {
             assert_eq!(check(&object), [], "{object:#}");
         }
     }
 
     #[test]
-    fn a_misspelt_field_is_named_with_the_nearest_right_one() {
-        let found = mistakes(&json!({"storageProvdier": {}}));
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].text, "spec has no field storageProvdier");
-        assert_eq!(found[0].help, "did you mean storageProvider?");
-        assert_eq!(found[0].path, ["spec", "storageProvdier"]);
-        assert!(found[0].in_name);
+    fn a_misspelt_field_is_reported_with_the_nearest_field() {
+        let mistakes = mistakes(&json!({"storageProvdier": {}}));
+        assert_eq!(mistakes.len(), 1);
+        assert_eq!(mistakes[0].text, "spec has no field storageProvdier");
+        assert_eq!(mistakes[0].help, "did you mean storageProvider?");
+        assert_eq!(mistakes[0].path, ["spec", "storageProvdier"]);
+        assert!(mistakes[0].in_name);
     }
 
     #[test]
-    fn a_word_that_does_not_exist_is_answered_with_those_that_do() {
-        let found = mistakes(&json!({"upgrades": {"policy": "Stabel"}}));
-        assert_eq!(found[0].text, "spec.upgrades.policy cannot be \"Stabel\"");
-        assert!(found[0].help.starts_with("did you mean Stable?"), "{}", found[0].help);
+    fn an_invalid_value_is_reported_with_the_valid_values() {
+        let mistakes = mistakes(&json!({"upgrades": {"policy": "Stabel"}}));
+        assert_eq!(mistakes[0].text, "spec.upgrades.policy cannot be \"Stabel\"");
+        assert!(mistakes[0].help.starts_with("did you mean Stable?"), "{}", mistakes[0].help);
     }
 
     #[test]
-    fn a_wrong_type_and_a_missing_field_are_told() {
-        let found = mistakes(&json!({"cloudProvider": {"vsphereCloudConfigs": "vc"}}));
+    fn a_wrong_type_and_a_missing_field_are_reported() {
+        let mistakes = mistakes(&json!({"cloudProvider": {"vsphereCloudConfigs": "vc"}}));
         assert_eq!(
-            found[0].text,
-            "spec.cloudProvider.vsphereCloudConfigs must be a list, not a text"
+            mistakes[0].text,
+            "spec.cloudProvider.vsphereCloudConfigs must be a list, not a string"
         );
         let vcenter = json!({"kind": "VsphereCloudConfig", "spec": {"vcIp": "vc"}});
         assert_eq!(check(&vcenter)[0].text, "spec lacks credentials");
     }
 
     #[test]
-    fn objects_of_others_are_none_of_our_business() {
+    fn objects_of_other_kinds_are_not_checked() {
         assert_eq!(check(&json!({"kind": "Secret", "stringDate": {}})), []);
     }
 
     #[test]
-    fn far_is_not_near() {
+    fn a_word_that_is_too_far_is_not_suggested() {
         assert_eq!(nearest("VDO-1230", ["VDO-1203", "VDO-1999"]), Some("VDO-1203"));
         assert_eq!(nearest("network", ["upgrades", "images"]), None);
     }

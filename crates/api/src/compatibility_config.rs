@@ -1,4 +1,4 @@
-//! `CompatibilityConfig`: where knowledge about driver releases comes from.
+//! `CompatibilityConfig`: the source of the catalog of driver releases.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{CatalogUrl, ObjectName, Span};
 
-/// Where knowledge about driver releases comes from.
+/// The source of the catalog of driver releases.
 ///
-/// VDO carries a catalog of driver releases. With this object it takes a newer one, from the
-/// network or from inside the cluster.
+/// The operator contains a catalog of driver releases. With this object VDO uses a newer catalog, from
+/// the network or from a ConfigMap.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "vdo.vmware.com",
@@ -20,10 +20,10 @@ use crate::text::{CatalogUrl, ObjectName, Span};
     category = "vsphere",
     derive = "PartialEq",
     derive = "Default",
-    // The predecessor stored objects without a spec; one of them must not end a watch of all. (The
-    // macro takes no serde attribute by its own name.)
+    // The Go VDO stored objects without a spec; one of them must not break the watch of all objects.
+    // The macro rejects a plain `serde` attribute, hence the detour.
     attr = "cfg_attr(all(), serde(default))",
-    doc = "Where VDO learns about driver releases that are newer than itself.",
+    doc = "The source of the catalog of driver releases, for releases that are newer than the operator.",
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -43,24 +43,24 @@ use crate::text::{CatalogUrl, ObjectName, Span};
     .message("set matrixURL to fetch a catalog, or bundle to use one inside the cluster, not both"))]
 #[serde(rename_all = "camelCase")]
 pub struct CompatibilityConfigSpec {
-    /// Where to fetch the catalog from. What is fetched must be signed (`vdoctl catalog sign`), with the
-    /// key in `publicKey`. The JSON matrix of earlier VDO releases is understood too, signed the same
-    /// way; unsigned, it belongs into `bundle`.
+    /// The URL of the catalog. The catalog must be signed (`vdoctl catalog sign`) with the key in
+    /// `publicKey`. VDO also reads the JSON matrix of the Go VDO if it is signed the same way; put an
+    /// unsigned matrix into `bundle`.
     ///
     /// Example: `https://example.com/vdo/catalog.yaml`
     #[serde(default, rename = "matrixURL", skip_serializing_if = "Option::is_none")]
     pub matrix_url: Option<CatalogUrl>,
 
-    /// How often to look for a newer one.
+    /// How often VDO looks for a newer catalog.
     ///
     /// Default: `6h`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("!self.matches(r'^(0+[dhms])+$')")
-        .message("must be longer than nothing, for example 6h"))]
+        .message("must be longer than zero, for example 6h"))]
     pub poll: Option<Span>,
 
-    /// Key to verify catalogs with: an ed25519 public key, in PEM or its 32 bytes in base64, as
-    /// `vdoctl catalog keygen` prints it. VDO carries no key of its own yet, so fetched catalogs need one.
+    /// The ed25519 public key that verifies the catalog, in PEM or as 32 bytes in base64. `vdoctl catalog
+    /// keygen` prints both. The operator contains no key yet, so a fetched catalog needs this field.
     ///
     /// Example: `-----BEGIN PUBLIC KEY-----…`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub struct CompatibilityConfigSpec {
         .message("must be an ed25519 public key, in PEM beginning with -----BEGIN PUBLIC KEY----- or its 32 bytes in base64; never put a private key here"))]
     pub public_key: Option<String>,
 
-    /// A catalog that is already in the cluster, for air-gapped sites.
+    /// A catalog inside the cluster, for air-gapped sites.
     ///
     /// Example: `{configMap: vdo-catalog}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,39 +80,40 @@ pub struct CompatibilityConfigSpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogBundle {
-    /// ConfigMap in the namespace of this object, with the catalog under the key `catalog.yaml`: plain
-    /// or as the signed bundle `vdoctl catalog sign` writes, or a matrix of earlier VDO releases. It needs
-    /// no signature, since whoever may write it may write the drivers too; a bundle's is checked.
+    /// The name of a ConfigMap in the namespace of this object, with the catalog under the key
+    /// `catalog.yaml`. The catalog is plain, a signed bundle of `vdoctl catalog sign`, or a matrix of the Go
+    /// VDO. A plain catalog needs no signature, because users who can write this ConfigMap can also write
+    /// the drivers. VDO verifies the signature of a bundle.
     pub config_map: ObjectName,
 }
 
-/// Which catalog is in use.
+/// The catalog in use.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompatibilityConfigStatus {
-    /// Where the catalog in use came from, for example `embedded` or the URL.
+    /// The source of the catalog in use: `embedded`, a URL or a ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 
-    /// Digest of the catalog in use, for example `sha256:9f86d0…`.
+    /// The digest of the catalog in use, for example `sha256:9f86d0…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 
-    /// Serial number of the catalog in use; it never goes back.
+    /// The serial number of the catalog in use. It never decreases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<i64>,
 
-    /// When it was fetched.
+    /// When VDO last read the catalog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetched_at: Option<Time>,
 
-    /// State in detail: `Ready`, `Trusted`, `Current`.
+    /// The state in brief: `Ready`, `Trusted`, `Current`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 32))]
     pub conditions: Vec<Condition>,
 
-    /// Generation of the spec this status is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -1,49 +1,57 @@
-//! Conditions, as the Kubernetes API conventions want them.
+//! Conditions that follow the Kubernetes API conventions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// Everything asked for is there and healthy.
+// On every kind.
+
+/// The object has the desired state, and no finding of severity Error or worse is open.
 pub const READY: &str = "Ready";
+
+// On the VDOConfig.
+
 /// VDO follows this VDOConfig.
 pub const FOLLOWED: &str = "Followed";
-/// Something is being changed.
+/// A step of the plan is running.
 pub const PROGRESSING: &str = "Progressing";
-/// Something is wrong; it may still work.
+/// A finding of severity Error or worse is open. The drivers can still work.
 pub const DEGRADED: &str = "Degraded";
-/// Nothing stands in the way of an upgrade of cluster or drivers.
+/// No step is running and no release is half installed, so the cluster can be upgraded.
 pub const UPGRADEABLE: &str = "Upgradeable";
 /// The cloud provider is healthy.
 pub const CLOUD_PROVIDER_READY: &str = "CloudProviderReady";
 /// The storage driver is healthy.
 pub const STORAGE_READY: &str = "StorageReady";
-/// Every vCenter answers, and lets us in.
+/// VDO verified every vCenter.
 pub const VCENTER_READY: &str = "VcenterReady";
-/// The network plugin is healthy.
+/// The network plugin runs on every node.
 pub const NETWORK_READY: &str = "NetworkReady";
-/// The vCenter answers.
+
+// On the VsphereCloudConfig.
+
+/// The last connection reached the vCenter.
 pub const REACHABLE: &str = "Reachable";
-/// The vCenter accepts user and password.
+/// The vCenter accepted the credentials in the Secret.
 pub const AUTHENTICATED: &str = "Authenticated";
-/// The user may do what the drivers need.
+/// The user has every privilege that the drivers need.
 pub const PRIVILEGED: &str = "Privileged";
-/// The catalog's signature holds.
+
+// On the CompatibilityConfig.
+
+/// The signature of the catalog is valid, or its origin needs none.
 pub const TRUSTED: &str = "Trusted";
-/// The catalog has not expired.
+/// The catalog in use has not expired.
 pub const CURRENT: &str = "Current";
 
-/// The answer a condition gives.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Yes.
     True,
-    /// No.
     False,
-    /// Cannot tell; the message says what is missing to tell.
+    /// VDO cannot tell; the message of the condition gives the reason.
     Unknown,
 }
 
 impl Answer {
-    /// The word that stands in `status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -61,8 +69,8 @@ impl From<bool> for Answer {
 
 /// Sets one condition of a list.
 ///
-/// The transition time moves only if the answer changes, so a status that says the same is equal to
-/// the one before and need not be written. The list stays sorted by type.
+/// The transition time changes only with the answer, so an unchanged status compares equal and need not
+/// be written. The list stays sorted by type.
 pub fn set(
     conditions: &mut Vec<Condition>,
     kind: &str,
@@ -87,12 +95,10 @@ pub fn set(
     conditions.insert(place, condition);
 }
 
-/// Finds a condition.
 pub fn get<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == kind)
 }
 
-/// Whether a condition says yes.
 pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
     get(conditions, kind).is_some_and(|c| c.status == "True")
 }
@@ -101,27 +107,30 @@ pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn at(second: i64) -> Time {
+    fn time(second: i64) -> Time {
         Time(jiff::Timestamp::from_second(second).unwrap())
     }
 
     #[test]
-    fn the_transition_time_moves_only_when_the_answer_does() {
+    fn the_transition_time_changes_only_with_the_answer() {
         let mut conditions = Vec::new();
-        set(&mut conditions, READY, true, "Healthy", "all is well", Some(1), &at(10));
-        set(&mut conditions, READY, true, "Healthy", "still", Some(2), &at(20));
+        set(&mut conditions, READY, true, "Healthy", "all is well", Some(1), &time(10));
+        set(&mut conditions, READY, true, "Healthy", "still", Some(2), &time(20));
         let ready = get(&conditions, READY).unwrap();
-        assert_eq!((ready.last_transition_time.clone(), ready.message.as_str()), (at(10), "still"));
+        assert_eq!(
+            (ready.last_transition_time.clone(), ready.message.as_str()),
+            (time(10), "still")
+        );
         set(
             &mut conditions,
             READY,
             Answer::Unknown,
             "NoAnswer",
-            "vCenter is away",
+            "vCenter is unreachable",
             Some(2),
-            &at(30),
+            &time(30),
         );
-        assert_eq!(get(&conditions, READY).unwrap().last_transition_time, at(30));
+        assert_eq!(get(&conditions, READY).unwrap().last_transition_time, time(30));
         assert!(!is_true(&conditions, READY));
     }
 
@@ -129,7 +138,7 @@ mod tests {
     fn conditions_are_unique_and_sorted() {
         let mut conditions = Vec::new();
         for kind in [UPGRADEABLE, READY, DEGRADED, READY] {
-            set(&mut conditions, kind, false, "X", "", None, &at(1));
+            set(&mut conditions, kind, false, "X", "", None, &time(1));
         }
         let kinds: Vec<&str> = conditions.iter().map(|c| c.type_.as_str()).collect();
         assert_eq!(kinds, [DEGRADED, READY, UPGRADEABLE]);

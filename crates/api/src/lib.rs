@@ -1,22 +1,22 @@
-//! The objects an admin writes and reads: custom resources, conditions, findings.
+//! The API of VDO: custom resources, conditions and findings.
 //!
 //! ```text
 //!   VDOConfig ───────────► names ──► VsphereCloudConfig ──► names ──► Secret (kube-system)
-//!    │  cloudProvider, storageProvider, networkProvider       CompatibilityConfig (catalog)
+//!    │  cloudProvider, storageProvider                        CompatibilityConfig (catalog)
 //!    │  upgrades, images, remediation, adoption
 //!    └─ status: conditions, findings, versions, plan
 //!
-//!   text        texts with a form, each with the rule and message the API server checks it by
+//!   text        validated string types, each with its CEL rule and message
 //!   condition   setting and reading conditions
-//!   finding     what is wrong, why, and what to do: one catalogue for every place that shows it
-//!   schema      the definitions as they are applied
-//!   check       an object against its definition, with the place of each mistake
-//!   samples     every common case as a value
+//!   finding     the catalogue of findings, with cause and fix
+//!   schema      the CRDs
+//!   check       validation of a manifest on the client, with the path of each mistake
+//!   samples     sample manifests for the common cases
 //! ```
 //!
-//! Everything the predecessor accepted is accepted, and what it stored is read; new fields are
-//! optional. Validation is part of the schema, so `kubectl apply` explains a mistake at once. Nothing
-//! here does I/O.
+//! The API accepts every object that the Go VDO accepted, and reads every object that it stored; new
+//! fields are optional. The schema contains the validation, so `kubectl apply` explains a mistake at
+//! once. This crate does no I/O.
 #![allow(unreachable_pub, reason = "the schema derive repeats each type inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "printer columns repeat their type")]
 
@@ -40,14 +40,14 @@ pub use vsphere_cloud_config::{
     VsphereCloudConfig, VsphereCloudConfigSpec, VsphereCloudConfigStatus,
 };
 
-/// The API group.
 pub const GROUP: &str = "vdo.vmware.com";
 
-/// The namespace VDO runs in unless told otherwise.
+/// The default namespace of the operator.
 pub const NAMESPACE: &str = "vmware-system-vdo";
 
 /// The namespace of the Secrets with vCenter credentials.
 pub const CREDENTIALS_NAMESPACE: &str = "kube-system";
-/// The ClusterRole with the right to remove stale entries from CSINodes. An admin who sets
-/// `spec.remediation.csiNodes` to `Fix` binds it to the operator's account.
+
+/// The ClusterRole with permission to remove stale entries from CSINodes. An admin who sets
+/// `spec.remediation.csiNodes` to `Fix` binds it to the service account of the operator.
 pub const CSI_NODES_ROLE: &str = "vdo-remediation-csinodes";

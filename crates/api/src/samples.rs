@@ -1,5 +1,5 @@
-//! Examples of every common case, as values: written to `deploy/samples`, shown in the
-//! documentation, and accepted by a real API server in the tests.
+//! Samples for the common cases. `make generate` writes them to `deploy/samples`; the tests apply them
+//! to a real API server.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,43 @@ use serde_json::Value;
 
 use crate::vdo_config::{
     AcknowledgedFinding, Adoption, CloudProvider, DeletionPolicy, FileVolumes, FsType, Images,
-    Implementation, IpFamily, Mirror, Mode, NetPermission, NetworkPlugin, NetworkProvider,
-    NodeAddresses, NodeDeletion, Nsx, NsxLoadBalancer, NsxLoadBalancerSize, ReclaimPolicy,
-    Remediation, Remedy, Snapshots, StorageClassSpec, StorageProvider, StorageTuning, Topology,
-    UpgradePolicy, UpgradeWindow, Upgrades, VDOConfigSpec, Weekday,
+    Implementation, IpFamily, Mirror, Mode, NetPermission, NodeAddresses, NodeDeletion, Nsx,
+    NsxLoadBalancer, NsxLoadBalancerSize, ReclaimPolicy, Remediation, Remedy, Snapshots,
+    StorageClassSpec, StorageProvider, StorageTuning, Topology, UpgradePolicy, UpgradeWindow,
+    Upgrades, VDOConfigSpec, Weekday,
 };
 use crate::vsphere_cloud_config::{CaBundle, KeyRef, VsphereCloudConfigSpec};
 use crate::{
     CompatibilityConfig, CompatibilityConfigSpec, NAMESPACE, VDOConfig, VsphereCloudConfig,
 };
 
-/// A file of objects for one case.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// Name of the file, without ending.
+    /// Name of the file, without its extension.
     pub name: &'static str,
-    /// What it is for, in a line or two.
     pub about: &'static str,
-    /// The objects, in the order they are applied.
+    /// Preparations without which the sample cannot work, one sentence each.
+    pub needs: &'static [&'static str],
+    /// The objects, in the order in which they are applied.
     pub objects: Vec<Value>,
 }
 
-/// All samples.
+impl Sample {
+    /// The comment at the top of the file.
+    pub fn header(&self) -> String {
+        let mut lines =
+            vec![format!("# {}", self.about), "#".into(), "# Before you apply it:".into()];
+        lines.extend(self.needs.iter().map(|need| format!("# - {need}")));
+        lines.join("\n") + "\n"
+    }
+}
+
+const YOUR_VCENTER: &str = "Replace the address, user and password of the vCenter with your own.";
+const TAG_CATEGORIES: &str = "In vCenter, create the tag categories k8s-region and k8s-zone, and tag datacenters, clusters or hosts \
+     with your regions and zones.";
+const GOLD_POLICY: &str =
+    "In vCenter, create the storage policy Gold, or write the name of a policy you have.";
+
 pub fn samples() -> Vec<Sample> {
     vec![
         minimal(),
@@ -47,7 +62,8 @@ pub fn samples() -> Vec<Sample> {
 fn minimal() -> Sample {
     Sample {
         name: "minimal",
-        about: "Cloud provider and storage on one vCenter. Everything else is chosen by VDO.",
+        about: "Cloud provider and storage on one vCenter. VDO chooses everything else.",
+        needs: &[YOUR_VCENTER],
         objects: vec![
             secret("vcenter-a"),
             vcenter("vcenter-a", "vc-a.example.com"),
@@ -66,7 +82,11 @@ fn minimal() -> Sample {
 fn csi_only() -> Sample {
     Sample {
         name: "csi-only",
-        about: "Storage alone, for clusters whose nodes need no cloud provider.",
+        about: "Storage only, for clusters whose nodes need no cloud provider.",
+        needs: &[
+            YOUR_VCENTER,
+            "Write the name of a storage policy you have; vSAN Default Storage Policy needs vSAN.",
+        ],
         objects: vec![
             secret("vcenter-a"),
             vcenter("vcenter-a", "10.0.0.10"),
@@ -89,7 +109,12 @@ fn csi_only() -> Sample {
 fn two_vcenters() -> Sample {
     Sample {
         name: "two-vcenters",
-        about: "Nodes and volumes on two vCenters. Zones tell which volume belongs where.",
+        about: "Nodes and volumes on two vCenters. Zones decide which vCenter a volume is created on.",
+        needs: &[
+            "Replace the address, user and password of both vCenters with your own.",
+            "In both vCenters, create the tag categories k8s-region and k8s-zone, and tag datacenters, clusters or \
+             hosts with your regions and zones.",
+        ],
         objects: vec![
             secret("vcenter-a"),
             secret("vcenter-b"),
@@ -114,7 +139,8 @@ fn two_vcenters() -> Sample {
 fn zones() -> Sample {
     Sample {
         name: "zones",
-        about: "Zones and regions from vCenter tags; volumes are made in the zone of their pod.",
+        about: "Zones and regions from vCenter tags. Each volume is created in the zone of its pod.",
+        needs: &[YOUR_VCENTER, TAG_CATEGORIES, GOLD_POLICY],
         objects: vec![
             secret("vcenter-a"),
             vcenter("vcenter-a", "vc-a.example.com"),
@@ -142,7 +168,12 @@ fn zones() -> Sample {
 fn file_volumes() -> Sample {
     Sample {
         name: "file-volumes",
-        about: "Volumes many pods can write (RWX), on vSAN file shares only the nodes may mount.",
+        about: "Volumes that many pods can write (RWX), on vSAN file shares that only the nodes can mount.",
+        needs: &[
+            YOUR_VCENTER,
+            "In vCenter, turn on the vSAN File Service of a cluster, and replace domain-c8 with the id of that cluster.",
+            "Replace 10.20.0.0/16 with the subnet of your nodes.",
+        ],
         objects: vec![
             secret("vcenter-a"),
             vcenter("vcenter-a", "vc-a.example.com"),
@@ -183,7 +214,15 @@ fn air_gap() -> Sample {
     };
     Sample {
         name: "air-gap",
-        about: "No way to the internet: images from a mirror, knowledge about releases from a ConfigMap.",
+        about: "No Internet access: images come from a mirror, the catalog of driver releases from a ConfigMap.",
+        needs: &[
+            YOUR_VCENTER,
+            "Copy the images to your registry and replace registry.example.com/vsphere with its name; \
+             vdoctl images lists them.",
+            "Create the pull Secret registry in namespace vmware-system-vdo.",
+            "Create the ConfigMap vdo-catalog in namespace vmware-system-vdo, with a catalog under the key \
+             catalog.yaml; without a newer catalog, delete the CompatibilityConfig.",
+        ],
         objects: vec![
             secret("vcenter-a"),
             vcenter("vcenter-a", "vc-a.example.com"),
@@ -204,11 +243,15 @@ fn air_gap() -> Sample {
 fn openshift_observe() -> Sample {
     Sample {
         name: "openshift-observe",
-        about: "OpenShift on vSphere brings both drivers itself: VDO watches them and says what is wrong.",
+        about: "OpenShift on vSphere installs both drivers. VDO only observes them and reports findings.",
+        needs: &[
+            "Replace the address of the vCenter with your own. The Secret vsphere-creds in namespace kube-system is \
+             part of OpenShift on vSphere.",
+        ],
         objects: vec![
             VsphereSample {
                 credentials: "vsphere-creds",
-                ..vcenter_of("vcenter-a", "vc-a.example.com")
+                ..sample_vcenter("vcenter-a", "vc-a.example.com")
             }
             .object(),
             vdo(VDOConfigSpec {
@@ -230,19 +273,26 @@ fn openshift_observe() -> Sample {
 fn power_user() -> Sample {
     Sample {
         name: "power-user",
-        about: "Most of what can be set, in one place. Nobody needs all of it.",
+        about: "The syntax of most fields, in one place. Copy the fields that you need.",
+        needs: &[
+            "Use Kubernetes 1.35: the two pinned releases have only this version in common.",
+            YOUR_VCENTER,
+            "Create the ConfigMap vcenter-ca in namespace vmware-system-vdo, with your certificate authority under the \
+             key ca.crt.",
+            "Sign a catalog with vdoctl catalog sign, publish it at matrixURL, and replace publicKey with your key.",
+            TAG_CATEGORIES,
+            GOLD_POLICY,
+            "Replace the URL of the datastore of StorageClass scratch.",
+            "Create the Secret nsx in namespace kube-system, with the keys username and password for nsx.example.com.",
+            "Mirror registry.k8s.io to registry.example.com/k8s.",
+        ],
         objects: vec![
             secret("vcenter-a"),
-            VsphereSample { ca: true, ..vcenter_of("vcenter-a", "vc-a.example.com") }.object(),
+            VsphereSample { ca: true, ..sample_vcenter("vcenter-a", "vc-a.example.com") }.object(),
             object(&online_catalog()),
             vdo(VDOConfigSpec {
                 cloud_provider: Some(power_cloud_provider()),
                 storage_provider: Some(power_storage_provider()),
-                network_provider: Some(NetworkProvider {
-                    plugin: NetworkPlugin::Antrea,
-                    mode: Some(Mode::Observe),
-                    version: None,
-                }),
                 upgrades: Some(Upgrades {
                     policy: Some(UpgradePolicy::Pinned),
                     window: Some(UpgradeWindow {
@@ -271,7 +321,7 @@ fn power_user() -> Sample {
                 acknowledgements: vec![AcknowledgedFinding {
                     code: "VDO-1207".to_owned(),
                     object: None,
-                    reason: "the backup makes snapshots at night".to_owned(),
+                    reason: "the nightly backup takes snapshots".to_owned(),
                     until: None,
                 }],
                 paused: Some(false),
@@ -286,7 +336,7 @@ fn power_cloud_provider() -> CloudProvider {
         topology: Some(topology()),
         mode: Some(Mode::Managed),
         implementation: Some(Implementation::Upstream),
-        version: Some("1.36.0".into()),
+        version: Some("1.35.1".into()),
         nodes: Some(NodeAddresses {
             internal_subnets: vec!["10.0.0.0/16".into(), "fd00:10::/64".into()],
             exclude_internal_subnets: vec!["10.0.0.10/32".into()],
@@ -312,7 +362,7 @@ fn power_cloud_provider() -> CloudProvider {
 
 fn power_storage_provider() -> StorageProvider {
     StorageProvider {
-        version: Some("3.7.0".into()),
+        version: Some("3.7.3".into()),
         custom_kubelet_path: Some("/var/data/kubelet".into()),
         snapshots: Some(Snapshots {
             install_controller: Some(true),
@@ -350,13 +400,14 @@ fn online_catalog() -> CompatibilityConfig {
         spec: CompatibilityConfigSpec {
             matrix_url: Some("https://example.com/vdo/catalog.json".into()),
             poll: Some("6h".into()),
+            // The bytes of the key read "replace-this-with-your-own-key!!".
+            public_key: Some("cmVwbGFjZS10aGlzLXdpdGgteW91ci1vd24ta2V5ISE=".into()),
             ..CompatibilityConfigSpec::default()
         },
         status: None,
     }
 }
 
-/// What differs between the vCenters of the samples.
 struct VsphereSample {
     name: &'static str,
     address: &'static str,
@@ -380,7 +431,7 @@ impl VsphereSample {
             },
             status: None,
         });
-        // Always stored, for tools of earlier releases; nobody has to write them.
+        // The type always serialises these two, because tools of the Go VDO expect them. Users can omit them.
         if let Some(spec) = object["spec"].as_object_mut() {
             spec.remove("datacenters");
             spec.remove("insecure");
@@ -389,12 +440,12 @@ impl VsphereSample {
     }
 }
 
-fn vcenter_of(name: &'static str, address: &'static str) -> VsphereSample {
+fn sample_vcenter(name: &'static str, address: &'static str) -> VsphereSample {
     VsphereSample { name, address, credentials: name, ca: false }
 }
 
 fn vcenter(name: &'static str, address: &'static str) -> Value {
-    vcenter_of(name, address).object()
+    sample_vcenter(name, address).object()
 }
 
 fn storage(vcenter: &str) -> StorageProvider {
@@ -436,4 +487,82 @@ fn meta(name: &str) -> ObjectMeta {
 
 fn object(object: &impl serde::Serialize) -> Value {
     serde_json::to_value(object).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fields whose value must exist outside the sample.
+    const EXTERNAL: [&str; 14] = [
+        "/spec/bundle/configMap",
+        "/spec/caBundle/configMap/name",
+        "/spec/cloudProvider/nsx/credentials",
+        "/spec/cloudProvider/nsx/host",
+        "/spec/cloudProvider/topology/region",
+        "/spec/cloudProvider/topology/zone",
+        "/spec/images/mirrors/0/from",
+        "/spec/images/mirrors/0/to",
+        "/spec/images/pullSecrets/0",
+        "/spec/images/registry",
+        "/spec/storageProvider/fileVolumes/netPermissions/0/ips",
+        "/spec/storageProvider/fileVolumes/vsanClusters/0",
+        "/spec/storageProvider/storageClasses/0/storagePolicy",
+        "/spec/storageProvider/storageClasses/1/storagePolicy",
+    ];
+
+    #[test]
+    fn a_header_names_everything_that_the_sample_does_not_contain() {
+        for sample in samples() {
+            let header = sample.header();
+            let secrets: Vec<&Value> =
+                sample.objects.iter().filter(|object| object["kind"] == "Secret").collect();
+            for object in &sample.objects {
+                for path in &EXTERNAL {
+                    let Some(value) = object.pointer(path).and_then(Value::as_str) else {
+                        continue;
+                    };
+                    assert!(header.contains(value), "{}: {path} {value}", sample.name);
+                }
+                if object["kind"] == "VsphereCloudConfig" {
+                    let name = &object["spec"]["credentials"];
+                    let contained =
+                        secrets.iter().any(|secret| secret["metadata"]["name"] == *name);
+                    let named = header.contains(name.as_str().unwrap());
+                    assert!(contained || named, "{}: {name}", sample.name);
+                }
+                let classes = object.pointer("/spec/storageProvider/storageClasses");
+                for class in classes.and_then(Value::as_array).into_iter().flatten() {
+                    let on_datastore = class.get("datastoreUrl").is_some();
+                    let name = class["name"].as_str().unwrap();
+                    assert!(!on_datastore || header.contains(name), "{}: {name}", sample.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_catalog_from_the_network_comes_with_a_key() {
+        for sample in samples() {
+            for object in sample.objects.iter().filter(|o| o["spec"].get("matrixURL").is_some()) {
+                assert!(object["spec"]["publicKey"].is_string(), "{}", sample.name);
+                assert!(sample.header().contains("publicKey"), "{}", sample.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_vcenter_a_sample_names_is_in_the_sample() {
+        for sample in samples() {
+            for object in sample.objects.iter().filter(|object| object["kind"] == "VDOConfig") {
+                let spec: VDOConfigSpec = serde_json::from_value(object["spec"].clone()).unwrap();
+                for name in spec.vcenters() {
+                    let here = |o: &Value| {
+                        o["kind"] == "VsphereCloudConfig" && o["metadata"]["name"] == *name.0
+                    };
+                    assert!(sample.objects.iter().any(here), "{}: {name}", sample.name);
+                }
+            }
+        }
+    }
 }

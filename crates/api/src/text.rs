@@ -1,9 +1,9 @@
-//! Texts with a form: a type per form, checked by the API server with a message that says what to
-//! write instead.
+//! Validated string types. The API server checks each with a CEL rule, whose message says what to write
+//! instead.
 //!
-//! Each is a plain string in YAML. The rule is part of the type's schema, so every field of the type
-//! has it, at the exact path of the field or list item. An old object that breaks a rule can still
-//! be read here and, as long as the field is not changed, updated there.
+//! Each is a plain string in YAML. The rule is part of the schema of the type, so it applies at the exact
+//! path of every field or list item of that type. Stored objects that break a rule can still be read, and
+//! updated as long as the field does not change.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,8 +12,8 @@ use std::ops::Deref;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Defines a text type: documentation, name (and how it is read, if not as it stands), longest
-/// length, rule, message.
+/// Defines a string type: documentation, name (with an optional serde attribute), maximum length, CEL
+/// rule, message.
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident $(#[$reading:meta])?, max $max:literal, $rule:expr, $message:literal) => {
         $(#[$doc])*
@@ -73,21 +73,21 @@ macro_rules! text {
     };
 }
 
-/// A number from 0 to 255, as CEL's regular expressions write it.
+/// A regular expression for a number from 0 to 255.
 macro_rules! octet {
     () => {
         "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
     };
 }
 
-/// A number of a version: no zero in front.
+/// A number of a version, without leading zeros.
 macro_rules! number {
     () => {
         "(0|[1-9][0-9]*)"
     };
 }
 
-/// One part of what follows the `-` of a version: a number, or letters and digits.
+/// One identifier of a prerelease version: a number, or letters and digits.
 macro_rules! prerelease {
     () => {
         "(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -172,7 +172,7 @@ text!(
 );
 
 text!(
-    /// A driver release.
+    /// The version of a driver release.
     ReleaseVersion, max 64,
     concat!(
         "self.matches(r'^v?", number!(), "\\.", number!(), "\\.", number!(),
@@ -191,7 +191,7 @@ text!(
 );
 
 text!(
-    /// Addresses that may mount a file share.
+    /// Addresses of clients that can mount a file share.
     ClientAddresses, max 256,
     concat!(
         "self.matches(r'^(\\*|", v4!(), "(/(3[0-2]|[12]?[0-9])|-", v4!(), ")?|", v6!(), "(/", v6_length!(), ")?)$')"
@@ -200,22 +200,22 @@ text!(
 );
 
 text!(
-    /// A length of time.
+    /// A duration.
     Span, max 32,
     "self.matches(r'^([0-9]+(d|h|m|s))+$')",
-    "must be a length of time such as 30m, 6h or 1d"
+    "must be a duration such as 30m, 6h or 1d"
 );
 
 text!(
-    /// A datastore's URL. Older tools stored `ds:///a, ds:///b` as `["ds:///a", " ds:///b"]`; the
-    /// blanks are taken off when it is read.
-    DatastoreUrl #[serde(deserialize_with = "without_blanks")], max 1024,
+    /// The URL of a datastore. The vdoctl of the Go VDO stored `ds:///a, ds:///b` as
+    /// `["ds:///a", " ds:///b"]`; reading trims the spaces.
+    DatastoreUrl #[serde(deserialize_with = "trimmed")], max 1024,
     "self.matches(r'^ *ds:///')",
     "must be the URL of a datastore as its summary page shows it, such as ds:///vmfs/volumes/vsan:52cdfa80721ff516-ea1e993113acfc77/"
 );
 
 text!(
-    /// The fingerprint of a certificate.
+    /// The thumbprint of a certificate.
     Thumbprint, max 128,
     "self == '' || self.matches(r'^([0-9A-Fa-f]{2}:){19}(([0-9A-Fa-f]{2}:){12})?[0-9A-Fa-f]{2}$')",
     "must be the SHA-1 or SHA-256 thumbprint of the certificate in pairs separated by colons, such as AA:BB:CC:..."
@@ -266,23 +266,20 @@ text!(
 );
 
 text!(
-    /// Where a catalog is fetched from.
+    /// The URL of a catalog.
     CatalogUrl, max 2048,
     "self == '' || self.matches(r'^(https?|file|oci)://.+')",
     "must begin with https://, http://, oci:// or file://"
 );
 
-/// A file share permission. The predecessor accepted any text here, so it is no enumeration.
+/// A file share permission. Not an enum, because the Go VDO accepted any string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SharePermission(pub String);
 
 impl SharePermission {
-    /// Clients read and write; the driver's default.
     pub const READ_WRITE: &str = "READ_WRITE";
-    /// Clients read.
     pub const READ_ONLY: &str = "READ_ONLY";
-    /// Clients are kept out.
     pub const NO_ACCESS: &str = "NO_ACCESS";
 }
 
@@ -313,12 +310,12 @@ impl JsonSchema for SharePermission {
     }
 }
 
-fn without_blanks<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+fn trimmed<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     String::deserialize(from).map(|text| text.trim().to_owned())
 }
 
 impl Span {
-    /// The length of time, or `None` if the text has no such form.
+    /// The duration, or `None` if the string is not valid.
     pub fn duration(&self) -> Option<std::time::Duration> {
         let mut seconds: u64 = 0;
         let mut number: Option<u64> = None;
@@ -345,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_in_days_hours_minutes_and_seconds() {
+    fn a_span_has_days_hours_minutes_and_seconds() {
         let cases = [
             ("30m", Some(1800)),
             ("1h30m", Some(5400)),

@@ -1,7 +1,6 @@
-//! `VDOConfig`: what the cluster should have.
+//! `VDOConfig`: the desired state of the drivers.
 
 mod cloud_provider;
-mod network_provider;
 mod operation;
 mod status;
 mod storage_provider;
@@ -18,7 +17,6 @@ pub use cloud_provider::{
     CloudProvider, IpFamily, NodeAddresses, NodeDeletion, Nsx, NsxLoadBalancer,
     NsxLoadBalancerClass, NsxLoadBalancerSize, Topology,
 };
-pub use network_provider::{NetworkPlugin, NetworkProvider};
 pub use operation::{
     AcknowledgedFinding, Adoption, CatalogSource, DeletionPolicy, Images, Mirror, Remediation,
     Remedy, Repair, UpgradePolicy, UpgradeWindow, Upgrades, Weekday,
@@ -32,9 +30,7 @@ pub use storage_provider::{
     StorageProvider, StorageTuning,
 };
 
-/// What the cluster should have: which vSphere drivers, for which vCenters, and how VDO may act.
-///
-/// One per cluster.
+/// The vSphere drivers of the cluster, their vCenters, and how VDO manages them. One per cluster.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "vdo.vmware.com",
@@ -47,10 +43,10 @@ pub use storage_provider::{
     category = "vsphere",
     derive = "PartialEq",
     derive = "Default",
-    // The predecessor stored objects without a spec; one of them must not end a watch of all. (The
-    // macro takes no serde attribute by its own name.)
+    // The Go VDO stored objects without a spec; one of them must not break the watch of all objects.
+    // The macro rejects a plain `serde` attribute, hence the detour.
     attr = "cfg_attr(all(), serde(default))",
-    doc = "Which vSphere drivers the cluster has, for which vCenters, and how VDO may act. One per cluster.",
+    doc = "The vSphere drivers of the cluster, their vCenters, and how VDO manages them. One per cluster.",
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -77,9 +73,9 @@ pub use storage_provider::{
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[x_kube(validation = Rule::new("has(self.cloudProvider) || has(self.storageProvider) || has(self.networkProvider)")
-    .message("nothing is asked for: add storageProvider, cloudProvider or both"))]
-#[x_kube(validation = Rule::new("has(self.storageProvider) || has(self.networkProvider) || !has(self.cloudProvider) || \
+#[x_kube(validation = Rule::new("has(self.cloudProvider) || has(self.storageProvider)")
+    .message("the spec requests no driver: add storageProvider, cloudProvider or both"))]
+#[x_kube(validation = Rule::new("has(self.storageProvider) || !has(self.cloudProvider) || \
      (has(self.cloudProvider.vsphereCloudConfigs) && size(self.cloudProvider.vsphereCloudConfigs) > 0) || \
      (has(self.cloudProvider.mode) && self.cloudProvider.mode != 'Managed')")
     .message("name the vCenters: cloudProvider.vsphereCloudConfigs with names of VsphereCloudConfig objects, for example [vcenter-a]"))]
@@ -90,68 +86,61 @@ pub use storage_provider::{
     .message("storage on several vCenters needs zones: set cloudProvider.topology, or storageProvider.topologyCategories such as [k8s-region, k8s-zone]"))]
 #[x_kube(validation = Rule::new("!has(self.upgrades) || !has(self.upgrades.policy) || self.upgrades.policy != 'Pinned' || \
      ((!has(self.cloudProvider) || has(self.cloudProvider.version)) && (!has(self.storageProvider) || has(self.storageProvider.version)))")
-    .message("upgrades.policy Pinned needs to know where to stay: set version in cloudProvider and storageProvider, for example version: 3.7.0"))]
+    .message("upgrades.policy Pinned needs the releases to stay on: set version in cloudProvider and storageProvider, for example version: 3.7.0"))]
 #[serde(rename_all = "camelCase")]
 pub struct VDOConfigSpec {
-    /// The cloud provider (CPI): gives nodes their addresses, zones and identity, and removes nodes
-    /// whose VM is gone. Leave it out for storage alone.
+    /// The cloud provider (CPI). It sets the addresses, zones and provider IDs of nodes, and removes
+    /// nodes whose VM no longer exists. Omit it to install storage only.
     ///
     /// Example: `{vsphereCloudConfigs: [vcenter-a], topology: {zone: k8s-zone, region: k8s-region}}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_provider: Option<CloudProvider>,
 
-    /// The storage driver (CSI): persistent volumes on vSphere datastores.
+    /// The storage driver (CSI). It provides persistent volumes on vSphere datastores.
     ///
     /// Example: `{vsphereCloudConfig: vcenter-a}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_provider: Option<StorageProvider>,
 
-    /// The network plugin. VDO shows the health of whichever is there; it touches it only if this
-    /// says so.
-    ///
-    /// Example: `{plugin: Antrea, mode: Managed}`
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_provider: Option<NetworkProvider>,
-
-    /// When and how drivers are upgraded.
+    /// When and how VDO upgrades drivers.
     ///
     /// Example: `{policy: Stable, window: {days: [Saturday], start: "02:00", duration: 4h}}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrades: Option<Upgrades>,
 
-    /// Where images are pulled from.
+    /// The registry that nodes pull driver images from.
     ///
     /// Example: `{registry: registry.example.com/vsphere, pullSecrets: [registry]}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<Images>,
 
-    /// Which repairs VDO makes by itself. By default it proposes and waits.
+    /// Which problems VDO fixes without asking. By default VDO only proposes a fix.
     ///
     /// Example: `{diskUuid: Fix}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<Remediation>,
 
-    /// What happens to drivers somebody else installed.
+    /// What VDO does with drivers that it did not install.
     ///
     /// Default: `Propose`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adoption: Option<Adoption>,
 
-    /// What happens to the drivers when this object is deleted.
+    /// What VDO does with the drivers when you delete this object.
     ///
     /// Default: `Retain`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<DeletionPolicy>,
 
-    /// Findings to live with for a while. They are still shown, marked as acknowledged; they neither
-    /// block a step nor make the cluster Degraded.
+    /// Findings that you accept for now. The status still shows them, marked as acknowledged. They
+    /// neither block a step nor set the condition Degraded.
     ///
     /// Example: `[{code: VDO-1207, object: worker-3, reason: backup window, until: "2027-01-31T00:00:00Z"}]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub acknowledgements: Vec<AcknowledgedFinding>,
 
-    /// Watch and report, but change nothing for now.
+    /// Pause VDO: it observes and reports, but changes nothing.
     ///
     /// Default: `false`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,15 +148,15 @@ pub struct VDOConfigSpec {
 }
 
 impl VDOConfigSpec {
-    /// The vCenters of all parts, by the name of their VsphereCloudConfig, each once.
+    /// The names of the VsphereCloudConfigs of both drivers, each once.
     pub fn vcenters(&self) -> BTreeSet<&ObjectName> {
         let cloud = self.cloud_provider.iter().flat_map(|cloud| &cloud.vsphere_cloud_configs);
         let storage = self.storage_provider.iter().flat_map(StorageProvider::vcenters);
         cloud.chain(storage).collect()
     }
 
-    /// The tag categories volumes follow, the widest first: those of the storage section, else those
-    /// of the cloud provider. Empty without zones.
+    /// The tag categories for volume topology, the widest first: those of the storage provider, else
+    /// those of the cloud provider. Empty without zones.
     pub fn topology_categories(&self) -> Vec<&str> {
         let own = self.storage_provider.iter().flat_map(|storage| &storage.topology_categories);
         let own: Vec<&str> = own.map(|category| &**category).collect();
@@ -178,52 +167,47 @@ impl VDOConfigSpec {
         }
     }
 
-    /// Which release VDO aims for.
     pub fn upgrade_policy(&self) -> UpgradePolicy {
         self.upgrades.as_ref().and_then(|upgrades| upgrades.policy).unwrap_or_default()
     }
 
-    /// What happens to drivers somebody else installed.
     pub fn adoption(&self) -> Adoption {
         self.adoption.unwrap_or_default()
     }
 
-    /// What happens to the drivers when the object is deleted.
     pub fn deletion_policy(&self) -> DeletionPolicy {
         self.deletion_policy.unwrap_or_default()
     }
 
-    /// What VDO does about faults of one kind.
     pub fn remedy(&self, repair: Repair) -> Remedy {
         self.remediation.as_ref().map(|remediation| remediation.of(repair)).unwrap_or_default()
     }
 
-    /// Whether VDO only watches for now.
     pub fn is_paused(&self) -> bool {
         self.paused.unwrap_or_default()
     }
 }
 
-/// Whether VDO runs a driver.
+/// Whether VDO manages a driver.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// VDO installs, configures, upgrades and mends it.
+    /// VDO installs, configures, upgrades and repairs the driver.
     #[default]
     Managed,
-    /// VDO only watches and reports. The default where the platform brings the driver itself, as
+    /// VDO only observes and reports. This is the default where the platform installs the driver, as
     /// OpenShift on vSphere does.
     Observe,
-    /// VDO takes the driver away, unless volumes still depend on it.
+    /// VDO uninstalls the driver, unless volumes still depend on it.
     Removed,
 }
 
-/// Whose driver it is.
+/// Which implementation of a driver runs.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Implementation {
     /// The upstream Go driver.
     #[default]
     Upstream,
-    /// This project's driver.
+    /// The Rust driver of this project.
     Rust,
 }
 
@@ -236,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_of_the_cloud_provider_serve_storage_unless_it_has_its_own() {
+    fn storage_uses_the_zones_of_the_cloud_provider_unless_it_has_its_own() {
         let topology = serde_json::json!({"zone": "z", "region": "r"});
         let shared = spec(serde_json::json!({"cloudProvider": {"topology": topology}}));
         assert_eq!(shared.topology_categories(), ["r", "z"]);
@@ -250,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vcenter_named_twice_is_one() {
+    fn a_vcenter_named_twice_is_returned_once() {
         let spec = spec(serde_json::json!({
             "cloudProvider": {"vsphereCloudConfigs": ["b", "a"]},
             "storageProvider": {"vsphereCloudConfig": "a"},
@@ -260,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_careful_choice() {
+    fn defaults_are_the_safe_choice() {
         let spec = VDOConfigSpec::default();
         assert_eq!(spec.deletion_policy(), DeletionPolicy::Retain);
         assert_eq!(spec.adoption(), Adoption::Propose);
@@ -270,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_repair_overrides_the_default_for_all() {
+    fn a_setting_for_one_repair_overrides_the_default() {
         let remediation = serde_json::json!({"default": "Off", "diskUuid": "Fix"});
         let spec = spec(serde_json::json!({"remediation": remediation}));
         assert_eq!(spec.remedy(Repair::DiskUuid), Remedy::Fix);

@@ -1,4 +1,4 @@
-//! `VsphereCloudConfig`: how to reach one vCenter.
+//! `VsphereCloudConfig`: the connection to one vCenter.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{ObjectName, Thumbprint, VcenterAddress};
 
-/// How to reach one vCenter.
+/// The connection to one vCenter.
 ///
 /// The cloud provider and the storage driver refer to it by name, so one object serves both.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,10 +21,10 @@ use crate::text::{ObjectName, Thumbprint, VcenterAddress};
     category = "vsphere",
     derive = "PartialEq",
     derive = "Default",
-    // The predecessor stored objects without a spec; one of them must not end a watch of all. (The
-    // macro takes no serde attribute by its own name.)
+    // The Go VDO stored objects without a spec; one of them must not break the watch of all objects.
+    // The macro rejects a plain `serde` attribute, hence the detour.
     attr = "cfg_attr(all(), serde(default))",
-    doc = "How to reach one vCenter: its address, the Secret with user and password, and whom to trust.",
+    doc = "The connection to one vCenter: its address, its credentials, and the certificates to trust.",
     printcolumn(name = "vCenter", type_ = "string", json_path = ".spec.vcIp"),
     printcolumn(
         name = "Ready",
@@ -41,45 +41,45 @@ use crate::text::{ObjectName, Thumbprint, VcenterAddress};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[x_kube(validation = Rule::new("!has(self.caBundle) || !has(self.insecure) || !self.insecure")
-    .message("insecure: true turns verification off, so caBundle would do nothing: remove one of them"))]
+    .message("insecure: true turns verification off, so caBundle has no effect: remove one of them"))]
 #[serde(rename_all = "camelCase")]
 pub struct VsphereCloudConfigSpec {
-    /// Address of the vCenter: a host name or an IP address, with `:port` if it is not 443.
+    /// The address of the vCenter: a host name or an IP address, with `:port` if it is not 443.
     ///
     /// Example: `vc.example.com`
     pub vc_ip: VcenterAddress,
 
-    /// Do not verify the vCenter's certificate. Anyone between here and there can then read the
-    /// password; give `thumbprint` or `caBundle` instead.
+    /// Do not verify the certificate of the vCenter. Anyone on the network path can then read the
+    /// password. Set `thumbprint` or `caBundle` instead.
     ///
     /// Default: `false`
     #[serde(default)]
     pub insecure: bool,
 
-    /// Name of the Secret with user and password, in namespace `kube-system`.
+    /// The name of the Secret with user and password, in namespace `kube-system`.
     ///
-    /// Make it with type `kubernetes.io/basic-auth` and keys `username` and `password`. The Secrets
-    /// of the drivers, of OpenShift and of Rancher are read as they are.
+    /// Create it with type `kubernetes.io/basic-auth` and the keys `username` and `password`. VDO also
+    /// reads the Secret formats of the drivers, OpenShift and Rancher.
     ///
     /// Example: `vcenter-a`
     pub credentials: ObjectName,
 
-    /// SHA-1 or SHA-256 thumbprint of the vCenter's certificate: trust exactly this one. For a
-    /// self-signed certificate; with a certificate authority, `caBundle` survives renewals.
+    /// The SHA-1 or SHA-256 thumbprint of the certificate of the vCenter. VDO and the drivers then trust
+    /// only this certificate. Use it for a self-signed certificate; `caBundle` also survives renewals.
     ///
     /// Example: `5E:1A:…:9F`, as `openssl x509 -fingerprint -sha256` prints it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thumbprint: Option<Thumbprint>,
 
-    /// Certificate authorities to trust for this vCenter, in PEM. Without it (and without
-    /// `thumbprint`) the system's authorities decide.
+    /// The certificate authorities to trust for this vCenter, in PEM. Without `caBundle` and `thumbprint`,
+    /// the certificate authorities of the system apply.
     ///
     /// Example: `configMap: {name: vcenter-ca}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<CaBundle>,
 
-    /// Datacenters to look for node VMs and datastores in, by name or inventory path. Empty means
-    /// all that the user sees.
+    /// The datacenters with node VMs and datastores, by name or inventory path. If empty, VDO and the
+    /// drivers use every datacenter that the user can see.
     ///
     /// Example: `[Frankfurt, /Europe/Berlin]`
     #[serde(default)]
@@ -87,13 +87,13 @@ pub struct VsphereCloudConfigSpec {
     pub datacenters: Vec<String>,
 }
 
-/// Where certificate authorities are.
+/// The source of certificate authorities.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(validation = Rule::new("[has(self.inline), has(self.configMap), has(self.secret)].filter(x, x).size() == 1")
     .message("set exactly one of inline, configMap and secret"))]
 #[serde(rename_all = "camelCase")]
 pub struct CaBundle {
-    /// The certificates themselves.
+    /// The certificates in PEM.
     ///
     /// Example: `-----BEGIN CERTIFICATE-----…`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,10 +119,10 @@ pub struct CaBundle {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyRef {
-    /// Name of the object.
+    /// The name of the ConfigMap or Secret.
     pub name: ObjectName,
 
-    /// Key inside it.
+    /// The key in the ConfigMap or Secret.
     ///
     /// Default: `ca.crt`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,9 +131,7 @@ pub struct KeyRef {
 }
 
 impl VsphereCloudConfigSpec {
-    /// The datacenters, one per item.
-    ///
-    /// Older tools stored `dc0, dc1` as `["dc0,", " dc1"]`; both spellings give the same list.
+    /// The datacenters, one per item. The vdoctl of the Go VDO stored `dc0, dc1` as `["dc0,", " dc1"]`.
     pub fn datacenter_names(&self) -> Vec<&str> {
         let items = self.datacenters.iter().flat_map(|item| item.split(','));
         items.map(str::trim).filter(|item| !item.is_empty()).collect()
@@ -141,10 +139,9 @@ impl VsphereCloudConfigSpec {
 }
 
 impl VcenterAddress {
-    /// The port of a vCenter's address that names none.
     pub const DEFAULT_PORT: u16 = 443;
 
-    /// Host and port. An IPv6 address comes without brackets; it needs them only if a port follows.
+    /// Host and port. The host has no brackets, even if it is an IPv6 address.
     pub fn host_and_port(&self) -> (&str, u16) {
         let address: &str = self;
         let (host, port) = match address.strip_prefix('[') {
@@ -163,111 +160,110 @@ impl VcenterAddress {
 }
 
 impl KeyRef {
-    /// The key, or the one that is used if none is named.
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or("ca.crt")
     }
 }
 
-/// What VDO found at this vCenter.
+/// The state of the connection.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VsphereCloudConfigStatus {
-    /// Whether the last login worked: `verified` or `failed`.
+    /// The result of the last connection: `verified` or `failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Verdict>,
 
-    /// Why it did not.
+    /// The state of the connection in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// State in detail: `Ready`, `Reachable`, `Authenticated`, `Privileged`.
+    /// The state in brief: `Ready`, `Reachable`, `Authenticated`, `Privileged`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 32))]
     pub conditions: Vec<Condition>,
 
-    /// Generation of the spec this status is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// What the vCenter says about itself.
+    /// The product, version and ID of the vCenter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,
 
-    /// Whether the user may do what the drivers need.
+    /// The privileges that the user lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileges: Option<Privileges>,
 
-    /// The login that was refused. It is not tried again until the Secret or the address changes, so that
-    /// no account is locked by a password that is wrong.
+    /// The login that the vCenter refused. VDO does not repeat it until the Secret or the address changes,
+    /// so that a wrong password does not lock the account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedLogin>,
 }
 
-/// A login that was refused, and with what it was tried.
+/// A login that the vCenter refused.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedLogin {
-    /// Address it was tried at.
+    /// The address of the vCenter.
     pub address: String,
-    /// Secret it was tried with, by uid and revision.
+    /// The UID and resource version of the Secret.
     pub secret: String,
-    /// Why: `Credentials`, `Locked` or `PasswordExpired`.
+    /// The reason: `Credentials`, `Locked` or `PasswordExpired`.
     pub reason: String,
 }
 
-/// Outcome of a login.
+/// The result of a connection.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Login worked.
+    /// VDO logged in, and the datacenters exist.
     Verified,
-    /// Login failed; the message says why.
+    /// The connection failed; the message gives the reason.
     Failed,
 }
 
-/// What a vCenter says about itself.
+/// The product, version and ID of a vCenter.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
-    /// Product, for example `VMware vCenter Server`.
+    /// The product, for example `VMware vCenter Server`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
-    /// Release, for example `8.0.3`.
+    /// The version, for example `8.0.3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Build, for example `24022515`.
+    /// The build number, for example `24022515`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
-    /// API level, for example `8.0.3.0`.
+    /// The API version, for example `8.0.3.0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Unique id of the vCenter.
+    /// The instance UUID of the vCenter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_uuid: Option<String>,
 }
 
-/// Whether the user may do what the drivers need.
+/// The privileges that the user lacks.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Privileges {
-    /// When this was last looked at.
+    /// When VDO last checked the privileges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Time>,
-    /// What is missing, by object.
+    /// The missing privileges by object. The list names at most 64 objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub missing: Vec<MissingPrivileges>,
 }
 
-/// Privileges missing on one object.
+/// The privileges that the user lacks on one object.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MissingPrivileges {
-    /// Inventory path, for example `/Frankfurt/datastore/vsan-1`.
+    /// The inventory path, for example `/Frankfurt/datastore/vsan-1`.
     pub object: String,
-    /// Privilege ids, for example `Datastore.FileManagement`.
+    /// The privilege IDs, for example `Datastore.FileManagement`.
     #[schemars(length(max = 128))]
     pub privileges: Vec<String>,
 }

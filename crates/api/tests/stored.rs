@@ -1,4 +1,4 @@
-//! Objects that are already stored keep their meaning.
+//! Stored objects keep their meaning.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use api::text::ObjectName;
@@ -14,11 +14,11 @@ struct Stored {
     object: Value,
 }
 
-fn through<T: DeserializeOwned + serde::Serialize>(object: &Value) -> Value {
+fn round_trip<T: DeserializeOwned + serde::Serialize>(object: &Value) -> Value {
     serde_json::to_value(serde_json::from_value::<T>(object.clone()).unwrap()).unwrap()
 }
 
-/// Removes what both sides take for "not set".
+/// Removes values that mean "not set".
 fn without_blanks(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -36,14 +36,14 @@ fn without_blanks(value: &Value) -> Value {
 }
 
 #[test]
-fn every_object_of_the_predecessor_survives_a_round_trip() {
+fn every_object_of_the_go_vdo_survives_a_round_trip() {
     let text = include_str!("fixtures/go-vdo-objects.yaml");
     let table: Vec<Stored> = serde_saphyr::from_str(text).unwrap();
     for Stored { what, object } in table {
         let kept = match object["kind"].as_str().unwrap() {
-            "VDOConfig" => through::<VDOConfig>(&object),
-            "VsphereCloudConfig" => through::<VsphereCloudConfig>(&object),
-            _ => through::<CompatibilityConfig>(&object),
+            "VDOConfig" => round_trip::<VDOConfig>(&object),
+            "VsphereCloudConfig" => round_trip::<VsphereCloudConfig>(&object),
+            _ => round_trip::<CompatibilityConfig>(&object),
         };
         let mut expected = object.clone();
         if let Some(cpi) = expected.pointer_mut("/status/cpi").and_then(Value::as_object_mut) {
@@ -59,7 +59,7 @@ fn every_object_of_the_predecessor_survives_a_round_trip() {
 }
 
 #[test]
-fn the_node_status_with_a_blank_in_its_key_is_read_and_not_written() {
+fn the_node_status_with_a_space_in_its_key_is_read_and_not_written() {
     let object = json!({
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "metadata": {"name": "x"},
         "spec": {"storageProvider": {"vsphereCloudConfig": "a"}},
@@ -67,12 +67,12 @@ fn the_node_status_with_a_blank_in_its_key_is_read_and_not_written() {
     });
     let config: VDOConfig = serde_json::from_value(object).unwrap();
     let cpi = config.status.clone().unwrap().cpi.unwrap();
-    assert_eq!(cpi.node_states()["worker-1"], NodeState::Ready);
+    assert_eq!(cpi.earlier_node_status["worker-1"], NodeState::Ready);
     assert!(!serde_json::to_string(&config).unwrap().contains("nodeStatus"));
 }
 
 #[test]
-fn datacenters_are_the_same_however_an_older_tool_split_them() {
+fn datacenters_are_the_same_if_the_old_vdoctl_split_them() {
     let config: VsphereCloudConfig = serde_json::from_value(json!({
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VsphereCloudConfig", "metadata": {"name": "x"},
         "spec": {"vcIp": "vc", "insecure": false, "credentials": "c", "datacenters": ["dc0,", " dc1"]},
@@ -82,7 +82,7 @@ fn datacenters_are_the_same_however_an_older_tool_split_them() {
 }
 
 #[test]
-fn datastores_are_the_same_with_the_blanks_an_older_tool_left() {
+fn datastores_are_the_same_with_the_spaces_of_the_old_vdoctl() {
     let config: VDOConfig = serde_json::from_value(json!({
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "metadata": {"name": "x"},
         "spec": {"storageProvider": {"vsphereCloudConfig": "a",
@@ -94,12 +94,13 @@ fn datastores_are_the_same_with_the_blanks_an_older_tool_left() {
     assert_eq!(urls, ["ds:///a/", "ds:///b/"]);
 }
 
-/// A later release adds a field; this one must read the object and not choke on it.
+/// A later release can add a field, and this one has dropped `networkProvider`.
 #[test]
-fn fields_of_a_later_release_are_passed_over() {
+fn unknown_fields_are_ignored() {
     let config: VDOConfig = serde_json::from_value(json!({
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig", "metadata": {"name": "x"},
-        "spec": {"storageProvider": {"vsphereCloudConfig": "a", "teleport": true}, "hologram": {}},
+        "spec": {"storageProvider": {"vsphereCloudConfig": "a", "teleport": true}, "hologram": {},
+            "networkProvider": {"plugin": "Antrea", "mode": "Observe"}},
         "status": {"csi": {"mood": "good"}},
     }))
     .unwrap();

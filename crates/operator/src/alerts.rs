@@ -1,5 +1,5 @@
-//! Alerts for Prometheus: `deploy/alerts.yaml`. One for each kind of finding that is more than good to
-//! know, with its words from the catalogue, and a few for the operator itself.
+//! Alerts for Prometheus: `deploy/alerts.yaml`. Each finding of severity Warning or worse has one alert, with
+//! the texts of the catalogue. The operator itself has a few more.
 
 use api::finding::{CATALOGUE, Definition, Severity, codes};
 use catalog::manifest::{Object, YamlError, to_yaml};
@@ -29,7 +29,6 @@ pub(crate) fn rule() -> Object {
     }))
 }
 
-/// What the alerts ask for.
 #[cfg(test)]
 pub(crate) fn expressions() -> impl Iterator<Item = String> {
     let all = own().into_iter().chain(findings());
@@ -40,22 +39,22 @@ fn findings() -> Vec<Value> {
     CATALOGUE.iter().filter(|definition| is_alerted(definition)).map(|d| finding(d)).collect()
 }
 
-/// Whether a finding can reach the metrics and is more than good to know. Only the status of an object in
-/// another namespace shows that it is not followed, and an installation that does not own the cluster serves
-/// no metrics.
+/// Whether a finding reaches the metrics with severity Warning or worse. Two never do. Only the status of an
+/// object in another namespace shows that VDO does not follow it. An installation that does not own the cluster
+/// serves no metrics.
 fn is_alerted(definition: &Definition) -> bool {
     let elsewhere = [codes::ELSEWHERE.code, codes::OTHER_INSTALLATION.code];
     definition.severity > Severity::Info && !elsewhere.contains(&definition.code)
 }
 
-/// Raised for what nobody has accepted and what does not follow from something else that is raised.
+/// The alert fires for findings that are neither acknowledged nor a consequence of another finding.
 fn finding(definition: &Definition) -> Value {
     let Definition { code, title, why, .. } = definition;
     let (severity, timeouts) = match definition.severity {
         Severity::Blocker | Severity::Error => ("critical", "5m"),
         Severity::Warning | Severity::Info => ("warning", "30m"),
     };
-    json!({
+    let mut alert = json!({
         "alert": code.replace('-', ""),
         "expr": format!(
             r#"sum(vdo_findings{{code="{code}",state="open",severity!="Info"}}) > 0"#
@@ -65,11 +64,15 @@ fn finding(definition: &Definition) -> Value {
         "annotations": {
             "summary": title,
             "description": format!(
-                "{why} Objects: {{{{ $value }}}}. `vdoctl doctor` names them and says what to do."
+                "{why} Objects: {{{{ $value }}}}. `vdoctl doctor` names them; `vdoctl explain {code}` shows the fix."
             ),
-            "runbook_url": definition.link(),
         },
-    })
+    });
+    // Alertmanager needs an absolute URL.
+    if let Some(url) = definition.url() {
+        alert["annotations"]["runbook_url"] = url.into();
+    }
+    alert
 }
 
 fn own() -> Vec<Value> {
@@ -83,21 +86,21 @@ fn own() -> Vec<Value> {
         alert(
             "VDOStandsStill",
             "sum(increase(vdo_rounds_total[30m])) == 0",
-            "VDO has not looked at the cluster for half an hour",
-            "The drivers run on, but nobody watches them. `kubectl logs --namespace vmware-system-vdo deployment/vdo` \
-             says why.",
+            "VDO has not checked the cluster for half an hour",
+            "The drivers keep running, but VDO does not watch them. \
+             `kubectl logs --namespace vmware-system-vdo deployment/vdo` shows the reason.",
         ),
         alert(
             "VDODriverNotReady",
             "min by (driver) (vdo_driver_ready) == 0",
-            "The driver {{ $labels.driver }} is not as it should be",
-            "`vdoctl status` says what it waits for.",
+            "The driver {{ $labels.driver }} is not ready",
+            "`vdoctl status` shows what VDO waits for.",
         ),
         alert(
             "VDOVcenterNotVerified",
             "min by (vcenter) (vdo_vcenter_verified) == 0",
             "The vCenter {{ $labels.vcenter }} cannot be used",
-            "It is away, or refuses the account. `vdoctl doctor` says which.",
+            "The vCenter is unreachable, or refuses the login. `vdoctl doctor` shows the reason.",
         ),
     ]
 }
@@ -107,13 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_finding_that_is_more_than_good_to_know_has_one_alert_with_its_page() {
+    fn every_finding_of_severity_warning_or_worse_has_one_alert() {
         let rules = findings();
         for definition in CATALOGUE.iter().filter(|definition| is_alerted(definition)) {
             let named = rules.iter().filter(|rule| rule["labels"]["code"] == definition.code);
             let named: Vec<&Value> = named.collect();
             assert_eq!(named.len(), 1, "{}", definition.code);
-            assert_eq!(named[0]["annotations"]["runbook_url"], definition.link());
+            let runbook = named[0]["annotations"]["runbook_url"].as_str();
+            assert_eq!(runbook.map(str::to_owned), definition.url());
             let expression = named[0]["expr"].as_str().unwrap();
             assert!(expression.contains(definition.code) && expression.ends_with("> 0"));
         }
@@ -121,6 +125,19 @@ mod tests {
         assert_eq!(rules.len(), CATALOGUE.len() - quiet - 2);
         for code in [codes::ELSEWHERE.code, codes::OTHER_INSTALLATION.code] {
             assert!(!rules.iter().any(|rule| rule["labels"]["code"] == code), "{code}");
+        }
+    }
+
+    #[test]
+    fn alert_texts_contain_only_placeholders_of_prometheus() {
+        for rule in own().into_iter().chain(findings()) {
+            for text in rule["annotations"].as_object().unwrap().values() {
+                let mut rest = text.as_str().unwrap().to_owned();
+                while let (Some(start), Some(end)) = (rest.find("{{ $"), rest.find(" }}")) {
+                    rest.replace_range(start..end + 3, "");
+                }
+                assert!(!rest.contains(['{', '}']), "{text}");
+            }
         }
     }
 }

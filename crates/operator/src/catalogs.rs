@@ -142,6 +142,11 @@ impl Catalogs {
         !self.fetching.is_empty()
     }
 
+    /// Whether a trusted key signed the catalog in use.
+    pub fn is_signed(&self) -> bool {
+        self.store.is_signed()
+    }
+
     /// Why the one that was offered last is not in use.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()
@@ -410,7 +415,7 @@ fn trusted(named: &[PublicKey]) -> Vec<PublicKey> {
 }
 
 /// Where a CompatibilityConfig has its catalog from, as the status names it.
-fn source_of(config: &CompatibilityConfig) -> Option<String> {
+pub(crate) fn source_of(config: &CompatibilityConfig) -> Option<String> {
     match (&config.spec.bundle, &config.spec.matrix_url) {
         (Some(bundle), _) => Some(map_source(config, &bundle.config_map.0)),
         (None, url) => url.as_ref().map(|url| url.0.clone()).filter(|url| !url.is_empty()),

@@ -91,7 +91,8 @@ fn events(before: &api::VDOConfigStatus, after: &api::VDOConfigStatus) -> Vec<Ev
         .iter()
         .filter(|now| answer(before, &now.type_).as_ref() != Some(&now.status))
         .map(|now| {
-            let bad = (now.type_ == api::condition::DEGRADED) == (now.status == "True");
+            let unknown = now.status == "Unknown";
+            let bad = !unknown && (now.type_ == api::condition::DEGRADED) == (now.status == "True");
             Event {
                 type_: if bad { EventType::Warning } else { EventType::Normal },
                 reason: now.reason.clone(),

@@ -96,3 +96,30 @@ fn every_test_in_the_threat_model_exists_in_its_file() {
     }
     assert!(tests > 30, "only {tests} tests were found in docs/security.md");
 }
+
+#[test]
+fn the_releases_that_a_sample_pins_share_a_kubernetes_version() {
+    use catalog::{Driver, Implementation};
+
+    let range = |driver: Driver, section: &serde_json::Value| {
+        let version = section["version"].as_str()?.parse().unwrap();
+        let release = catalog::embedded().find(driver, Implementation::Upstream, &version);
+        Some(
+            release
+                .unwrap_or_else(|| panic!("the catalog lacks {driver} {version}"))
+                .kubernetes
+                .clone(),
+        )
+    };
+    for sample in api::samples::samples() {
+        for object in sample.objects.iter().filter(|object| object["kind"] == "VDOConfig") {
+            let cpi = range(Driver::Cpi, &object["spec"]["cloudProvider"]);
+            let csi = range(Driver::Csi, &object["spec"]["storageProvider"]);
+            let Some((cpi, csi)) = cpi.zip(csi) else { continue };
+            let (min, max) = (cpi.min.max(csi.min), cpi.max.min(csi.max));
+            assert!(min <= max, "{}: {cpi} and {csi}", sample.name);
+            let named = format!("Kubernetes {max}");
+            assert!(sample.header().contains(&named), "{}: {named}", sample.name);
+        }
+    }
+}

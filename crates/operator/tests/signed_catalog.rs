@@ -89,6 +89,8 @@ async fn a_driver_outlives_the_signed_catalog_it_came_from() {
     testbed.ready(&operator, 60).await;
     let status = configs.get("catalog").await.unwrap().status.unwrap();
     assert_eq!(status.serial, Some(7), "the last good catalog is in use");
+    assert!(api::condition::is_true(&status.conditions, "Trusted"), "{status:?}");
+    assert!(!api::condition::is_true(&status.conditions, "Current"), "{status:?}");
     is_recreated(&testbed, &operator).await;
     rotate_password(&testbed, &operator, "after-the-expiry").await;
 

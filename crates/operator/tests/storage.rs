@@ -234,8 +234,17 @@ async fn an_unreachable_vcenter_changes_nothing_and_the_operator_reconnects() {
     assert_eq!(unreachable, [format!("{NAMESPACE}/vc")], "the other one is reachable");
     let other = vcenters.get("other").await.unwrap().status.unwrap_or_default();
     assert!(api::condition::is_true(&other.conditions, "Ready"), "{other:?}");
+    eventually("the VsphereCloudConfig shows that only the connection fails", 30, async || {
+        let lost = vcenters.get("vc").await.unwrap().status.unwrap_or_default();
+        let is_true = |kind| api::condition::is_true(&lost.conditions, kind);
+        let fails = !is_true(api::condition::REACHABLE) && is_true(api::condition::AUTHENTICATED);
+        if fails { Ok(()) } else { Err(format!("{lost:?}")) }
+    })
+    .await;
     let status = testbed.config().await.status.unwrap();
     assert!(api::condition::is_true(&status.conditions, "Ready"), "{status:?}");
+    assert!(!api::condition::is_true(&status.conditions, "Progressing"), "{status:?}");
+    assert!(api::condition::get(&status.conditions, "NetworkReady").is_some(), "{status:?}");
     let writes = testbed.writes_after_two_rounds(&operator, since).await;
     assert_eq!(writes, Vec::<String>::new(), "VDO must change nothing");
 

@@ -1,4 +1,4 @@
-//! The files that follow from the Rust types.
+//! The files that are generated from the Rust types.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::reference;
 
-/// Path below the root of the checkout, and content.
+/// Paths below the root of the repository, with their content.
 pub(crate) fn files() -> io::Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     for crd in api::crds() {
@@ -15,7 +15,7 @@ pub(crate) fn files() -> io::Result<Vec<(PathBuf, String)>> {
         files.push((path.into(), yaml(&crd)?));
     }
     for sample in api::samples::samples() {
-        let mut text = format!("# {}\n", sample.about);
+        let mut text = sample.header();
         for object in &sample.objects {
             text.push_str("---\n");
             text.push_str(&yaml(object)?);
@@ -29,7 +29,7 @@ pub(crate) fn files() -> io::Result<Vec<(PathBuf, String)>> {
 
 fn yaml(value: &impl Serialize) -> io::Result<String> {
     let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
-    // Empty lines inside a block of text come indented; nobody wants blanks at the end of a line.
+    // The serializer indents empty lines inside block scalars; this drops the trailing spaces.
     let lines = text.lines().map(|line| if line.trim().is_empty() { "" } else { line });
     Ok(lines.flat_map(|line| [line, "\n"]).collect())
 }

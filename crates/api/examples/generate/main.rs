@@ -1,5 +1,5 @@
-//! Writes everything that follows from the Rust types: the custom resource definitions, the samples
-//! and the API reference. `make generate` runs it; the results are committed.
+//! Generates the CRDs, the samples and the API reference from the Rust types. `make generate` runs it; the
+//! results are committed.
 //!
 //! ```text
 //! generate ROOT     writes ROOT/deploy/crds, ROOT/deploy/samples, ROOT/docs/reference/api.md
@@ -14,7 +14,7 @@ use std::{env, fs, io};
 
 fn main() -> ExitCode {
     let Some(root) = env::args().nth(1) else {
-        report("name the root of the checkout: generate ROOT");
+        report("name the root of the repository: generate ROOT");
         return ExitCode::FAILURE;
     };
     match generate(Path::new(&root)) {
@@ -44,7 +44,7 @@ fn generate(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what may no longer be generated.
+/// Removes files of an earlier run.
 fn clear(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,4 +1,4 @@
-//! The API reference: every field with its type, its meaning and the rules it is checked by.
+//! The API reference: every field with its type, description and validation rules.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 
-/// The whole page.
 pub(crate) fn page(crds: &[CustomResourceDefinition], samples: &[Sample]) -> String {
     let mut page = String::from(
         "# API reference\n\n\
-         Generated from the types in `crates/api`; `kubectl explain` shows the same texts.\n\n\
-         Group `vdo.vmware.com`, version `v1alpha1`. All kinds are namespaced. A field marked * is required.\n\n",
+         Generated from the types in `crates/api`. `kubectl explain` shows the same texts.\n\n\
+         Group `vdo.vmware.com`, version `v1alpha1`. All kinds are namespaced. An asterisk (*) marks a required field.\n\n",
     );
     for crd in crds {
         let names = &crd.spec.names;
@@ -27,7 +26,7 @@ pub(crate) fn page(crds: &[CustomResourceDefinition], samples: &[Sample]) -> Str
     for crd in crds {
         kind(&mut page, crd);
     }
-    page.push_str("\n## Samples\n\n| file | for |\n|---|---|\n");
+    page.push_str("\n## Samples\n\n| file | purpose |\n|---|---|\n");
     for sample in samples {
         let _ = writeln!(
             page,
@@ -84,7 +83,7 @@ fn rules(page: &mut String, schema: &JSONSchemaProps) {
     let messages = schema.x_kubernetes_validations.iter().flatten();
     let messages: Vec<&str> = messages.filter_map(|rule| rule.message.as_deref()).collect();
     for message in &messages {
-        let _ = writeln!(page, "- *Checked:* {message}");
+        let _ = writeln!(page, "- *Validation:* {message}");
     }
     if !messages.is_empty() {
         page.push('\n');
@@ -98,7 +97,7 @@ fn item_of(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
     }
 }
 
-/// Conditions are the same everywhere and described by Kubernetes itself.
+/// Kubernetes defines the fields of a condition.
 fn is_condition(schema: &JSONSchemaProps) -> bool {
     schema.x_kubernetes_list_map_keys.as_deref() == Some(&["type".to_owned()])
 }
@@ -115,26 +114,26 @@ fn type_of(schema: &JSONSchemaProps) -> String {
         (Some(least), Some(most)) => format!(" from {least} to {most}"),
         _ => String::new(),
     };
-    format!("{}{range}", word(schema))
+    format!("{}{range}", type_name(schema))
 }
 
-fn word(schema: &JSONSchemaProps) -> &str {
+fn type_name(schema: &JSONSchemaProps) -> &str {
     match (schema.type_.as_deref(), schema.format.as_deref()) {
         (Some("string"), Some("date-time")) => "time",
-        (Some("string"), _) if schema.enum_.is_some() => "word",
-        (Some("string"), _) => "text",
-        (Some("integer"), _) => "whole number",
-        (Some("boolean"), _) => "true or false",
+        (Some("string"), _) if schema.enum_.is_some() => "enum",
+        (Some("string"), _) => "string",
+        (Some("integer"), _) => "integer",
+        (Some("boolean"), _) => "boolean",
         (Some("object"), _) => "object",
         _ => "value",
     }
 }
 
 fn plural(schema: &JSONSchemaProps) -> &str {
-    match word(schema) {
+    match type_name(schema) {
         "object" => "objects",
-        "word" => "words",
-        "text" => "texts",
+        "enum" => "enums",
+        "string" => "strings",
         other => other,
     }
 }

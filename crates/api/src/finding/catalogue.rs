@@ -1,4 +1,4 @@
-//! Every finding there is, by code.
+//! Every finding, by code.
 //!
 //! | codes | theme |
 //! |---|---|
@@ -10,13 +10,13 @@
 //! | `VDO-15xx` | datastores, StorageClasses and volumes |
 //! | `VDO-16xx` | the drivers as they run |
 //! | `VDO-17xx` | zones and regions |
-//! | `VDO-18xx` | what VDO may do, and whom it meets doing it |
+//! | `VDO-18xx` | permissions of VDO, and conflicts with other controllers |
 //! | `VDO-19xx` | the operator itself |
 
 use super::Definition;
 
-/// Declares the definitions of a theme as constants and lists them in `OWN`; `also` brings in those
-/// of other themes.
+/// Declares the definitions of a theme as constants and lists them in `OWN`; `also` re-exports those of
+/// other themes.
 macro_rules! catalogue {
     ($([also $($theme:ident),+])? $($name:ident = $code:literal {
         title: $title:literal,
@@ -95,7 +95,7 @@ const fn joined() -> [&'static Definition; COUNT] {
     all
 }
 
-/// Sorts by insertion: the themes come nearly in order.
+/// Insertion sort, because the themes are nearly in order.
 const fn sorted(mut all: [&'static Definition; COUNT]) -> [&'static Definition; COUNT] {
     let mut end = 1;
     while end < all.len() {
@@ -111,7 +111,6 @@ const fn sorted(mut all: [&'static Definition; COUNT]) -> [&'static Definition; 
     all
 }
 
-/// The digits of a code, for comparison.
 const fn number(definition: &Definition) -> u32 {
     let code = definition.code.as_bytes();
     let (mut value, mut at) = (0, 0);
@@ -152,13 +151,13 @@ catalogue! {
         severity: Blocker,
         seen: "Secret kube-system/{secret}: {reason}",
         why: "Without user and password nobody can log in to that vCenter: neither VDO nor the drivers.",
-        remedy: ["kubectl edit secret --namespace kube-system {secret}   and correct it as said above"],
+        remedy: ["kubectl edit secret --namespace kube-system {secret}   and correct it as described above"],
     }
     CREDENTIALS_TRIMMED = "VDO-1005" {
         title: "A line break at the end of the credentials was cut off",
         severity: Info,
         seen: "Secret kube-system/{secret} ends {key} with a line break",
-        why: "It is nearly always left by `echo` without -n. VDO ignores it, as the cloud provider does; another program may not.",
+        why: "It is nearly always left by `echo` without -n. VDO ignores it, as the cloud provider does; another program may reject it.",
         remedy: ["Create the Secret again with kubectl create secret, or with printf instead of echo"],
     }
     DRIVER_CONFIG_REFUSED = "VDO-1006" {
@@ -166,20 +165,20 @@ catalogue! {
         severity: Blocker,
         seen: "{driver}: {problem}",
         why: "The driver exits when it starts with such a configuration, so VDO keeps the one that works.",
-        remedy: ["Correct {field} of {config} as said above"],
+        remedy: ["Correct {field} of {config} as described above"],
     }
     DRIVER_CONFIG_DOUBTFUL = "VDO-1007" {
         title: "A driver would misunderstand this configuration",
         severity: Warning,
         seen: "{driver}: {problem}",
         why: "The driver starts with it and fails, or silently does less, later.",
-        remedy: ["Correct {field} of {config} as said above"],
+        remedy: ["Correct {field} of {config} as described above"],
     }
     TLS_UNVERIFIED = "VDO-1008" {
         title: "The vCenter's certificate is not verified",
         severity: Warning,
-        seen: "{config} says insecure: true",
-        why: "Anyone between the cluster and {vcenter} can read the password and answer in its place.",
+        seen: "{config} sets insecure: true for {vcenter}",
+        why: "Anyone on the network path between the cluster and the vCenter can read the password and answer in its place.",
         remedy: ["kubectl patch vspherecloudconfig --namespace {namespace} {name} --type merge --patch '{patch}'   trusts exactly the certificate it shows now"],
     }
     ELSEWHERE = "VDO-1009" {
@@ -200,28 +199,28 @@ catalogue! {
         title: "Another installation of VDO manages this cluster",
         severity: Blocker,
         seen: "The installation of VDO in namespace {owner} manages this cluster; the one in namespace {namespace} changes nothing",
-        why: "Two operators would overwrite each other's objects, so one installation owns the Lease {lease} in kube-system. An operator of another installation writes nothing and is not ready.",
+        why: "Two operators would overwrite each other's objects, so one installation owns a Lease in kube-system. An operator of another installation writes nothing and is not ready.",
         remedy: ["kubectl annotate lease --namespace kube-system {lease} --overwrite vdo.vmware.com/owner={namespace}", "Or remove one of the two installations"],
     }
     CATALOG_UNREACHABLE = "VDO-1101" {
         title: "The catalog cannot be fetched",
         severity: Warning,
-        seen: "{url}: {reason}",
-        why: "VDO goes on with the catalog it has ({current}); releases that are newer stay unknown.",
+        seen: "{url}: {reason}. VDO keeps the catalog with {current}",
+        why: "VDO keeps the catalog it has, so newer releases stay unknown.",
         remedy: ["Make {url} reachable from the VDO pod (proxy, firewall, certificate)", "Without a network: put the catalog into a ConfigMap and name it in spec.bundle"],
     }
     CATALOG_UNREADABLE = "VDO-1102" {
         title: "The catalog cannot be read",
         severity: Warning,
-        seen: "{source}: {reason}",
-        why: "VDO goes on with the catalog it has ({current}).",
+        seen: "{source}: {reason}. VDO keeps the catalog with {current}",
+        why: "VDO keeps the catalog it has, so newer releases stay unknown.",
         remedy: ["vdoctl catalog check FILE   names the place", "Correct it, or point spec.matrixURL at a good one"],
     }
     CATALOG_UNTRUSTED = "VDO-1103" {
-        title: "The catalog's signature does not hold",
+        title: "The signature of the catalog is not valid",
         severity: Error,
-        seen: "{source}: {reason}",
-        why: "Somebody may have changed it on the way, so VDO does not follow it and goes on with the one it has ({current}).",
+        seen: "{source}: {reason}. VDO keeps the catalog with {current}",
+        why: "Somebody may have changed the catalog on its way, so VDO ignores it and keeps the one it has.",
         remedy: ["Fetch it again from its publisher", "If you signed it yourself, put your public key into spec.publicKey"],
     }
     CATALOG_ROLLED_BACK = "VDO-1104" {
@@ -235,63 +234,63 @@ catalogue! {
         title: "The catalog has expired",
         severity: Warning,
         seen: "The catalog from {source} was good until {expiry}",
-        why: "What it says may no longer be true: releases may have been withdrawn since.",
+        why: "The catalog may be out of date: its publisher may have withdrawn releases since.",
         remedy: ["Make a newer one reachable: see spec.matrixURL and spec.bundle of the CompatibilityConfig", "Without a network: upgrade VDO, which carries a newer one"],
     }
     CATALOG_TOO_NEW = "VDO-1106" {
         title: "The catalog is written for a newer VDO",
         severity: Warning,
         seen: "{source} has schema {schema}, this VDO reads up to {known}",
-        why: "Reading it halfway could choose wrongly, so VDO goes on with the one it has ({current}).",
+        why: "If VDO read only a part of the catalog, it could select a wrong release. VDO keeps the catalog it has.",
         remedy: ["Upgrade VDO"],
     }
     CATALOG_TOO_LARGE = "VDO-1107" {
         title: "The catalog is too large",
         severity: Warning,
         seen: "{source} is larger than {limit}",
-        why: "No catalog is; it is something else or an attack. VDO goes on with the one it has ({current}).",
+        why: "No catalog is that large, so this is another file or an attack. VDO keeps the catalog it has.",
         remedy: ["Check what spec.matrixURL points at"],
     }
     NOTHING_FITS = "VDO-1110" {
         title: "No driver release fits this cluster",
         severity: Error,
         seen: "{driver}: {reason}",
-        why: "What runs keeps running, but VDO cannot choose a release by itself, and nobody has tested this combination.",
-        remedy: ["vdoctl plan --all   says for each release why not", "Upgrade what stands in the way, or name a release in version to take it anyway"],
+        why: "The running driver keeps running, but VDO cannot select a release, and nobody has tested this combination.",
+        remedy: ["vdoctl plan --all   shows for each release why it does not fit", "Upgrade the component that stands in the way, or set version to install a release anyway"],
     }
     KUBERNETES_UNKNOWN = "VDO-1111" {
         title: "Kubernetes is newer than the catalog knows",
         severity: Warning,
         seen: "Kubernetes is {version}, the catalog knows up to {known}",
-        why: "VDO stays with the last release that is known to be good; it will most likely work.",
+        why: "VDO keeps the last release that is known to work; it will most likely work here too.",
         remedy: ["Make a newer catalog reachable, or upgrade VDO"],
     }
     VSPHERE_UNKNOWN = "VDO-1112" {
         title: "vSphere is newer than the catalog knows",
         severity: Warning,
         seen: "{vcenter} is {version}, the catalog knows up to {known}",
-        why: "VDO stays with the last release that is known to be good; it will most likely work.",
+        why: "VDO keeps the last release that is known to work; it will most likely work here too.",
         remedy: ["Make a newer catalog reachable, or upgrade VDO"],
     }
     RELEASE_KNOWN_BAD = "VDO-1113" {
         title: "This driver release has a known fault here",
         severity: Blocker,
         seen: "{driver} {version}: {reason}",
-        why: "Others have met it in this combination, so VDO does not install it.",
+        why: "The fault is known to occur in this combination, so VDO does not install the release.",
         remedy: ["{advice}"],
     }
     VERSION_UNKNOWN = "VDO-1114" {
-        title: "The release asked for is not in the catalog",
+        title: "The requested release is not in the catalog",
         severity: Blocker,
         seen: "{field} is {version}; the catalog knows {known}",
         why: "Without its entry VDO has neither its manifest nor its images.",
-        remedy: ["Choose one of those, or leave {field} out and let VDO choose", "Make a catalog reachable that has it"],
+        remedy: ["Set {field} to a release in the catalog, or omit it and let VDO select one", "Make a catalog available that lists the release"],
     }
     DOWNGRADE_REFUSED = "VDO-1115" {
-        title: "An older release is asked for than the one that runs",
+        title: "The requested release is older than the running one",
         severity: Blocker,
-        seen: "{driver} runs {running}, {field} asks for {version}",
-        why: "Drivers keep state that older releases may not read. VDO never goes back by itself.",
+        seen: "{driver} runs {running}, {field} requests {version}",
+        why: "An older release may be unable to read the state of a newer one, so VDO never downgrades.",
         remedy: ["Set {field} to {running} or newer"],
     }
     RELEASE_NOT_LISTED = "VDO-1116" {
@@ -305,38 +304,38 @@ catalogue! {
         title: "A vCenter could not be verified",
         severity: Error,
         seen: "{vcenter} ({config}): {reason}",
-        why: "A driver gets credentials and addresses only after VDO has proven them. What runs stays as it is; nothing that needs this vCenter is installed or changed.",
-        remedy: ["kubectl describe vspherecloudconfig --all-namespaces   shows what was tried with {config}", "Correct the address, the trust or the Secret it names; VDO tries again by itself"],
+        why: "A driver gets credentials and addresses only after VDO verified them. Running drivers stay as they are; VDO installs and changes nothing that needs this vCenter.",
+        remedy: ["kubectl describe vspherecloudconfig --all-namespaces   shows the last connection of {config}", "Correct the address, the thumbprint or CA bundle, or the Secret; VDO then tries again"],
     }
     FOREIGN_DRIVER = "VDO-1902" {
-        title: "The driver was installed by other hands",
+        title: "VDO did not install this driver",
         severity: Blocker,
         seen: "{driver} runs in namespace {namespace} as {name} and was not installed by VDO",
-        why: "Two drivers for one cluster would work against each other, and a driver whose settings VDO does not know must not be overwritten. It is left as it is.",
+        why: "Two drivers in one cluster would work against each other, and VDO must not overwrite settings that it does not know. VDO leaves the driver as it is.",
         remedy: [
-            "vdoctl adopt   shows what VDO would change of it, or why it cannot be taken over; with --yes it is taken over as it stands, with its names and settings (spec.adoption: Automatic says the same)",
+            "vdoctl adopt   shows what VDO would change, or why it cannot adopt the driver; with --yes VDO adopts the driver with its names and settings (spec.adoption: Automatic does the same)",
             "Or keep it and let VDO watch it: set mode: Observe for this driver",
             "Only where no volume is attached: remove {name} from namespace {namespace} the way it was installed, and keep the Secret with its cluster-id; VDO then installs its own",
         ],
     }
     VOLUMES_ATTACHED = "VDO-1904" {
-        title: "The storage driver cannot leave while volumes are attached",
+        title: "VDO cannot remove the storage driver while volumes are attached",
         severity: Blocker,
         seen: "{count} volumes are attached: {volumes}",
-        why: "Without the driver, or without the vCenter its node lives in, nobody could detach these volumes, and the pods that use them could not be moved.",
-        remedy: ["Scale down the workloads that use these volumes, or move them to other storage", "kubectl get volumeattachments   shows when none is left; VDO then goes on by itself"],
+        why: "Without the driver, or without the vCenter its node lives in, nothing could detach these volumes, and the pods that use them could not move.",
+        remedy: ["Scale down the workloads that use these volumes, or move them to other storage", "kubectl get volumeattachments   shows when none is left; VDO then continues"],
     }
     UPGRADE_ROLLED_BACK = "VDO-1905" {
-        title: "A release did not become healthy and was taken back",
+        title: "A release did not become healthy, and VDO rolled it back",
         severity: Error,
         seen: "{driver} {version}: {reason}; {running} runs",
-        why: "VDO goes back to the release before when a new one is not healthy in time, and does not try it again until something changes.",
-        remedy: ["Mend what is named above", "Then change the VDOConfig, for example its version field, and VDO tries again", "Under policy Manual take the approval away and give it again: kubectl annotate vdoconfig --all {approval}-"],
+        why: "VDO rolls back to the previous release when a new one does not become healthy in time. VDO does not try it again until something changes.",
+        remedy: ["Fix the reason above", "Then change the VDOConfig, for example its version field, and VDO tries again", "Under policy Manual remove the approval and give it again: kubectl annotate vdoconfig --all {approval}-"],
     }
     PAUSED = "VDO-1906" {
         title: "VDO is paused",
         severity: Warning,
-        seen: "the VDOConfig says so",
+        seen: "the VDOConfig sets paused",
         why: "VDO observes and reports, and changes nothing: no repair, no upgrade, no new credentials.",
         remedy: ["kubectl annotate vdoconfig --all vdo.vmware.com/paused-   or remove spec.paused"],
     }
@@ -344,93 +343,93 @@ catalogue! {
         title: "The cluster id is the address of a vCenter",
         severity: Warning,
         seen: "The storage driver runs with the cluster id {id}",
-        why: "The Go VDO gave this id to every cluster on that vCenter. Two clusters with one id remove each other's volumes from CNS. It is kept, because the volumes of this cluster are known by it.",
+        why: "The Go VDO gave this id to every cluster on that vCenter. Two clusters with one id remove each other's volumes from CNS. VDO keeps the id, because the volumes of this cluster use it.",
         remedy: ["vSphere Client, Monitor, Cloud Native Storage, Container Volumes: filter by the Kubernetes cluster {id}; are all volumes those of this cluster?", "If another cluster has volumes there: stop the storage controller of one of the two before anything else"],
     }
     PREDECESSOR_RUNS = "VDO-1908" {
         title: "The Go VDO still runs",
         severity: Blocker,
         seen: "Deployment {name} in namespace {namespace} runs",
-        why: "Two operators would write the same objects in turn. VDO changes nothing while the other one runs; the drivers go on.",
-        remedy: ["kubectl delete deployment --namespace {namespace} {name}   removes the operator alone; its objects and the drivers stay, and VDO takes them over"],
+        why: "Two operators would write the same objects in turn. VDO changes nothing while the other one runs; the drivers keep running.",
+        remedy: ["kubectl delete deployment --namespace {namespace} {name}   removes only the operator; its objects and the drivers stay, and VDO adopts them"],
     }
     OBJECT_REFUSED = "VDO-1909" {
         title: "The API server refuses an object of a driver",
         severity: Error,
         seen: "{driver}: {reason}",
-        why: "A quota, an admission webhook or a namespace that is being deleted stands in the way. What runs stays as it is; VDO tries again by itself with growing pauses.",
-        remedy: ["Mend what the answer names: raise the quota, let the webhook pass the objects of VDO, or let the namespace finish"],
+        why: "A quota, an admission webhook or a namespace that is being deleted rejects it. Running drivers stay as they are; VDO tries again with growing pauses.",
+        remedy: ["Fix the cause in the answer: raise the quota, let the webhook pass the objects of VDO, or let the deletion of the namespace finish"],
     }
     DRIVER_UNASKED = "VDO-1910" {
-        title: "A driver runs that the VDOConfig does not ask for",
+        title: "A driver runs that the VDOConfig does not request",
         severity: Warning,
         seen: "{driver} was installed by VDO; VDOConfig {config} has no {section}, or one without a vCenter",
-        why: "A missing section is no request to remove a driver that nodes or volumes need. It is left as it is: watched, and neither repaired nor upgraded.",
+        why: "A missing section is no request to remove a driver that nodes or volumes need. VDO observes the driver, and neither repairs nor upgrades it.",
         remedy: [
             "To keep it, write spec.{section} into VDOConfig {config} again",
             "To remove it: kubectl patch vdoconfig --namespace {namespace} {config} --type merge --patch '{patch}'",
         ],
     }
     RECORD_DOUBTFUL = "VDO-1911" {
-        title: "What VDO wrote down about a driver is missing or unreadable",
+        title: "The record of a driver is missing or unreadable",
         severity: Blocker,
         seen: "{driver}: {reason}",
-        why: "The record says what is VDO's own, which release was healthy and by which names and identity the driver runs. Without it VDO would have to guess, so it changes nothing; the driver goes on.",
+        why: "The record lists the objects of VDO, the last healthy release, and the names and cluster id of the driver. Without it VDO would have to guess, so it changes nothing; the driver keeps running.",
         remedy: [
-            "kubectl get configmap --namespace {namespace} {record} -o yaml   shows what is there; put back a copy of it if there is one",
-            "If it cannot be mended: kubectl delete configmap --namespace {namespace} {record}   and VDO writes it anew from the driver that runs",
+            "kubectl get configmap --namespace {namespace} {record} -o yaml   shows the record; restore a copy if you have one",
+            "If you cannot fix it: kubectl delete configmap --namespace {namespace} {record}   and VDO re-creates it from the running driver",
         ],
     }
     ACCOUNT_OF_PREDECESSOR = "VDO-1912" {
-        title: "The operator's account lacks rights it needs",
+        title: "The service account of the operator lacks permissions",
         severity: Blocker,
-        seen: "the account VDO runs under may not {first} ({count} rights are missing)",
-        why: "With the rights of an earlier VDO, as after only the image was changed, this one cannot see what it has to see. It changes and deletes nothing; the drivers run on.",
+        seen: "the service account of VDO has no permission to {first} ({count} permissions are missing)",
+        why: "With the permissions of an earlier VDO, as after a change of only the image, this one cannot read the objects that it needs. It changes and deletes nothing; the drivers keep running.",
         remedy: [
-            "kubectl apply --server-side --force-conflicts -f deploy/install.yaml   of this release, which brings its account and rights",
-            "Where the right is missing in the namespace of a driver that was adopted: vdoctl deploy   gives it back there",
+            "kubectl apply --server-side --force-conflicts -f deploy/install.yaml   of this release, which contains its service account and permissions",
+            "If the permission is missing in the namespace of an adopted driver: vdoctl deploy   grants it there",
             "Then kubectl delete deployment --namespace {namespace} {deployment}   if only the image of an earlier VDO was changed; the drivers stay",
         ],
     }
     CLUSTER_ID_UNCLEAR = "VDO-1913" {
         title: "The volumes of this cluster carry more than one cluster id",
         severity: Blocker,
-        seen: "The volumes that are here were made under {ids}, and nothing says which of them is this cluster's",
-        why: "No storage driver is installed: under one of the ids it would not find the volumes made under the other, and would remove them from CNS.",
+        seen: "The volumes of this cluster were created under {ids}, and VDO cannot tell which of them belongs to this cluster",
+        why: "VDO installs no storage driver: under one id it would not find the volumes of the other, and would remove them from CNS.",
         remedy: [
             "vSphere Client, Monitor, Cloud Native Storage, Container Volumes: see which Kubernetes cluster most volumes of this cluster are in",
-            "kubectl create secret generic --namespace {namespace} {secret} --from-file=csi-vsphere.conf=FILE   with the one that is right in FILE, as two lines: [Global] and cluster-id = ID",
-            "VDO takes it from there and completes the Secret. Volumes under the other id are then reported one by one",
+            "kubectl create secret generic --namespace {namespace} {secret} --from-file=csi-vsphere.conf=FILE   with the correct id in FILE, as two lines: [Global] and cluster-id = ID",
+            "VDO reads it there and completes the Secret. VDO then reports volumes under the other id one by one",
         ],
     }
     LOOKALIKES = "VDO-1914" {
-        title: "A workload looks like a vSphere driver and is none",
+        title: "A workload looks like a vSphere driver but is not one",
         severity: Info,
-        seen: "{count} found, the first is {first}: it looks like a driver or the Go VDO, and its account has no permissions of one",
-        why: "Anybody who may create workloads in a namespace can give them a driver's name, image and labels. Outside the allowed namespaces VDO counts a workload as a driver only if a ClusterRoleBinding gives its service account the permissions of a driver. This one changes nothing.",
+        seen: "{count} found, the first is {first}: it looks like a driver or the Go VDO, but its service account lacks the permissions of one",
+        why: "Anyone with permission to create workloads in a namespace can give them a driver's name, image and labels. Outside the allowed namespaces VDO counts a workload as a driver only if a ClusterRoleBinding gives its service account the permissions of a driver. This one changes nothing.",
         remedy: [
-            "If it is a test or a copy, nothing has to be done; ask the owner of namespace {namespace} why it is there",
+            "If it is a test or a copy, you need not do anything; ask the owner of namespace {namespace} why it is there",
             "If it is a driver that you run: vdoctl deploy --driver-namespace {namespace}   makes its namespace an allowed one, and VDO can adopt it",
         ],
     }
     REMEDIATION_RIGHT_MISSING = "VDO-1917" {
-        title: "A remediation is on, and the operator lacks the right to make it",
+        title: "The operator lacks the permission for a remediation that is on",
         severity: Warning,
-        seen: "{field} is Fix, and the operator's account may not {verb} {resource}",
-        why: "install.yaml grants this right only on request, because few clusters need it. Without the right VDO reports stale entries and removes none.",
+        seen: "{field} is Fix, but the operator has no permission to {verb} {resource}",
+        why: "install.yaml grants this permission only on request, because few clusters need it. Without it VDO reports stale entries and removes none.",
         remedy: [
-            "kubectl create clusterrolebinding {role} --clusterrole {role} --serviceaccount {namespace}:vdo   grants it; VDO goes on within a minute",
+            "kubectl create clusterrolebinding {role} --clusterrole {role} --serviceaccount {namespace}:vdo   grants it; VDO continues within a minute",
             "Or set {field} to Propose",
         ],
     }
     UPSTREAM_NEEDED = "VDO-1920" {
-        title: "NSX needs the upstream cloud controller, so that one is taken",
+        title: "NSX needs the upstream cloud controller, so VDO runs that one",
         severity: Info,
-        seen: "{field} is Rust, and spec.cloudProvider.nsx asks for load balancers or routes in NSX",
+        seen: "{field} is Rust, and spec.cloudProvider.nsx requests load balancers or routes in NSX",
         why: "This project's cloud controller serves no load balancers and no routes. Without them Services of type LoadBalancer would stay pending and pods unreachable, so the upstream one runs instead.",
         remedy: [
-            "Nothing has to be done; set implementation: Upstream to have it in writing",
-            "To run this project's cloud controller, take nsx out of the VDOConfig",
+            "You need not do anything; set implementation: Upstream to make it explicit",
+            "To run this project's cloud controller, remove nsx from the VDOConfig",
         ],
     }
 }
@@ -450,12 +449,13 @@ mod tests {
     }
 
     #[test]
-    fn every_text_reads_as_a_sentence_for_people() {
+    fn every_text_is_complete() {
         for definition in CATALOGUE {
             let code = definition.code;
             assert!(definition.title.len() <= 72, "{code}: the title is too long for one line");
             assert!(!definition.title.ends_with('.') && !definition.title.contains('{'), "{code}");
             assert!(definition.why.ends_with('.'), "{code}: why is a sentence");
+            assert!(!definition.why.contains('{'), "{code}: alerts show why without values");
             assert!(!definition.remedy.is_empty(), "{code}: there is always something to do");
         }
     }

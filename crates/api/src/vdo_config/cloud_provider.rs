@@ -1,4 +1,4 @@
-//! The cloud provider section.
+//! `spec.cloudProvider`.
 
 use std::collections::BTreeMap;
 
@@ -13,65 +13,65 @@ use crate::text::{Cidr, ObjectName, ReleaseVersion};
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(validation = Rule::new("!has(self.mode) || self.mode != 'Removed' || \
      !(has(self.version) || has(self.implementation) || has(self.nodes) || has(self.nsx) || has(self.nodeDeletion))")
-    .message("mode Removed takes the cloud provider away: remove its version, implementation, nodes, nodeDeletion and nsx too"))]
+    .message("mode Removed uninstalls the cloud provider: remove its version, implementation, nodes, nodeDeletion and nsx too"))]
 #[serde(rename_all = "camelCase")]
 pub struct CloudProvider {
-    /// Names of the VsphereCloudConfig objects of all vCenters with nodes of this cluster.
+    /// Names of the VsphereCloudConfig objects of every vCenter that has nodes of this cluster.
     ///
     /// Example: `[vcenter-a, vcenter-b]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub vsphere_cloud_configs: Vec<ObjectName>,
 
-    /// Tag categories that tell zone and region. They label the nodes, and volumes follow the same
-    /// zones.
+    /// The vCenter tag categories for zones and regions. The cloud provider labels nodes with them, and
+    /// the storage driver uses the same zones.
     ///
     /// Example: `{zone: k8s-zone, region: k8s-region}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
 
-    /// Whether VDO runs the cloud provider.
+    /// Whether VDO manages the cloud provider.
     ///
-    /// Default: `Managed`, or `Observe` where the platform brings its own
+    /// Default: `Managed`, or `Observe` where the platform installs its own
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 
-    /// Whose cloud provider to run.
+    /// Which implementation of the cloud provider to run.
     ///
     /// Default: `Upstream`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implementation: Option<Implementation>,
 
-    /// Release to run, instead of the one VDO chooses.
+    /// The release to run. If omitted, VDO selects one.
     ///
     /// Example: `1.36.0`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<ReleaseVersion>,
 
-    /// Which addresses of a VM become addresses of its node. Only needed if VMs have several.
+    /// Which addresses of a VM become addresses of its node. Set it only if VMs have several addresses.
     ///
     /// Example: `{internalSubnets: [10.0.0.0/16]}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeAddresses>,
 
-    /// What happens to a node whose VM no longer exists.
+    /// What the cloud provider does with a node whose VM no longer exists.
     ///
     /// Default: `WhenGone`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_deletion: Option<NodeDeletion>,
 
-    /// Load balancers and routes in NSX; upstream cloud provider only.
+    /// Load balancers and routes in NSX. Only the upstream cloud provider supports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsx: Option<Nsx>,
 }
 
-/// Tag categories of zone and region.
+/// Tag categories for zones and regions.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(validation = Rule::new("(has(self.zone) && self.zone != '') == (has(self.region) && self.region != '')")
     .message("zone and region go together: name both tag categories, for example zone: k8s-zone and region: k8s-region"))]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
-    /// Category of the tags that name zones.
+    /// The category of the tags that name zones.
     ///
     /// Example: `k8s-zone`
     #[serde(default)]
@@ -80,7 +80,7 @@ pub struct Topology {
         .message("must be the name of one tag category in vCenter, such as k8s-zone, without commas"))]
     pub zone: String,
 
-    /// Category of the tags that name regions.
+    /// The category of the tags that name regions.
     ///
     /// Example: `k8s-region`
     #[serde(default)]
@@ -91,7 +91,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Whether zones are asked for at all; older objects carry two empty names.
+    /// Whether both names are set. The Go VDO stored two empty names for "no zones".
     pub fn is_set(&self) -> bool {
         !self.zone.is_empty() && !self.region.is_empty()
     }
@@ -101,59 +101,59 @@ impl Topology {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAddresses {
-    /// Take the internal address from these subnets, the first that matches.
+    /// Use the first internal address in one of these subnets.
     ///
     /// Example: `[10.0.0.0/16]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub internal_subnets: Vec<Cidr>,
 
-    /// Take the external address from these subnets, the first that matches.
+    /// Use the first external address in one of these subnets.
     ///
     /// Example: `[192.0.2.0/24]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub external_subnets: Vec<Cidr>,
 
-    /// Never take the internal address from these subnets, for example those of virtual IPs.
+    /// Never use an internal address in these subnets, for example those of virtual IPs.
     ///
     /// Example: `[10.0.0.10/32]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub exclude_internal_subnets: Vec<Cidr>,
 
-    /// Never take the external address from these subnets.
+    /// Never use an external address in these subnets.
     ///
     /// Example: `[192.0.2.10/32]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub exclude_external_subnets: Vec<Cidr>,
 
-    /// Take the internal address from the adapter on this network (port group).
+    /// Use the internal address of the adapter on this network (port group).
     ///
     /// Example: `k8s-internal`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub internal_network: Option<String>,
 
-    /// Take the external address from the adapter on this network (port group).
+    /// Use the external address of the adapter on this network (port group).
     ///
     /// Example: `dmz`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub external_network: Option<String>,
 
-    /// Families of addresses, the preferred first.
+    /// IP families of node addresses, the preferred one first.
     ///
     /// Default: `[IPv4]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     #[x_kube(validation = Rule::new("self.all(family, self.exists_one(other, other == family))")
-        .message("each family can be named once, for example [IPv4, IPv6]"))]
+        .message("name each family once, for example [IPv4, IPv6]"))]
     pub ip_families: Vec<IpFamily>,
 }
 
-/// A family of addresses.
+/// An IP family.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IpFamily {
     /// IPv4.
@@ -162,14 +162,13 @@ pub enum IpFamily {
     IPv6,
 }
 
-/// What happens to a node whose VM no longer exists.
+/// What the cloud provider does with a node whose VM no longer exists.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeDeletion {
-    /// The node is removed once the VM is proven gone: unknown to every configured vCenter, none of
-    /// them unreachable.
+    /// Remove the node once every configured vCenter is reachable and none of them knows the VM.
     #[default]
     WhenGone,
-    /// Nodes are never removed.
+    /// Never remove a node.
     Never,
 }
 
@@ -177,18 +176,18 @@ pub enum NodeDeletion {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nsx {
-    /// Address of the NSX manager.
+    /// The address of the NSX manager.
     ///
     /// Example: `nsx.example.com`
     #[schemars(length(min = 1, max = 253))]
     pub host: String,
 
-    /// Name of the Secret with keys `username` and `password`, in namespace `kube-system`.
+    /// The name of a Secret in namespace `kube-system` with the keys `username` and `password`.
     ///
     /// Example: `nsx`
     pub credentials: ObjectName,
 
-    /// Do not verify the manager's certificate.
+    /// Do not verify the certificate of the NSX manager.
     ///
     /// Default: `false`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,7 +199,7 @@ pub struct Nsx {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_auth: Option<bool>,
 
-    /// Router on which routes to pods are made; none if left out.
+    /// The router for routes to pods. If omitted, no routes are created.
     ///
     /// Example: `/infra/tier-1s/k8s`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,7 +208,7 @@ pub struct Nsx {
         .message("must be the path of a router, such as /infra/tier-1s/k8s"))]
     pub router_path: Option<String>,
 
-    /// Load balancers for Services; none if left out.
+    /// Load balancers for Services. If omitted, no load balancers are created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<NsxLoadBalancer>,
 }
@@ -217,23 +216,23 @@ pub struct Nsx {
 /// Load balancers in NSX.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(validation = Rule::new("has(self.serviceId) != has(self.tier1GatewayPath)")
-    .message("set serviceId for a load balancer that exists, or tier1GatewayPath to have one made"))]
+    .message("set serviceId to use an existing load balancer, or tier1GatewayPath to create one"))]
 #[x_kube(validation = Rule::new("!(has(self.ipPoolName) && has(self.ipPoolId))")
     .message("set ipPoolName or ipPoolId, not both"))]
 #[serde(rename_all = "camelCase")]
 pub struct NsxLoadBalancer {
-    /// Size of the load balancer.
+    /// The size of the load balancer.
     ///
     /// Default: `SMALL`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<NsxLoadBalancerSize>,
 
-    /// Id of a load balancer service that exists.
+    /// The ID of an existing load balancer service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub service_id: Option<String>,
 
-    /// Tier-1 gateway a new load balancer is attached to.
+    /// The tier-1 gateway of a new load balancer.
     ///
     /// Example: `/infra/tier-1s/k8s`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,47 +245,47 @@ pub struct NsxLoadBalancer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snat_disabled: Option<bool>,
 
-    /// Tags put on every object made.
+    /// Tags for every object that the cloud provider creates in NSX.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 16))]
     pub tags: BTreeMap<String, String>,
 
-    /// Pool addresses are taken from, by name.
+    /// The name of the IP pool for load balancer addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub ip_pool_name: Option<String>,
 
-    /// Pool addresses are taken from, by id.
+    /// The ID of the IP pool for load balancer addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub ip_pool_id: Option<String>,
 
-    /// TCP profile, by name or path.
+    /// The name or path of the TCP profile.
     ///
     /// Example: `default-tcp-lb-app-profile`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub tcp_profile: Option<String>,
 
-    /// UDP profile, by name or path.
+    /// The name or path of the UDP profile.
     ///
     /// Example: `default-udp-lb-app-profile`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub udp_profile: Option<String>,
 
-    /// Classes a Service can ask for by name.
+    /// Load balancer classes that a Service can request by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub classes: Vec<NsxLoadBalancerClass>,
 }
 
-/// Size of a load balancer in NSX.
+/// The size of a load balancer in NSX.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum NsxLoadBalancerSize {
-    /// The smallest.
+    /// Small.
     #[default]
     Small,
     /// Medium.
@@ -299,30 +298,30 @@ pub enum NsxLoadBalancerSize {
     Dlb,
 }
 
-/// A class of load balancers.
+/// A load balancer class.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NsxLoadBalancerClass {
-    /// Name of the class; `default` is used where a Service names none.
+    /// The name of the class. A Service that names no class uses `default`.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
 
-    /// Pool addresses are taken from, by name.
+    /// The name of the IP pool for load balancer addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub ip_pool_name: Option<String>,
 
-    /// Pool addresses are taken from, by id.
+    /// The ID of the IP pool for load balancer addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub ip_pool_id: Option<String>,
 
-    /// TCP profile, by name or path.
+    /// The name or path of the TCP profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub tcp_profile: Option<String>,
 
-    /// UDP profile, by name or path.
+    /// The name or path of the UDP profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub udp_profile: Option<String>,

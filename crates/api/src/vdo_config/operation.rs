@@ -1,4 +1,4 @@
-//! How VDO may act: upgrades, images, repairs, adoption, deletion.
+//! How VDO manages the drivers: upgrades, images, remediation, adoption, deletion.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
@@ -7,67 +7,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::{ObjectName, Registry, Span, TimeOfDay, TimeZone};
 
-/// When and how drivers are upgraded.
+/// When and how VDO upgrades drivers.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Upgrades {
-    /// Which release VDO aims for.
+    /// Which release VDO selects.
     ///
     /// Default: `Stable`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<UpgradePolicy>,
 
-    /// When upgrades may start; at any time if left out.
+    /// When upgrades can start. If omitted, they start at any time.
     ///
     /// Example: `{days: [Saturday, Sunday], start: "02:00", duration: 4h, timeZone: Europe/Berlin}`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<UpgradeWindow>,
 
-    /// Where knowledge about releases comes from.
+    /// Which catalog of driver releases VDO uses.
     ///
-    /// Default: `Online` if there is a CompatibilityConfig, else `Embedded`
+    /// Default: `Online` if a CompatibilityConfig exists, else `Embedded`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<CatalogSource>,
 }
 
-/// Which release VDO aims for.
+/// Which release VDO selects.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpgradePolicy {
-    /// The newest release that fits.
+    /// The newest release that fits the cluster.
     Latest,
-    /// The newest release that fits and has proven itself.
+    /// The newest release in the stable channel that fits the cluster.
     #[default]
     Stable,
-    /// The release named in `version`, and no other.
+    /// Only the release in `version`.
     Pinned,
-    /// Whatever runs; VDO says what would fit and waits to be told.
+    /// The release that runs now. VDO reports newer releases; `vdoctl upgrade`
+    /// starts an upgrade.
     Manual,
 }
 
-/// When upgrades may start.
+/// When upgrades can start.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpgradeWindow {
-    /// Days on which the window opens; every day if left out.
+    /// The days on which the window opens. If omitted, it opens every day.
     ///
     /// Example: `[Saturday, Sunday]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 7))]
     pub days: Vec<Weekday>,
 
-    /// When it opens.
+    /// The time at which the window opens.
     ///
     /// Example: `02:00`
     pub start: TimeOfDay,
 
-    /// How long it stays open. A step that has begun is finished.
+    /// How long the window stays open. VDO finishes a step that it started in time.
     ///
     /// Example: `4h`
     #[x_kube(validation = Rule::new("!self.matches(r'^(0+[dhms])+$')")
-        .message("must be longer than nothing, for example 4h"))]
+        .message("must be longer than zero, for example 4h"))]
     pub duration: Span,
 
-    /// Time zone of `start`.
+    /// The time zone of `start`.
     ///
     /// Default: `UTC`
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,35 +88,36 @@ pub enum Weekday {
     Sunday,
 }
 
-/// Where knowledge about releases comes from.
+/// Which catalog of driver releases VDO uses.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CatalogSource {
-    /// From the catalog VDO carries, and nothing else.
+    /// Only the catalog that is part of the operator.
     Embedded,
-    /// From the newest catalog a CompatibilityConfig leads to.
+    /// The newest catalog from the CompatibilityConfig.
     Online,
 }
 
-/// Where images are pulled from.
+/// The registry that nodes pull driver images from.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(validation = Rule::new("!(has(self.registry) && has(self.mirrors) && size(self.mirrors) > 0)")
-    .message("set registry for one mirror of everything, or mirrors for several, not both"))]
+    .message("set registry for one mirror of all images, or mirrors for several, not both"))]
 #[serde(rename_all = "camelCase")]
 pub struct Images {
-    /// One registry that mirrors all images; each keeps its path and digest below it.
+    /// One registry that mirrors all images. Each image keeps its path and digest.
     ///
     /// Example: `registry.example.com/vsphere`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<Registry>,
 
-    /// Registries that mirror parts, if they differ.
+    /// Several registries, each with a mirror of some images.
     ///
     /// Example: `[{from: registry.k8s.io, to: registry.example.com/k8s}]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub mirrors: Vec<Mirror>,
 
-    /// Secrets to pull with, by name; VDO copies them to the drivers' namespaces.
+    /// Names of pull Secrets in the namespace of this object. VDO copies them to the namespaces of the
+    /// drivers.
     ///
     /// Example: `[registry]`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,86 +125,78 @@ pub struct Images {
     pub pull_secrets: Vec<ObjectName>,
 }
 
-/// A mirror of a part of the images.
+/// A mirror of some images.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mirror {
-    /// Registry, or registry and path, the image comes from.
+    /// The registry of the original images, with an optional path.
     ///
     /// Example: `registry.k8s.io/csi-vsphere`
     pub from: Registry,
-    /// What stands in its place.
+    /// The mirror that replaces it.
     ///
     /// Example: `registry.example.com/csi`
     pub to: Registry,
 }
 
-/// Which repairs VDO makes by itself.
+/// Which problems VDO fixes without asking.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Remediation {
-    /// For every kind of repair not named below.
+    /// For every repair that has no setting of its own.
     ///
     /// Default: `Propose`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Remedy>,
 
-    /// Turn `disk.EnableUUID` on for node VMs that have it off. Each VM then needs one power cycle,
-    /// which VDO leaves to you.
+    /// Set `disk.EnableUUID` on node VMs that lack it. Each VM then needs one power cycle, which VDO
+    /// leaves to you.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_uuid: Option<Remedy>,
 
-    /// Give nodes the taint they miss while the cloud provider has not seen them.
+    /// Add the taint that a node needs until the cloud provider initializes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_taints: Option<Remedy>,
 
-    /// Remove entries from CSINode objects that name a machine which is gone, and let the driver register
-    /// anew. Never while a volume is attached to the node.
+    /// Remove entries from CSINode objects that name a VM that no longer exists, so that the driver
+    /// registers again. VDO never does this while a volume is attached to the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csi_nodes: Option<Remedy>,
 
-    /// Let drivers that others installed pull from the successor of a registry that has been shut down.
-    /// What VDO installs pulls from there anyway.
+    /// For drivers that VDO does not manage: replace a registry that was shut down with its successor.
+    /// Drivers that VDO installs always use the successor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_registry: Option<Remedy>,
 
-    /// Renew certificates of webhooks that others installed before they expire. VDO's own it renews
-    /// anyway.
+    /// Renew the certificates of admission webhooks of drivers that VDO does not manage, before they
+    /// expire. VDO itself installs no webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook_certificates: Option<Remedy>,
 
-    /// Add feature switches the storage driver's release has and its ConfigMap lacks. Switches that are
-    /// there stay as they are.
+    /// Add feature switches that the release of the storage driver knows and its ConfigMap lacks.
+    /// Existing switches stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature_states: Option<Remedy>,
 
-    /// Privileges the vCenter user lacks. VDO proposes the roles and never grants them by itself: `Fix`
-    /// does what `Propose` does, and says so.
+    /// Report the roles for privileges that the vCenter user lacks. VDO never grants privileges, so `Fix`
+    /// does the same as `Propose`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileges: Option<Remedy>,
 }
 
-/// A kind of repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Repair {
-    /// Turn `disk.EnableUUID` on.
     DiskUuid,
-    /// Give nodes the taint they miss.
     NodeTaints,
-    /// Remove stale entries from CSINode objects.
     CsiNodes,
-    /// Replace registries that have been shut down.
     ImageRegistry,
-    /// Renew webhook certificates.
     WebhookCertificates,
-    /// Bring feature switches in line with the release.
     FeatureStates,
-    /// Grant missing privileges.
     Privileges,
 }
 
 impl Remediation {
-    /// What VDO does about faults of one kind.
+    /// The setting for one repair, or the default.
     pub fn of(&self, repair: Repair) -> Remedy {
         let own = match repair {
             Repair::DiskUuid => self.disk_uuid,
@@ -217,23 +211,23 @@ impl Remediation {
     }
 }
 
-/// What VDO does about a fault it could repair.
+/// What VDO does about a problem that it can fix.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Remedy {
-    /// Report it.
+    /// Report the problem.
     Off,
-    /// Report it, and what the repair would be.
+    /// Report the problem and the fix.
     #[default]
     Propose,
-    /// Repair it, and report that.
+    /// Fix the problem and report it.
     Fix,
 }
 
-/// A finding somebody decided to live with.
+/// A finding that you accept.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AcknowledgedFinding {
-    /// Its code.
+    /// The code of the finding.
     ///
     /// Example: `VDO-1207`
     #[schemars(length(max = 16))]
@@ -241,44 +235,45 @@ pub struct AcknowledgedFinding {
         .message("must be the code of a finding, for example VDO-1207"))]
     pub code: String,
 
-    /// Name of the one object it is accepted for, as the finding shows it; all if left out.
+    /// The name of the only object for which you accept the finding, as the finding shows it. If
+    /// omitted, you accept it for all objects.
     ///
     /// Example: `worker-3`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub object: Option<String>,
 
-    /// Why, for whoever reads it later.
+    /// Why you accept it, for later readers.
     ///
     /// Example: `backup window`
     #[schemars(length(min = 1, max = 512))]
     pub reason: String,
 
-    /// Until when; afterwards it is raised again. Forever if left out.
+    /// When the acknowledgement ends and VDO raises the finding again. If omitted, it never ends.
     ///
     /// Example: `2027-01-31T00:00:00Z`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
 
-/// What happens to drivers somebody else installed.
+/// What VDO does with drivers that it did not install.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Adoption {
-    /// VDO says what it found and what adopting it would change, and waits.
+    /// VDO reports the driver and what its adoption would change, and waits.
     #[default]
     Propose,
-    /// VDO takes over a driver that matches a known release.
+    /// VDO adopts a driver that matches a known release.
     Automatic,
-    /// VDO leaves it alone.
+    /// VDO does not touch the driver.
     Never,
 }
 
-/// What happens to the drivers when the VDOConfig is deleted.
+/// What VDO does with the drivers when you delete the VDOConfig.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeletionPolicy {
-    /// They keep running, no longer looked after.
+    /// The drivers keep running; VDO no longer manages them.
     #[default]
     Retain,
-    /// They are taken away, unless volumes still depend on them.
+    /// VDO uninstalls the drivers, unless volumes still depend on them.
     Remove,
 }

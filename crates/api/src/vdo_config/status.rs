@@ -1,4 +1,4 @@
-//! What VDO reports.
+//! `status` of the VDOConfig.
 
 use std::collections::BTreeMap;
 
@@ -10,120 +10,117 @@ use serde::{Deserialize, Serialize};
 use super::{Implementation, Mode};
 use crate::finding::Finding;
 
-/// What VDO reports about the cluster.
+/// The state of the drivers, and the findings.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VDOConfigStatus {
-    /// State in short: `Ready`, `Progressing`, `Degraded`, `Upgradeable`, and one per part:
-    /// `CloudProviderReady`, `StorageReady`, `VcenterReady`, `NetworkReady`.
+    /// The state in brief: `Ready`, `Progressing`, `Degraded`, `Upgradeable`, `Followed`,
+    /// `CloudProviderReady`, `StorageReady`, `VcenterReady` and `NetworkReady`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     #[schemars(length(max = 32))]
     pub conditions: Vec<Condition>,
 
-    /// Generation of the spec this status is about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The cloud provider.
+    /// The state of the cloud provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpi: Option<DriverStatus>,
 
-    /// The storage driver.
+    /// The state of the storage driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csi: Option<DriverStatus>,
 
-    /// Versions of everything the choice of releases depends on.
+    /// The versions on which the selection of releases depends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
 
-    /// What is wrong, worst first, each with its cause and its cure.
+    /// The open findings, most severe first, each with its cause and its fix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub findings: Vec<Finding>,
 
-    /// The findings in numbers, and when everything was looked at last.
+    /// The number of findings by severity, and the time of the last audit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthSummary>,
 
-    /// What VDO is doing or would do next.
+    /// The current plan and its steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
 
-    /// What vCenter knows this cluster by. Never changes once volumes exist.
+    /// The ID of this cluster in CNS. It never changes once volumes exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<String>,
 }
 
-/// The findings in numbers, and when everything was looked at last.
+/// The number of findings by severity, and the time of the last audit.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HealthSummary {
-    /// Findings that stop a step; acknowledged ones are not counted here and below.
+    /// Findings that block a step. Acknowledged findings count only under `acknowledged`.
     #[serde(default)]
     pub blockers: i32,
-    /// Findings of something that does not work.
+    /// Findings about something that does not work.
     #[serde(default)]
     pub errors: i32,
-    /// Findings of something that may not work later.
+    /// Findings about something that can fail later.
     #[serde(default)]
     pub warnings: i32,
-    /// Findings somebody decided to live with.
+    /// Findings that an acknowledgement in the spec covers.
     #[serde(default)]
     pub acknowledged: i32,
-    /// When the vCenters were last asked for what is not watched: privileges, volumes, policies,
+    /// When VDO last queried the vCenters for facts that it cannot watch: privileges, volumes, policies,
     /// sessions, certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audited: Option<Time>,
-    /// The value of the annotation `vdo.vmware.com/check-now` that was last carried out.
+    /// The last value of the annotation `vdo.vmware.com/check-now` that VDO acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<String>,
-    /// The ConfigMap beside the operator that lists every object of every finding, where the findings
-    /// name more objects than are shown here.
+    /// The name of a ConfigMap in the namespace of the operator that lists every object of every finding.
+    /// Set only if the status cannot show them all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list: Option<String>,
-    /// What VDO could repair, by code; nothing of what `remediation` turns off.
+    /// The repairs that VDO can make, by code, without those that `remediation` turns off.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub repairs: Vec<RepairSummary>,
 }
 
-/// Repairs VDO could make about one kind of finding.
+/// The repairs that VDO can make for one code.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RepairSummary {
-    /// Code of the finding.
+    /// The code of the finding.
     pub code: String,
-    /// What the first of them does.
+    /// The effect of the first repair.
     pub does: String,
-    /// How many there are.
+    /// The number of repairs.
     pub count: i32,
-    /// Whether VDO makes them by itself.
+    /// Whether VDO makes the repairs without asking.
     #[serde(default)]
     pub automatic: bool,
-    /// What then remains to be done by hand.
+    /// The manual steps that remain afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<String>,
-    /// Why VDO does not make them, whatever `remediation` says.
+    /// Why VDO does not make the repairs, even if `remediation` allows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// How things are, in one word.
+/// The state of the cluster in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Health {
-    /// Everything asked for is there and works.
     Healthy,
-    /// Something is being changed, or the status is about an earlier wish.
+    /// A step is running, or the status describes an earlier generation of the spec.
     Progressing,
-    /// Something is wrong.
     Degraded,
-    /// VDO has not said anything yet.
+    /// VDO has not written a status yet.
     Unknown,
 }
 
 impl VDOConfigStatus {
-    /// How things are, for a spec of this generation.
     pub fn verdict(&self, generation: Option<i64>) -> Health {
         use crate::condition::{DEGRADED, READY, is_true};
         if self.conditions.is_empty() {
@@ -140,49 +137,49 @@ impl VDOConfigStatus {
     }
 }
 
-/// One driver.
+/// The state of one driver.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverStatus {
-    /// How far it is.
+    /// The phase of the installation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// Why it is not further.
+    /// The current step, or the reason why VDO does not continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_msg: Option<String>,
 
-    /// Nodes that are not ready yet; ready ones are only counted.
+    /// The state of each node, in clusters with up to 500 nodes. Only the cloud provider reports it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 6000))]
     pub node_status: BTreeMap<String, NodeState>,
 
-    /// The node status of earlier releases, whose key ends in a blank. Read, never written.
+    /// The node status of the Go VDO, whose key ends in a space. VDO reads it and never writes it.
     #[serde(default, rename = "nodeStatus ", skip_serializing_if = "never")]
     #[schemars(extend("maxProperties" = 6000))]
     pub earlier_node_status: BTreeMap<String, NodeState>,
 
-    /// Nodes it should serve.
+    /// The number of nodes that the driver should serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<i32>,
 
-    /// Nodes it serves.
+    /// The number of nodes that the driver serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes_ready: Option<i32>,
 
-    /// Release that runs.
+    /// The release that runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// Release VDO is moving to, or would; equal to `version` if it is already there.
+    /// The release that VDO installs or proposes next. Absent if it already runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 
-    /// Whose driver runs.
+    /// Which implementation runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implementation: Option<Implementation>,
 
-    /// Whether VDO runs it.
+    /// Whether VDO manages the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
@@ -191,106 +188,95 @@ fn never<T>(_: &T) -> bool {
     true
 }
 
-impl DriverStatus {
-    /// Node states from whichever key holds them.
-    pub fn node_states(&self) -> &BTreeMap<String, NodeState> {
-        if self.node_status.is_empty() { &self.earlier_node_status } else { &self.node_status }
-    }
-}
-
-/// How far a driver is.
+/// The phase of a driver.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Being installed or upgraded.
+    /// VDO installs or upgrades the driver.
     Deploying,
-    /// Installed and healthy.
+    /// The storage driver is installed.
     Deployed,
-    /// Being configured.
+    /// VDO waits until the driver is healthy.
     Configuring,
-    /// Configured, not yet healthy everywhere.
+    /// The cloud provider is installed.
     Configured,
-    /// Stopped by a fault; the message says which.
+    /// A problem blocks VDO and the driver is unhealthy; the message names the problem.
     Failed,
 }
 
-/// A node, as one driver sees it.
+/// The state of a node for one driver.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// Not served yet.
+    /// The driver does not serve the node yet.
     Pending,
-    /// Served.
+    /// The driver serves the node.
     Ready,
-    /// Cannot be served; a finding says why.
-    Failed,
 }
 
-/// Versions of everything the choice of releases depends on.
+/// The versions on which the selection of releases depends.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Versions {
-    /// VDO.
+    /// The version of VDO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
-    /// The API server.
+    /// The version of the Kubernetes API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
     /// The distribution, for example `OpenShift 4.20`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<String>,
-    /// Every vCenter.
+    /// The version of each vCenter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub vcenters: Vec<VcenterVersion>,
-    /// Serial number of the catalog the choice was made from.
+    /// The serial number of the catalog that VDO selects from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalog: Option<i64>,
 }
 
-/// Version of one vCenter.
+/// The version of one vCenter.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VcenterVersion {
-    /// Name of its VsphereCloudConfig.
+    /// The name of the VsphereCloudConfig.
     pub name: String,
-    /// Release, for example `8.0.3`.
+    /// The version, for example `8.0.3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Build.
+    /// The build number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
 }
 
-/// What VDO is doing or would do next.
+/// A plan and its steps.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// In one line, for example `storage 3.6.1 to 3.7.0, waits for Saturday 02:00`.
+    /// The plan in one line, for example `csi 3.6.1 to 3.7.0 (waits for Saturday 02:00)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Whether it runs.
+    /// The state of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PlanState>,
-    /// Its steps in order.
+    /// The steps in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub steps: Vec<PlanStep>,
 }
 
-/// Whether a plan runs.
+/// The state of a plan.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlanState {
-    /// Shown only: nothing was asked for, or VDO is paused.
-    Proposed,
-    /// Waits for its window.
+    /// The plan waits, for example for its upgrade window, or because VDO is paused.
     Waiting,
-    /// A finding is in the way.
+    /// A finding blocks the plan.
     Blocked,
-    /// Being carried out.
+    /// VDO executes the plan.
     Running,
-    /// Carried out.
+    /// All steps are complete.
     Done,
-    /// Being taken back because a step did not become healthy.
+    /// VDO rolls back because a step did not become healthy.
     RollingBack,
 }
 
@@ -298,27 +284,27 @@ pub enum PlanState {
 #[derive(JsonSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanStep {
-    /// What it does, for example `Upgrade the storage controller to 3.7.0`.
+    /// The title, for example `Upgrade the storage controller to 3.7.0`.
     pub title: String,
-    /// How far it is.
+    /// The state of the step.
     pub state: StepState,
-    /// What it waits for or why it failed.
+    /// What the step waits for, or why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When it entered that state.
+    /// When the step entered this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
 
-/// How far a step is.
+/// The state of a step.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepState {
-    /// Not begun.
+    /// The step has not started.
     Pending,
-    /// Begun.
+    /// The step is running.
     Running,
-    /// Finished.
+    /// The step is complete.
     Done,
-    /// Finished badly; the message says why.
+    /// The step failed; the message gives the reason.
     Failed,
 }

@@ -1,5 +1,5 @@
-//! A real API server's word on the definitions: it takes them without a warning, takes every sample
-//! and every object of the predecessor, and refuses mistakes with the sentence we promise.
+//! Tests the CRDs with a real API server. It accepts them without a warning, accepts every sample and every
+//! object of the Go VDO, and rejects mistakes with our message.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod server;
@@ -28,20 +28,21 @@ fn stored() -> Vec<Stored> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_samples_and_earlier_objects_are_taken_and_mistakes_are_explained() {
+async fn crds_samples_and_old_objects_are_accepted_and_mistakes_are_explained() {
     let server = Server::start().await;
     for crd in api::crds() {
         let answer = server.create(&serde_json::to_value(&crd).unwrap()).await;
-        answer.taken(crd.metadata.name.as_deref().unwrap());
+        answer.accepted(crd.metadata.name.as_deref().unwrap());
     }
     server.established().await;
-    samples_are_taken(&server).await;
-    earlier_objects_are_taken(&server).await;
+    samples_are_accepted(&server).await;
+    old_objects_are_accepted(&server).await;
+    unknown_fields_are_pruned(&server).await;
     mistakes_are_explained(&server).await;
-    columns_tell_health_and_versions(&server).await;
+    columns_show_health_and_versions(&server).await;
 }
 
-async fn samples_are_taken(server: &Server) {
+async fn samples_are_accepted(server: &Server) {
     server
         .create(
             &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": api::NAMESPACE}}),
@@ -52,7 +53,7 @@ async fn samples_are_taken(server: &Server) {
     for sample in samples {
         for object in &sample.objects {
             let answer = server.dry_run(object).await;
-            answer.taken(sample.name);
+            answer.accepted(sample.name);
             for part in ["spec", "stringData"].iter().filter(|part| object.get(part).is_some()) {
                 let kept = if *part == "spec" { &answer.body[part] } else { &object[part] };
                 assert_eq!(kept, &object[part], "{}: nothing is pruned or added", sample.name);
@@ -61,16 +62,31 @@ async fn samples_are_taken(server: &Server) {
     }
 }
 
-async fn earlier_objects_are_taken(server: &Server) {
+/// `networkProvider` was once in the schema. An object that still has it stays valid.
+async fn unknown_fields_are_pruned(server: &Server) {
+    let object = json!({
+        "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
+        "metadata": {"name": "pruned", "namespace": "default"},
+        "spec": {
+            "storageProvider": {"vsphereCloudConfig": "a", "implementation": "Upstream"},
+            "networkProvider": {"plugin": "Antrea"},
+        },
+    });
+    let answer = server.create(&object).await;
+    answer.accepted_with_warning("an unknown field", "networkProvider");
+    assert_eq!(answer.body["spec"], json!({"storageProvider": {"vsphereCloudConfig": "a"}}));
+}
+
+async fn old_objects_are_accepted(server: &Server) {
     for Stored { what, object } in stored() {
         let answer = server.create(&object).await;
-        answer.taken(&what);
+        answer.accepted(&what);
         assert_eq!(answer.body["spec"], object["spec"], "{what}");
         if object.get("status").is_some() {
             let mut with_status = answer.body.clone();
             with_status["status"] = object["status"].clone();
             let answer = server.replace_status(&with_status).await;
-            answer.taken(&what);
+            answer.accepted(&what);
             assert_eq!(answer.body["status"], object["status"], "{what}");
         }
     }
@@ -90,7 +106,7 @@ async fn mistakes_are_explained(server: &Server) {
             object["spec"] = spec;
         }
         let answer = server.dry_run(&object).await;
-        let text = answer.body["message"].as_str().unwrap_or("it was taken").to_owned();
+        let text = answer.body["message"].as_str().unwrap_or("accepted").to_owned();
         if !text.contains(&format!("{at}: ")) || !text.contains(&says) {
             wrong.push(format!("{what}\n  wanted  {at}: … {says}\n  got     {text}"));
         }
@@ -98,8 +114,8 @@ async fn mistakes_are_explained(server: &Server) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What `kubectl get vdo` prints.
-async fn columns_tell_health_and_versions(server: &Server) {
+/// The columns of `kubectl get vdo`.
+async fn columns_show_health_and_versions(server: &Server) {
     let time = "2026-11-15T06:00:00Z";
     let object = json!({
         "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
@@ -111,7 +127,7 @@ async fn columns_tell_health_and_versions(server: &Server) {
         "conditions": [{"type": "Ready", "status": "True", "reason": "Healthy", "message": "", "lastTransitionTime": time}],
         "cpi": {"version": "1.36.0"}, "csi": {"version": "3.7.0"},
     });
-    server.replace_status(&created).await.taken("a status");
+    server.replace_status(&created).await.accepted("a status");
     let table = server.table(&created).await;
     let titles: Vec<&str> = table["columnDefinitions"]
         .as_array()
@@ -127,15 +143,15 @@ async fn columns_tell_health_and_versions(server: &Server) {
     );
 }
 
-/// A cluster that ran the predecessor: its definitions, its objects, some of them with values we
-/// would refuse today. Then ours are applied over them, as an upgrade does.
+/// Starts with the CRDs and objects of the Go VDO. Some objects have values that our CRDs reject. Then applies
+/// our CRDs, as an upgrade does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_the_predecessor_is_taken_over_with_all_it_stored() {
+async fn our_crds_replace_those_of_the_go_vdo_and_keep_its_objects() {
     let server = Server::start().await;
     let old: Vec<Value> =
         serde_saphyr::from_multiple(include_str!("../fixtures/go-vdo-crds.yaml")).unwrap();
     for crd in &old {
-        server.create(crd).await.taken("a definition of the predecessor");
+        server.create(crd).await.accepted("a CRD of the Go VDO");
     }
     server.established().await;
     let mut objects: Vec<Value> = stored().into_iter().map(|stored| stored.object).collect();
@@ -157,10 +173,10 @@ async fn a_cluster_of_the_predecessor_is_taken_over_with_all_it_stored() {
     }));
     for object in &objects {
         let mut created = server.create(object).await;
-        created.taken("an object of the predecessor");
+        created.accepted("an object of the Go VDO");
         if object.get("status").is_some() {
             created.body["status"] = object["status"].clone();
-            server.replace_status(&created.body).await.taken("a status of the predecessor");
+            server.replace_status(&created.body).await.accepted("a status of the Go VDO");
         }
     }
 
@@ -168,22 +184,22 @@ async fn a_cluster_of_the_predecessor_is_taken_over_with_all_it_stored() {
         server
             .apply(&serde_json::to_value(&crd).unwrap())
             .await
-            .taken("our definition over the predecessor's");
+            .accepted("our CRD over that of the Go VDO");
     }
-    // Only a server that knows the new definition keeps a new field.
+    // The server keeps a new field only once it serves the new CRD.
     server.until_served("vdoconfigs", |spec| spec["properties"].get("upgrades").is_some()).await;
 
     for object in &objects {
         let name = object["metadata"]["name"].as_str().unwrap();
         let mut read = server.get(object).await.body;
-        assert_eq!(read["spec"], object["spec"], "{name}: what was stored is read unchanged");
-        assert_eq!(read["status"], object["status"], "{name}: its status too");
+        assert_eq!(read["spec"], object["spec"], "{name}: the stored spec is unchanged");
+        assert_eq!(read["status"], object["status"], "{name}: the stored status is unchanged");
         typed(&read);
         read["metadata"]["labels"] = json!({"touched": "yes"});
-        // What would be refused in a new object is only warned about in one that is there.
+        // The server rejects the value in a new object, and only warns about it in a stored one.
         let check = |answer: &server::Answer| match name {
-            "odd" => answer.taken_with_warning(name, "must be the"),
-            _ => answer.taken(name),
+            "odd" => answer.accepted_with_warning(name, "must be the"),
+            _ => answer.accepted(name),
         };
         let touched = server.replace(&read).await;
         check(&touched);
@@ -193,7 +209,7 @@ async fn a_cluster_of_the_predecessor_is_taken_over_with_all_it_stored() {
         read["status"] = json!({"conditions": conditions});
         check(&server.replace_status(&read).await);
     }
-    // A field that is changed must be right.
+    // A changed field must be valid.
     let mut odd = server.get(&objects[objects.len() - 1]).await.body;
     odd["spec"]["vcIp"] = "ftp://vc".into();
     assert!(
@@ -204,7 +220,7 @@ async fn a_cluster_of_the_predecessor_is_taken_over_with_all_it_stored() {
     );
 }
 
-/// The Rust types read whatever the API server stores.
+/// The Rust types can read every stored object.
 fn typed(object: &Value) {
     let object = object.clone();
     match object["kind"].as_str().unwrap() {

@@ -1,4 +1,4 @@
-//! Requests as `kubectl` makes them, with the warnings that come back.
+//! Sends requests as `kubectl` does, and returns the warnings.
 
 use http::{Method, Request};
 use kube::Client;
@@ -11,7 +11,6 @@ pub(crate) struct Server {
     _control_plane: ControlPlane,
 }
 
-/// What the API server says.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Value,
@@ -19,19 +18,17 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Asserts that it took the object and had nothing to say about it.
+    /// Asserts that the server accepted the object without a warning.
     #[track_caller]
-    pub(crate) fn taken(&self, what: &str) {
-        assert!(self.status < 300, "{what} is refused: {}", self.body["message"]);
-        assert!(self.warnings.is_empty(), "{what} is warned about: {:?}", self.warnings);
+    pub(crate) fn accepted(&self, what: &str) {
+        assert!(self.status < 300, "{what} is rejected: {}", self.body["message"]);
+        assert!(self.warnings.is_empty(), "{what} has warnings: {:?}", self.warnings);
     }
-}
 
-impl Answer {
-    /// Asserts that it took the object, but said what it would refuse in a new one.
+    /// Asserts that the server accepted the object with this warning.
     #[track_caller]
-    pub(crate) fn taken_with_warning(&self, what: &str, says: &str) {
-        assert!(self.status < 300, "{what} is refused: {}", self.body["message"]);
+    pub(crate) fn accepted_with_warning(&self, what: &str, says: &str) {
+        assert!(self.status < 300, "{what} is rejected: {}", self.body["message"]);
         assert!(self.warnings.iter().any(|w| w.contains(says)), "{what}: {:?}", self.warnings);
     }
 }
@@ -46,7 +43,7 @@ impl Server {
         self.send(Method::POST, &collection(object), "application/json", Some(object)).await
     }
 
-    /// Refuses unknown fields, as `kubectl` does.
+    /// With strict field validation, as `kubectl` does.
     pub(crate) async fn dry_run(&self, object: &Value) -> Answer {
         let path = format!("{}?dryRun=All&fieldValidation=Strict", collection(object));
         self.send(Method::POST, &path, "application/json", Some(object)).await

@@ -163,6 +163,11 @@ pub struct Network {
     pub missing_on: Vec<String>,
 }
 
+impl Network {
+    /// The name of a plugin that VDO does not recognize.
+    pub const UNRECOGNIZED: &str = "the network plugin";
+}
+
 /// What OpenShift itself knows of vSphere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -47,7 +47,7 @@ impl<'a> DesiredDriver<'a> {
                     driver,
                     mode: mode(facts, csi.mode),
                     vcenters: csi.vcenters().into_iter().map(|n| n.0.as_str()).collect(),
-                    implementation: csi.implementation.unwrap_or_default(),
+                    implementation: Implementation::Upstream,
                     version: csi.version.as_ref().map(|v| v.0.as_str()),
                     nsx: false,
                 })

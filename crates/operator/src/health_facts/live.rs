@@ -17,7 +17,9 @@ use api::{
 };
 use health::{
     Entry, Examination, Page, Report, Touched, View, VmRef,
-    facts::{AccessReview, Attachment, Claim, Drivers, Facts, Known, Node, Snapshots, Volume},
+    facts::{
+        AccessReview, Attachment, Claim, Drivers, Facts, Known, Network, Node, Snapshots, Volume,
+    },
     repair::{self, Proposal},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -83,6 +85,8 @@ pub struct Health {
     pub repairs: Vec<Proposal>,
     /// When to look again even if nothing changes.
     pub due: Option<Timestamp>,
+    /// The network plugin, and the nodes without it.
+    pub network: Known<Network>,
 }
 
 /// All objects of all findings, by code, as text.
@@ -179,6 +183,7 @@ impl Live {
             self.health.checked = Some(asked);
         }
         self.health.due = Some(self.due);
+        self.health.network = self.frame.cluster.network.clone();
         self.ask(facts, vcenters, &site.domains());
         let mut health = self.health.clone();
         let untried = facts.vcenters.values().any(|v| v.state == VcenterState::Untried);

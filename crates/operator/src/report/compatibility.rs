@@ -1,6 +1,9 @@
-//! The status of the CompatibilityConfig that is followed.
+//! The status of the CompatibilityConfig that VDO follows.
 
-use api::{CompatibilityConfig, condition};
+use api::{
+    CompatibilityConfig,
+    condition::{self, Answer},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -9,9 +12,12 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{catalogs::Catalogs, names};
+use crate::{
+    catalogs::{self, Catalogs, Trouble, TroubleKind},
+    names,
+};
 
-/// Writes which catalog is in use, and why no other is.
+/// Writes which catalog is in use, and why a catalog on offer is not.
 pub async fn report(
     client: &Client,
     catalogs: &Catalogs,
@@ -43,9 +49,23 @@ pub async fn report(
         }
     };
     let ready = catalogs.trouble().is_none();
-    let now = Time(Timestamp::now());
-    let conditions = &mut after.conditions;
-    condition::set(conditions, condition::READY, ready, reason, message, generation, &now);
+    let now = Timestamp::now();
+    let origin = Origin {
+        trouble: catalogs.trouble(),
+        named: catalogs::source_of(config).is_some(),
+        read: after.fetched_at.is_some(),
+        signed: catalogs.is_signed(),
+    };
+    let (trusted, trust_reason, trust_message) = origin.trusted();
+    let (is_current, age_reason, age_message) = current_at(catalogs.current().expires, now);
+    for (kind, answer, reason, message) in [
+        (condition::READY, ready.into(), reason, message),
+        (condition::TRUSTED, trusted, trust_reason, trust_message),
+        (condition::CURRENT, is_current.into(), age_reason, age_message),
+    ] {
+        let conditions = &mut after.conditions;
+        condition::set(conditions, kind, answer, reason, message, generation, &Time(now));
+    }
     if before == after {
         return Ok(());
     }
@@ -57,4 +77,100 @@ pub async fn report(
     let parameters = PatchParams::apply(names::FIELD_MANAGER).force();
     configs.patch_status(&config.name_any(), &parameters, &Patch::Apply(body)).await?;
     Ok(())
+}
+
+/// Where the catalog in use comes from, compared with the catalog that the object names.
+struct Origin<'a> {
+    trouble: Option<&'a Trouble>,
+    /// Whether the object names a catalog at all.
+    named: bool,
+    /// Whether VDO has read the named catalog at least once.
+    read: bool,
+    /// Whether a trusted key signed the catalog in use.
+    signed: bool,
+}
+
+impl Origin<'_> {
+    fn trusted(&self) -> (Answer, &'static str, String) {
+        match self.trouble {
+            Some(Trouble { kind: kind @ TroubleKind::Untrusted, source, reason }) => {
+                (Answer::False, kind.name(), format!("{source}: {reason}"))
+            }
+            Some(Trouble { kind: TroubleKind::RolledBack, source, .. }) => {
+                let message =
+                    format!("{source}: VDO accepts the origin of the catalog, not its age");
+                (Answer::True, "OriginAccepted", message)
+            }
+            Some(Trouble { kind, source, reason }) if !self.read => {
+                (Answer::Unknown, kind.name(), format!("{source}: {reason}"))
+            }
+            None if self.named && !self.read => {
+                (Answer::Unknown, "NotRead", "VDO has not read the catalog yet".to_owned())
+            }
+            _ if self.signed => {
+                (Answer::True, "Signed", "a trusted key signed the catalog in use".to_owned())
+            }
+            _ if self.named => {
+                let message = "the catalog in use comes from a ConfigMap, which needs no signature";
+                (Answer::True, "FromConfigMap", message.to_owned())
+            }
+            _ => {
+                let message = "the catalog in use is part of the operator".to_owned();
+                (Answer::True, "Embedded", message)
+            }
+        }
+    }
+}
+
+fn current_at(expires: Option<Timestamp>, now: Timestamp) -> (bool, &'static str, String) {
+    match expires {
+        Some(end) if end <= now => {
+            let message = format!("the catalog in use expired on {end}; VDO still uses it");
+            (false, "Expired", message)
+        }
+        Some(end) => (true, "NotExpired", format!("the catalog in use expires on {end}")),
+        None => (true, "NoExpiry", "the catalog in use does not expire".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(kind: TroubleKind) -> Trouble {
+        Trouble { source: "https://example.com/catalog".into(), kind, reason: "because".into() }
+    }
+
+    #[test]
+    fn trusted_follows_the_signature_and_the_origin() {
+        use TroubleKind::{RolledBack, Unreachable, Unreadable, Untrusted};
+        for (kind, named, read, signed, expected) in [
+            (None, false, false, false, (Answer::True, "Embedded")),
+            (None, true, false, false, (Answer::Unknown, "NotRead")),
+            (None, true, true, true, (Answer::True, "Signed")),
+            (None, true, true, false, (Answer::True, "FromConfigMap")),
+            (Some(Untrusted), true, true, true, (Answer::False, "Untrusted")),
+            (Some(RolledBack), true, true, true, (Answer::True, "OriginAccepted")),
+            (Some(Unreachable), true, false, false, (Answer::Unknown, "Unreachable")),
+            (Some(Unreadable), true, false, false, (Answer::Unknown, "Unreadable")),
+            // The catalog that VDO fetched before stays in use.
+            (Some(Unreachable), true, true, true, (Answer::True, "Signed")),
+        ] {
+            let trouble = kind.map(trouble);
+            let origin = Origin { trouble: trouble.as_ref(), named, read, signed };
+            let (answer, reason, message) = origin.trusted();
+            assert_eq!((answer, reason), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_catalog_is_current_until_it_expires() {
+        let now = Timestamp::UNIX_EPOCH;
+        let later = now + jiff::SignedDuration::from_secs(1);
+        assert_eq!(current_at(None, now).1, "NoExpiry");
+        assert_eq!(current_at(Some(later), now).1, "NotExpired");
+        let (current, reason, message) = current_at(Some(now), now);
+        assert_eq!((current, reason), (false, "Expired"));
+        assert!(message.contains("1970-01-01"), "{message}");
+    }
 }

@@ -12,7 +12,10 @@ use api::{
     },
 };
 use catalog::{Driver, Implementation};
-use health::repair::Proposal;
+use health::{
+    facts::{Known, Network},
+    repair::Proposal,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::{
@@ -22,14 +25,16 @@ use crate::{
     plan::{self, DriverPlan, Next, Plan},
 };
 
-/// Findings that stand in the status; the worst come first.
+/// Findings in the status; the most severe come first.
 const SHOWN: usize = 120;
-/// Nodes that are listed by name; beyond that only the numbers are given.
+/// Clusters with more nodes get only numbers, no list of nodes.
 const NODES_LISTED: usize = 500;
-/// Kinds of repairs that are shown.
+/// Nodes that a condition names.
+const NODES_NAMED: usize = 10;
+/// Kinds of repairs in the status.
 const REPAIRS_SHOWN: usize = 16;
 
-/// The status that says what facts and plan say.
+/// The status for these facts and this plan.
 pub fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
     let before = facts.config.status.clone().unwrap_or_default();
     let mut status = VDOConfigStatus {
@@ -43,7 +48,7 @@ pub fn of(facts: &Facts, plan: &Plan) -> VDOConfigStatus {
         plan: Some(plan_status(&before, facts, plan)),
         cluster_id: facts.records.csi.cluster_id.clone().or_else(|| before.cluster_id.clone()),
     };
-    // A driver that is not wanted any more has no condition any more.
+    // Without a section in the spec, a driver has no condition.
     status.conditions.retain(|condition| match condition.type_.as_str() {
         condition::CLOUD_PROVIDER_READY => driver_of(plan, Driver::Cpi).is_some(),
         condition::STORAGE_READY => driver_of(plan, Driver::Csi).is_some(),
@@ -94,7 +99,7 @@ fn driver_status(facts: &Facts, driver: &DriverPlan) -> DriverStatus {
     }
 }
 
-/// The cloud controller is judged node by node; the storage driver by its DaemonSet.
+/// The cloud provider counts node by node, the storage driver by its DaemonSet.
 fn node_states(facts: &Facts, driver: Driver) -> BTreeMap<String, NodeState> {
     if driver == Driver::Csi {
         return BTreeMap::new();
@@ -188,13 +193,13 @@ fn plan_status(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> PlanStat
     }
 }
 
-/// Whether the release that is to run is the one that does.
+/// Whether the target release already runs.
 fn is_there(driver: &DriverPlan) -> bool {
     let same_maker = makers(driver) == ("", "");
     driver.installed == driver.target && same_maker
 }
 
-/// Who makes what runs and what is to run, where it is not the same.
+/// The implementations of the running and the target release, if they differ.
 fn makers(driver: &DriverPlan) -> (&'static str, &'static str) {
     let name = |maker| match maker {
         Implementation::Upstream => " (Upstream)",
@@ -207,7 +212,7 @@ fn makers(driver: &DriverPlan) -> (&'static str, &'static str) {
     }
 }
 
-/// A maker as the spec calls it.
+/// The implementation as the API names it.
 fn shown(maker: Implementation) -> Option<api::vdo_config::Implementation> {
     match maker {
         Implementation::Upstream => Some(api::vdo_config::Implementation::Upstream),
@@ -216,7 +221,7 @@ fn shown(maker: Implementation) -> Option<api::vdo_config::Implementation> {
     }
 }
 
-/// Whether a release is being taken back.
+/// Whether VDO rolls back a release.
 fn going_back(facts: &Facts) -> bool {
     let records = [&facts.records.cpi, &facts.records.csi];
     records
@@ -224,7 +229,6 @@ fn going_back(facts: &Facts) -> bool {
         .any(|record| record.rejected.is_some() && record.previous.is_none() && !record.healthy)
 }
 
-/// The findings in numbers.
 fn summary(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> HealthSummary {
     let number = |severity| i32::try_from(open(&plan.findings, severity)).unwrap_or(i32::MAX);
     let accepted = plan.findings.iter().filter(|finding| finding.acknowledged.is_some()).count();
@@ -242,7 +246,7 @@ fn summary(before: &VDOConfigStatus, facts: &Facts, plan: &Plan) -> HealthSummar
     }
 }
 
-/// The repairs in numbers: the proposals come in the order of their codes.
+/// The number of repairs by code. The proposals are sorted by code.
 fn repairs(proposals: &[Proposal]) -> Vec<RepairSummary> {
     let kinds = proposals.chunk_by(|a, b| a.code == b.code).take(REPAIRS_SHOWN);
     let summary = |kind: &[Proposal]| {
@@ -287,7 +291,7 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
     let rests = |d: &DriverPlan| is_done(d) || d.next == Next::Blocked || may_pass(facts, d);
     let progressing = !plan.drivers.iter().all(rests);
     set(condition::PROGRESSING, progressing.into(), reason, message.clone());
-    // A pause in the middle of an upgrade does not make it over.
+    // A pause does not complete an upgrade.
     let under_way = |d: &DriverPlan| {
         let record = facts.record(d.driver);
         d.mode == Mode::Managed && record.version.is_some() && !record.healthy
@@ -300,17 +304,46 @@ fn conditions(status: &mut VDOConfigStatus, facts: &Facts, plan: &Plan) {
         let kind = condition_of(driver.driver);
         set(kind, ready.into(), if ready { "Healthy" } else { "Progressing" }, message);
     }
-    let verified =
-        facts.vcenters.values().all(|v| matches!(v.state, VcenterState::Verified { .. }));
-    set(
-        condition::VCENTER_READY,
-        verified.into(),
-        if verified { "Verified" } else { "NotVerified" },
-        String::new(),
-    );
+    let unverified = facts.vcenters.iter();
+    let unverified = unverified.filter(|(_, v)| !matches!(v.state, VcenterState::Verified { .. }));
+    let unverified: Vec<&str> = unverified.map(|(name, _)| name.as_str()).collect();
+    let (reason, message) = match unverified.as_slice() {
+        [] => ("Verified", String::new()),
+        names => ("NotVerified", format!("VDO has not verified {}", names.join(", "))),
+    };
+    set(condition::VCENTER_READY, unverified.is_empty().into(), reason, message);
+    let exists = |name: &str| facts.cluster.nodes.iter().any(|node| node.name == name);
+    let (answer, reason, message) = network(&facts.health.network, exists);
+    set(condition::NETWORK_READY, answer, reason, message);
 }
 
-/// The condition that tells of a driver.
+/// Whether every node has the network plugin.
+fn network(
+    network: &Known<Network>,
+    exists: impl Fn(&str) -> bool,
+) -> (Answer, &'static str, String) {
+    let Network { plugin, missing_on } = match network {
+        Known::Known(network) => network,
+        Known::Unknown { reason } => return (Answer::Unknown, "NotChecked", reason.clone()),
+    };
+    let missing = missing_on.iter().map(String::as_str).filter(|name| exists(name));
+    let missing: Vec<&str> = missing.collect();
+    if !missing.is_empty() {
+        let named = missing.iter().take(NODES_NAMED).copied().collect::<Vec<_>>().join(", ");
+        let more = match missing.len().saturating_sub(NODES_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!("{plugin} does not run on {named}{more}");
+        return (Answer::False, "MissingOnNodes", message);
+    }
+    if plugin == Network::UNRECOGNIZED {
+        let message = "VDO found no network plugin that it recognizes";
+        return (Answer::Unknown, "NotFound", message.to_owned());
+    }
+    (Answer::True, "RunsOnAllNodes", format!("{plugin} runs on every node"))
+}
+
 fn condition_of(driver: Driver) -> &'static str {
     match driver {
         Driver::Cpi => condition::CLOUD_PROVIDER_READY,
@@ -318,16 +351,16 @@ fn condition_of(driver: Driver) -> &'static str {
     }
 }
 
-/// Whether nothing is to be done about a driver, and it runs unless it is to be gone.
+/// Whether no step is left, and the driver runs unless its mode is Removed.
 fn is_ready(facts: &Facts, driver: &DriverPlan) -> bool {
     let runs = driver.mode == Mode::Removed || driver_is_healthy(facts, driver);
     is_done(driver) && runs || may_pass(facts, driver)
 }
 
-/// One of so many pods on nodes may be away for a while without a word.
+/// One of this many node pods can be unavailable for a while without a change of the conditions.
 const FEW: i32 = 10;
 
-/// Whether what a driver lacks, which was ready, is not worth an alarm: it may pass by itself.
+/// Whether a driver that was ready lacks only something that can pass by itself.
 fn may_pass(facts: &Facts, driver: &DriverPlan) -> bool {
     driver.mode == Mode::Managed
         && facts.record(driver.driver).healthy
@@ -343,7 +376,7 @@ fn was_ready(facts: &Facts, driver: &DriverPlan) -> bool {
     conditions.iter().filter(same).any(|c| c.type_ == kind && c.status == "True")
 }
 
-/// Whether no more than a few pods on nodes are away, and not for long: they start again.
+/// Whether only a few node pods are unavailable, and not for long: they start again.
 fn lacks_few_pods(facts: &Facts, driver: &DriverPlan) -> bool {
     let since = driver.since(facts.config.status.as_ref()).unwrap_or(facts.now);
     let few = |(_, set): (_, &Workload)| {
@@ -356,12 +389,12 @@ fn lacks_few_pods(facts: &Facts, driver: &DriverPlan) -> bool {
         && judged(facts, driver, Task::Node).all(few)
 }
 
-/// Whether only nodes that joined are not initialised yet. One that is left waiting is a finding.
+/// Whether only new nodes are not initialised yet. A node that waits too long is a finding.
 fn waits_for_nodes(facts: &Facts, driver: &DriverPlan) -> bool {
     driver.driver == Driver::Cpi && is_done(driver) && workloads_are_healthy(facts, driver)
 }
 
-/// Whether a driver runs as it should: ours where we run it, whoever's where we observe.
+/// Whether a driver is healthy: the one of VDO in mode Managed, any in mode Observe.
 pub(super) fn driver_is_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
     let nodes = node_states(facts, driver.driver);
     workloads_are_healthy(facts, driver) && nodes.values().all(|state| *state == NodeState::Ready)
@@ -378,7 +411,7 @@ fn workloads_are_healthy(facts: &Facts, driver: &DriverPlan) -> bool {
     })
 }
 
-/// The workloads of a part of a driver that count: ours, or whoever's where VDO only looks on.
+/// The workloads that count: those of VDO, or all in mode Observe.
 fn judged<'a>(
     facts: &'a Facts,
     driver: &DriverPlan,
@@ -387,4 +420,34 @@ fn judged<'a>(
     let observed = driver.mode == Mode::Observe;
     let all = facts.workloads_of(driver.driver, task).into_iter();
     all.filter(move |(id, _)| observed || facts.is_ours(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged_network(plugin: &str, missing_on: &[&str]) -> (Answer, &'static str, String) {
+        let missing_on = missing_on.iter().map(|name| (*name).to_owned()).collect();
+        network(&Known::Known(Network { plugin: plugin.into(), missing_on }), |name| name != "gone")
+    }
+
+    #[test]
+    fn network_ready_names_the_nodes_without_the_plugin() {
+        let (answer, reason, message) = judged_network("Antrea", &["gone", "worker-1", "worker-2"]);
+        assert_eq!((answer, reason), (Answer::False, "MissingOnNodes"));
+        assert_eq!(message, "Antrea does not run on worker-1, worker-2");
+        let many: Vec<String> = (0..12).map(|number| format!("n{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(judged_network("Antrea", &many).2.ends_with("n9 and 2 more"));
+    }
+
+    #[test]
+    fn network_ready_is_true_only_for_a_plugin_that_vdo_recognizes() {
+        assert_eq!(judged_network("Antrea", &["gone"]).0, Answer::True);
+        let unrecognized = judged_network(Network::UNRECOGNIZED, &[]);
+        assert_eq!((unrecognized.0, unrecognized.1), (Answer::Unknown, "NotFound"));
+        let unknown = network(&Known::unknown("VDO cannot list DaemonSets"), |_| true);
+        assert_eq!(unknown.2, "VDO cannot list DaemonSets");
+        assert_eq!(unknown.0, Answer::Unknown);
+    }
 }

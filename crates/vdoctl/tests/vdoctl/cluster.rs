@@ -227,7 +227,7 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
     let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Pinned"}));
     let output = configure(&text);
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(output.err.contains("Pinned needs to know where to stay"), "{}", output.all());
+    assert!(output.err.contains("Pinned needs the releases to stay on"), "{}", output.all());
     nothing_is_there(stage, "a rule of the definition").await;
 
     for (change, words) in [

@@ -5,18 +5,18 @@ catalogue! {
         title: "A tag category for zones does not exist",
         severity: Error,
         seen: "{address} has no tag category {category}",
-        why: "With zones configured, the cloud provider initialises no node, and the storage driver registers none, before every node has its tags.",
+        why: "With zones configured, the cloud provider initialises no node, and the storage driver registers no node, before every node has its tags.",
         remedy: [
             "govc tags.category.create -t Datacenter -t ClusterComputeResource -t HostSystem {category}",
             "govc tags.create -c {category} NAME   for each zone, and govc tags.attach -c {category} NAME PATH   to datacenter, cluster or host",
-            "Or, without zones: take cloudProvider.topology and storageProvider.topologyCategories out of the VDOConfig",
+            "Or, without zones: remove cloudProvider.topology and storageProvider.topologyCategories from the VDOConfig",
         ],
     }
     TAG_MISSING = "VDO-1702" {
         title: "A node has no zone or region tag above it",
         severity: Error,
         seen: "{node}: neither {host} nor anything above it has a tag of the category {category}",
-        why: "The node is not initialised by the cloud provider, and not registered by the storage driver: nodeVM does not have labels for the categories.",
+        why: "The cloud provider does not initialise the node, and the storage driver does not register it: nodeVM does not have labels for the categories.",
         remedy: [
             "govc tags.attach -c {category} NAME {path}   or on the cluster or datacenter above, for all hosts in it",
             "If there is one: let the account read tags and everything above the VM, with the role ReadOnly",
@@ -26,8 +26,8 @@ catalogue! {
         title: "A node has two tags of one category above it",
         severity: Warning,
         seen: "{node}: {category} is {tags}",
-        why: "The cloud provider and the storage driver may choose differently: the pod is sent to one zone, its volume is made in the other.",
-        remedy: ["Leave one, for example: govc tags.detach -c {category} {tag} {path}"],
+        why: "The cloud provider and the storage driver may choose differently: the pod goes to one zone, its volume to the other.",
+        remedy: ["Keep one of them, for example: govc tags.detach -c {category} {tag} {path}"],
     }
     TAG_ON_VM = "VDO-1704" {
         title: "A zone tag is attached to a node's VM itself",
@@ -39,11 +39,11 @@ catalogue! {
     ZONE_MOVED = "VDO-1705" {
         title: "A node's VM has moved to another zone",
         severity: Warning,
-        seen: "{node}: its label {label} says {labelled}, its host {host} is in {actual}",
-        why: "Labels are written once and never follow: pods and volumes are placed for the old zone, and volumes of the old zone may not be reachable from the new host.",
+        seen: "{node}: its label {label} is {labelled}, but its host {host} is in {actual}",
+        why: "The drivers write the labels once. Kubernetes places pods and volumes for the old zone, and the new host may not reach volumes of the old zone.",
         remedy: [
             "Move it back: govc vm.migrate -host {place} {vm}   and keep it there with a VM/Host rule",
-            "Or let it join anew: kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   kubectl delete node {node}   and restart kubelet",
+            "Or let it join again: kubectl drain {node} --ignore-daemonsets --delete-emptydir-data   kubectl delete node {node}   and restart kubelet",
         ],
     }
     ZONE_LABELS_DISAGREE = "VDO-1706" {
@@ -66,15 +66,15 @@ catalogue! {
     NODE_WITHOUT_ZONE = "VDO-1709" {
         title: "A node is registered for storage without its zone",
         severity: Warning,
-        seen: "{node}: its CSINode has no topology keys, though the storage driver is told of {categories}",
-        why: "It was registered before the driver knew of zones. Volumes are then made without regard to where this node is, and may be out of its reach.",
-        remedy: ["kubectl delete pod --namespace {namespace} --selector app=vsphere-csi-node --field-selector spec.nodeName={node}   the new pod registers the node anew; volumes stay mounted"],
+        seen: "{node}: its CSINode has no topology keys, although the storage driver uses {categories}",
+        why: "The driver registered the node before it knew zones. It then creates volumes without regard to this node, which may be unable to reach them.",
+        remedy: ["kubectl delete pod --namespace {namespace} --selector app=vsphere-csi-node --field-selector spec.nodeName={node}   the new pod registers the node again; volumes stay mounted"],
     }
     HOST_GROUP_BROKEN = "VDO-1708" {
-        title: "A host group that stands for a zone is not in order",
+        title: "A host group for a zone is wrong",
         severity: Error,
         seen: "Failure domain {domain}, host group {group}: {problem}",
-        why: "VMs of that zone may run on hosts of another.",
+        why: "VMs of that zone can run on hosts of another zone.",
         remedy: ["vSphere Client, cluster, Configure, VM/Host Groups and VM/Host Rules: correct {group}"],
     }
 }

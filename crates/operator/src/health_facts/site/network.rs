@@ -82,8 +82,7 @@ pub(crate) fn network<P: Borrow<Pod>>(
         });
         missing.extend(broken.filter_map(crate::health_facts::workloads::node_of));
     }
-    let plugin = plugins.first().map_or("", |plugin| plugin.name);
-    let plugin = if plugin.is_empty() { "the network plugin" } else { plugin };
+    let plugin = plugins.first().map_or(Network::UNRECOGNIZED, |plugin| plugin.name);
     Network { plugin: plugin.to_owned(), missing_on: missing.into_iter().collect() }
 }
 

@@ -206,7 +206,7 @@ fn steps(status: &VDOConfigStatus, width: usize) -> String {
 /// What could be done next, where that is the user's to decide.
 fn outlook(status: &VDOConfigStatus, width: usize) -> String {
     let Some(plan) = &status.plan else { return String::new() };
-    let waits = matches!(plan.state, Some(PlanState::Waiting | PlanState::Proposed));
+    let waits = plan.state == Some(PlanState::Waiting);
     match (&plan.summary, waits) {
         (Some(summary), true) => {
             format!("\n{}", wrap("  ", &format!("Next: {summary}. vdoctl plan"), width))

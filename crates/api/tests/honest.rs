@@ -1,0 +1,178 @@
+//! The API promises nothing that the product does not do: product code reads every field of the schemas,
+//! and sets every condition.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// The crates whose code counts as product code.
+const PRODUCT: [&str; 5] = ["catalog", "health", "operator", "plan", "vdoctl"];
+
+/// Fields that product code reads through a function of this crate.
+const READ_THROUGH: [(&str, &str); 5] = [
+    ("VDOConfig.spec.deletionPolicy", "deletion_policy"),
+    ("VDOConfig.spec.remediation.featureStates", "remedy"),
+    ("VDOConfig.spec.remediation.imageRegistry", "remedy"),
+    ("VDOConfig.spec.remediation.nodeTaints", "remedy"),
+    ("VDOConfig.spec.storageProvider.vsphereCloudConfig", "vcenters"),
+];
+
+/// Fields that product code does not read, and the reason why they are in the schema.
+const EXCEPTIONS: [(&str, &str); 3] = [
+    ("VDOConfig.status.cpi.nodeStatus ", "the Go VDO wrote it; stored objects must stay valid"),
+    ("VDOConfig.status.csi.nodeStatus ", "the Go VDO wrote it; stored objects must stay valid"),
+    ("VDOConfig.status.findings.link", "written by this crate for people who read the status"),
+];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            rust_files(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// The product code and the test code of the workspace, each as one text.
+fn product_and_tests() -> (String, String) {
+    let (mut product, mut tests) = (String::new(), String::new());
+    let mut files = Vec::new();
+    rust_files(&crates(), &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let relative = file.strip_prefix(crates()).unwrap();
+        let parts: Vec<&str> = relative.iter().filter_map(|part| part.to_str()).collect();
+        let is_test = parts.iter().any(|part| ["tests", "tests.rs", "benches"].contains(part));
+        let (code, own_tests) = text.split_once("#[cfg(test)]\nmod tests {").unwrap_or((&text, ""));
+        match parts.as_slice() {
+            _ if is_test => tests.push_str(&text),
+            [name, "src", ..] => {
+                tests.push_str(own_tests);
+                if PRODUCT.contains(name) {
+                    product.push_str(code);
+                }
+            }
+            _ => {}
+        }
+    }
+    (product, tests)
+}
+
+/// Words and punctuation, without comments. Good enough to find field names.
+fn tokens(text: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    for line in text.lines() {
+        let mut rest = line.split("//").next().unwrap_or_default();
+        while let Some(first) = rest.chars().next() {
+            let is_word = |c: char| c.is_alphanumeric() || c == '_';
+            let length = if is_word(first) {
+                rest.find(|c| !is_word(c)).unwrap_or(rest.len())
+            } else if rest.starts_with("::") || rest.starts_with("..") {
+                2
+            } else {
+                first.len_utf8()
+            };
+            let (token, after) = rest.split_at(length);
+            if !token.trim().is_empty() {
+                tokens.push(token);
+            }
+            rest = after;
+        }
+    }
+    tokens
+}
+
+/// Whether `field` occurs as a field: `x.field`, `X { field: .. }` or `X { field, .. }`.
+fn is_used(tokens: &[&str], field: &str) -> bool {
+    let mut places = tokens.iter().enumerate().filter(|(_, token)| **token == field);
+    places.any(|(at, _)| {
+        let before = at.checked_sub(1).map_or("", |before| tokens[before]);
+        let after = tokens.get(at + 1).copied().unwrap_or_default();
+        before == "." && after != "("
+            || ["{", ","].contains(&before) && [":", ",", "}"].contains(&after)
+    })
+}
+
+/// `vsanDataStoreUrl` as Rust names the field: `vsan_data_store_url`.
+fn rust_name(field: &str) -> String {
+    let mut name = String::new();
+    let mut before_is_upper = true;
+    for c in field.chars() {
+        if c.is_uppercase() && !before_is_upper {
+            name.push('_');
+        }
+        before_is_upper = c.is_uppercase();
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
+fn fields(path: &str, schema: &Value, into: &mut Vec<(String, String)>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        into.push((path.clone(), rust_name(name)));
+        // Kubernetes defines the fields of a condition.
+        if name != "conditions" {
+            let inner = if field["items"].is_object() { &field["items"] } else { field };
+            fields(&path, inner, into);
+        }
+    }
+}
+
+#[test]
+fn product_code_uses_every_field_of_the_schemas() {
+    let mut all = Vec::new();
+    for crd in api::crds() {
+        let schema = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
+        let schema = serde_json::to_value(schema).unwrap();
+        for part in ["spec", "status"] {
+            let path = format!("{}.{part}", crd.spec.names.kind);
+            fields(&path, &schema["properties"][part], &mut all);
+        }
+    }
+    assert!(all.len() > 150, "{}", all.len());
+    let (product, _) = product_and_tests();
+    let tokens = tokens(&product);
+    let mut unused: Vec<&str> = all
+        .iter()
+        .filter(|(_, name)| !is_used(&tokens, name))
+        .map(|(path, _)| path.as_str())
+        .collect();
+    for (path, function) in READ_THROUGH {
+        let mut pairs = tokens.windows(2);
+        assert!(pairs.any(|pair| pair == [function, "("]), "nothing calls {function}");
+        assert!(unused.contains(&path), "{path} needs no exception");
+    }
+    let exceptions: Vec<&str> =
+        READ_THROUGH.iter().chain(&EXCEPTIONS).map(|(path, _)| *path).collect();
+    for (path, reason) in EXCEPTIONS {
+        assert!(unused.contains(&path), "{path} needs no exception: {reason}");
+    }
+    unused.retain(|path| !exceptions.contains(path));
+    assert!(unused.is_empty(), "nothing reads these fields:\n{}", unused.join("\n"));
+}
+
+#[test]
+fn product_code_sets_every_condition_and_a_test_names_it() {
+    let source = include_str!("../src/condition.rs");
+    let constants = source.lines().filter_map(|line| {
+        let (name, value) = line.strip_prefix("pub const ")?.split_once(": &str = \"")?;
+        Some((name, value.strip_suffix("\";")?))
+    });
+    let constants: Vec<(&str, &str)> = constants.collect();
+    assert!(constants.len() > 10, "{constants:?}");
+    let (product, tests) = product_and_tests();
+    for (name, value) in constants {
+        assert!(product.contains(&format!("condition::{name}")), "nothing sets {value}");
+        let named = [format!("condition::{name}"), format!("\"{value}\"")];
+        assert!(named.iter().any(|name| tests.contains(name)), "no test names {value}");
+    }
+}
