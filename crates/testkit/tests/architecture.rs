@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, process::Command};
 use serde_json::Value;
 
 /// The crates in order of dependency: each may depend only on crates before it, and of those only
-/// on the ones named.
+/// on the ones named. Every crate may depend on `redaction`.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("redaction", &[]),
     ("vsphere", &[]),
     ("driver-config", &[]),
     ("api", &[]),
@@ -23,7 +24,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that would make a pure crate impure.
-const DOES_NO_IO: &[&str] = &["driver-config", "api", "catalog", "health"];
+const DOES_NO_IO: &[&str] = &["redaction", "driver-config", "api", "catalog", "health"];
 const DOES_IO: &[&str] = &["tokio", "reqwest", "hyper", "kube-client"];
 
 fn metadata() -> Value {
@@ -62,7 +63,7 @@ fn arrows_only_point_up() {
         for dependency in dependencies.iter().filter(|d| is_normal(d)) {
             let target = dependency["name"].as_str().unwrap();
             assert!(
-                !all.contains_key(target) || allowed.contains(&target),
+                !all.contains_key(target) || target == "redaction" || allowed.contains(&target),
                 "{name} must not depend on {target}"
             );
         }

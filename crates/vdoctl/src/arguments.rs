@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 
 /// What every command understands.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// The kubeconfig to use, instead of KUBECONFIG or ~/.kube/config.
     #[arg(long, global = true, value_name = "FILE")]
@@ -37,20 +37,20 @@ pub(crate) struct Global {
     /// The namespace of VDO and its objects.
     #[arg(long, short, global = true, value_name = "NAME", default_value = api::NAMESPACE)]
     pub(crate) namespace: String,
-    /// How long the API server may take for an answer, in seconds.
+    /// The timeout of requests to the API server, in seconds.
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) request_timeout: u64,
     /// Answer yes to every question.
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// Only results: no progress, no hints.
+    /// Print only results: no progress and no hints.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// Tell more of what is done; twice for even more.
+    /// Log more; use it twice for even more.
     #[arg(long, short, global = true, action = ArgAction::Count, value_parser = loudness)]
     pub(crate) verbose: u8,
-    /// When to use colours: auto, always or never. NO_COLOR is honoured.
+    /// When to use colors: auto, always or never. vdoctl honors NO_COLOR.
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN")]
     #[arg(hide_possible_values = true)]
     pub(crate) color: Colour,
@@ -114,7 +114,7 @@ fn loudness(text: &str) -> Result<u8, String> {
     match text.to_lowercase().as_str() {
         "" | "false" | "no" | "off" => Ok(0),
         "true" | "yes" | "on" => Ok(1),
-        number => number.parse().map_err(|_| "a number, or true".to_owned()),
+        number => number.parse().map_err(|_| "use a number, or true".to_owned()),
     }
 }
 
@@ -151,7 +151,7 @@ fn switch(text: &str) -> Result<bool, String> {
     match text.to_lowercase().as_str() {
         "" | "0" | "n" | "no" | "f" | "false" | "off" => Ok(false),
         "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),
-        _ => Err("say true or false".into()),
+        _ => Err("use true or false".into()),
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) async fn interrupted(screen: &Screen) {
         Either::Left(((), _)) | Either::Right(((), _)) => {}
     }
     if RUNNING.load(Ordering::SeqCst) > 0 {
-        screen.note("Interrupted: what was begun is finished first.");
+        screen.note("Interrupted: vdoctl finishes the current change first.");
     }
     while RUNNING.load(Ordering::SeqCst) > 0 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

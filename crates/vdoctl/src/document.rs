@@ -15,7 +15,6 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::{
     failure::{Failure, MistakeSnafu, Outcome},
-    redaction,
     text::nearest,
 };
 
@@ -69,21 +68,21 @@ impl File {
             Err(error) => {
                 let place = error.location().unwrap_or(Location::UNKNOWN);
                 let span = span(&text, place);
-                let why = redaction::discreet(&error.without_snippet().to_string(), &text);
+                let why = redaction::redact_message(&error.without_snippet().to_string(), &text);
                 // The place is shown.
                 let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why);
                 let (output, help) = if why.contains("budget breached") {
-                    let grows = "this YAML holds more than any configuration: its aliases multiply";
-                    (grows.to_owned(), "write out what its aliases stand for")
+                    let grows = "this YAML is too large: its aliases expand to too many values";
+                    (grows.to_owned(), "replace the aliases by their values")
                 } else {
                     let help =
-                        "the error is here or shortly before: look at blanks, colons and quotes";
-                    (format!("this is not YAML: {why}"), help)
+                        "the error is here or shortly before: check indentation, colons and quotes";
+                    (format!("this is not valid YAML: {why}"), help)
                 };
                 MistakeSnafu {
                     text: output,
                     help,
-                    source: Box::new(NamedSource::new(name, redaction::redacted(&text))),
+                    source: Box::new(NamedSource::new(name, redaction::mask_document(&text))),
                     span,
                     label: "here",
                 }
@@ -113,7 +112,7 @@ impl File {
         let (field, why) = cause.or_else(|| undeclared(&status.message))?;
         let path = field.split(['.', '[', ']']).filter(|part| !part.is_empty());
         let path: Vec<String> = path.map(str::to_owned).collect();
-        let text = format!("the cluster would refuse {id}");
+        let text = format!("the cluster rejects {id}");
         Some(self.wrong(document, &path, cause.is_none(), &text, why))
     }
 
@@ -128,7 +127,7 @@ impl File {
             let near = nearest(&id.kind, known.iter().map(|(_, kind)| kind.as_str()));
             ("kind", near.map_or_else(String::new, |near| format!("did you mean {near}?")))
         };
-        let text = format!("{id} is of a kind that is not installed here");
+        let text = format!("the cluster does not know the kind of {id}");
         Some(self.wrong(document, &[field.to_owned()], false, &text, &help))
     }
 
@@ -142,10 +141,10 @@ impl File {
         help: &str,
     ) -> Failure {
         let place = document.place(path, in_name);
-        let shown = redaction::redacted(&self.text);
+        let shown = redaction::mask_document(&self.text);
         Failure::Mistake {
-            text: redaction::discreet(text, &self.text),
-            help: redaction::discreet(help, &self.text),
+            text: redaction::redact_message(text, &self.text),
+            help: redaction::redact_message(help, &self.text),
             source: Box::new(NamedSource::new(&self.name, shown).with_language("yaml")),
             span: span(&self.text, place),
             label: "here".into(),
@@ -157,7 +156,7 @@ impl File {
 fn undeclared(message: &str) -> Option<(&str, &str)> {
     let (before, _) = message.split_once(": field not declared in schema")?;
     let field = before.rsplit(' ').next().filter(|field| field.starts_with('.'))?;
-    Some((field, "it has no such field: look at how it is written, and how far it is indented"))
+    Some((field, "there is no such field: check its spelling and indentation"))
 }
 
 impl Document {

@@ -5,6 +5,7 @@
 
 use std::{io, path::PathBuf};
 
+use inquire::InquireError;
 use miette::{LabeledSpan, NamedSource, SourceSpan};
 use snafu::Snafu;
 
@@ -15,7 +16,7 @@ use crate::exit::Exit;
 #[snafu(visibility(pub(crate)))]
 pub(crate) enum Failure {
     /// No cluster could be found in flags, environment and files.
-    #[snafu(display("no cluster to talk to"))]
+    #[snafu(display("no Kubernetes cluster is configured"))]
     Cluster { source: runtime::kubernetes::Error },
 
     /// The API server refused or did not answer.
@@ -134,7 +135,7 @@ pub(crate) enum Failure {
     PipeClosed,
 
     /// The output could not be written.
-    #[snafu(display("the output cannot be written"))]
+    #[snafu(display("cannot write the output"))]
     Output { source: io::Error },
 
     /// It worked, and what it found is not well.
@@ -145,7 +146,7 @@ pub(crate) enum Failure {
 fn remains(left: &[String]) -> String {
     match left {
         [] => "nothing was changed".into(),
-        left => format!("{} could not be taken back", left.join(", ")),
+        left => format!("{} could not be rolled back", left.join(", ")),
     }
 }
 
@@ -197,25 +198,26 @@ impl Failure {
                 Some(contexts(context, known))
             }
             Self::Cluster { .. } => Some(
-                "name one with --kubeconfig or KUBECONFIG, and --context if it is not the current one"
+                "set --kubeconfig or KUBECONFIG, and --context if it is not the current context"
                     .into(),
             ),
-            Self::Unwritten { left, .. } if !left.is_empty() => {
-                Some("run the same again once the cluster answers: it goes on from there".into())
-            }
+            Self::Unwritten { left, .. } if !left.is_empty() => Some(
+                "run the command again when the cluster responds; vdoctl continues from there"
+                    .into(),
+            ),
             Self::Undeleted { gone, .. } if !gone.is_empty() => {
-                Some("the same command again goes on from there".into())
+                Some("run the command again; vdoctl continues from there".into())
             }
             Self::Api { source, .. }
             | Self::Unwritten { source, .. }
             | Self::Undeleted { source, .. } => api_advice(source),
-            Self::Unapplied { .. } => Some(
-                "what was applied before stays; the same command again goes on from there".into(),
-            ),
+            Self::Unapplied { .. } => {
+                Some("the objects that were applied stay; run the command again to continue".into())
+            }
             Self::NotInstalled => Some("vdoctl deploy installs it".into()),
-            Self::NotConfigured => Some("vdoctl configure sets it up".into()),
+            Self::NotConfigured => Some("vdoctl configure configures it".into()),
             Self::ConfiguredElsewhere { namespace, name } => Some(format!(
-                "if it is yours: vdoctl move --from {namespace} --name {name}; else vdoctl configure sets VDO up"
+                "to use it: vdoctl move --from {namespace} --name {name}; to write a new one: vdoctl configure"
             )),
             Self::Mistake { help, .. }
             | Self::Request { help, .. }
@@ -230,9 +232,11 @@ impl Failure {
 /// The contexts there are instead.
 fn contexts(wanted: &str, known: &[String]) -> String {
     match crate::text::nearest(wanted, known.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean {near}? kubectl config get-contexts lists all"),
-        None if known.is_empty() => "it has none: is it the right file?".into(),
-        None => format!("there are {}", known.join(", ")),
+        Some(near) => {
+            format!("did you mean {near}? kubectl config get-contexts lists all contexts")
+        }
+        None if known.is_empty() => "the kubeconfig has no contexts: is it the right file?".into(),
+        None => format!("the kubeconfig has the contexts {}", known.join(", ")),
     }
 }
 
@@ -244,15 +248,15 @@ pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
 fn api_advice(error: &kube::Error) -> Option<String> {
     match error {
         error if is_forbidden(error) => Some(
-            "ask for the right that is named above, or use another context: kubectl config get-contexts"
+            "ask for the permission in the message, or use another context: kubectl config get-contexts"
                 .into(),
         ),
         kube::Error::Api(status) if status.code == 401 => {
-            Some("the credentials of this context are not accepted: log in again".into())
+            Some("the cluster rejects the credentials of this context: log in again".into())
         }
         kube::Error::Api(_) => None,
         _ => Some(
-            "is the cluster up, and does the kubeconfig lead to it? kubectl cluster-info tells".into(),
+            "check that the cluster is up and that the kubeconfig is correct: kubectl cluster-info".into(),
         ),
     }
 }
@@ -290,7 +294,20 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What came of a command.
+impl From<InquireError> for Failure {
+    fn from(error: InquireError) -> Self {
+        match error {
+            InquireError::OperationCanceled | InquireError::OperationInterrupted => {
+                Self::Interrupted
+            }
+            InquireError::IO(source) => Self::Output { source },
+            other => {
+                Self::Other { text: "the question could not be asked".into(), source: other.into() }
+            }
+        }
+    }
+}
+
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Says what was being done when the API server failed us.
@@ -370,15 +387,15 @@ mod tests {
                 line.unwrap_or_default().trim_start_matches(|c: char| c == ' ' || c.is_numeric());
             // What the table says of a code is what the kinds with that code are about.
             let words = match failure {
-                Failure::PipeClosed => "done",
-                Failure::Declined => "you said no",
-                Failure::Request { .. } => "makes no sense",
-                Failure::Verdict { .. } => "something is wrong",
-                Failure::TooLate { .. } => "waited too long",
+                Failure::PipeClosed => "success",
+                Failure::Declined => "you declined",
+                Failure::Request { .. } => "invalid command line",
+                Failure::Verdict { .. } => "found a problem",
+                Failure::TooLate { .. } => "timeout expired",
                 Failure::NotInstalled => "not installed",
                 Failure::NotConfigured | Failure::ConfiguredElsewhere { .. } => "not configured",
                 Failure::Interrupted | Failure::Stopped => "interrupted",
-                _ => "could not be done",
+                _ => "the command failed",
             };
             assert!(line.contains(words), "{failure:?} ends with {code}: {line}");
             told.push(std::mem::discriminant(&failure));

@@ -20,7 +20,6 @@ mod arguments;
 mod cluster;
 mod commands;
 mod critical;
-mod dialogue;
 mod diff;
 mod document;
 mod environment;
@@ -28,7 +27,6 @@ mod exit;
 mod failure;
 mod findings;
 mod progress;
-mod redaction;
 mod reference;
 mod report;
 mod rollout;
@@ -77,7 +75,6 @@ pub fn main() -> ExitCode {
         let _ = runtime::telemetry::Logs::start(runtime::telemetry::Format::Human, filter);
     }
     let screen = Screen::new(global.color.into(), global.quiet, global.yes);
-    dialogue::colour(&screen);
     match commands::run(&global, task, &screen) {
         Ok(()) => Exit::Success.into(),
         Err(failure) => report::show(&failure, &screen).into(),

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anstream::{AutoStream, ColorChoice};
+use inquire::ui::RenderConfig;
 
 use crate::{
     failure::{Failure, Outcome},
@@ -53,6 +54,9 @@ impl Screen {
             told.or_else(|| seen(stream)).unwrap_or(USUAL).clamp(NARROWEST, WIDEST)
         };
         let error = io::stderr().is_terminal();
+        if !passes(io::stderr(), choice) {
+            inquire::set_global_render_config(RenderConfig::empty());
+        }
         Self {
             width: width(io::stdout().as_fd()),
             side_width: width(io::stderr().as_fd()),
@@ -118,13 +122,13 @@ impl Screen {
         if !self.interactive {
             return crate::failure::request(
                 format!("{question} There is no terminal to ask on"),
-                "add --yes to say yes beforehand",
+                "use --yes to answer yes",
             );
         }
         match inquire::Confirm::new(question).with_default(false).prompt() {
             Ok(true) => Ok(()),
             Ok(false) => Err(Failure::Declined),
-            Err(error) => Err(crate::dialogue::ended(error)),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -24,10 +24,10 @@ const ANSWERS: [(&str, &str); 8] = [
     ("vCenter:", "\r"),
     ("User:", "vdo@vsphere.local\r"),
     ("Password:", "CHANGE-ME\r"),
-    ("another vCenter too?", "\r"),
+    ("use another vCenter?", "\r"),
     ("Install the cloud provider?", "\r"),
-    ("names zones:", "\r"),
-    ("names regions:", "\r"),
+    ("for zones:", "\r"),
+    ("for regions:", "\r"),
     ("Write this to the cluster?", "y\r"),
 ];
 

@@ -115,7 +115,7 @@ async fn all_faults_are_named_with_their_remedy_and_gone_once_they_are_mended() 
         assert!(shown.contains(&format!("✔ {code} is there: ")), "{shown}");
         assert!(shown.contains("$ vdoctl status\n"), "{shown}");
         assert!(shown.contains(&format!("  {code}  ")), "the screen names it: {shown}");
-        assert!(shown.contains(" Mend "), "and says what to do: {shown}");
+        assert!(shown.contains(" Fix "), "and says what to do: {shown}");
         assert!(after.starts_with(&format!("✔ mended: {code} is gone")), "{after}");
         // The same screen shows that it is gone.
         let (_, screen) =

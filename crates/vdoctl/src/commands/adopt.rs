@@ -20,16 +20,16 @@ use crate::{
     text::{CARE, GOOD, Table, paint},
 };
 
-/// Take over drivers that other hands installed.
+/// Adopt drivers that VDO did not install.
 ///
-/// They are shown first, with whether they can be taken over as they stand. Nothing is deleted and nothing made anew: volumes stay attached, the cluster's identity in vCenter
-/// stays what it is.
+/// vdoctl first shows the drivers and whether VDO can adopt them. Adoption deletes and re-creates nothing:
+/// volumes stay attached, and the cluster ID in vCenter does not change.
 #[derive(Args, Debug)]
 pub(crate) struct Adopt {
-    /// Only show.
+    /// Show the drivers and whether VDO can adopt them. Change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How long to wait until it is done, in seconds.
+    /// How long to wait for the adoption to finish, in seconds.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
 }
@@ -39,7 +39,8 @@ impl Adopt {
         let mut facts = super::plan::facts(global, screen).await?;
         let theirs = theirs(&facts);
         if theirs.is_empty() {
-            return screen.print("Every driver here is VDO's own: there is nothing to adopt.\n");
+            return screen
+                .print("VDO manages all drivers of this cluster: there is nothing to adopt.\n");
         }
         let mut table = Table::new(&["DRIVER", "VERSION", "PODS", "WHERE"]);
         for (id, workload) in &theirs {
@@ -63,17 +64,17 @@ impl Adopt {
             plan.findings.iter().filter(|f| f.severity >= api::Severity::Error).cloned().collect();
         if blocked || !problems.is_empty() {
             screen.print(&format!(
-                "\n{} It cannot be adopted as it is:\n\n{}",
+                "\n{} VDO cannot adopt the drivers:\n\n{}",
                 paint(CARE, "!"),
                 findings::render(&problems, screen.width, facts.now)
             ))?;
             return Err(Failure::Verdict { exit: crate::exit::Exit::Degraded });
         }
-        screen.print(&format!("\n{} It can be adopted in place.\n", paint(GOOD, "✔")))?;
+        screen.print(&format!("\n{} VDO can adopt the drivers in place.\n", paint(GOOD, "✔")))?;
         if self.dry_run {
             return Ok(());
         }
-        screen.confirm("Let VDO take it over?")?;
+        screen.confirm("Adopt the drivers?")?;
         let cluster = Cluster::connect(global).await?;
         let patch = json!({"spec": {"adoption": Adoption::Automatic}});
         super::upgrade::patch_config(&cluster, &facts, &patch).await?;

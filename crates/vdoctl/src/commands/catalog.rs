@@ -19,7 +19,7 @@ use crate::{
 
 /// List, show, compare, build, sign and import catalogs of driver releases.
 ///
-/// Where a file is asked for, `embedded` is the catalog in this program and `-` standard input.
+/// As a file, `embedded` means the built-in catalog and `-` means standard input.
 #[derive(Args, Debug)]
 pub(crate) struct Catalog {
     #[command(subcommand)]
@@ -30,9 +30,9 @@ pub(crate) struct Catalog {
 enum What {
     #[command(flatten)]
     Tool(tool::Command),
-    /// Puts a catalog into the cluster, where VDO uses it from then on.
+    /// Copy a catalog to the cluster. VDO then uses it.
     Import {
-        /// The catalog, or a signed bundle of one.
+        /// The catalog, or a signed bundle.
         file: String,
     },
 }
@@ -95,7 +95,7 @@ impl Catalog {
         let compared = compared.map_err(super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
         written.map_err(super::deploy::written)?;
-        let text = "The catalog is in the cluster; vdoctl plan shows what it changes.";
+        let text = "VDO now uses this catalog. To see the changes: vdoctl plan";
         screen.print(&wrap("", text, screen.width))
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn proven(name: &str, bytes: &[u8]) -> Outcome {
     }
     legible(name, bytes, true)?;
     read(bytes).map(drop).map_err(|error| Failure::Other {
-        text: format!("{name} is no catalog VDO would use"),
+        text: format!("{name} is not a catalog that VDO can use"),
         source: error.into(),
     })
 }
@@ -134,7 +134,7 @@ fn mistakes(name: &str, text: String) -> Outcome {
     let help = match near {
         Some(near) => format!("did you mean {near}?"),
         None if known.is_empty() => String::new(),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("use one of {}", known.join(", ")),
     };
     Err(file.wrong(document, &path, in_name, &text, &help))
 }

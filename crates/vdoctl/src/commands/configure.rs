@@ -7,6 +7,7 @@
 //!   dialogue ─┘                     schema    vCenter   diff
 //! ```
 
+mod dialogue;
 mod door;
 mod draft;
 mod matrix;
@@ -19,23 +20,22 @@ use operator::writing::{self, Comparison};
 
 pub(crate) use self::{
     door::Door,
-    draft::{Access, Class, Draft, Drivers},
-    proving::{Attempt, attempt, trust as trusted},
+    draft::{Draft, Drivers},
 };
 use crate::{
     arguments::{Form, Global},
     cluster::{Cluster, Found},
-    critical, dialogue,
+    critical,
     diff::diff,
     failure::{Outcome, request},
     screen::Screen,
     text::{CARE, DIM, GOOD, paint},
 };
 
-/// Say which vCenters the cluster is on and which drivers it should have.
+/// Configure the vCenters and the drivers of the cluster.
 ///
-/// On a terminal it asks; with -f or flags it does not. Nothing is written before the vCenters were
-/// reached, logged in to and looked into, and the cluster has accepted every object on trial.
+/// Without -f and --vcenter, vdoctl asks questions on the terminal. Before it writes anything, it logs in to
+/// every vCenter, reads its inventory, and validates every object with a dry run.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Configure {
@@ -47,10 +47,10 @@ pub(crate) struct Configure {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The same as without a word (as the earlier vdoctl called it).
+    /// The same as without a subcommand, for compatibility with earlier versions.
     #[command(hide = true)]
     Drivers(Box<DesiredDriver>),
-    /// Where knowledge about releases comes from: a file or a URL.
+    /// Set the catalog of driver releases: a file or a URL.
     #[command(alias = "cm")]
     CompatibilityMatrix(matrix::Matrix),
 }
@@ -64,7 +64,7 @@ pub(crate) struct Update {
 
 #[derive(Debug, Subcommand)]
 enum UpdateWhat {
-    /// Where knowledge about releases comes from: a file or a URL.
+    /// Set the catalog of driver releases: a file or a URL.
     #[command(alias = "cm")]
     CompatibilityMatrix(matrix::Matrix),
 }
@@ -72,27 +72,27 @@ enum UpdateWhat {
 /// What to configure.
 #[derive(Args, Debug, Default)]
 pub(crate) struct DesiredDriver {
-    /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. Several files are taken together.
+    /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. You can repeat the flag.
     #[arg(long, short, value_name = "FILE", conflicts_with = "vcenter")]
     file: Vec<PathBuf>,
     #[command(flatten)]
     door: Door,
-    /// The tag category that names zones.
+    /// The tag category for zones.
     #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "region"])]
     zone: Option<String>,
-    /// The tag category that names regions.
+    /// The tag category for regions.
     #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "zone"])]
     region: Option<String>,
-    /// Storage alone: nodes need no cloud provider.
+    /// Install only the storage driver, without a cloud provider.
     #[arg(long, requires = "vcenter")]
     storage_only: bool,
-    /// Show what would be written, prove that it works, and write nothing.
+    /// Verify the vCenters and show the changes, but write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Wait until all is healthy.
+    /// Wait until everything is healthy.
     #[arg(long)]
     wait: bool,
-    /// Print the objects instead of writing them; the password is left out.
+    /// Print the objects instead of writing them. The output does not contain passwords.
     #[arg(long, short, value_enum)]
     output: Option<Form>,
 }
@@ -136,8 +136,8 @@ impl DesiredDriver {
             dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?
         } else {
             return request(
-                "there is nothing to configure from, and no terminal to ask on",
-                "give -f FILE, or --vcenter, --user and --password-file",
+                "no configuration is given, and there is no terminal to ask on",
+                "use -f FILE, or --vcenter, --user and --password-file",
             );
         };
         if !followed {
@@ -155,7 +155,7 @@ impl DesiredDriver {
         let compared = writing::compare(&cluster.client, draft.objects.clone()).await;
         let compared = compared.map_err(|error| draft.refused(error))?;
         if compared.iter().all(Comparison::is_same) {
-            screen.print("Everything is as it should be already.\n")?;
+            screen.print("The cluster is already configured like this: nothing to change.\n")?;
             return Ok(());
         }
         screen.note("");
@@ -215,7 +215,7 @@ fn masked(object: &serde_json::Value) -> serde_json::Value {
     if object["kind"] == "Secret" {
         for part in ["data", "stringData"] {
             for value in object[part].as_object_mut().into_iter().flatten() {
-                *value.1 = "(hidden)".into();
+                *value.1 = redaction::REDACTED.into();
             }
         }
     }

@@ -27,30 +27,30 @@ use crate::{
     text::{BAD, CARE, GOOD, count, paint, wrap},
 };
 
-/// Check everything: the cluster, its nodes, its vCenters, the drivers.
+/// Check the cluster, its nodes, its vCenters and the drivers.
 ///
-/// It needs no operator, and with --vcenter no cluster either: so one can look before anything is
-/// installed. It only reads. The exit code is 3 if there are errors.
+/// The checks only read. They do not need the operator, so you can run them before you install anything. With
+/// --vcenter and --no-cluster they do not need a cluster. The exit code is 3 if there are errors.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// Only these findings: codes (VDO-1203, 1203), or how they begin (VDO-12).
+    /// Show only these findings: codes (VDO-1203, 1203) or prefixes (VDO-12).
     #[arg(long, value_name = "CODE", value_delimiter = ',')]
     only: Vec<String>,
-    /// Say for every finding what `vdoctl explain` says.
+    /// Explain every finding, as vdoctl explain does.
     #[arg(long)]
     explain: bool,
-    /// Also what is merely good to know.
+    /// Show findings of severity Info, too.
     #[arg(long)]
     all: bool,
-    /// Name every object of a finding, however many there are.
+    /// List all objects of every finding.
     #[arg(long)]
     each: bool,
     #[command(flatten)]
     door: Door,
-    /// Do not look at the cluster: only at the vCenter.
+    /// Check only the vCenter, not the cluster.
     #[arg(long, requires = "vcenter")]
     no_cluster: bool,
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
     output: Option<Form>,
 }
@@ -92,7 +92,7 @@ impl Doctor {
         let worst = found.iter().map(|finding| finding.severity).max();
         let checks = count(health::checks::all().len(), "check");
         let headline = match worst {
-            None => format!("{}  {checks}", paint(GOOD, "● Nothing is wrong")),
+            None => format!("{}  {checks}", paint(GOOD, "● No problems")),
             Some(Severity::Error | Severity::Blocker) => {
                 format!("{}  {checks}", paint(BAD, &format!("▲ {}", findings::summary(found))))
             }
@@ -116,7 +116,7 @@ impl Doctor {
             }
         } else if !found.is_empty() {
             text.push('\n');
-            text.push_str(&wrap("  ", "vdoctl explain CODE says more.", width));
+            text.push_str(&wrap("  ", "For details: vdoctl explain CODE", width));
         }
         text
     }

@@ -94,7 +94,7 @@ pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
                 .enable_all()
                 .build()
                 .map_err(|source| Failure::Other {
-                    text: "no threads can be started".into(),
+                    text: "cannot start threads".into(),
                     source: source.into(),
                 })?;
             let outcome = runtime.block_on(async {
@@ -137,7 +137,7 @@ async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
 /// A value in a form for programs.
 pub(crate) fn formatted(form: Form, value: &impl Serialize) -> Outcome<String> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| Failure::Other {
-        text: "the answer cannot be written".into(),
+        text: "cannot write the output".into(),
         source,
     };
     match form {

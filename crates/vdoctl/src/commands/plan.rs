@@ -30,27 +30,27 @@ use crate::{
     text::{BUSY, CARE, DIM, GOOD, STRONG, count, paint, wrap},
 };
 
-/// Show what would be installed or upgraded, and why.
+/// Show what VDO plans to install or upgrade, and why.
 ///
-/// The decision is the operator's own. With --kubernetes and --vsphere no cluster is needed.
+/// vdoctl uses the same rules as the operator. With --kubernetes and --vsphere it needs no cluster.
 #[derive(Args, Debug)]
 pub(crate) struct Plan {
-    /// Decide for a cluster of this version.
+    /// Plan for a cluster of this Kubernetes version.
     #[arg(long, requires = "vsphere", value_name = "VERSION")]
     kubernetes: Option<KubernetesVersion>,
-    /// Decide for vCenters of these versions, as in 8.0.3 or 7.0U3.
+    /// Plan for vCenters of these versions, for example 8.0.3 or 7.0U3.
     #[arg(long, requires = "kubernetes", value_name = "VERSION", value_delimiter = ',')]
     vsphere: Vec<VsphereVersion>,
-    /// The cloud provider that runs there now.
+    /// The installed version of the cloud provider.
     #[arg(long, requires = "kubernetes", value_name = "VERSION")]
     cpi: Option<Version>,
-    /// The storage driver that runs there now.
+    /// The installed version of the storage driver.
     #[arg(long, requires = "kubernetes", value_name = "VERSION")]
     csi: Option<Version>,
-    /// Name every release that was rejected, not only those that are newer.
+    /// List all rejected releases, not only newer ones.
     #[arg(long)]
     all: bool,
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
     output: Option<Form>,
 }
@@ -144,7 +144,7 @@ impl Plan {
             text.push('\n');
         }
         if choices.is_empty() {
-            text.push_str("No driver is asked for.\n\n");
+            text.push_str("The VDOConfig asks for no driver.\n\n");
         }
         if let Some((facts, findings)) = seen
             && !findings.is_empty()
@@ -185,9 +185,10 @@ pub(crate) fn observed(error: one_shot::Error) -> Failure {
         one_shot::Error::Kind { kind, source } => {
             Failure::Api { doing: format!("reading {kind}"), source }
         }
-        other @ one_shot::Error::Slow { .. } => {
-            Failure::Other { text: "the cluster is too slow".into(), source: other.into() }
-        }
+        other @ one_shot::Error::Slow { .. } => Failure::Other {
+            text: "the cluster does not respond in time".into(),
+            source: other.into(),
+        },
     }
 }
 
@@ -291,7 +292,7 @@ impl Choice {
         }
         let hidden = decision.others.len() - shown;
         if hidden > 0 {
-            let line = format!("and {hidden} more: --all names them");
+            let line = format!("and {hidden} more: use --all");
             text.push_str(&wrap(&paint(DIM, "  not     "), &line, width));
         }
         text

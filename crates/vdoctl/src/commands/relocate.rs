@@ -27,9 +27,9 @@ use crate::{
 
 /// Copy a VDOConfig from another namespace to the one that VDO follows.
 ///
-/// The VsphereCloudConfigs it names come with it, and the ConfigMaps and Secrets with their certificate
-/// authorities. The Secrets with credentials are in kube-system and stay there. Every object is shown first.
-/// Nothing is deleted, and no object that is there already is changed.
+/// vdoctl also copies the VsphereCloudConfigs that it refers to, and the ConfigMaps and Secrets with their
+/// certificate authorities. The Secrets with credentials stay in kube-system. vdoctl shows every object first. It
+/// deletes nothing and changes no existing object.
 #[derive(Args, Debug)]
 pub(crate) struct Move {
     /// The namespace of the VDOConfig.
@@ -49,14 +49,14 @@ impl Move {
         let home = cluster.namespace.clone();
         if self.from == home {
             return request(
-                format!("VDO follows namespace {home} already"),
-                "name another namespace with --from",
+                format!("VDO already follows namespace {home}"),
+                "set --from to another namespace",
             );
         }
         let found = cluster.found().await?;
         if let Some(followed) = found.config.as_ref().filter(|_| found.followed) {
             return refuse(
-                format!("VDO follows VDOConfig {home}/{} already", followed.name_any()),
+                format!("VDO already follows VDOConfig {home}/{}", followed.name_any()),
                 "copy the settings you need into it with kubectl edit; nothing was copied",
             );
         }
@@ -67,8 +67,8 @@ impl Move {
         let compared = compared.map_err(super::deploy::written)?;
         if let Some(taken) = compared.iter().find(|one| !one.is_new() && !one.is_same()) {
             return refuse(
-                format!("{} exists already and differs; nothing was copied", taken.id),
-                "delete it, if nothing uses it, or change it by hand",
+                format!("{} already exists and differs; nothing was copied", taken.id),
+                "delete it if nothing uses it, or change it by hand",
             );
         }
         show(&compared, screen)?;
@@ -101,12 +101,12 @@ impl Move {
             1 => Ok(found.remove(0)),
             0 => refuse(
                 format!("namespace {} has no such VDOConfig", self.from),
-                "kubectl get vdoconfigs --all-namespaces   shows those that exist",
+                "to list all: kubectl get vdoconfigs --all-namespaces",
             ),
             _ => {
                 let names: Vec<String> = found.iter().map(kube::ResourceExt::name_any).collect();
                 request(
-                    format!("namespace {} has several: {}", self.from, names.join(", ")),
+                    format!("namespace {} has several VDOConfigs: {}", self.from, names.join(", ")),
                     "choose one with --name",
                 )
             }

@@ -25,22 +25,22 @@ use crate::{
     screen::Screen,
 };
 
-/// Show how things are: one word first, then drivers, vCenters and what is wrong.
+/// Show the health of VDO, its drivers and vCenters, and the findings.
 ///
-/// The exit code tells the same: 0 healthy, 3 degraded, 4 progressing, 5 not installed or not
-/// configured.
+/// The exit code is 0 if everything is healthy, 3 if degraded, 4 if in progress, and 5 if VDO is not installed
+/// or not configured.
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// Keep looking until Ctrl-C.
+    /// Update the screen until Ctrl-C.
     #[arg(long, short, conflicts_with = "wait")]
     watch: bool,
-    /// Wait until all is healthy, showing each step.
+    /// Wait until everything is healthy, and show each step.
     #[arg(long)]
     wait: bool,
     /// How long to wait, in seconds.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
-    /// A form for programs, or more for people.
+    /// The output format.
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }
@@ -193,7 +193,7 @@ impl Status {
                     failure @ (Failure::Api { .. }
                     | Failure::NotConfigured
                     | Failure::ConfiguredElsewhere { .. }),
-                ) => format!("{failure}; looking again\n"),
+                ) => format!("{failure}; retrying\n"),
                 Err(failure) => return Err(failure),
             };
             if shown != before {

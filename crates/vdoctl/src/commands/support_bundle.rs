@@ -24,14 +24,15 @@ use crate::{
     text::count,
 };
 
-/// Write one archive with all that helps to help you, and no secret.
+/// Collect objects, events and logs for support in one archive, without secrets.
 ///
-/// It holds VDO's objects, nodes, CSI objects and storage classes, and of the namespaces of VDO and the
-/// drivers: workloads, pods, ConfigMaps, events and logs. Of Secrets it holds names and keys; what
-/// they hold is looked for in everything else and replaced.
+/// The archive contains VDO's objects, nodes, CSI objects and storage classes. From the namespaces of VDO and
+/// the drivers, it contains workloads, pods, ConfigMaps, events and logs. It contains the names and keys of
+/// Secrets. vdoctl redacts the values of Secrets in all files.
 #[derive(Args, Debug)]
 pub(crate) struct SupportBundle {
-    /// Where to write it, - for standard output; by default vdo-support-TIME.tar.gz here.
+    /// The archive to write, or - for standard output. The default is vdo-support-TIME.tar.gz in the current
+    /// directory.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -65,16 +66,18 @@ impl SupportBundle {
             write(&path, &files)?;
             screen.print(&format!("{}\n", path.display()))?;
         }
-        screen.note(&format!("It holds {}.", contents(&files)));
+        screen.note(&format!("The archive contains {}.", contents(&files)));
         if unreadable > 0 {
             let all = count(files.len(), "file");
-            screen.note(&format!("{unreadable} of {all} could not be read; each says why."));
+            screen.note(&format!(
+                "vdoctl could not read {unreadable} of {all}; each file contains the reason."
+            ));
         }
         if files.iter().any(|file| file.text == support::LEFT_OUT) {
-            screen.note("You may not read every Secret, so ConfigMaps, events, workloads, pods, nodes, attachments and logs were left out: what is secret in them could not be removed. Look into the rest before you pass it on.");
+            screen.note("You lack the permission to read all Secrets, so vdoctl cannot redact their values. The archive omits ConfigMaps, events, workloads, pods, nodes, attachments and logs. Check the rest before you share it.");
         } else {
             screen.note(
-                "No secrets are in it. Look into it before you pass it on: names of your machines are.",
+                "The archive contains no secrets, but it contains the names of your VMs and nodes. Check it before you share it.",
             );
         }
         Ok(())
@@ -92,8 +95,8 @@ fn writable(path: &Path) -> Outcome {
     if is_stdout(path) {
         return if io::stdout().is_terminal() {
             request(
-                "an archive is nothing for a terminal",
-                "send it on: vdoctl support-bundle -o - > FILE",
+                "vdoctl does not write an archive to a terminal",
+                "redirect it: vdoctl support-bundle -o - > FILE",
             )
         } else {
             Ok(())
@@ -101,7 +104,11 @@ fn writable(path: &Path) -> Outcome {
     }
     match fs::symlink_metadata(path) {
         Ok(there) if !there.is_file() => refuse(
-            format!("{} is {}, and is left alone", path.display(), kind(there.file_type())),
+            format!(
+                "{} is {}; vdoctl does not overwrite it",
+                path.display(),
+                kind(there.file_type())
+            ),
             "name a file, or - for standard output",
         ),
         _ => Ok(()),
@@ -110,10 +117,10 @@ fn writable(path: &Path) -> Outcome {
 
 fn kind(there: FileType) -> &'static str {
     match there {
-        there if there.is_dir() => "a folder",
+        there if there.is_dir() => "a directory",
         there if there.is_symlink() => "a symbolic link",
         there if there.is_fifo() => "a pipe",
-        _ => "no file",
+        _ => "not a regular file",
     }
 }
 
@@ -147,7 +154,10 @@ fn nothing(files: &[File]) -> Failure {
         .ok()
         .and_then(|output| output["unreadable"].as_str().map(str::to_owned))
         .unwrap_or(why);
-    Failure::Other { text: "nothing in this cluster could be read".into(), source: why.into() }
+    Failure::Other {
+        text: "vdoctl cannot read anything in this cluster".into(),
+        source: why.into(),
+    }
 }
 
 /// Writes the archive beside its place and moves it there: it is whole or not there at all. Only its

@@ -23,20 +23,20 @@ use crate::{
     text::{STRONG, paint},
 };
 
-/// Approve an upgrade of the drivers, follow it, or go back.
+/// Upgrade the drivers, or roll back an upgrade.
 ///
-/// Without arguments, every driver is brought to the release `vdoctl plan` shows.
+/// Without arguments, vdoctl approves the upgrade of every driver to the release that `vdoctl plan` shows.
 #[derive(Args, Debug)]
 pub(crate) struct Upgrade {
-    /// Only this driver.
+    /// Upgrade only this driver.
     driver: Option<DriverName>,
-    /// To this release instead of the planned one.
+    /// Upgrade to this release instead of the planned one.
     #[arg(long, value_name = "VERSION", requires = "driver")]
     to: Option<Version>,
-    /// Back to the release before, while the new one is not healthy yet.
+    /// Roll back to the previous release. This is possible until the new one is healthy.
     #[arg(long, requires = "driver", conflicts_with = "to")]
     back: bool,
-    /// Do not wait until it is done.
+    /// Do not wait for the upgrade to finish.
     #[arg(long)]
     no_wait: bool,
     /// How long to wait, in seconds.
@@ -55,11 +55,11 @@ impl Upgrade {
         let changes =
             if self.back { vec![self.going_back(&facts)?] } else { self.approved(&drivers) };
         if changes.is_empty() {
-            screen.print("There is nothing to upgrade: what runs is what is planned.\n")?;
+            screen.print("There is nothing to upgrade: the drivers run the planned releases.\n")?;
             return Ok(());
         }
         screen.print(&changes.iter().map(Change::line).collect::<String>())?;
-        screen.confirm("Go on?")?;
+        screen.confirm("Continue?")?;
         let cluster = Cluster::connect(global).await?;
         let mut patch = json!({});
         for change in &changes {
@@ -68,7 +68,7 @@ impl Upgrade {
         let before = Overview::look(&cluster).await?;
         patch_config(&cluster, &facts, &patch).await?;
         if self.no_wait {
-            screen.note("Approved. vdoctl status --watch follows it.");
+            screen.note("Approved. To follow the upgrade: vdoctl status --watch");
             return Ok(());
         }
         self.follow(&cluster, &changes, &before, screen).await
@@ -130,8 +130,8 @@ impl Upgrade {
         let running = record.version.as_deref().unwrap_or("nothing");
         let Some(previous) = record.previous.clone().filter(|_| !record.healthy) else {
             return refuse(
-                format!("{} {running} is not being upgraded", super::plan::name(driver)),
-                "a release that became healthy is not followed by an older one: volumes it made may not suit that",
+                format!("no upgrade of {} {running} is in progress", super::plan::name(driver)),
+                "VDO does not downgrade a healthy release: an older one may not support the volumes that it created",
             );
         };
         Ok(Change { driver, from: record.version.clone(), to: previous, pinned: true })

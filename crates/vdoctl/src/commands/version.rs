@@ -17,10 +17,10 @@ use crate::{
 /// Show the version of vdoctl and of the operator.
 #[derive(Args, Debug)]
 pub(crate) struct Version {
-    /// Only of vdoctl: no cluster is asked.
+    /// Show only the version of vdoctl. This needs no cluster.
     #[arg(long)]
     client: bool,
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
     output: Option<Form>,
 }

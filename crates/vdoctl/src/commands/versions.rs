@@ -19,10 +19,10 @@ use crate::{
     text::{CARE, DIM, GOOD, Table, paint},
 };
 
-/// Show what really runs, whoever installed it.
+/// Show the versions that run in the cluster, including drivers that VDO did not install.
 #[derive(Args, Debug)]
 pub(crate) struct Versions {
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
     output: Option<Form>,
 }
@@ -76,7 +76,7 @@ fn what(workload: &Workload) -> String {
 }
 
 fn place(id: &ObjectId, workload: &Workload) -> String {
-    let hands = if workload.labelled { "" } else { ", installed by other hands" };
+    let hands = if workload.labelled { "" } else { ", not installed by VDO" };
     paint(DIM, &format!("{}/{}{hands}", id.namespace, id.name))
 }
 

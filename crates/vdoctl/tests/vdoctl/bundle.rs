@@ -116,8 +116,11 @@ async fn a_log_that_tells_too_much(stage: &Stage) {
 
 /// How many files of a bundle could not be read.
 fn unread(output: &CommandOutput) -> usize {
-    let told = output.err.lines().find(|line| line.contains("could not be read"));
-    told.map_or(0, |line| line.split_once(" of ").unwrap().0.parse().unwrap())
+    let told = output.err.lines().find(|line| line.contains("vdoctl could not read"));
+    told.map_or(0, |line| {
+        let count = line.split_once(" of ").unwrap().0.rsplit(' ').next();
+        count.unwrap().parse().unwrap()
+    })
 }
 
 /// To standard output, and never in place of something that is no file.
@@ -127,7 +130,7 @@ fn elsewhere(stage: &Stage) {
     let output = piped.stdin(Stdio::null()).output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{err}");
-    assert!(err.contains("It holds "), "{err}");
+    assert!(err.contains("The archive contains "), "{err}");
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(&output.stdout[..]).read_to_end(&mut text).unwrap();
     assert!(String::from_utf8_lossy(&text).contains("vdo-support/about.json"));
@@ -153,7 +156,7 @@ async fn no_archive_goes_to_a_screen() {
     command.args(["support-bundle", "-o", "-"]).env("KUBECONFIG", "/no/such/file");
     let (status, shown) = Terminal::run(&command, 80).ends().await;
     assert_eq!(status.code(), Some(2), "{shown}");
-    assert!(shown.contains("an archive is nothing for a terminal"), "{shown}");
+    assert!(shown.contains("does not write an archive to a terminal"), "{shown}");
 }
 
 /// Whole with all rights, without what could not be searched with few.
@@ -203,7 +206,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     assert_eq!(mode & 0o777, 0o600, "its owner alone reads it");
     assert_eq!(fs::read_to_string(at("bundle.tar.gz.partial")).unwrap(), "theirs");
     let told = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = told.split_once("It holds ").unwrap().1;
+    let told = told.split_once("The archive contains ").unwrap().1;
     for wanted in ["1 vdoconfigs", "3 nodes", "1 vspherecloudconfigs", " pods", " configmaps"] {
         assert!(told.contains(wanted), "{wanted}: {}", output.all());
     }
@@ -239,10 +242,10 @@ pub(crate) async fn bundling(stage: &Stage) {
     let flags = ["--kubeconfig", viewer.as_str(), "support-bundle", "--output", "bundle.tar.gz"];
     let output = eventually("the binding holds", 30, async || {
         let output = stage.vdoctl(&flags);
-        if output.err.contains("were left out") { Ok(output) } else { Err(output.all()) }
+        if output.err.contains("The archive omits") { Ok(output) } else { Err(output.all()) }
     })
     .await;
     assert!(unread(&output) > by_all, "nodes, for one: {}", output.all());
-    assert!(output.all().contains("may not read every Secret"), "{}", output.all());
+    assert!(output.all().contains("lack the permission to read all Secrets"), "{}", output.all());
     assert!(!bundled(stage).contains("some day"), "what could not be searched is left out");
 }

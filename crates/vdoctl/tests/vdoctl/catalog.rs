@@ -77,7 +77,7 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
             &["channel cannot be \"latset\"", "[typo.yaml:467:36]", "did you mean latest?"],
         ),
         ("serial: 1\n", "", &["missing field `serial`"]),
-        ("serial: 1\n", "serial: [1\n", &["this is not YAML"]),
+        ("serial: 1\n", "serial: [1\n", &["this is not valid YAML"]),
     ];
     for (from, to, words) in wrong {
         let text = catalog::EMBEDDED.replacen(from, to, 1);

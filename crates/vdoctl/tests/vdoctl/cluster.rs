@@ -108,12 +108,12 @@ async fn doctoring_before_anything_is_there(stage: &Stage) {
     assert_eq!(output.code, 3, "{}", output.all());
     assert!(output.out.starts_with("▲ 1 error"), "{}", output.all());
     assert!(output.out.contains("VDO-1203") && output.out.contains("node-1"), "{}", output.all());
-    assert!(output.out.contains("Mend"), "{}", output.all());
+    assert!(output.out.contains("Fix "), "{}", output.all());
     assert!(!output.all().contains(PASSWORD), "{}", output.all());
     stage.hide_disk_ids(false).await;
     let output = doctor(&["--only", "1203"]);
     assert_eq!(output.code, 0, "{}", output.all());
-    assert!(output.out.starts_with("● Nothing is wrong"), "{}", output.all());
+    assert!(output.out.starts_with("● No problems"), "{}", output.all());
     nobody_is_logged_in(stage).await;
 }
 
@@ -147,7 +147,7 @@ async fn doctoring(stage: &Stage) {
 async fn deploying(stage: &Stage) {
     let namespaces = Api::<Namespace>::all(stage.plane.client());
     let output = stage.works(&["deploy", "--dry-run"]);
-    assert!(output.out.contains("created   Deployment vmware-system-vdo/vdo"), "{}", output.all());
+    assert!(output.out.contains("created  Deployment vmware-system-vdo/vdo"), "{}", output.all());
     assert!(namespaces.get_opt(NAMESPACE).await.unwrap().is_none(), "a trial leaves nothing");
 
     let output = stage.works(&["deploy", "-o", "yaml"]);
@@ -166,7 +166,7 @@ async fn deploying(stage: &Stage) {
 
     let output = stage.vdoctl(&["status"]);
     assert_eq!(output.code, 5, "{}", output.all());
-    assert!(output.err.contains("vdoctl configure sets it up"), "{}", output.all());
+    assert!(output.err.contains("vdoctl configure configures it"), "{}", output.all());
     screens::an_error_has_its_line_for_itself(stage).await;
     let output = stage.works(&["version"]);
     assert!(output.out.contains("operator    0.7.0"), "{}", output.all());
@@ -279,7 +279,7 @@ async fn configuring(stage: &Stage) {
     let secret = secrets.get("vc").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes(), "every character");
     let output = stage.works(&["configure", "-f", "vdo.yaml"]);
-    assert!(output.out.contains("Everything is as it should be already"), "{}", output.all());
+    assert!(output.out.contains("nothing to change"), "{}", output.all());
 
     stage.works(&["plan"]);
     nobody_is_logged_in(stage).await;
@@ -471,11 +471,11 @@ fn without_rights_and_without_a_cluster(stage: &Stage) {
     let output = stage.vdoctl(&["status", "--kubeconfig", &nobody]);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("forbidden"), "{}", output.all());
-    assert!(output.err.contains("ask for the right"), "{}", output.all());
+    assert!(output.err.contains("ask for the permission"), "{}", output.all());
     let flags = ["support-bundle", "--output", "nothing.tar.gz", "--kubeconfig", &nobody];
     let output = stage.vdoctl(&flags);
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(output.err.contains("nothing in this cluster could be read"), "{}", output.all());
+    assert!(output.err.contains("vdoctl cannot read anything in this cluster"), "{}", output.all());
     assert!(output.err.contains("forbidden") && !output.err.contains('✔'), "{}", output.all());
     assert!(!stage.workdir.path().join("nothing.tar.gz").exists());
     let output = stage.vdoctl(&["status", "--context", "no-such-context"]);
@@ -485,6 +485,6 @@ fn without_rights_and_without_a_cluster(stage: &Stage) {
     for command in [&["status"][..], &["deploy"], &["configure", "-f", "vdo.yaml"], &["plan"]] {
         let output = stage.vdoctl(command);
         assert_eq!(output.code, 1, "{command:?}: {}", output.all());
-        assert!(output.err.contains("kubectl cluster-info tells"), "{command:?}: {}", output.all());
+        assert!(output.err.contains("kubectl cluster-info"), "{command:?}: {}", output.all());
     }
 }

@@ -22,10 +22,10 @@ type Answered = (&'static str, String);
 fn questions(stage: &Stage) -> Vec<Answered> {
     let mut questions = log_in(&stage.vcenter).to_vec();
     questions.extend([
-        ("another vCenter too?", "\r".into()),
+        ("use another vCenter?", "\r".into()),
         ("Install the cloud provider?", "n\r".into()),
-        ("names zones:", "\r".into()),
-        ("names regions:", "\r".into()),
+        ("for zones:", "\r".into()),
+        ("for regions:", "\r".into()),
         ("Default StorageClass:", "\r".into()),
         ("Write this to the cluster?", "y\r".into()),
     ]);
@@ -63,10 +63,10 @@ fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
     elsewhere[0].1 = "127.0.0.1:1\r".into();
     elsewhere.extend([("Try another address", "y\r".into()), ("vCenter:", String::new())]);
     let mut two = straight[..4].to_vec();
-    two.push(("another vCenter too?", "y\r".into()));
+    two.push(("use another vCenter?", "y\r".into()));
     two.extend(log_in(other));
     two.push(("Datacenters with nodes or volumes:", "\r".into()));
-    two.push(("another vCenter too?", String::new()));
+    two.push(("use another vCenter?", String::new()));
     // What one of them shares with the straight way is not walked again.
     let rest = |way: Vec<Answered>, known: usize| {
         (known..way.len()).map(move |last| way[..=last].to_vec()).collect::<Vec<_>>()
@@ -151,7 +151,7 @@ pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
     terminal.expect("Trust this certificate?").await;
     let shown = terminal.shown();
     assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
-    assert!(shown.contains("anyone on the way"), "{shown}");
+    assert!(shown.contains("an attacker on the network"), "{shown}");
     terminal.types("n\r");
     let (status, shown) = terminal.ends().await;
     assert_eq!(status.code(), Some(1), "{shown}");
@@ -174,7 +174,7 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
         ("User:", "\r"),
         ("Password:", questions[2].1.as_str()),
         // The certificate is trusted already.
-        ("another vCenter too?", "\r"),
+        ("use another vCenter?", "\r"),
     ] {
         terminal.expect(question).await;
         terminal.types(answer);
@@ -236,7 +236,7 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
         terminal.expect(question).await;
         terminal.types(&answer);
     }
-    terminal.expect("another vCenter too?").await;
+    terminal.expect("use another vCenter?").await;
     terminal.types("y\r");
     for (question, answer) in log_in(other) {
         terminal.expect(question).await;
@@ -246,12 +246,12 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     terminal.expect("Datacenters with nodes or volumes:").await;
     terminal.expect("DC1").await;
     terminal.types("\x1b[B \r");
-    terminal.expect("another vCenter too?").await;
+    terminal.expect("use another vCenter?").await;
     terminal.types("n\r");
     for (question, answer) in [
         ("Install the cloud provider?", "y\r"),
-        ("names zones:", "\r"),
-        ("names regions:", "\r"),
+        ("for zones:", "\r"),
+        ("for regions:", "\r"),
         // Below "none" and "any": the first that was found.
         ("Default StorageClass:", "\x1b[B\x1b[B\r"),
         ("Write this to the cluster?", "y\r"),
@@ -338,10 +338,10 @@ pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
             ("User:", "vdo@vsphere.local\r"),
             ("Password:", &format!("{PASSWORD}\r")),
             // Its certificate was trusted before.
-            ("another vCenter too?", "\r"),
+            ("use another vCenter?", "\r"),
             ("Install the cloud provider?", "\r"),
-            ("names zones:", "\r"),
-            ("names regions:", "\r"),
+            ("for zones:", "\r"),
+            ("for regions:", "\r"),
             ("Default StorageClass:", "\x1b[B\r"),
             ("Write this to the cluster?", answer),
         ] {

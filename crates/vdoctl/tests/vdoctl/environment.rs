@@ -17,7 +17,7 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
 }
 
 /// How far it comes where the command line makes sense.
-const NO_CLUSTER: &str = "no cluster to talk to";
+const NO_CLUSTER: &str = "no Kubernetes cluster is configured";
 
 #[test]
 fn a_flag_that_is_typed_wins_over_a_variable_it_conflicts_with() {
@@ -91,7 +91,7 @@ fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
             let output = run(&["remove", "csi"], &[(variable, word)]);
             assert_eq!(output.code, 2, "{variable}={word}: {}", output.all());
             assert!(
-                output.err.contains("say true or false"),
+                output.err.contains("use true or false"),
                 "{variable}={word}: {}",
                 output.all()
             );
@@ -116,7 +116,7 @@ fn how_much_is_told_is_a_number_or_a_yes() {
         let output = run(&["version", "--client"], &[("VDOCTL_VERBOSE", value)]);
         assert_eq!(output.code, code, "{value}: {}", output.all());
         assert_eq!(
-            output.err.contains("a number, or true"),
+            output.err.contains("use a number, or true"),
             code == 2,
             "{value}: {}",
             output.all()

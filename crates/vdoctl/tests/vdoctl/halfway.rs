@@ -92,7 +92,7 @@ async fn comes_back_soon(stage: &Stage) {
             let sentence = format!("writing {kind} ");
             assert!(told.contains(&sentence), "{kind} {loss:?}: {}", output.all());
             assert!(told.contains("/soon failed; nothing was changed"), "{}", output.all());
-            assert!(told.contains("help: is the cluster up"), "{}", output.all());
+            assert!(told.contains("help: check that the cluster is up"), "{}", output.all());
             assert!(!output.all().contains(PASSWORD), "{}", output.all());
             assert_eq!(there(stage, "soon").await, Vec::<&str>::new(), "{kind} {loss:?}");
         }
@@ -110,8 +110,12 @@ async fn stays_away(stage: &Stage) {
     let told = flat(&output);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(told.contains("writing VsphereCloudConfig "), "{}", output.all());
-    assert!(told.contains("Secret kube-system/late could not be taken back"), "{}", output.all());
-    assert!(told.contains("help: run the same again once the cluster answers"), "{}", output.all());
+    assert!(told.contains("Secret kube-system/late could not be rolled back"), "{}", output.all());
+    assert!(
+        told.contains("help: run the command again when the cluster responds"),
+        "{}",
+        output.all()
+    );
     assert_eq!(there(stage, "late").await, ["Secret"], "what is told is what is there");
 
     let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
@@ -167,7 +171,10 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
     let told = flat(&output);
     assert!(told.contains("vmware-system-vdo/vdo is not allowed; nothing was changed"), "{told}");
     assert!(told.contains("cannot create resource \"deployments\""), "{told}");
-    assert!(told.contains("help: installing takes the rights of a cluster-admin"), "{told}");
+    assert!(
+        told.contains("help: the installation needs the permissions of a cluster-admin"),
+        "{told}"
+    );
     let client = stage.plane.client();
     assert!(Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await.unwrap().is_none());
     let definitions = Api::<CustomResourceDefinition>::all(client);
@@ -186,11 +193,11 @@ pub(crate) async fn left_while_deploying(stage: &Stage) {
         let told = flat(&output);
         assert_eq!((output.code, output.out.as_str()), (1, ""), "{loss:?}: {}", output.all());
         assert!(told.contains("✖ applying ") && told.contains(" failed"), "{}", output.all());
-        assert!(told.contains("what was applied before stays"), "{}", output.all());
-        assert!(told.contains("the same command again goes on from there"), "{}", output.all());
+        assert!(told.contains("the objects that were applied stay"), "{}", output.all());
+        assert!(told.contains("run the command again"), "{}", output.all());
         assert!(!output.err.contains('✔'), "{}", output.all());
         let rest = stage.works(&["deploy", "--dry-run"]).out;
-        assert!(rest.contains("left ") && rest.contains("created "), "{loss:?}: {rest}");
+        assert!(rest.contains("unchanged ") && rest.contains("created "), "{loss:?}: {rest}");
     }
     let output = stage.vdoctl_alongside(&["deploy"]).await;
     assert_eq!(output.code, 0, "{}", output.all());
@@ -228,7 +235,7 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Comm
     let mut err = String::new();
     while let Some(line) = lines.next_line().await.unwrap() {
         // It heard, and goes on.
-        if line == "Interrupted: what was begun is finished first." {
+        if line == "Interrupted: vdoctl finishes the current change first." {
             gate.lets_pass();
         }
         err.extend([line.as_str(), "\n"]);
@@ -274,7 +281,7 @@ pub(crate) async fn a_right_is_missing(stage: &Stage) {
     assert_eq!(output.code, 1, "{}", output.all());
     let told = flat(&output);
     assert!(told.contains("cannot patch resource \"vdoconfigs\""), "{}", output.all());
-    assert!(told.contains("help: ask for the right that is named above"), "{}", output.all());
+    assert!(told.contains("help: ask for the permission in the message"), "{}", output.all());
     assert_eq!(there(stage, "refused").await, Vec::<&str>::new());
 }
 

@@ -81,11 +81,16 @@ fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
         (
             "kind: ClusterRoleBinding",
             "kind: ClusterRoleBidning",
-            "not installed here",
+            "does not know the kind of",
             "ClusterRoleBinding?",
         ),
-        ("kind: ServiceAccount\n", "knid: ServiceAccount\n", "does not say its kind", "add kind"),
-        ("kind: ServiceAccount\n", "kind: [ServiceAccount\n", "this is not YAML", "look at blanks"),
+        ("kind: ServiceAccount\n", "knid: ServiceAccount\n", "has no kind", "add kind"),
+        (
+            "kind: ServiceAccount\n",
+            "kind: [ServiceAccount\n",
+            "this is not valid YAML",
+            "check indentation",
+        ),
     ] {
         let text = manifest.replacen(right, wrong, 1);
         assert_ne!(text, manifest, "{right}");
@@ -133,13 +138,21 @@ async fn bringing_catalogs(stage: &Stage) {
     for line in lines {
         let output = stage.vdoctl(&[line, &["wrong.yaml"]].concat());
         assert_eq!(output.code, 1, "{line:?}: {}", output.all());
-        assert!(output.err.contains("is no catalog VDO would use"), "{line:?}: {}", output.all());
+        assert!(
+            output.err.contains("is not a catalog that VDO can use"),
+            "{line:?}: {}",
+            output.all()
+        );
         assert!(maps.get_opt("vdo-catalog").await.unwrap().is_none(), "{line:?}");
     }
     let file = format!("file://{}", stage.workdir.path().join("catalog.yaml").display());
     for (line, file) in lines.iter().zip(["catalog.yaml", &file, &file, "catalog.yaml"]) {
         let output = stage.works(&[line, &[file][..]].concat());
-        assert!(output.out.contains("vdoctl plan shows what"), "{line:?}: {}", output.all());
+        assert!(
+            output.out.contains("To see the changes: vdoctl plan"),
+            "{line:?}: {}",
+            output.all()
+        );
         let data = maps.get("vdo-catalog").await.unwrap().data.unwrap();
         assert_eq!(data["catalog.yaml"], catalog(), "{line:?}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
@@ -161,7 +174,7 @@ async fn bringing_catalogs(stage: &Stage) {
     let kubeconfig = gate.kubeconfig();
     let line = ["catalog", "import", "catalog.yaml", "--kubeconfig", &kubeconfig];
     let output = halfway::interrupt(stage, &line, &gate).await;
-    assert!(output.err.contains("what was begun is finished first"), "{}", output.all());
+    assert!(output.err.contains("vdoctl finishes the current change first"), "{}", output.all());
     assert!(maps.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", output.all());
     assert!(configs.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", output.all());
 }
@@ -210,7 +223,7 @@ async fn adopting(stage: &Stage) {
     assert_eq!(output.code, 2, "without a terminal, yes has to be said: {}", output.all());
     assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
 
-    interrupted_at(stage, &["adopt"], "Let VDO take it over?").await;
+    interrupted_at(stage, &["adopt"], "Adopt the drivers?").await;
     assert_eq!(config(stage).await.spec.adoption, None, "nor by an answer that was not given");
 
     transcripts::on_cluster(stage, "adopting");
@@ -244,7 +257,7 @@ async fn config(stage: &Stage) -> VDOConfig {
 async fn taking_back(stage: &Stage) {
     let output = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(output.err.contains("is not being upgraded"), "{}", output.all());
+    assert!(output.err.contains("no upgrade of"), "{}", output.all());
 
     stage.nodes.pods("v3.7.3", Fate::Crashes);
     let output = stage.works(&["upgrade", "csi", "--to", "3.7.3", "--yes", "--no-wait"]);
@@ -291,7 +304,7 @@ async fn approving(stage: &Stage) {
     let output = stage.vdoctl(&["upgrade"]);
     assert_eq!(output.code, 2, "nothing without a yes: {}", output.all());
     let before = config(stage).await;
-    interrupted_at(stage, &["upgrade"], "Go on?").await;
+    interrupted_at(stage, &["upgrade"], "Continue?").await;
     let after = config(stage).await;
     assert_eq!(
         (after.spec, after.metadata.annotations),
@@ -309,7 +322,7 @@ async fn approving(stage: &Stage) {
 /// is told with its remedy.
 async fn fixing(stage: &Stage) {
     let output = stage.works(&["fix", "1203"]);
-    assert!(output.out.contains("VDO-1203 is not found here"), "{}", output.all());
+    assert!(output.out.contains("VDO-1203 was not found"), "{}", output.all());
     stage.hide_disk_ids(true).await;
     let output = stage.works(&["fix", "VDO-1203", "--dry-run"]);
     assert!(
@@ -329,16 +342,16 @@ async fn fixing(stage: &Stage) {
     assert_eq!(disk_ids(stage).await, "TRUE");
     let output = stage.works(&["fix", "--made"]);
     let name = output.out.split_whitespace().find(|word| word.starts_with("VDO-1203.")).unwrap();
-    assert!(output.out.contains("mended"), "{}", output.all());
+    assert!(output.out.contains("fixed"), "{}", output.all());
     let wrong = stage.vdoctl(&["fix", "--undo", "VDO-1203.nobody", "--yes"]);
     assert_eq!(wrong.code, 2, "{}", wrong.all());
-    interrupted_at(stage, &["fix", "--undo", name], &format!("Take {name} back?")).await;
+    interrupted_at(stage, &["fix", "--undo", name], &format!("Undo {name}?")).await;
     assert_eq!(disk_ids(stage).await, "TRUE");
     let output = stage.vdoctl_unread(&["fix", "--undo", name, "--yes"]);
     assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(disk_ids(stage).await, "FALSE");
     let output = stage.works(&["fix", "--made"]);
-    assert!(output.out.contains("taken back"), "{}", output.all());
+    assert!(output.out.contains("undone"), "{}", output.all());
     stage.hide_disk_ids(false).await;
 
     // A machine that is too old needs hands, and a maintenance window.
@@ -349,8 +362,8 @@ async fn fixing(stage: &Stage) {
     let code = found["findings"][0]["code"].as_str().unwrap();
     let output = stage.vdoctl(&["fix", code, "--yes"]);
     assert_eq!(output.code, 3, "{}", output.all());
-    assert!(output.out.contains("Mend"), "{}", output.all());
-    assert!(output.out.contains("VDO cannot mend this itself"), "{}", output.all());
+    assert!(output.out.contains("Fix "), "{}", output.all());
+    assert!(output.out.contains("VDO cannot fix this"), "{}", output.all());
     stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"version": "vmx-21"})).await;
     let output = stage.vdoctl(&["fix", "9999"]);
     assert_eq!(output.code, 2, "{}", output.all());

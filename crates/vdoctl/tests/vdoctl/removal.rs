@@ -154,7 +154,7 @@ fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
     let mut err = String::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
-        if line == "Interrupted: what was begun is finished first." {
+        if line == "Interrupted: vdoctl finishes the current change first." {
             played.with(|seen| seen.holds = false);
         }
         err.extend([line.as_str(), "\n"]);
@@ -169,7 +169,7 @@ fn a_removal_that_would_be_refused_is_not_begun() {
     let output = removing(&played, None);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("failed; nothing was changed"), "{}", output.all());
-    assert!(output.err.contains("ask for the right that is named above"), "{}", output.all());
+    assert!(output.err.contains("ask for the permission in the message"), "{}", output.all());
     assert_eq!(played.with(|seen| seen.deleted.clone()), Vec::<String>::new());
 }
 
@@ -185,7 +185,7 @@ fn a_removal_that_stops_halfway_says_what_is_gone() {
     let told = told.join(" ");
     assert!(told.contains(" Deployment vmware-system-vdo/vdo, "), "{}", output.all());
     assert!(told.contains("ClusterRole vdo are gone"), "{}", output.all());
-    assert!(output.err.contains("the same command again goes on from there"), "{}", output.all());
+    assert!(output.err.contains("run the command again"), "{}", output.all());
 }
 
 #[test]
@@ -194,7 +194,11 @@ fn a_removal_under_way_is_finished_whoever_wants_the_end() {
         let played = Played::default();
         let output = removing(&played, Some(signal));
         assert_eq!(output.code, 0, "{signal:?}: {}", output.all());
-        assert!(output.err.contains("Interrupted: what was begun"), "{signal:?}: {}", output.all());
+        assert!(
+            output.err.contains("Interrupted: vdoctl finishes"),
+            "{signal:?}: {}",
+            output.all()
+        );
         let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
         assert_eq!(tried, deleted, "{signal:?}");
         let of_storage = deleted.iter().filter(|path| path.contains("/namespaces/storage/"));

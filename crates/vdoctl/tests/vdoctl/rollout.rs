@@ -77,7 +77,7 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
     let output = refused(&stage, "no-image", "300").await;
     assert!(begin.elapsed().as_secs() < 60 + 30, "{:?}: {}", begin.elapsed(), output.all());
     says(&output, "does not start: ImagePullBackOff: Back-off pulling image");
-    says(&output, "the version before it keeps running");
+    says(&output, "the previous version keeps running");
     says(&refused(&stage, "crashes", "90").await, "Error, exit code 1: panic: index out of range");
 
     cordon(&stage, true).await;

@@ -141,7 +141,7 @@ pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("KUBECONFIG", stage.kubeconfig());
         let output = CommandOutput::from(shell.current_dir(stage.workdir.path()).output().unwrap());
-        if output.code != 0 || output.err.contains("cannot be written") {
+        if output.code != 0 || output.err.contains("cannot write the output") {
             wrong.push(format!("{line} | true: {}", output.all()));
         }
     }

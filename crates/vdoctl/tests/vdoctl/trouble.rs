@@ -51,7 +51,7 @@ pub(crate) fn a_disk_that_is_full(stage: &Stage) {
     assert_eq!(output.code, 1, "{}", output.all());
     let output = shell("vdoctl deploy -o yaml > /dev/full");
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(output.err.contains("the output cannot be written"), "{}", output.all());
+    assert!(output.err.contains("cannot write the output"), "{}", output.all());
 }
 
 /// `KUBECONFIG` as kubectl reads it, and contexts that are not there.
@@ -79,7 +79,7 @@ pub(crate) fn contexts_and_files(stage: &Stage) {
     let near = format!("{context}x");
     for (wrong, words) in [
         (near.as_str(), format!("did you mean {context}?")),
-        ("zzzzzzzzzzzzzzzz", format!("there are {context}")),
+        ("zzzzzzzzzzzzzzzz", format!("has the contexts {context}")),
     ] {
         let output = stage.vdoctl(&["status", "--context", wrong]);
         assert_eq!(output.code, 1, "{}", output.all());

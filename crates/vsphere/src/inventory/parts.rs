@@ -11,7 +11,7 @@ use crate::moref::MoRef;
 use crate::soap::codec::{Decode, coded, data};
 use crate::soap::reader::{Reader, Start};
 use crate::soap::{Value, XmlError};
-use crate::transport::redact::is_guest_variable;
+use redaction::is_guest_variable;
 
 /// The advanced options of a machine.
 #[derive(Debug, Clone, PartialEq, Default)]

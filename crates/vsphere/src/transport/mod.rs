@@ -3,6 +3,5 @@
 pub(crate) mod address;
 pub(crate) mod http;
 pub(crate) mod observe;
-pub(crate) mod redact;
 pub(crate) mod tls;
 pub(crate) mod trail;

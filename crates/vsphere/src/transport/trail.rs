@@ -1,26 +1,36 @@
 //! What was said, for somebody who looks at it: with the tracing target `vsphere::soap` at level
 //! trace, the beginning of every body, SOAP and REST, secrets replaced. Off, it costs a comparison.
 
+use redaction::redact_xml;
 use tracing::{Level, enabled, trace};
 use zeroize::Zeroizing;
 
-use super::redact::{SHOWN, cut, redacted};
+/// The log shows at most this many bytes of a body.
+const SHOWN: usize = 16 << 10;
 
 fn is_on() -> bool {
     enabled!(target: "vsphere::soap", Level::TRACE)
 }
 
+fn cut(mut text: String) -> String {
+    if text.len() > SHOWN {
+        text.truncate(text.floor_char_boundary(SHOWN));
+        text.push('…');
+    }
+    text
+}
+
 /// Traces a SOAP request.
 pub(crate) fn request(vcenter: &str, method: &str, body: &str) {
     if is_on() {
-        trace!(target: "vsphere::soap", vcenter, method, request = redacted(body));
+        trace!(target: "vsphere::soap", vcenter, method, request = cut(redact_xml(body)));
     }
 }
 
 /// Traces a SOAP reply that was read as a whole.
 pub(crate) fn reply(vcenter: &str, method: &str, body: &str) {
     if is_on() {
-        trace!(target: "vsphere::soap", vcenter, method, reply = redacted(body));
+        trace!(target: "vsphere::soap", vcenter, method, reply = cut(redact_xml(body)));
     }
 }
 
@@ -29,7 +39,7 @@ pub(crate) fn rest(vcenter: &str, method: &str, request: Option<&str>, reply: &s
     if is_on() {
         // The id of a session is all there is in the answer to a login.
         let opens = method.starts_with("POST ") && method.ends_with("/session");
-        let reply = if opens { "***".to_owned() } else { cut(reply.to_owned()) };
+        let reply = if opens { redaction::REDACTED.to_owned() } else { cut(reply.to_owned()) };
         let request = request.map(|body| cut(body.to_owned()));
         trace!(target: "vsphere::soap", vcenter, method, request, reply);
     }
@@ -71,7 +81,7 @@ impl Drop for Trail {
     fn drop(&mut self) {
         if let Some(noted) = &self.0 {
             let Noted { vcenter, method, text, bytes } = noted;
-            let reply = redacted(&String::from_utf8_lossy(text));
+            let reply = cut(redact_xml(&String::from_utf8_lossy(text)));
             trace!(target: "vsphere::soap", vcenter, method, bytes, reply);
         }
     }

@@ -157,7 +157,7 @@ impl Draft {
             draft.origins.push((file, numbers));
         }
         if draft.objects.is_empty() {
-            return refuse("the files hold no objects", "deploy/samples shows what they look like");
+            return refuse("the files contain no objects", "see deploy/samples for examples");
         }
         // Names before what names them.
         draft.objects.sort_by_key(|object| match object.kind() {
@@ -328,8 +328,8 @@ fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
             document,
             &at("kind"),
             true,
-            "this object does not say its kind",
-            "add kind, as in kind: VDOConfig",
+            "this object has no kind",
+            "add kind, for example kind: VDOConfig",
         ));
     };
     if writing::is_written(version.as_str().unwrap_or_default(), kind).is_none() {
@@ -346,11 +346,11 @@ fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
             Some(near) => ("kind", format!("did you mean {near}?")),
             None => (
                 "kind",
-                "here go Secret, ConfigMap, VsphereCloudConfig, CompatibilityConfig and VDOConfig"
+                "use Secret, ConfigMap, VsphereCloudConfig, CompatibilityConfig or VDOConfig"
                     .into(),
             ),
         };
-        let text = format!("{kind} is not configured here");
+        let text = format!("vdoctl configure does not write objects of kind {kind}");
         return Err(file.wrong(document, &at(field), false, &text, &help));
     }
     if !document.value["metadata"]["name"].is_string() {
@@ -368,7 +368,7 @@ fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
     if let Some(other) = named.filter(|named| ours && *named != namespace) {
         let path = ["metadata".to_owned(), "namespace".to_owned()];
         let text = format!("VDO does not follow namespace {other}");
-        let help = format!("VDO follows its objects in namespace {namespace}: leave this line out");
+        let help = format!("VDO follows objects in namespace {namespace}: omit this line");
         return Err(file.wrong(document, &path, false, &text, &help));
     }
     match check::check(&document.value).first() {

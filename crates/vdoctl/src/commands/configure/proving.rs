@@ -7,11 +7,10 @@ use kube::ResourceExt as _;
 use operator::proof::{self, Proof};
 use vsphere::CertificateRefused;
 
-use super::draft::Draft;
+use super::{dialogue, draft::Draft};
 use crate::{
     BUILD,
     cluster::Cluster,
-    dialogue,
     failure::{Failure, Outcome, refuse},
     progress::Step,
     screen::Screen,
@@ -54,7 +53,7 @@ pub(crate) async fn attempt(
     let address = vcenter.spec.vc_ip.0.clone();
     let client = cluster.map(|cluster| &cluster.client);
     let wanted = proof::wanted(client, objects, vcenter).await.map_err(|text| {
-        let text = format!("vCenter {address} cannot be tried: {text}");
+        let text = format!("vCenter {address} cannot be verified: {text}");
         Attempt::Failed(Failure::Refused { text, help: String::new() })
     })?;
     let step = Step::begin(screen, format!("Log in to {address}"));
@@ -113,22 +112,22 @@ pub(crate) fn trust(
     if !screen.interactive {
         let name = vcenter.name_any();
         return refuse(
-            format!("the certificate of vCenter {address} is not accepted: {refused}"),
+            format!("the certificate of vCenter {address} is not trusted: {refused}"),
             format!(
-                "if {} is its thumbprint, say so: --thumbprint, or spec.thumbprint of VsphereCloudConfig {name}; \
-                 with an authority of your own, --ca-file or spec.caBundle",
+                "if {} is its thumbprint, set --thumbprint, or spec.thumbprint of VsphereCloudConfig {name}; \
+                 for your own certificate authority, set --ca-file or spec.caBundle",
                 refused.seen
             ),
         );
     }
     // Also where little is to be said: nobody can trust what was not shown.
     let shown = format!(
-        "\n{} {address} shows a certificate this machine does not trust:\n\n{}",
+        "\n{} {address} has a certificate that this computer does not trust:\n\n{}",
         paint(CARE, "!"),
         table.render(screen.side_width)
     );
-    let warning = "  Compare the thumbprint with the one vCenter shows: anyone on the way could show another.";
+    let warning = "  Compare the thumbprint with the one in vCenter: an attacker on the network could present another certificate.";
     screen.complain(&fold(&format!("{shown}\n{warning}\n\n"), screen.side_width));
-    dialogue::trust()?;
+    dialogue::confirm_certificate()?;
     Ok(refused.seen.to_string())
 }

@@ -67,13 +67,14 @@ fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     let mut remarks = Vec::new();
     if !overview.operator.is_installed() {
         remarks.push(
-            "The operator is not installed: this is what it said last. vdoctl deploy".to_owned(),
+            "The operator is not installed. This is its last report. To install it: vdoctl deploy"
+                .to_owned(),
         );
     } else if overview.operator.available == 0 {
-        remarks.push("The operator does not run: this is what it said last.".to_owned());
+        remarks.push("The operator does not run. This is its last report.".to_owned());
     }
     if overview.config.spec.is_paused() {
-        remarks.push("Paused: VDO watches and reports, and changes nothing.".to_owned());
+        remarks.push("Paused: VDO reports findings but changes nothing.".to_owned());
     }
     let told = overview.operator.available == 0 && status.observed_generation.is_some();
     if matches!(overview.health, Health::Progressing | Health::Unknown) && !told {
@@ -93,11 +94,11 @@ pub(super) fn sentence(overview: &Overview) -> String {
         return "The operator does not run.".into();
     }
     if overview.health == Health::Unknown {
-        return "The operator has not looked at the VDOConfig yet.".into();
+        return "The operator has not read the VDOConfig yet.".into();
     }
     let ready = condition::get(&status.conditions, condition::READY);
     let message = ready.map(|c| c.message.clone()).unwrap_or_default();
-    if message.is_empty() { "The drivers are being set up.".into() } else { message }
+    if message.is_empty() { "VDO is installing the drivers.".into() } else { message }
 }
 
 fn drivers(overview: &Overview, status: &VDOConfigStatus, width: usize) -> String {
@@ -166,7 +167,7 @@ fn vcenters(overview: &Overview, wide: bool, width: usize) -> String {
         let (word, style) = match status.config {
             Some(Verdict::Verified) => ("Verified", GOOD),
             Some(Verdict::Failed) => ("Failed", BAD),
-            None => ("Untried", CARE),
+            None => ("Unverified", CARE),
         };
         let version = status.about.and_then(|about| about.version);
         table.row([
