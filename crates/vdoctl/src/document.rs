@@ -1,4 +1,4 @@
-//! The user's YAML, with the place of everything in it.
+//! The user's YAML, with the location of every value.
 
 use std::{fmt, path::Path};
 
@@ -26,14 +26,13 @@ pub(crate) struct File {
     pub(crate) documents: Vec<Document>,
 }
 
-/// One object, and where its parts are.
+/// One object, with the locations of its fields.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) value: Value,
     places: Spanned<Tree>,
 }
 
-/// A value with the places of its parts.
 #[derive(Debug)]
 enum Tree {
     Fields(Vec<(Spanned<String>, Spanned<Tree>)>),
@@ -53,7 +52,6 @@ impl File {
         Self::parse(&path.display().to_string(), text)
     }
 
-    /// Parses a text.
     pub(crate) fn parse(name: &str, text: String) -> Outcome<Self> {
         let parsed = serde_saphyr::from_multiple::<Spanned<Tree>>(&text);
         match parsed {
@@ -69,7 +67,7 @@ impl File {
                 let place = error.location().unwrap_or(Location::UNKNOWN);
                 let span = span(&text, place);
                 let why = redaction::redact_message(&error.without_snippet().to_string(), &text);
-                // The place is shown.
+                // The screen already shows the line.
                 let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why);
                 let (output, help) = if why.contains("budget breached") {
                     let grows = "this YAML is too large: its aliases expand to too many values";
@@ -91,12 +89,10 @@ impl File {
         }
     }
 
-    /// A mistake in one of the documents, at its place.
     pub(crate) fn mistake(&self, document: &Document, mistake: &Mistake) -> Failure {
         self.wrong(document, &mistake.path, mistake.in_name, &mistake.text, &mistake.help)
     }
 
-    /// The document of an object.
     fn document_of(&self, id: &ObjectId) -> Option<&Document> {
         self.documents.iter().find(|document| {
             document.value["kind"] == id.kind.as_str()
@@ -104,7 +100,7 @@ impl File {
         })
     }
 
-    /// A refusal of the API server, at its place, where that can be told.
+    /// A rejection by the API server, with its location in the file if that is known.
     pub(crate) fn refused(&self, id: &ObjectId, status: &Status) -> Option<Failure> {
         let document = self.document_of(id)?;
         let cause = status.details.iter().flat_map(|details| &details.causes).next();
@@ -116,7 +112,7 @@ impl File {
         Some(self.wrong(document, &path, cause.is_none(), &text, why))
     }
 
-    /// An object of a kind nobody writes here, at its place.
+    /// An error for an object of an unknown kind, with its location.
     pub(crate) fn unknown_kind(&self, id: &ObjectId) -> Option<Failure> {
         let document = self.document_of(id)?;
         let known = writing::kinds();
@@ -131,7 +127,7 @@ impl File {
         Some(self.wrong(document, &[field.to_owned()], false, &text, &help))
     }
 
-    /// Something wrong at a path of a document.
+    /// An error at a path of a document.
     pub(crate) fn wrong(
         &self,
         document: &Document,
@@ -152,7 +148,7 @@ impl File {
     }
 }
 
-/// The field an API server says it does not know: `...: .spec.replcas: field not declared in schema`.
+/// The unknown field in a message of the API server: `...: .spec.replcas: field not declared in schema`.
 fn undeclared(message: &str) -> Option<(&str, &str)> {
     let (before, _) = message.split_once(": field not declared in schema")?;
     let field = before.rsplit(' ').next().filter(|field| field.starts_with('.'))?;
@@ -160,7 +156,7 @@ fn undeclared(message: &str) -> Option<(&str, &str)> {
 }
 
 impl Document {
-    /// Where a path leads; as far as it goes.
+    /// The location of a path, or of its longest prefix that exists.
     fn place(&self, path: &[String], in_name: bool) -> Location {
         let (mut here, mut place) = (&self.places, self.places.referenced);
         for (number, step) in path.iter().enumerate() {
@@ -187,7 +183,6 @@ impl Document {
     }
 }
 
-/// The word at a place.
 fn span(text: &str, place: Location) -> SourceSpan {
     let line = usize::try_from(place.line()).unwrap_or(1).max(1);
     let column = usize::try_from(place.column()).unwrap_or(1).max(1);
@@ -298,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_nobody_declared_is_named() {
+    fn an_unknown_field_is_located() {
         let output = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): \
                     .spec.replcas: field not declared in schema";
         assert_eq!(undeclared(output).map(|(field, _)| field), Some(".spec.replcas"));

@@ -54,8 +54,8 @@ mod tests {
         ];
         let codes: Vec<u8> = all.into_iter().map(|exit| exit as u8).collect();
         let (_, table) = TABLE.split_once("Exit codes:\n").unwrap_or_default();
-        let told: Vec<u8> =
+        let documented: Vec<u8> =
             table.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
-        assert_eq!(told, codes);
+        assert_eq!(documented, codes);
     }
 }

@@ -1,4 +1,4 @@
-//! `vdoctl adopt`: what other hands installed, what taking it over would change, and doing it.
+//! `vdoctl adopt`
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,13 +37,13 @@ pub(crate) struct Adopt {
 impl Adopt {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let mut facts = super::plan::facts(global, screen).await?;
-        let theirs = theirs(&facts);
-        if theirs.is_empty() {
+        let found = not_managed_by_vdo(&facts);
+        if found.is_empty() {
             return screen
                 .print("VDO manages all drivers of this cluster: there is nothing to adopt.\n");
         }
         let mut table = Table::new(&["DRIVER", "VERSION", "PODS", "WHERE"]);
-        for (id, workload) in &theirs {
+        for (id, workload) in &found {
             let version = workload.version.clone().unwrap_or_else(|| paint(CARE, "unknown"));
             let pods = format!("{}/{}", workload.available, workload.wanted);
             table.row([
@@ -54,7 +54,7 @@ impl Adopt {
             ]);
         }
         screen.print(&table.render(screen.width))?;
-        // What the operator would do if it were allowed to.
+        // The plan of the operator if adoption were automatic.
         let mut config = (*facts.config).clone();
         config.spec.adoption = Some(Adoption::Automatic);
         facts.config = Arc::new(config);
@@ -80,12 +80,11 @@ impl Adopt {
         super::upgrade::patch_config(&cluster, &facts, &patch).await?;
         let overview =
             super::status::wait(&cluster, screen, Duration::from_secs(self.timeout)).await?;
-        overview.judged()
+        overview.verdict()
     }
 }
 
-/// Workloads that are not ours.
-fn theirs(facts: &Facts) -> Vec<(ObjectId, Workload)> {
+fn not_managed_by_vdo(facts: &Facts) -> Vec<(ObjectId, Workload)> {
     let all = facts.workloads.iter().filter(|(id, _)| !facts.is_ours(id));
     all.map(|(id, workload)| (id.clone(), workload.clone())).collect()
 }

@@ -1,15 +1,14 @@
-//! `vdoctl configure`: from a file, from flags or from a dialogue to a configuration that is proven to
-//! work before any of it is written.
+//! `vdoctl configure`: verifies a configuration from a file, flags or questions, and then writes it.
 //!
 //! ```text
 //!   file ─────┐
-//!   flags ────┼─► Draft (objects) ─► check ─► prove ─► compare ─► yes? ─► write all or nothing
+//!   flags ────┼─► Draft (objects) ─► check ─► verify ─► compare ─► confirm ─► write all or nothing
 //!   dialogue ─┘                     schema    vCenter   diff
 //! ```
 
 mod dialogue;
-mod door;
 mod draft;
+mod flags;
 mod matrix;
 mod proving;
 
@@ -19,8 +18,8 @@ use clap::{Args, Subcommand};
 use operator::writing::{self, Comparison};
 
 pub(crate) use self::{
-    door::Door,
     draft::{Draft, Drivers},
+    flags::VcenterFlags,
 };
 use crate::{
     arguments::{Form, Global},
@@ -55,7 +54,7 @@ enum What {
     CompatibilityMatrix(matrix::Matrix),
 }
 
-/// `vdoctl update`, as the earlier vdoctl had it.
+/// `vdoctl update`, for compatibility with earlier versions.
 #[derive(Args, Debug)]
 pub(crate) struct Update {
     #[command(subcommand)]
@@ -69,14 +68,13 @@ enum UpdateWhat {
     CompatibilityMatrix(matrix::Matrix),
 }
 
-/// What to configure.
 #[derive(Args, Debug, Default)]
 pub(crate) struct DesiredDriver {
     /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. You can repeat the flag.
     #[arg(long, short, value_name = "FILE", conflicts_with = "vcenter")]
     file: Vec<PathBuf>,
     #[command(flatten)]
-    door: Door,
+    vcenter: VcenterFlags,
     /// The tag category for zones.
     #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "region"])]
     zone: Option<String>,
@@ -116,18 +114,18 @@ impl Configure {
 
 impl DesiredDriver {
     async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        // What is wrong with a file is told without a cluster.
+        // Reports mistakes in files without a cluster.
         let files = match self.file.as_slice() {
             [] => None,
             files => Some(Draft::from_files(files, &global.namespace)?),
         };
         let cluster = Cluster::connect(global).await?;
-        // Asking many questions first and failing then would be rude.
+        // Fails before the questions, not after them.
         let Found { config: existing, followed, recorded } = cluster.found().await?;
         let vcenters = cluster.own::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
         let mut draft = if let Some(draft) = files {
             draft
-        } else if let Some(access) = self.door.access(&vcenters)? {
+        } else if let Some(access) = self.vcenter.access(&vcenters)? {
             let topology = self.zone.clone().zip(self.region.clone());
             let cloud_provider = !self.storage_only;
             let drivers = Drivers { partial: true, cloud_provider, topology, class: None };
@@ -148,7 +146,7 @@ impl DesiredDriver {
         }
         if let Some(form) = self.output {
             let texts =
-                draft.objects.iter().map(|object| super::formatted(form, &masked(&object.0)));
+                draft.objects.iter().map(|object| super::formatted(form, &redacted(&object.0)));
             return screen.print(&texts.collect::<Outcome<Vec<_>>>()?.join("---\n"));
         }
         draft.keep_types(&cluster.client).await;
@@ -173,14 +171,13 @@ impl DesiredDriver {
         screen.note(&format!("{} Configured.", paint(GOOD, "✔")));
         if self.wait {
             let overview = super::status::wait(&cluster, screen, Duration::from_mins(10)).await?;
-            return overview.judged();
+            return overview.verdict();
         }
         screen.note("\nNext: vdoctl status --wait");
         Ok(())
     }
 }
 
-/// What would change, object by object.
 pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
     let mut text = String::new();
     for one in compared {
@@ -194,7 +191,7 @@ pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
             continue;
         }
         let yaml = |value: &serde_json::Value| {
-            super::formatted(Form::Yaml, &serde_json::json!({"spec": masked(value)["spec"]}))
+            super::formatted(Form::Yaml, &serde_json::json!({"spec": redacted(value)["spec"]}))
         };
         match (&one.before, one.id.kind.as_str()) {
             (_, "Secret" | "ConfigMap") => {}
@@ -209,8 +206,7 @@ pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
     screen.print(&text)
 }
 
-/// An object without what must not be seen.
-fn masked(object: &serde_json::Value) -> serde_json::Value {
+fn redacted(object: &serde_json::Value) -> serde_json::Value {
     let mut object = object.clone();
     if object["kind"] == "Secret" {
         for part in ["data", "stringData"] {

@@ -72,10 +72,10 @@ impl Deploy {
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
         let namespaces = Api::<Namespace>::all(cluster.client.clone());
-        for home in &allowed_namespaces {
-            if namespaces.get_opt(home).await.doing("reading a namespace")?.is_none() {
+        for namespace in &allowed_namespaces {
+            if namespaces.get_opt(namespace).await.doing("reading a namespace")?.is_none() {
                 return request(
-                    format!("there is no namespace {home}"),
+                    format!("there is no namespace {namespace}"),
                     "omit it, or correct its name",
                 );
             }
@@ -85,7 +85,7 @@ impl Deploy {
             let allowed = super::allowed(&cluster, allowed_namespaces).await?;
             objects = self.manifest(global, &allowed).await?.objects;
         }
-        // A trial of all of it: who is refused has changed nothing.
+        // A dry run of all objects comes first, so that a rejection leaves the cluster unchanged.
         let refused = |error| refused(error, file.as_ref());
         let compared = writing::compare(&cluster.client, objects.clone()).await.map_err(refused)?;
         if self.dry_run {
@@ -146,7 +146,6 @@ impl Deploy {
         Ok(manifest)
     }
 
-    /// Applies everything, in order.
     async fn apply(&self, cluster: &Cluster, objects: &[Object]) -> Outcome {
         for (number, object) in objects.iter().enumerate() {
             writing::apply(&cluster.client, object).await.map_err(written)?;
@@ -174,7 +173,6 @@ impl Deploy {
         }
     }
 
-    /// Waits until pods of this version have replaced all others.
     async fn wait(&self, cluster: &Cluster, objects: &[Object], screen: &Screen) -> Outcome {
         let Some(operator) = objects.iter().find(|object| object.kind() == "Deployment") else {
             return Ok(());
@@ -218,7 +216,6 @@ impl Deploy {
     }
 }
 
-/// The new version does not start.
 fn stuck(why: &str, old_runs: bool) -> Failure {
     let meanwhile = if old_runs { "; the previous version keeps running" } else { "" };
     Failure::Refused {
@@ -231,23 +228,20 @@ fn stuck(why: &str, old_runs: bool) -> Failure {
     }
 }
 
-/// What is deployed.
 struct Manifest {
     objects: Vec<Object>,
-    /// Where it was written, if not by us.
+    /// The user's file, with locations.
     file: Option<File>,
 }
 
-/// The kind that defines others.
 const DEFINITION: &str = "CustomResourceDefinition";
 
-/// Whether an object defines the kind of one of those that follow it.
+/// Whether the object is the CRD of a later object.
 fn defines_one(object: &Object, later: &[Object]) -> bool {
     let kind = object.0["spec"]["names"]["kind"].as_str();
     object.kind() == DEFINITION && later.iter().any(|later| Some(later.kind()) == kind)
 }
 
-/// What would change, object by object.
 fn preview(compared: &[Comparison], screen: &Screen) -> Outcome {
     let mut table = Table::new(&["CHANGE", "OBJECT"]);
     for one in compared {
@@ -263,8 +257,8 @@ fn preview(compared: &[Comparison], screen: &Screen) -> Outcome {
     Ok(())
 }
 
-/// A trial that was refused. Whoever lacks one right for this lacks others, and some refusals name
-/// rights that would be given to the operator, not those the user needs.
+/// An error for a rejected dry run. It does not name the missing permission: the user probably lacks others too,
+/// and some rejections name permissions of the operator.
 fn refused(error: writing::Error, file: Option<&File>) -> Failure {
     let placed = file.and_then(|file| match &error {
         writing::Error::UnknownKind { object } => file.unknown_kind(object),
@@ -292,7 +286,6 @@ fn refused(error: writing::Error, file: Option<&File>) -> Failure {
     }
 }
 
-/// What went wrong with writing, in our words.
 pub(crate) fn written(error: writing::Error) -> Failure {
     match error {
         writing::Error::Compare { object, source } => {
@@ -312,7 +305,7 @@ pub(crate) fn written(error: writing::Error) -> Failure {
     }
 }
 
-/// A manifest from elsewhere, which may take so long.
+/// Reads the user's manifest.
 async fn fetched(spec: &str, timeout: Duration) -> Outcome<Manifest> {
     let path = spec.strip_prefix("file://").unwrap_or(spec);
     let file = if path.starts_with("http://") || path.starts_with("https://") {

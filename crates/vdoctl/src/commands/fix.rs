@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use operator::remediation::{self, Hands};
 
-use super::{configure::Door, doctor, explain};
+use super::{configure::VcenterFlags, doctor, explain};
 use crate::{
     arguments::Global,
     cluster::Cluster,
@@ -50,28 +50,29 @@ impl Fix {
         }
         let code = self.code.as_deref().map(explain::definition).transpose()?;
         let code = code.map(|definition| definition.code);
-        let mut look = doctor::look(global, screen, &Door::default(), false).await?;
-        let outcome = Box::pin(self.with(&mut look, code, screen)).await;
-        look.leave().await;
+        let mut inspection =
+            doctor::inspect(global, screen, &VcenterFlags::default(), false).await?;
+        let outcome = Box::pin(self.with(&mut inspection, code, screen)).await;
+        inspection.close().await;
         outcome
     }
 
     async fn with(
         &self,
-        look: &mut doctor::Look,
+        inspection: &mut doctor::Inspection,
         code: Option<&'static str>,
         screen: &Screen,
     ) -> Outcome {
-        let Some(cluster) = look.cluster.clone() else { return Err(Failure::NotInstalled) };
+        let Some(cluster) = inspection.cluster.clone() else { return Err(Failure::NotInstalled) };
         let hands = Hands {
             home: home(&cluster).await?,
             cluster: cluster.client,
-            vcenters: look.vcenters.clone(),
+            vcenters: inspection.vcenters.clone(),
         };
         if let Some(id) = &self.undo {
             return undo(&hands, id, screen).await;
         }
-        let facts = std::mem::take(&mut look.facts);
+        let facts = std::mem::take(&mut inspection.facts);
         let mut found = Examination::of(facts.clone()).report().all();
         found.retain(|finding| code.is_none_or(|code| finding.code == code));
         let proposals = remediation::propose(facts, code);

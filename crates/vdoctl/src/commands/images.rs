@@ -1,4 +1,4 @@
-//! `vdoctl images`: what to mirror.
+//! `vdoctl images`
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub(crate) struct Images {
     /// Print the name in this mirror next to each image, for a tool that copies images.
     #[arg(long, value_name = "REGISTRY")]
     mirror: Option<String>,
-    /// Not there yet: vdoctl names images, other tools copy them.
+    /// Not supported: vdoctl lists images, other tools copy them.
     #[arg(long, value_name = "FILE", hide = true)]
     export: Option<std::path::PathBuf>,
 }
@@ -91,7 +91,6 @@ impl Images {
     }
 }
 
-/// The operator's own.
 fn of_operator() -> Vec<String> {
     let objects = install::objects();
     let images = objects

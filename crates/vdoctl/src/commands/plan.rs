@@ -1,4 +1,4 @@
-//! `vdoctl plan`: what would be installed or upgraded, and why.
+//! `vdoctl plan`
 
 use std::time::Duration;
 
@@ -55,10 +55,10 @@ pub(crate) struct Plan {
     output: Option<Form>,
 }
 
-/// How many rejected releases are named where nobody asks for all.
-const NAMED: usize = 3;
+/// Rejected releases that are listed without `--all`.
+const LISTED: usize = 3;
 
-/// The choice for one driver, from either source.
+/// The plan for one driver.
 pub(crate) struct Choice {
     driver: Driver,
     installed: Option<String>,
@@ -156,10 +156,10 @@ impl Plan {
     }
 }
 
-/// What the operator would decide upon, gathered with the rights of the user.
+/// The facts on which the operator decides, read with the user's permissions.
 pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
     let cluster = Cluster::connect(global).await?;
-    // A cluster without VDO, or without a VDOConfig, is told at once.
+    // Fails early without VDO or without a VDOConfig.
     cluster.config().await?;
     let step = Step::begin(screen, "Look at the cluster and its vCenters");
     let look = one_shot::look(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1));
@@ -176,7 +176,6 @@ pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
     }
 }
 
-/// Why nothing was seen, as ours.
 pub(crate) fn observed(error: one_shot::Error) -> Failure {
     match error {
         one_shot::Error::Cluster { source } => {
@@ -205,7 +204,6 @@ fn of_plan(catalog: &Catalog, driver: &DriverPlan) -> Choice {
     }
 }
 
-/// The images of a release.
 pub(crate) fn images(catalog: &Catalog, driver: Driver, version: Option<&str>) -> Vec<String> {
     let version = version.and_then(|version| Version::parse(version).ok());
     let found =
@@ -282,10 +280,10 @@ impl Choice {
             ));
         }
         let runs = decision.action.version();
-        // The newest speak for all: what keeps them away keeps away those before them.
+        // The newest releases are enough: the same reasons apply to older ones.
         let newer = |version: &Version| runs.is_none_or(|runs| version > runs);
         let newer = decision.others.iter().filter(|(version, _)| newer(version)).count();
-        let shown = if all { decision.others.len() } else { newer.min(NAMED) };
+        let shown = if all { decision.others.len() } else { newer.min(LISTED) };
         for (version, why) in decision.others.iter().take(shown) {
             let begin = paint(DIM, &format!("  not {:<8}", version.to_string()));
             text.push_str(&wrap(&format!("{begin}  "), &why.to_string(), width));
@@ -299,7 +297,6 @@ impl Choice {
     }
 }
 
-/// As screens call a driver.
 pub(crate) fn name(driver: Driver) -> &'static str {
     match driver {
         Driver::Cpi => "Cloud provider",

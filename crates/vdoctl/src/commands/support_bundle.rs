@@ -1,4 +1,4 @@
-//! `vdoctl support-bundle`.
+//! `vdoctl support-bundle`
 
 use std::{
     fs::{self, FileType},
@@ -84,13 +84,11 @@ impl SupportBundle {
     }
 }
 
-/// Whether the archive goes to standard output.
 fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Refuses what must not be written to: a screen, or something that is no file. A link may lead
-/// anywhere, and a pipe or a device would be gone once a file took its place.
+/// Rejects a terminal and everything that is not a regular file: the archive would replace a link, pipe or device.
 fn writable(path: &Path) -> Outcome {
     if is_stdout(path) {
         return if io::stdout().is_terminal() {
@@ -124,7 +122,7 @@ fn kind(there: FileType) -> &'static str {
     }
 }
 
-/// How much of what is in it: objects by kind, and logs.
+/// The number of objects of each kind, and of logs.
 fn contents(files: &[File]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for file in files.iter().filter(|file| !file.unreadable) {
@@ -147,7 +145,7 @@ fn contents(files: &[File]) -> String {
     texts.map(|(kind, number)| format!("{number} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
-/// There would be nothing in it: why, in the words of the first.
+/// The error if no file could be read, with the first reason.
 fn nothing(files: &[File]) -> Failure {
     let why = files.first().map(|file| file.text.clone()).unwrap_or_default();
     let why = serde_json::from_str::<serde_json::Value>(&why)
@@ -160,13 +158,13 @@ fn nothing(files: &[File]) -> Failure {
     }
 }
 
-/// Writes the archive beside its place and moves it there: it is whole or not there at all. Only its
-/// owner may read it.
+/// Writes a temporary file and renames it, so that the archive is complete or does not exist. Only its owner can
+/// read it.
 fn write(path: &Path, files: &[File]) -> Outcome {
     let (out, partial) = partial(path).map_err(|source| unwritten(path, source))?;
     let written =
         archive(out, files).and_then(|file| file.sync_all()).map_err(|e| unwritten(path, e));
-    // It may have become something else meanwhile.
+    // The path may have changed in the meantime.
     let moved = written
         .and_then(|()| writable(path))
         .and_then(|()| fs::rename(&partial, path).map_err(|source| unwritten(path, source)));
@@ -177,7 +175,7 @@ fn unwritten(path: &Path, source: io::Error) -> Failure {
     Failure::File { path: path.to_owned(), deed: "written", source }
 }
 
-/// A new file beside a place, under a name nobody else has.
+/// A new temporary file next to `path`.
 fn partial(path: &Path) -> io::Result<(fs::File, PathBuf)> {
     let mut number = 0;
     loop {
@@ -204,11 +202,11 @@ fn archive<W: io::Write>(out: W, files: &[File]) -> io::Result<W> {
     out.finish()
 }
 
-/// One file in the ustar format: a block of 512 bytes about it, then itself, filled up to whole blocks.
+/// One file in the ustar format: a header of 512 bytes, then the content, padded to whole blocks.
 fn entry(out: &mut impl io::Write, file: &File, now: i64) -> io::Result<()> {
     let mut header = [0_u8; 512];
     let path = format!("vdo-support/{}", file.path);
-    // A path of more than 100 bytes is broken at a slash.
+    // A path of more than 100 bytes is split at a slash.
     let fits = |at: &usize| path.len() - at <= 101;
     let slash = || path.match_indices('/').map(|(at, _)| at).find(fits);
     let broken = if path.len() <= 100 { None } else { slash() };

@@ -1,4 +1,4 @@
-//! `vdoctl version`.
+//! `vdoctl version`
 
 use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -26,12 +26,10 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Only this program: nothing to wait for.
     pub(crate) fn is_local(&self) -> bool {
         self.client
     }
 
-    /// Shows what this program is.
     pub(crate) fn local(&self, screen: &Screen) -> Outcome {
         self.show(None, screen)
     }
@@ -40,7 +38,7 @@ impl Version {
         match of_cluster(global).await {
             Ok(cluster) => self.show(Some(cluster), screen),
             Err(failure) => {
-                // This program is known all the same.
+                // The version of vdoctl is known even without a cluster.
                 if self.output.is_none() {
                     self.show(None, screen)?;
                 }
@@ -73,7 +71,7 @@ impl Version {
     }
 }
 
-/// The operator's image, if there is one, and the version of Kubernetes.
+/// The operator's image, if it is installed, and the Kubernetes version.
 async fn of_cluster(global: &Global) -> Outcome<(Option<String>, String)> {
     let cluster = Cluster::connect(global).await?;
     let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);

@@ -1,4 +1,4 @@
-//! `vdoctl versions`: what really runs, read from the cluster.
+//! `vdoctl versions`
 
 use std::time::Duration;
 
@@ -76,8 +76,8 @@ fn what(workload: &Workload) -> String {
 }
 
 fn place(id: &ObjectId, workload: &Workload) -> String {
-    let hands = if workload.labelled { "" } else { ", not installed by VDO" };
-    paint(DIM, &format!("{}/{}{hands}", id.namespace, id.name))
+    let origin = if workload.labelled { "" } else { ", not installed by VDO" };
+    paint(DIM, &format!("{}/{}{origin}", id.namespace, id.name))
 }
 
 fn as_value(seen: &one_shot::Seen) -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! The support bundle: what is in it, and what never is.
+//! The support bundle contains the right files and no secrets.
 
 use std::{
     fs,
@@ -20,15 +20,14 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Bytes that are no text.
 const KEYTAB: [u8; 26] = *b"\xff\x00\xfe\x80KRB5\xc3\x28\x99\xaa\xbbadmin@EXAMPLE";
 
-/// A password to pull images with, inside of the JSON of its Secret.
+/// A registry password inside the JSON of a pull secret.
 const PULLS: &str = "pulls-images-with-this-password";
-/// One in a namespace that only a driver's settings name.
+/// A password in a namespace that only a driver's settings mention.
 const FAR: &str = "far-away-lies-this-password";
 
-/// The secrets of the cluster as somebody may have noted them.
+/// The secrets of the cluster in several encodings.
 fn notes() -> Vec<String> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -46,25 +45,25 @@ fn notes() -> Vec<String> {
     notes
 }
 
-/// What a bundle holds, unpacked.
+/// The unpacked bundle.
 fn bundled(stage: &Stage) -> String {
     let mut all = Vec::new();
     let file = fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
     flate2::read::GzDecoder::new(file).read_to_end(&mut all).unwrap();
     let text = String::from_utf8_lossy(&all).into_owned();
     for written in notes() {
-        // Its ends may belong to what stands beside it.
+        // The first and last characters may encode neighboring bytes.
         let middle: String = written.chars().skip(8).take(20).collect();
         assert!(!text.contains(&middle), "the bundle holds {written}");
     }
     text
 }
 
-/// Secrets that no Secret holds: a driver wrote them into its log.
+/// Secrets in a driver's log that no Secret contains.
 const UNWRITTEN: [&str; 5] =
     ["in-no-secret-1", "in-no-secret-2", "in-no-secret-3", "in-no-secret-4", "in-no-secret-5"];
 
-/// What a driver that tells all it knows says before it ends.
+/// The log of a driver that prints secrets.
 fn last_words() -> &'static str {
     let [plain, json, flag, address, header] = UNWRITTEN;
     let words = format!(
@@ -79,12 +78,10 @@ fn last_words() -> &'static str {
          syncer gives up",
         notes().join("\n"),
     );
-    // A fate outlives the test that makes it.
     Box::leak(words.into_boxed_str())
 }
 
-/// The log of a driver that crashes is in the bundle, and so are its last words in the status of its
-/// pod; what is secret in them is in neither, nor on the screen.
+/// The bundle contains the log and the termination message of a crashing driver, without their secrets.
 async fn a_log_that_tells_too_much(stage: &Stage) {
     stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(last_words()));
     let logs = stage.nodes.serve_logs().await;
@@ -114,7 +111,7 @@ async fn a_log_that_tells_too_much(stage: &Stage) {
     assert_eq!(output.code, 0, "{}", output.all());
 }
 
-/// How many files of a bundle could not be read.
+/// The number of files that vdoctl could not read.
 fn unread(output: &CommandOutput) -> usize {
     let told = output.err.lines().find(|line| line.contains("vdoctl could not read"));
     told.map_or(0, |line| {
@@ -123,7 +120,7 @@ fn unread(output: &CommandOutput) -> usize {
     })
 }
 
-/// To standard output, and never in place of something that is no file.
+/// vdoctl writes to standard output, and replaces only regular files.
 fn elsewhere(stage: &Stage) {
     let at = |name: &str| stage.workdir.path().join(name);
     let mut piped = stage.command(&["support-bundle", "-o", "-"]);
@@ -159,7 +156,7 @@ async fn no_archive_goes_to_a_screen() {
     assert!(shown.contains("does not write an archive to a terminal"), "{shown}");
 }
 
-/// Whole with all rights, without what could not be searched with few.
+/// The bundle is complete with all permissions, and omits unsearchable files with few.
 pub(crate) async fn bundling(stage: &Stage) {
     let keytab = json!({
         "metadata": {"name": "keytab", "namespace": "kube-system"},
@@ -182,7 +179,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     let far: Secret = serde_json::from_value(far).unwrap();
     let secrets = Api::<Secret>::namespaced(stage.plane.client(), "default");
     secrets.create(&PostParams::default(), &far).await.unwrap();
-    // Somebody noted them where no Secret is.
+    // The secrets also occur outside of Secrets.
     let note = json!({
         "metadata": {"name": "notes", "namespace": "kube-system"},
         "data": {
@@ -196,7 +193,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), "kube-system");
     maps.create(&PostParams::default(), &note).await.unwrap();
 
-    // What was there before may be read by everybody; what somebody else left beside it is theirs.
+    // vdoctl replaces a world-readable file, and keeps files of other processes.
     stage.workdir.write("bundle.tar.gz", "old").unwrap();
     stage.workdir.write("bundle.tar.gz.partial", "theirs").unwrap();
     let output = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
@@ -210,7 +207,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     for wanted in ["1 vdoconfigs", "3 nodes", "1 vspherecloudconfigs", " pods", " configmaps"] {
         assert!(told.contains(wanted), "{wanted}: {}", output.all());
     }
-    // There is no kubelet here that would have logs.
+    // There is no kubelet, so there are no logs.
     let by_all = unread(&output);
     let text = bundled(stage);
     for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
@@ -229,7 +226,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     elsewhere(stage);
     a_log_that_tells_too_much(stage).await;
 
-    // Who may not read Secrets cannot know what to remove.
+    // A user who cannot read Secrets cannot redact them.
     let role =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
     let subject =

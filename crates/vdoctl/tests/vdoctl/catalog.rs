@@ -1,28 +1,25 @@
-//! `vdoctl catalog`, as whoever makes catalogs uses it.
+//! `vdoctl catalog` for authors of catalogs.
 
 use std::process::{Command, Output};
 
 use catalog::trust::PublicKey;
 use testkit::Workdir;
 
-/// Runs the tool in a folder.
+/// Runs vdoctl in a directory.
 fn tool(at: &Workdir, arguments: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_vdoctl");
     Command::new(program).arg("catalog").args(arguments).current_dir(at.path()).output().unwrap()
 }
 
-/// Its answer.
 fn output(at: &Workdir, arguments: &[&str]) -> String {
     let output = tool(at, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it has against something.
 fn refused(at: &Workdir, arguments: &[&str]) -> String {
     let output = tool(at, arguments);
     assert!(!output.status.success(), "{arguments:?}");
-    // Lines are broken to the width of a terminal.
     let text = String::from_utf8(output.stderr).unwrap();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -31,7 +28,7 @@ fn refused(at: &Workdir, arguments: &[&str]) -> String {
 fn a_catalog_is_built_signed_and_checked() {
     let at = Workdir::new("tool").unwrap();
     let keys = output(&at, &["keygen", "key.pem"]);
-    // In PEM for the cluster, and on the last line in base64 for the command line: the same key.
+    // The same key in PEM for the cluster, and in base64 for the command line.
     let (pem, key) = keys.trim().rsplit_once('\n').unwrap();
     assert!(pem.starts_with("-----BEGIN PUBLIC KEY-----\n"), "{pem}");
     assert_eq!(pem.parse::<PublicKey>().unwrap(), key.parse().unwrap());
@@ -46,7 +43,7 @@ fn a_catalog_is_built_signed_and_checked() {
     assert!(checked.contains("CSI: 26 releases, 2.7.0 to 3.8.0"), "{checked}");
     let ours = format!("CPI: 1 release by this project, {}\n", env!("CARGO_PKG_VERSION"));
     assert!(checked.contains(&ours), "{checked}");
-    // From a signed catalog nothing runs that its signature does not cover.
+    // A signature covers all images of a catalog.
     let (_, uncovered) = checked.split_once("not installed, images without a digest: ").unwrap();
     assert!(uncovered.contains("CSI 3.8.0") && !uncovered.contains("3.7.3"), "{checked}");
     assert!(!output(&at, &["check", "two.json"]).contains("not installed"));
@@ -83,7 +80,7 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
         let text = catalog::EMBEDDED.replacen(from, to, 1);
         assert_ne!(text, catalog::EMBEDDED, "{from}");
         at.write("typo.yaml", text).unwrap();
-        // Also before others get it, and before any cluster is asked.
+        // Also before publishing and without a cluster.
         for command in ["verify", "build", "import"] {
             let output = refused(&at, &[command, "typo.yaml"]);
             for word in words {
@@ -101,7 +98,7 @@ fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
     at.write("typo.yaml", catalog::EMBEDDED.replacen("expires:", "expiers:", 1)).unwrap();
     let sentence = refused(&at, &["sign", "typo.yaml", "--key", "key.pem"]);
     assert!(sentence.contains("did you mean expires?"), "{sentence}");
-    // Somebody else's may be newer than this program.
+    // A catalog of another author may be newer than vdoctl.
     output(&at, &["list", "typo.yaml"]);
     at.write("typo.yaml", catalog::EMBEDDED.replacen("serial: 1", "serial: one", 1)).unwrap();
     let sentence = refused(&at, &["list", "typo.yaml"]);

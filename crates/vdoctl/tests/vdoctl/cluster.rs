@@ -1,5 +1,5 @@
-//! The commands on a real API server and a simulated vCenter, in the order in which a user meets them.
-//! One cluster for all of it: each part leaves what the next one needs.
+//! The commands on a real API server and a simulated vCenter, in the order in which a user runs them. All parts share
+//! one cluster: each part prepares the next one.
 
 use std::{
     path::Path,
@@ -34,7 +34,7 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     a_wrong_configuration_leaves_nothing_behind(&stage).await;
     let other = dialogue::another_vcenter().await;
     dialogue::interrupted_without_a_dialogue(&stage).await;
-    // Neither leaves anything the other could find.
+    // The two do not affect each other.
     tokio::join!(
         dialogue::interrupted_anywhere(&stage, &other),
         trouble::configuring_with_a_slow_vcenter(&stage),
@@ -81,7 +81,7 @@ fn before_anything_is_there(stage: &Stage) {
     assert!(output.err.contains("vdoctl deploy installs it"), "{}", output.all());
 }
 
-/// The flags that lead to the vCenter, without any object in a cluster.
+/// Flags for the vCenter.
 fn door(stage: &Stage) -> Vec<String> {
     let address = stage.vcenter.address().to_string();
     let thumbprint = stage.vcenter.thumbprint_sha256();
@@ -97,12 +97,12 @@ async fn doctoring_before_anything_is_there(stage: &Stage) {
         let arguments: Vec<&str> = [&["doctor"], &door[..], more].concat();
         stage.vdoctl_reading(&arguments, PASSWORD)
     };
-    // The vCenter alone, before any cluster exists.
+    // Only the vCenter, without a cluster.
     let output = doctor(&["--no-cluster", "-o", "json"]);
     assert!(matches!(output.code, 0 | 3), "{}", output.all());
     let found: Value = serde_json::from_str(&output.out).unwrap();
     assert!(found["findings"].is_array(), "{}", output.all());
-    // With the cluster, and no operator in it.
+    // With the cluster, without an operator.
     stage.hide_disk_ids(true).await;
     let output = doctor(&["--only", "1203"]);
     assert_eq!(output.code, 3, "{}", output.all());
@@ -117,7 +117,7 @@ async fn doctoring_before_anything_is_there(stage: &Stage) {
     nobody_is_logged_in(stage).await;
 }
 
-/// Whoever looked has logged out.
+/// No session is left open.
 async fn nobody_is_logged_in(stage: &Stage) {
     eventually("nobody is logged in", 30, async || {
         let sessions = stage.vcenter.sessions().await.to_string();
@@ -126,7 +126,7 @@ async fn nobody_is_logged_in(stage: &Stage) {
     .await;
 }
 
-/// The doctor and the operator say the same.
+/// The doctor and the operator report the same findings.
 async fn doctoring(stage: &Stage) {
     stage.hide_disk_ids(true).await;
     let output = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
@@ -157,7 +157,7 @@ async fn deploying(stage: &Stage) {
     let output = stage.works(&["deploy"]);
     assert_eq!(output.out, "", "what is told on the way is no result: {}", output.all());
     assert!(output.err.contains("✔ Start the operator"), "{}", output.all());
-    // Let into one more namespace; a later deploy keeps it, and removing the operator takes it away.
+    // Allows one more namespace. A later deploy keeps it; removing the operator removes it.
     stage.works(&["deploy", "--driver-namespace", "default"]);
     stage.works(&["deploy"]);
     assert!(stage.may_adopt_in("default").await);
@@ -172,7 +172,6 @@ async fn deploying(stage: &Stage) {
     assert!(output.out.contains("operator    0.7.0"), "{}", output.all());
 }
 
-/// The objects of a user, in one file.
 pub(crate) fn objects(stage: &Stage, change: impl Fn(&mut Value)) -> String {
     let mut all = json!([
         {
@@ -214,7 +213,7 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
         stage.workdir.write("wrong.yaml", text).unwrap();
         stage.vdoctl(&["configure", "-f", "wrong.yaml"])
     };
-    // A misspelt field: the place, and the nearest right word.
+    // A misspelt field: its location and a suggestion.
     let text = objects(stage, |_| {}).replace("storageProvider:", "storageProvdier:");
     let output = configure(&text);
     assert_eq!(output.code, 1, "{}", output.all());
@@ -223,7 +222,7 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
     assert!(output.err.contains("[wrong.yaml:"), "{}", output.all());
     nothing_is_there(stage, "a misspelt field").await;
 
-    // What only the API server knows to be wrong is told at its place too.
+    // Rejections by the API server have a location, too.
     let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Pinned"}));
     let output = configure(&text);
     assert_eq!(output.code, 1, "{}", output.all());
@@ -328,7 +327,7 @@ async fn editing(stage: &Stage) {
     let config = configs.get("vdo").await.unwrap();
     assert_eq!(config.spec.upgrade_policy(), api::vdo_config::UpgradePolicy::Manual);
 
-    // A reader who went away stops no change.
+    // A closed pipe does not stop a change.
     let manual = std::fs::read_to_string(stage.workdir.path().join("vdo.yaml")).unwrap();
     stage.workdir.write("unread.yaml", manual.replace("Manual", "Stable")).unwrap();
     for (file, policy) in [
@@ -341,7 +340,7 @@ async fn editing(stage: &Stage) {
         assert_eq!(config.spec.upgrade_policy(), policy, "{}", output.all());
     }
 
-    // Flags lead to the same objects: the known vCenter keeps its names.
+    // Flags produce the same objects: a known vCenter keeps its names.
     let address = stage.vcenter.address().to_string();
     let thumbprint = stage.vcenter.thumbprint_sha1();
     let output = stage.vdoctl_reading(
@@ -384,7 +383,7 @@ fn looking(stage: &Stage) {
     as_a_plugin(stage);
 }
 
-/// kubectl finds the plugin and hands all over to it: what is typed, the kubeconfig, the exit code.
+/// kubectl finds the plugin, and passes arguments, kubeconfig and exit code.
 fn as_a_plugin(stage: &Stage) {
     let plugin = Path::new(env!("CARGO_BIN_EXE_kubectl-vdo"));
     let kubectl = |words: &[&str]| {
@@ -420,7 +419,7 @@ async fn removing(stage: &Stage) {
     })
     .await;
 
-    // As the earlier tool said it.
+    // The syntax of earlier versions.
     releases::interrupted_at(stage, &["delete", "vdo"], "Remove the operator?").await;
     let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     assert!(operators.get_opt("vdo").await.unwrap().is_some());
@@ -434,7 +433,7 @@ async fn removing(stage: &Stage) {
     assert!(output.out.contains("The operator is not installed"), "{}", output.all());
     assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
     assert_eq!(output.code, 5, "{}", output.all());
-    // Nobody is there to wait for.
+    // Without an operator, waiting is useless.
     let output = stage.vdoctl(&["status", "--wait", "--timeout", "100000"]);
     assert_eq!(output.code, 5, "{}", output.all());
     assert!(
@@ -444,7 +443,7 @@ async fn removing(stage: &Stage) {
     );
 }
 
-/// Where no pod of the operator runs, nobody vouches for what it said last.
+/// Without a running operator, the health is unknown.
 async fn nobody_looks(stage: &Stage) {
     let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     let scale = async |replicas: i32| {

@@ -15,10 +15,9 @@ use crate::{
     terminal::Terminal,
 };
 
-/// A question, by how it can be told from others, and the answer.
+/// A unique part of a question, and the answer.
 type Answered = (&'static str, String);
 
-/// The questions in their order, and how they are answered.
 fn questions(stage: &Stage) -> Vec<Answered> {
     let mut questions = log_in(&stage.vcenter).to_vec();
     questions.extend([
@@ -32,7 +31,6 @@ fn questions(stage: &Stage) -> Vec<Answered> {
     questions
 }
 
-/// What is asked about each vCenter.
 fn log_in(vcenter: &Vcenter) -> [Answered; 4] {
     [
         ("vCenter:", format!("{}\r", vcenter.address())),
@@ -42,7 +40,7 @@ fn log_in(vcenter: &Vcenter) -> [Answered; 4] {
     ]
 }
 
-/// Someone who is at the last of these questions.
+/// Answers all but the last of these questions.
 async fn asked(stage: &Stage, columns: u16, before: &[Answered], last: &str) -> Terminal {
     let mut terminal = Terminal::run(&stage.command(&["configure"]), columns);
     for (question, answer) in before {
@@ -53,7 +51,7 @@ async fn asked(stage: &Stage, columns: u16, before: &[Answered], last: &str) -> 
     terminal
 }
 
-/// Every question there is, each at the end of a way that leads to it.
+/// A path to every question.
 fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
     let straight = questions(stage);
     let mut refused = straight[..4].to_vec();
@@ -67,14 +65,14 @@ fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
     two.extend(log_in(other));
     two.push(("Datacenters with nodes or volumes:", "\r".into()));
     two.push(("use another vCenter?", String::new()));
-    // What one of them shares with the straight way is not walked again.
+    // Skips questions that an earlier path has covered.
     let rest = |way: Vec<Answered>, known: usize| {
         (known..way.len()).map(move |last| way[..=last].to_vec()).collect::<Vec<_>>()
     };
     [rest(straight, 0), rest(refused, 4), rest(elsewhere, 3), rest(two, 5)].concat()
 }
 
-/// Ctrl-C at each question leaves nothing behind.
+/// After Ctrl-C at any question, nothing is written.
 pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
     let ways = ways(stage, other);
     let asked_at = |text: &str| ways.iter().filter(|way| way.last().unwrap().0 == text).count();
@@ -92,8 +90,7 @@ pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
     }
 }
 
-/// The questions that come up without a dialogue, where all else was said in flags or in a file: Ctrl-C at
-/// them leaves nothing behind either.
+/// Questions after flags or a file. After Ctrl-C, nothing is written.
 pub(crate) async fn interrupted_without_a_dialogue(stage: &Stage) {
     stage.workdir.write("password", PASSWORD).unwrap();
     let untrusted = objects(stage, |all| {
@@ -111,7 +108,7 @@ pub(crate) async fn interrupted_without_a_dialogue(stage: &Stage) {
     assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "no password was sent");
 }
 
-/// An address where no vCenter is can be corrected, or left at that.
+/// The user can correct a wrong address, or give up.
 pub(crate) async fn no_vcenter_there(stage: &Stage) {
     let mut before = questions(stage)[..3].to_vec();
     before[0].1 = "127.0.0.1:1\r".into();
@@ -123,7 +120,7 @@ pub(crate) async fn no_vcenter_there(stage: &Stage) {
     nothing_is_there(stage, "nobody was there").await;
 }
 
-/// A certificate is shown before any password is sent; who does not trust it ends it.
+/// vdoctl shows the certificate before it sends a password. If the user declines, the command ends.
 pub(crate) async fn distrusted(stage: &Stage) {
     stage.vcenter.forget_calls().await;
     let questions = questions(stage);
@@ -140,7 +137,7 @@ pub(crate) async fn distrusted(stage: &Stage) {
     nothing_is_there(stage, "it was not trusted").await;
 }
 
-/// Also where little is to be said: nobody can trust what was not shown.
+/// `--quiet` does not hide the certificate.
 pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
     stage.workdir.write("password", PASSWORD).unwrap();
     let address = stage.vcenter.address().to_string();
@@ -158,13 +155,13 @@ pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
     nothing_is_there(stage, "it was not trusted").await;
 }
 
-/// A wrong password is asked for again, alone; then all goes well.
+/// vdoctl asks again for a wrong password.
 pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let questions = questions(stage);
     let mut terminal = asked(stage, 60, &questions[..2], "Password:").await;
     terminal.types("not the password\r");
     terminal.expect("Trust this certificate?").await;
-    // On a narrow terminal it is broken into lines, and whole all the same.
+    // A narrow terminal breaks lines but shows everything.
     let shown: String = terminal.shown().split_whitespace().collect();
     assert!(shown.contains("SHA-256"), "{shown}");
     assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
@@ -173,7 +170,7 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
     for (question, answer) in [
         ("User:", "\r"),
         ("Password:", questions[2].1.as_str()),
-        // The certificate is trusted already.
+        // The certificate is already trusted.
         ("use another vCenter?", "\r"),
     ] {
         terminal.expect(question).await;
@@ -207,7 +204,7 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
     nothing_stays(stage).await;
 }
 
-/// Takes away what a dialogue wrote.
+/// Deletes the objects of a dialogue.
 async fn nothing_stays(stage: &Stage) {
     let (client, all) = (stage.plane.client(), ListParams::default());
     let now = DeleteParams::default();
@@ -222,14 +219,13 @@ async fn nothing_stays(stage: &Stage) {
     nothing_is_there(stage, "it was taken away").await;
 }
 
-/// A vCenter with two datacenters.
 pub(crate) async fn another_vcenter() -> Vcenter {
     let mut there = inventory(1);
     there.datacenters.push(Datacenter { name: "DC1".into(), ..Datacenter::default() });
     Vcenter::start(there).await
 }
 
-/// A cluster on two vCenters, with the cloud provider and a StorageClass on a datastore that was found.
+/// A cluster on two vCenters, with the cloud provider and a StorageClass on a discovered datastore.
 pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     let mut terminal = Terminal::run(&stage.command(&["configure"]), 100);
     for (question, answer) in log_in(&stage.vcenter) {
@@ -242,7 +238,7 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
         terminal.expect(question).await;
         terminal.types(&answer);
     }
-    // Of two datacenters the first stays, the second goes.
+    // Keeps the first datacenter and deselects the second.
     terminal.expect("Datacenters with nodes or volumes:").await;
     terminal.expect("DC1").await;
     terminal.types("\x1b[B \r");
@@ -252,7 +248,7 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
         ("Install the cloud provider?", "y\r"),
         ("for zones:", "\r"),
         ("for regions:", "\r"),
-        // Below "none" and "any": the first that was found.
+        // The first datastore, below "none" and "any".
         ("Default StorageClass:", "\x1b[B\x1b[B\r"),
         ("Write this to the cluster?", "y\r"),
     ] {
@@ -284,7 +280,7 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     nothing_stays(stage).await;
 }
 
-/// Flags that name one of two vCenters leave the other, the zones and what they do not say about it.
+/// Flags for one of two vCenters keep the other vCenter, the zones and other fields.
 async fn flags_change_what_they_name(stage: &Stage) {
     let client = stage.plane.client();
     let configs = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE);
@@ -293,7 +289,7 @@ async fn flags_change_what_they_name(stage: &Stage) {
     let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local", "--password-file", "-"];
     let arguments = [&["configure"], &flags[..]].concat();
     let config = configs.get("vdo").await.unwrap().spec;
-    // Its authority instead of its thumbprint.
+    // The certificate authority instead of the thumbprint.
     stage.workdir.write("ca.pem", stage.vcenter.ca_pem()).unwrap();
     let authority = [&arguments[..], &["--ca-file", "ca.pem"]].concat();
     let output = stage.vdoctl_reading(&authority, PASSWORD);
@@ -313,7 +309,7 @@ async fn flags_change_what_they_name(stage: &Stage) {
     assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(seen().await, before, "{}", output.all());
 
-    // What is said does change.
+    // Given values change.
     let more = ["--thumbprint", &stage.vcenter.thumbprint_sha256(), "--zone", "k8s-region"];
     let arguments = [&arguments[..], &more, &["--region", "k8s-zone"]].concat();
     let output = stage.vdoctl_reading(&arguments, PASSWORD);
@@ -326,8 +322,7 @@ async fn flags_change_what_they_name(stage: &Stage) {
     assert_eq!(cloud.vsphere_cloud_configs.len(), 2);
 }
 
-/// What is there already is offered as the answer, what changes is shown, and what was not asked for
-/// stays.
+/// The dialogue offers the existing values, shows changes, and keeps other fields.
 pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
     let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let before = configs.get("vdo").await.unwrap();
@@ -337,7 +332,7 @@ pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
             ("vCenter:", "\r"),
             ("User:", "vdo@vsphere.local\r"),
             ("Password:", &format!("{PASSWORD}\r")),
-            // Its certificate was trusted before.
+            // Its certificate is already trusted.
             ("use another vCenter?", "\r"),
             ("Install the cloud provider?", "\r"),
             ("for zones:", "\r"),

@@ -1,10 +1,10 @@
-//! Flags from the environment beside those on the command line.
+//! Flags from environment variables.
 
 use std::process::{Command, Stdio};
 
 use crate::stage::CommandOutput;
 
-/// Runs it where no cluster is, with these variables.
+/// Runs vdoctl without a cluster, with these variables.
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
     command
@@ -16,7 +16,7 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     command.output().unwrap().into()
 }
 
-/// How far it comes where the command line makes sense.
+/// The error after a valid command line.
 const NO_CLUSTER: &str = "no Kubernetes cluster is configured";
 
 #[test]
@@ -31,15 +31,15 @@ fn a_flag_that_is_typed_wins_over_a_variable_it_conflicts_with() {
     let output = run(&flags, &variables);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
-    // The other way round, and through a positional.
+    // The reverse, and with a positional argument.
     let output = run(&["fix", "1203"], &[("VDOCTL_FIX_MADE", "true")]);
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
-    // Two variables are at odds with each other: nobody can know which is meant.
+    // Two conflicting variables are an error.
     let both = [("VDOCTL_CONFIGURE_FILE", "vdo.yaml"), ("VDOCTL_CONFIGURE_VCENTER", "vc")];
     let output = run(&["configure"], &both);
     assert_eq!(output.code, 2, "{}", output.all());
     assert!(output.err.contains("cannot be used with"), "{}", output.all());
-    // What is typed is judged as strictly as ever.
+    // Typed flags are always checked.
     let output = run(&["configure", "-f", "x", "--vcenter", "vc"], &[]);
     assert_eq!(output.code, 2, "{}", output.all());
 }
@@ -52,7 +52,7 @@ fn a_variable_says_nothing_without_what_it_belongs_to() {
         assert_eq!(output.code, 1, "{name}: {}", output.all());
         assert!(output.err.contains(NO_CLUSTER), "{name}: {}", output.all());
     }
-    // A chain of them falls with its first.
+    // A chain of requirements fails with its first flag.
     let zones = [("VDOCTL_CONFIGURE_ZONE", "z"), ("VDOCTL_CONFIGURE_REGION", "r")];
     let output = run(&["configure"], &zones);
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
@@ -60,7 +60,7 @@ fn a_variable_says_nothing_without_what_it_belongs_to() {
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
     let output = run(&["doctor", "--password", "x"], &[]);
     assert_eq!(output.code, 2, "typed, it is a mistake: {}", output.all());
-    // Beside it, it counts.
+    // Together with the flag, the variable counts.
     let whole = [
         ("VDOCTL_DOCTOR_VCENTER", "127.0.0.1:1"),
         ("VDOCTL_DOCTOR_USER", "u"),
@@ -105,7 +105,7 @@ fn a_variable_that_belongs_to_a_word_is_passed_over_without_it() {
         let output = run(&["upgrade"], &[variable]);
         assert!(output.err.contains(NO_CLUSTER), "{variable:?}: {}", output.all());
     }
-    // Beside it, it counts.
+    // Together with the flag, the variable counts.
     let output = run(&["upgrade", "csi"], &[("VDOCTL_UPGRADE_TO", "three")]);
     assert_eq!(output.code, 2, "{}", output.all());
 }

@@ -1,5 +1,5 @@
-//! Commands that write and do not come to their end: refused, left by the API server between two
-//! writes, or interrupted by the user at one. All is written or nothing, and the user is told what to do.
+//! Commands that fail between writes: rejected, disconnected or interrupted. vdoctl writes all objects or none, and
+//! tells the user what to do.
 
 use std::{process::Stdio, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::{
     stage::{CommandOutput, NAMESPACE, PASSWORD, Stage},
 };
 
-/// Longer than it is waited for.
+/// Longer than any timeout.
 const FOR_EVER: usize = usize::MAX;
 
-/// The three objects of a user under a name of their own.
+/// Three objects with this name.
 fn written_for(stage: &Stage, name: &str) -> String {
     let text = objects(stage, |all| {
         for object in all.as_array_mut().into_iter().flatten() {
@@ -44,7 +44,7 @@ fn written_for(stage: &Stage, name: &str) -> String {
     file
 }
 
-/// Which of the three are there.
+/// Which of the three objects exist.
 async fn there(stage: &Stage, name: &str) -> Vec<&'static str> {
     let client = stage.plane.client();
     let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
@@ -67,18 +67,18 @@ async fn take_away(stage: &Stage, name: &str) {
     Api::<VDOConfig>::namespaced(client, NAMESPACE).delete(name, &now).await.unwrap();
 }
 
-/// What a user reads, without how it is broken into lines.
+/// The output without line breaks.
 fn flat(output: &CommandOutput) -> String {
     let marks = |word: &&str| !["│", "├─▶", "╰─▶"].contains(word);
     output.err.split_whitespace().filter(marks).collect::<Vec<_>>().join(" ")
 }
 
-/// The API server goes away at each write in turn.
+/// The API server becomes unreachable at each write in turn.
 pub(crate) async fn the_api_server_goes_away(stage: &Stage) {
     tokio::join!(comes_back_soon(stage), stays_away(stage));
 }
 
-/// While it is waited for, it comes back: nothing remains.
+/// The API server returns in time: vdoctl rolls everything back.
 async fn comes_back_soon(stage: &Stage) {
     let file = written_for(stage, "soon");
     for (at, kind) in [(1, "Secret"), (2, "VsphereCloudConfig"), (3, "VDOConfig")] {
@@ -99,7 +99,8 @@ async fn comes_back_soon(stage: &Stage) {
     }
 }
 
-/// It stays away: what could not be taken back is named, and the same command again completes it.
+/// The API server stays unreachable: vdoctl names the objects that it could not roll back, and the same command
+/// completes later.
 async fn stays_away(stage: &Stage) {
     let file = written_for(stage, "late");
     let closing = Closing { at: 2, loss: Loss::OfRequest, refused: FOR_EVER };
@@ -124,8 +125,7 @@ async fn stays_away(stage: &Stage) {
     take_away(stage, "late").await;
 }
 
-/// Ctrl-C at each write in turn: all three are written, and the user is told; what would have followed
-/// does not.
+/// Ctrl-C at each write in turn: vdoctl writes all three objects and then stops.
 pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
     let file = written_for(stage, "cut");
     for (at, then, code) in [(1, None, 0), (2, None, 0), (3, None, 0), (3, Some("--wait"), 130)] {
@@ -144,8 +144,7 @@ pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
     }
 }
 
-/// `deploy` by somebody who may do all it takes but create one kind of object, in a namespace that does
-/// not exist yet: nothing is begun.
+/// A user lacks the permission to create one kind of object: `deploy` changes nothing.
 pub(crate) async fn deploying_without_a_right(stage: &Stage) {
     let free = [
         "clusterrolebindings",
@@ -182,8 +181,7 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
     assert!(definitions.items.is_empty(), "{:?}", definitions.items);
 }
 
-/// The API server leaves in the middle of `deploy`, with the request or with its answer: that is told, with
-/// what to do, and the same command again does the rest.
+/// The API server becomes unreachable during `deploy`. vdoctl reports it, and the same command completes later.
 pub(crate) async fn left_while_deploying(stage: &Stage) {
     stage.works(&["remove", "vdo", "--yes"]);
     for (at, loss) in [(4, Loss::OfRequest), (9, Loss::OfAnswer)] {
@@ -206,7 +204,7 @@ pub(crate) async fn left_while_deploying(stage: &Stage) {
     assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
-/// Ctrl-C at a write of `deploy`: all objects are there, and what would have followed does not.
+/// Ctrl-C during `deploy`: vdoctl applies all objects and then stops.
 pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
     let gate =
         Gate::before(stage, "deploy", Closing { at: 2, loss: Loss::Nothing, refused: 0 }).await;
@@ -219,7 +217,7 @@ pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
     assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
-/// What a command says that is interrupted while a write of it waits before the gate.
+/// The output of a command that is interrupted while a write waits at the gate.
 pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> CommandOutput {
     let mut child = tokio::process::Command::from(stage.command(line))
         .stdin(Stdio::null())
@@ -234,7 +232,7 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Comm
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut err = String::new();
     while let Some(line) = lines.next_line().await.unwrap() {
-        // It heard, and goes on.
+        // vdoctl received the signal and continues.
         if line == "Interrupted: vdoctl finishes the current change first." {
             gate.lets_pass();
         }
@@ -244,7 +242,7 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Comm
     CommandOutput { code, out: String::new(), err }
 }
 
-/// Somebody with these rights, and their kubeconfig.
+/// The kubeconfig of a user with these permissions.
 async fn user(stage: &Stage, name: &str, rules: Value) -> String {
     let client = stage.plane.client();
     let role = json!({"metadata": {"name": name}, "rules": rules});
@@ -261,7 +259,7 @@ async fn user(stage: &Stage, name: &str, rules: Value) -> String {
     stage.plane.kubeconfig_as(&User::named(name)).display().to_string()
 }
 
-/// Who may write two of the three writes none.
+/// A user who can write only two of the three objects writes none.
 pub(crate) async fn a_right_is_missing(stage: &Stage) {
     let all = ["get", "list", "watch", "create", "patch", "update", "delete"];
     let rules = json!([
@@ -285,8 +283,7 @@ pub(crate) async fn a_right_is_missing(stage: &Stage) {
     assert_eq!(there(stage, "refused").await, Vec::<&str>::new());
 }
 
-/// A rule of the cluster's own refuses the last of the three: in a trial already, or only when it is
-/// meant.
+/// An admission policy rejects the last object: in the dry run, or only in the real write.
 pub(crate) async fn a_rule_of_the_cluster_refuses(stage: &Stage) {
     let file = written_for(stage, "refused");
     for (rule, meant) in [("false", false), ("request.dryRun", true)] {
@@ -302,7 +299,7 @@ pub(crate) async fn a_rule_of_the_cluster_refuses(stage: &Stage) {
     }
 }
 
-/// An admission policy that lets VDOConfigs named `refused` or `probe` in only where its rule says so.
+/// An admission policy for VDOConfigs named `refused` or `probe`.
 struct Policy(Client);
 
 impl Policy {
@@ -338,7 +335,7 @@ impl Policy {
         held
     }
 
-    /// Whether a VDOConfig gets in; it does not stay.
+    /// Whether the policy accepts a VDOConfig. Deletes it again.
     async fn lets_in(&self) -> bool {
         let probe: VDOConfig = serde_json::from_value(json!({
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",

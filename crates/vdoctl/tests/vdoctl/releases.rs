@@ -1,5 +1,4 @@
-//! Drivers of other hands and their way through releases: catalogs come into the cluster, a driver is
-//! adopted, upgraded, taken back, approved.
+//! Catalogs, adoption of existing drivers, upgrades, rollback and approval.
 
 use std::{fs, process::Command};
 
@@ -52,7 +51,7 @@ async fn from_a_driver_of_other_hands_through_its_releases() {
     approving(&stage).await;
 }
 
-/// As the earlier tool was called: a manifest by its address.
+/// The syntax of earlier versions: a manifest by URL.
 async fn deploying_a_manifest(stage: &Stage) {
     let manifest = testkit::repository().join("deploy/install.yaml");
     let wrong = stage.vdoctl(&["deploy", "--spec", "file:///no/such/manifest.yaml"]);
@@ -67,7 +66,7 @@ async fn deploying_a_manifest(stage: &Stage) {
     assert_eq!(pod.containers[0].image.as_deref(), Some("registry.example.com/vdo:1"));
 }
 
-/// What is written wrongly in a manifest of the user's, and where; nothing is changed.
+/// vdoctl reports the location of mistakes in a manifest, and changes nothing.
 fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
     let manifest = stage.works(&["deploy", "-o", "yaml"]).out;
     for (right, wrong, told, help) in [
@@ -106,7 +105,7 @@ fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
     assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
-/// The embedded catalog, with two older lines of the storage driver let onto this cluster.
+/// The built-in catalog, with two older releases of the storage driver allowed on this cluster.
 fn catalog() -> String {
     let mut text = catalog::EMBEDDED.to_owned();
     for (min, max) in [("1.32", "1.34"), ("1.33", "1.35")] {
@@ -117,7 +116,7 @@ fn catalog() -> String {
     text
 }
 
-/// All three commands lead to the same, also while volumes are attached.
+/// All three commands have the same result, also with attached volumes.
 async fn bringing_catalogs(stage: &Stage) {
     stage.attach_a_volume().await;
 
@@ -157,7 +156,7 @@ async fn bringing_catalogs(stage: &Stage) {
         assert_eq!(data["catalog.yaml"], catalog(), "{line:?}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
     }
-    // What stands for a catalog elsewhere does so here.
+    // The special file names work here, too.
     for (name, input, text) in
         [("-", catalog(), catalog()), ("embedded", String::new(), catalog::EMBEDDED.to_owned())]
     {
@@ -167,7 +166,7 @@ async fn bringing_catalogs(stage: &Stage) {
         assert_eq!(data["catalog.yaml"], text, "{name}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
     }
-    // Ctrl-C at the first of its two writes: both are made.
+    // After Ctrl-C at the first write, vdoctl makes both.
     configs.delete("vdo-catalog", &now).await.unwrap();
     let closing = Closing { at: 1, loss: Loss::Nothing, refused: 0 };
     let gate = Gate::before(stage, "catalog", closing).await;
@@ -179,7 +178,7 @@ async fn bringing_catalogs(stage: &Stage) {
     assert!(configs.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", output.all());
 }
 
-/// Storage 3.6.3 as an admin applies it, with a configuration of its own.
+/// Storage 3.6.3, installed by an admin.
 async fn installed_by_hand(stage: &Stage) {
     let rendered = stage.works(&[
         "catalog",
@@ -192,7 +191,7 @@ async fn installed_by_hand(stage: &Stage) {
         "--kubernetes",
         "1.36",
     ]);
-    // Nothing says that VDO had a hand in it.
+    // No label of VDO.
     let foreign: Vec<&str> =
         rendered.out.lines().filter(|line| !line.contains("managed-by")).collect();
     stage.workdir.write("by-hand.yaml", foreign.join("\n")).unwrap();
@@ -238,7 +237,7 @@ async fn adopting(stage: &Stage) {
     assert!(output.out.contains("nothing to adopt"), "{}", output.all());
 }
 
-/// Ctrl-C at the question whether to do it.
+/// Ctrl-C at the confirmation.
 pub(crate) async fn interrupted_at(stage: &Stage, line: &[&str], question: &str) {
     let mut terminal = Terminal::run(&stage.command(line), 80);
     terminal.expect(question).await;
@@ -253,7 +252,7 @@ async fn config(stage: &Stage) -> VDOConfig {
     configs.get("vdo").await.unwrap()
 }
 
-/// An upgrade that gets stuck, and the way back.
+/// A stuck upgrade and its rollback.
 async fn taking_back(stage: &Stage) {
     let output = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
     assert_eq!(output.code, 1, "{}", output.all());
@@ -276,7 +275,7 @@ async fn taking_back(stage: &Stage) {
     stage.works(&["status"]);
 }
 
-/// Where the operator takes a release back by itself, whoever follows it is told why.
+/// vdoctl reports why the operator rolled a release back.
 fn told_of_a_release_that_does_not_run(stage: &Stage) {
     let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "480"];
     let output = stage.vdoctl(&line);
@@ -286,7 +285,7 @@ fn told_of_a_release_that_does_not_run(stage: &Stage) {
     stage.nodes.pods("v3.7.3", Fate::Ready);
 }
 
-/// With policy Manual a release that fits waits for a yes.
+/// With the policy Manual, a matching release waits for approval.
 async fn approving(stage: &Stage) {
     let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let unpin = json!({"spec": {"storageProvider": {"version": null}}});
@@ -318,8 +317,8 @@ async fn approving(stage: &Stage) {
     assert!(fs::exists(stage.workdir.path().join("vdo.yaml")).unwrap());
 }
 
-/// What a repair would do is shown; it is done on yes, and taken back on request. What VDO cannot mend
-/// is told with its remedy.
+/// vdoctl shows a fix, makes it after confirmation, and undoes it on request. For other findings it shows the manual
+/// steps.
 async fn fixing(stage: &Stage) {
     let output = stage.works(&["fix", "1203"]);
     assert!(output.out.contains("VDO-1203 was not found"), "{}", output.all());
@@ -354,7 +353,7 @@ async fn fixing(stage: &Stage) {
     assert!(output.out.contains("undone"), "{}", output.all());
     stage.hide_disk_ids(false).await;
 
-    // A machine that is too old needs hands, and a maintenance window.
+    // VDO cannot upgrade the hardware version of a VM.
     let old = json!({"version": "vmx-11"});
     stage.vcenter.patch_vm("/DC0/vm/node-1", old).await;
     let doctor = stage.vdoctl(&["doctor", "--only", "VDO-12", "-o", "json"]);
@@ -370,7 +369,7 @@ async fn fixing(stage: &Stage) {
     stage.works(&["status", "--wait", "--timeout", "480"]);
 }
 
-/// What the vCenter says about the disks of a machine.
+/// The value of `disk.EnableUUID` in vCenter.
 async fn disk_ids(stage: &Stage) -> String {
     let truth = stage.vcenter.truth().await;
     let vms = truth["datacenters"][0]["vms"].as_array().unwrap();

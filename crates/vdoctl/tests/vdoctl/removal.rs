@@ -1,5 +1,4 @@
-//! `remove vdo` before an API server that is only played: what is tried, deleted, refused, and finished
-//! when somebody wants the end.
+//! `vdoctl remove vdo` against a fake API server: dry run, deletion, rejection and signals.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -15,7 +14,7 @@ use serde_json::json;
 
 use crate::stage::CommandOutput;
 
-/// Plays an API server that knows how to delete.
+/// A fake API server that handles deletions.
 #[derive(Clone, Default)]
 struct Played(Arc<(Mutex<Seen>, Condvar)>);
 
@@ -23,15 +22,14 @@ struct Played(Arc<(Mutex<Seen>, Condvar)>);
 struct Seen {
     tried: Vec<String>,
     deleted: Vec<String>,
-    /// Refuses to delete what so ends: in a trial, or only when it is meant.
+    /// Rejects the deletion of paths with this suffix: in the dry run, or only in the real deletion.
     refuses: Option<(&'static str, bool)>,
-    /// The first that is meant waits as long as this holds.
+    /// The first real deletion waits while this is set.
     holds: bool,
     waits: bool,
 }
 
 impl Played {
-    /// The arguments that lead to it.
     fn open(&self) -> String {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -51,7 +49,7 @@ impl Played {
         .to_string()
     }
 
-    /// One request per connection.
+    /// Serves one request per connection.
     fn serve(&self, mut stream: &TcpStream) {
         let mut reader = BufReader::new(stream);
         let (mut head, mut length) = (String::new(), 0);
@@ -75,7 +73,7 @@ impl Played {
         let (code, answer) = if head.starts_with("DELETE ") {
             self.delete(path, is_trial)
         } else if path.ends_with("/deployments/vdo") {
-            // This one may adopt drivers in a namespace of theirs.
+            // This operator is allowed to adopt drivers in another namespace.
             let more = std::collections::BTreeSet::from(["storage".to_owned()]);
             let mut objects = operator::install::objects_with(&more).into_iter();
             (200, objects.find(|object| object.kind() == "Deployment").unwrap().0)
@@ -91,7 +89,7 @@ impl Played {
             "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             answer.len()
         );
-        // Who went away does not hear it.
+        // The client may have closed the connection.
         let _ = stream.write_all((head + &answer).as_bytes());
     }
 
@@ -127,12 +125,12 @@ impl Played {
     }
 }
 
-/// `remove vdo` there; `signal` comes while the first deletion is under way.
+/// Runs `vdoctl remove vdo`; sends `signal` during the first deletion.
 fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
     let folder = testkit::Workdir::new("removal").unwrap();
     let kubeconfig = folder.write("config", played.open()).unwrap();
     played.with(|seen| seen.holds = signal.is_some());
-    // Whoever runs the tests may ignore signals; this child does not.
+    // The test runner may ignore signals; the child must not.
     let mut child = Command::new("env")
         .args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_vdoctl")])
         .args(["remove", "vdo", "--yes"])
@@ -208,7 +206,7 @@ fn a_removal_under_way_is_finished_whoever_wants_the_end() {
 
 #[tokio::test]
 async fn a_manifest_that_does_not_come_is_not_waited_for_for_ever() {
-    // It takes connections and says nothing.
+    // It accepts connections but never responds.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = format!("http://{}/vdo.yaml", silent.local_addr().unwrap());
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_vdoctl"))

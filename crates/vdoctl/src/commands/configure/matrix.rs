@@ -1,4 +1,4 @@
-//! `vdoctl configure compatibility-matrix`: where knowledge about releases comes from.
+//! `vdoctl configure compatibility-matrix`
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(crate) struct Matrix {
     public_key: Option<String>,
 }
 
-/// The one CompatibilityConfig vdoctl writes, and its ConfigMap.
+/// The name of the CompatibilityConfig and its ConfigMap.
 const NAME: &str = "vdo-catalog";
 
 impl Matrix {
@@ -58,7 +58,7 @@ impl Matrix {
                 source,
             })?;
             super::super::catalog::proven(path, text.as_bytes())?;
-            judged(Path::new(path), &text)?;
+            check(Path::new(path), &text)?;
             objects.push(Object(json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": NAME, "namespace": namespace},
@@ -75,8 +75,8 @@ impl Matrix {
     }
 }
 
-/// Whether VDO would use it, or at least try.
-fn judged(path: &Path, text: &str) -> Outcome {
+/// Checks that VDO accepts the catalog. Only the operator can check a signed bundle.
+fn check(path: &Path, text: &str) -> Outcome {
     if Bundle::is_one(text.as_bytes()) {
         return Ok(());
     }

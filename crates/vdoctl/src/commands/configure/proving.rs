@@ -1,4 +1,4 @@
-//! Every vCenter of a draft is reached, logged in to and looked into.
+//! Verifies the vCenters of a draft: connects, logs in and reads the inventory.
 
 use ::catalog::manifest::Object;
 use api::VsphereCloudConfig;
@@ -17,7 +17,7 @@ use crate::{
     text::{CARE, Table, count, fold, paint},
 };
 
-/// Proves all vCenters. A certificate nobody vouches for is shown, and trusted if the user says so.
+/// Verifies all vCenters. Shows an untrusted certificate and asks whether to trust it.
 pub(super) async fn prove(draft: &mut Draft, cluster: &Cluster, screen: &Screen) -> Outcome {
     for (number, mut vcenter) in draft.vcenters()? {
         loop {
@@ -35,15 +35,13 @@ pub(super) async fn prove(draft: &mut Draft, cluster: &Cluster, screen: &Screen)
     Ok(())
 }
 
-/// What came of trying.
 pub(crate) enum Attempt {
-    /// The certificate is not accepted, and a thumbprint would mend that.
+    /// The certificate is not trusted; a thumbprint would fix that.
     Untrusted(CertificateRefused),
-    /// Anything else.
     Failed(Failure),
 }
 
-/// Tries one vCenter, and shows what is there.
+/// Verifies one vCenter and shows a summary of its inventory.
 pub(crate) async fn attempt(
     vcenter: &VsphereCloudConfig,
     objects: &[Object],
@@ -93,8 +91,8 @@ fn seen(proof: &Proof) -> String {
     )
 }
 
-/// Shows a certificate and asks whether to trust it. `--yes` is no answer to this: whoever answers has
-/// to have looked.
+/// Shows a certificate and asks whether to trust it. `--yes` does not answer this question, because the user must
+/// have seen the certificate.
 pub(crate) fn trust(
     vcenter: &VsphereCloudConfig,
     refused: &CertificateRefused,
@@ -120,7 +118,7 @@ pub(crate) fn trust(
             ),
         );
     }
-    // Also where little is to be said: nobody can trust what was not shown.
+    // Also with --quiet: the user cannot trust a certificate without seeing it.
     let shown = format!(
         "\n{} {address} has a certificate that this computer does not trust:\n\n{}",
         paint(CARE, "!"),

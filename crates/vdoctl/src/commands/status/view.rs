@@ -14,7 +14,6 @@ use crate::{
     text::{BAD, BUSY, CARE, DIM, GOOD, STRONG, Table, ago, columns, paint, wrap},
 };
 
-/// The whole screen.
 pub(super) fn render(overview: &Overview, wide: bool, width: usize) -> String {
     let status = overview.config.status.clone().unwrap_or_default();
     let mut text = headline(overview, &status, width);
@@ -62,7 +61,7 @@ fn headline(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Stri
     wrap(&format!("{word}{gap}"), &parts.join(" · "), width)
 }
 
-/// What stands between the reader and a screen that is true and current.
+/// Reasons why the screen may be outdated or incomplete.
 fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> String {
     let mut remarks = Vec::new();
     if !overview.operator.is_installed() {
@@ -76,8 +75,8 @@ fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     if overview.config.spec.is_paused() {
         remarks.push("Paused: VDO reports findings but changes nothing.".to_owned());
     }
-    let told = overview.operator.available == 0 && status.observed_generation.is_some();
-    if matches!(overview.health, Health::Progressing | Health::Unknown) && !told {
+    let is_stale = overview.operator.available == 0 && status.observed_generation.is_some();
+    if matches!(overview.health, Health::Progressing | Health::Unknown) && !is_stale {
         remarks.push(sentence(overview));
     } else if overview.health == Health::Degraded && status.findings.is_empty() {
         remarks.extend(
@@ -87,7 +86,7 @@ fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     remarks.iter().map(|remark| wrap("  ", remark, width)).collect()
 }
 
-/// What is being waited for, in one sentence.
+/// One sentence about what the operator waits for.
 pub(super) fn sentence(overview: &Overview) -> String {
     let status = overview.config.status.clone().unwrap_or_default();
     if overview.operator.available == 0 {
@@ -153,7 +152,7 @@ fn nodes(driver: &DriverStatus) -> String {
     }
 }
 
-/// The vCenters, where there is more to say than the headline does.
+/// The vCenters, unless the headline is enough.
 fn vcenters(overview: &Overview, wide: bool, width: usize) -> String {
     let verified = |vcenter: &api::VsphereCloudConfig| {
         vcenter.status.as_ref().and_then(|status| status.config) == Some(Verdict::Verified)
@@ -180,7 +179,7 @@ fn vcenters(overview: &Overview, wide: bool, width: usize) -> String {
     if table.is_empty() { String::new() } else { format!("\n{}", table.render(width)) }
 }
 
-/// The steps of the plan that is being carried out; none of one that was.
+/// The steps of an unfinished plan.
 fn steps(status: &VDOConfigStatus, width: usize) -> String {
     let Some(plan) = &status.plan else { return String::new() };
     if plan.steps.iter().all(|step| step.state == StepState::Done) {
@@ -204,7 +203,7 @@ fn steps(status: &VDOConfigStatus, width: usize) -> String {
     text
 }
 
-/// What could be done next, where that is the user's to decide.
+/// The next action of the user, if the plan waits for one.
 fn outlook(status: &VDOConfigStatus, width: usize) -> String {
     let Some(plan) = &status.plan else { return String::new() };
     let waits = matches!(plan.state, Some(PlanState::Waiting | PlanState::Proposed));

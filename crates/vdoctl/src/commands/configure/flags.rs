@@ -1,4 +1,4 @@
-//! How to reach a vCenter, said in flags.
+//! The flags for one vCenter.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,8 @@ use clap::Args;
 use super::draft::Access;
 use crate::failure::{Failure, Outcome, request};
 
-/// How to reach a vCenter.
 #[derive(Args, Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct VcenterFlags {
     /// The vCenter: host name or IP address, with :port if it is not 443.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) vcenter: Option<String>,
@@ -38,8 +37,7 @@ pub(crate) struct Door {
     datacenter: Vec<String>,
 }
 
-impl Door {
-    /// The vCenter it leads to, if it leads to one.
+impl VcenterFlags {
     pub(crate) fn access(&self, known: &[VsphereCloudConfig]) -> Outcome<Option<Access>> {
         let Some(address) = &self.vcenter else { return Ok(None) };
         let Some(user) = &self.user else {
@@ -60,7 +58,7 @@ impl Door {
             (Some(password), _) => password.clone(),
             (None, Some(file)) => {
                 let text = read(file)?;
-                // An editor or `echo` ends the line.
+                // Editors and `echo` add a line break.
                 let line = text.strip_suffix('\n').unwrap_or(&text);
                 line.strip_suffix('\r').unwrap_or(line).to_owned()
             }
