@@ -101,7 +101,7 @@ pub(crate) enum Task {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum OutputFormat {
     Json,
     Yaml,
 }

@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
     pub(crate) name: Option<String>,
 }
 
-pub(crate) struct Found {
+pub(crate) struct ConfigLookup {
     /// The VDOConfig that the operator follows, or else the first one.
     pub(crate) config: Option<api::VDOConfig>,
     pub(crate) followed: bool,
@@ -67,14 +67,14 @@ impl Cluster {
         }
     }
 
-    pub(crate) async fn found(&self) -> Outcome<Found> {
+    pub(crate) async fn found(&self) -> Outcome<ConfigLookup> {
         let configs = self.own::<api::VDOConfig>("VDOConfigs").await?;
         let recorded = followed::recorded_if_readable(&self.client, &self.namespace).await;
         let recorded = recorded.doing("reading which VDOConfig is followed")?;
         let chosen = followed::chosen(&configs, recorded.as_ref()).cloned();
         let followed = chosen.is_some();
         let config = chosen.or_else(|| configs.into_iter().next());
-        Ok(Found { config, followed, recorded })
+        Ok(ConfigLookup { config, followed, recorded })
     }
 
     /// Names a VDOConfig that VDO does not follow because of its namespace, if there is one.

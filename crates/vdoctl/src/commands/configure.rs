@@ -22,8 +22,8 @@ pub(crate) use self::{
     flags::VcenterFlags,
 };
 use crate::{
-    arguments::{Form, Global},
-    cluster::{Cluster, Found},
+    arguments::{Global, OutputFormat},
+    cluster::{Cluster, ConfigLookup},
     critical,
     diff::diff,
     failure::{Outcome, request},
@@ -92,7 +92,7 @@ pub(crate) struct DesiredDriver {
     wait: bool,
     /// Print the objects instead of writing them. The output does not contain passwords.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Update {
@@ -121,7 +121,7 @@ impl DesiredDriver {
         };
         let cluster = Cluster::connect(global).await?;
         // Fails before the questions, not after them.
-        let Found { config: existing, followed, recorded } = cluster.found().await?;
+        let ConfigLookup { config: existing, followed, recorded } = cluster.found().await?;
         let vcenters = cluster.own::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
         let mut draft = if let Some(draft) = files {
             draft
@@ -191,7 +191,10 @@ pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
             continue;
         }
         let yaml = |value: &serde_json::Value| {
-            super::formatted(Form::Yaml, &serde_json::json!({"spec": redacted(value)["spec"]}))
+            super::formatted(
+                OutputFormat::Yaml,
+                &serde_json::json!({"spec": redacted(value)["spec"]}),
+            )
         };
         match (&one.before, one.id.kind.as_str()) {
             (_, "Secret" | "ConfigMap") => {}

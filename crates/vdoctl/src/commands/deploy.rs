@@ -48,7 +48,7 @@ pub(crate) struct Deploy {
     dry_run: bool,
     /// Print the manifest instead of applying it. This needs no cluster.
     #[arg(long, short, value_enum)]
-    output: Option<crate::arguments::Form>,
+    output: Option<crate::arguments::OutputFormat>,
     /// Do not wait until the operator runs.
     #[arg(long)]
     no_wait: bool,

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::configure::VcenterFlags;
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
@@ -52,7 +52,7 @@ pub(crate) struct Doctor {
     no_cluster: bool,
     /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Doctor {

@@ -30,7 +30,7 @@ use kube::Api;
 use serde::Serialize;
 
 use crate::{
-    arguments::{Form, Global, Task},
+    arguments::{Global, OutputFormat, Task},
     cluster::Cluster,
     failure::{Doing as _, Failure, Outcome},
     screen::Screen,
@@ -133,15 +133,15 @@ async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
     }
 }
 
-pub(crate) fn formatted(form: Form, value: &impl Serialize) -> Outcome<String> {
+pub(crate) fn formatted(form: OutputFormat, value: &impl Serialize) -> Outcome<String> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| Failure::Other {
         text: "cannot write the output".into(),
         source,
     };
     match form {
-        Form::Json => serde_json::to_string_pretty(value)
+        OutputFormat::Json => serde_json::to_string_pretty(value)
             .map(|text| text + "\n")
             .map_err(|error| failed(error.into())),
-        Form::Yaml => serde_saphyr::to_string(value).map_err(|error| failed(error.into())),
+        OutputFormat::Yaml => serde_saphyr::to_string(value).map_err(|error| failed(error.into())),
     }
 }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::{Failure, Outcome},
     findings,
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     all: bool,
     /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 /// Rejected releases that are listed without `--all`.

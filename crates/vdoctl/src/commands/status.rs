@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
@@ -165,8 +165,8 @@ impl Status {
 
     fn shown(&self, overview: &Overview, screen: &Screen) -> Outcome<String> {
         match self.output {
-            Some(Output::Json) => super::formatted(Form::Json, overview),
-            Some(Output::Yaml) => super::formatted(Form::Yaml, overview),
+            Some(Output::Json) => super::formatted(OutputFormat::Json, overview),
+            Some(Output::Yaml) => super::formatted(OutputFormat::Yaml, overview),
             wide => Ok(view::render(overview, wide.is_some(), screen.width)),
         }
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::{Doing as _, Outcome},
     screen::Screen,
@@ -22,7 +22,7 @@ pub(crate) struct Version {
     client: bool,
     /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Version {

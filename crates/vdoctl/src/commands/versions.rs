@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::Outcome,
     progress::Step,
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Versions {
     /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Versions {

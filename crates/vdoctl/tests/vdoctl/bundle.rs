@@ -64,7 +64,7 @@ const UNWRITTEN: [&str; 5] =
     ["in-no-secret-1", "in-no-secret-2", "in-no-secret-3", "in-no-secret-4", "in-no-secret-5"];
 
 /// The log of a driver that prints secrets.
-fn last_words() -> &'static str {
+fn log_with_secrets() -> &'static str {
     let [plain, json, flag, address, header] = UNWRITTEN;
     let words = format!(
         "syncer begins\n\
@@ -82,8 +82,8 @@ fn last_words() -> &'static str {
 }
 
 /// The bundle contains the log and the termination message of a crashing driver, without their secrets.
-async fn a_log_that_tells_too_much(stage: &Stage) {
-    stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(last_words()));
+async fn secrets_in_logs_are_redacted(stage: &Stage) {
+    stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(log_with_secrets()));
     let logs = stage.nodes.serve_logs().await;
     let output = eventually("what it said is quoted", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;
@@ -113,8 +113,8 @@ async fn a_log_that_tells_too_much(stage: &Stage) {
 
 /// The number of files that vdoctl could not read.
 fn unread(output: &CommandOutput) -> usize {
-    let told = output.err.lines().find(|line| line.contains("vdoctl could not read"));
-    told.map_or(0, |line| {
+    let text = output.err.lines().find(|line| line.contains("vdoctl could not read"));
+    text.map_or(0, |line| {
         let count = line.split_once(" of ").unwrap().0.rsplit(' ').next();
         count.unwrap().parse().unwrap()
     })
@@ -148,7 +148,7 @@ fn elsewhere(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn no_archive_goes_to_a_screen() {
+async fn no_archive_is_written_to_a_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
     command.args(["support-bundle", "-o", "-"]).env("KUBECONFIG", "/no/such/file");
     let (status, shown) = Terminal::run(&command, 80).ends().await;
@@ -224,7 +224,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
 
     elsewhere(stage);
-    a_log_that_tells_too_much(stage).await;
+    secrets_in_logs_are_redacted(stage).await;
 
     // A user who cannot read Secrets cannot redact them.
     let role =
@@ -239,7 +239,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     let flags = ["--kubeconfig", viewer.as_str(), "support-bundle", "--output", "bundle.tar.gz"];
     let output = eventually("the binding holds", 30, async || {
         let output = stage.vdoctl(&flags);
-        if output.err.contains("The archive omits") { Ok(output) } else { Err(output.all()) }
+        if output.err.contains("vdoctl cannot redact their values") { Ok(output) } else { Err(output.all()) }
     })
     .await;
     assert!(unread(&output) > by_all, "nodes, for one: {}", output.all());

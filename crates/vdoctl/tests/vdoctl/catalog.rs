@@ -59,7 +59,7 @@ fn a_catalog_is_built_signed_and_checked() {
 }
 
 #[test]
-fn a_word_nobody_would_read_is_told_at_its_place() {
+fn an_unknown_field_is_located() {
     let at = Workdir::new("tool").unwrap();
     let wrong: [(&str, &str, &[&str]); 5] = [
         (
@@ -92,7 +92,7 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
 }
 
 #[test]
-fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
+fn a_catalog_with_unknown_fields_is_readable_but_not_signed() {
     let at = Workdir::new("tool").unwrap();
     output(&at, &["keygen", "key.pem"]);
     at.write("typo.yaml", catalog::EMBEDDED.replacen("expires:", "expiers:", 1)).unwrap();
@@ -106,7 +106,7 @@ fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
 }
 
 #[test]
-fn what_would_be_refused_is_not_signed() {
+fn an_invalid_catalog_is_not_signed() {
     let at = Workdir::new("tool").unwrap();
     output(&at, &["keygen", "key.pem"]);
     at.write("bad.yaml", "schema: \"9.0\"").unwrap();
@@ -201,7 +201,7 @@ fn the_cloud_controller_of_this_project_is_explained_listed_and_rendered() {
 }
 
 #[test]
-fn a_reader_who_has_read_enough_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let at = Workdir::new("tool").unwrap();
     let line =
         format!("set -o pipefail; {} catalog images | head -1", env!("CARGO_BIN_EXE_vdoctl"));

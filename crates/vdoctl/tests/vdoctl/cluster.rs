@@ -28,8 +28,8 @@ use crate::{
 #[tokio::test(flavor = "multi_thread")]
 async fn from_an_empty_cluster_to_running_drivers_and_back() {
     let stage = Stage::set().await;
-    before_anything_is_there(&stage);
-    doctoring_before_anything_is_there(&stage).await;
+    before_the_installation(&stage);
+    doctor_before_the_installation(&stage).await;
     deploying(&stage).await;
     a_wrong_configuration_leaves_nothing_behind(&stage).await;
     let other = dialogue::another_vcenter().await;
@@ -40,8 +40,8 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
         trouble::configuring_with_a_slow_vcenter(&stage),
     );
     dialogue::no_vcenter_there(&stage).await;
-    dialogue::distrusted(&stage).await;
-    dialogue::quiet_shows_what_is_to_be_trusted(&stage).await;
+    dialogue::certificate_declined(&stage).await;
+    dialogue::quiet_shows_the_certificate(&stage).await;
     dialogue::corrected_and_finished(&stage).await;
     dialogue::two_vcenters(&stage, &other).await;
     drop(other);
@@ -51,25 +51,25 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     editing(&stage).await;
     looking(&stage);
     doctoring(&stage).await;
-    transcripts::where_all_is_well(&stage).await;
-    transcripts::where_something_is_wrong(&stage).await;
-    screens::fit_sixty_columns_and_end_with_their_reader(&stage);
+    transcripts::on_a_healthy_cluster(&stage).await;
+    transcripts::on_a_degraded_cluster(&stage).await;
+    screens::fit_sixty_columns_and_accept_a_closed_pipe(&stage);
     screens::quiet_and_verbose(&stage);
     screens::fit_a_terminal_of_sixty_columns(&stage).await;
     screens::questions_without_colours(&stage).await;
     screens::kept_current_until_interrupted(&stage).await;
-    nobody_looks(&stage).await;
+    without_an_operator(&stage).await;
     bundle::bundling(&stage).await;
     trouble::a_disk_that_is_full(&stage);
     trouble::contexts_and_files(&stage);
     trouble::a_slow_vcenter(&stage).await;
-    dialogue::editing_shows_what_changes(&stage).await;
+    dialogue::editing_shows_changes(&stage).await;
     removing(&stage).await;
     drop(operator);
-    without_rights_and_without_a_cluster(&stage);
+    without_permissions_and_without_a_cluster(&stage);
 }
 
-fn before_anything_is_there(stage: &Stage) {
+fn before_the_installation(stage: &Stage) {
     for command in ["status", "plan", "versions", "configure", "adopt"] {
         let output = stage.vdoctl(&[command]);
         assert!(matches!(output.code, 1 | 5), "{command}: {}", output.all());
@@ -90,7 +90,7 @@ fn door(stage: &Stage) -> Vec<String> {
     flags.into_iter().chain(password).map(str::to_owned).collect()
 }
 
-async fn doctoring_before_anything_is_there(stage: &Stage) {
+async fn doctor_before_the_installation(stage: &Stage) {
     let door = door(stage);
     let door: Vec<&str> = door.iter().map(String::as_str).collect();
     let doctor = |more: &[&str]| {
@@ -114,11 +114,11 @@ async fn doctoring_before_anything_is_there(stage: &Stage) {
     let output = doctor(&["--only", "1203"]);
     assert_eq!(output.code, 0, "{}", output.all());
     assert!(output.out.starts_with("● No problems"), "{}", output.all());
-    nobody_is_logged_in(stage).await;
+    no_session_is_open(stage).await;
 }
 
 /// No session is left open.
-async fn nobody_is_logged_in(stage: &Stage) {
+async fn no_session_is_open(stage: &Stage) {
     eventually("nobody is logged in", 30, async || {
         let sessions = stage.vcenter.sessions().await.to_string();
         if sessions.contains("vdo@vsphere.local") { Err(sessions) } else { Ok(()) }
@@ -160,14 +160,14 @@ async fn deploying(stage: &Stage) {
     // Allows one more namespace. A later deploy keeps it; removing the operator removes it.
     stage.works(&["deploy", "--driver-namespace", "default"]);
     stage.works(&["deploy"]);
-    assert!(stage.may_adopt_in("default").await);
+    assert!(stage.can_adopt_in("default").await);
     let again = stage.works(&["deploy", "--dry-run"]);
     assert!(!again.out.contains("created") && !again.out.contains("changed"), "{}", again.all());
 
     let output = stage.vdoctl(&["status"]);
     assert_eq!(output.code, 5, "{}", output.all());
     assert!(output.err.contains("vdoctl configure configures it"), "{}", output.all());
-    screens::an_error_has_its_line_for_itself(stage).await;
+    screens::an_error_gets_its_own_line(stage).await;
     let output = stage.works(&["version"]);
     assert!(output.out.contains("operator    0.7.0"), "{}", output.all());
 }
@@ -197,7 +197,7 @@ pub(crate) fn objects(stage: &Stage, change: impl Fn(&mut Value)) -> String {
     texts.collect::<Vec<_>>().join("---\n")
 }
 
-pub(crate) async fn nothing_is_there(stage: &Stage, after: &str) {
+pub(crate) async fn assert_nothing_written(stage: &Stage, after: &str) {
     let client = stage.plane.client();
     let all = ListParams::default();
     let configs = Api::<VDOConfig>::all(client.clone()).list(&all).await.unwrap();
@@ -220,14 +220,14 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
     assert!(output.err.contains("spec has no field storageProvdier"), "{}", output.all());
     assert!(output.err.contains("did you mean storageProvider?"), "{}", output.all());
     assert!(output.err.contains("[wrong.yaml:"), "{}", output.all());
-    nothing_is_there(stage, "a misspelt field").await;
+    assert_nothing_written(stage, "a misspelt field").await;
 
     // Rejections by the API server have a location, too.
     let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Pinned"}));
     let output = configure(&text);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("Pinned needs to know where to stay"), "{}", output.all());
-    nothing_is_there(stage, "a rule of the definition").await;
+    assert_nothing_written(stage, "a rule of the definition").await;
 
     for (change, words) in [
         (json!({"stringData": {"username": "vdo@vsphere.local", "password": "wrong"}}), "log in"),
@@ -242,7 +242,7 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
         let flat = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(words), "{change}: {}", output.all());
         assert!(!output.all().contains(PASSWORD), "{}", output.all());
-        nothing_is_there(stage, &change.to_string()).await;
+        assert_nothing_written(stage, &change.to_string()).await;
     }
 }
 
@@ -266,7 +266,7 @@ async fn configuring(stage: &Stage) {
     let output = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run"]);
     assert!(output.out.contains("new VDOConfig vmware-system-vdo/vdo"), "{}", output.all());
     assert!(!output.all().contains(PASSWORD), "{}", output.all());
-    nothing_is_there(stage, "a trial").await;
+    assert_nothing_written(stage, "a trial").await;
     let output = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run", "-vv"]);
     assert!(output.err.contains("DEBUG") && output.err.contains("logged in"), "{}", output.all());
     for encoded in PASSWORD_ENCODED {
@@ -281,7 +281,7 @@ async fn configuring(stage: &Stage) {
     assert!(output.out.contains("nothing to change"), "{}", output.all());
 
     stage.works(&["plan"]);
-    nobody_is_logged_in(stage).await;
+    no_session_is_open(stage).await;
     let output = stage.vdoctl(&["status"]);
     assert_eq!(output.code, 4, "nobody has looked at it yet: {}", output.all());
     assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
@@ -428,7 +428,7 @@ async fn removing(stage: &Stage) {
         if operators.get_opt("vdo").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })
     .await;
-    assert!(!stage.may_adopt_in("default").await);
+    assert!(!stage.can_adopt_in("default").await);
     let output = stage.vdoctl(&["status"]);
     assert!(output.out.contains("The operator is not installed"), "{}", output.all());
     assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
@@ -444,7 +444,7 @@ async fn removing(stage: &Stage) {
 }
 
 /// Without a running operator, the health is unknown.
-async fn nobody_looks(stage: &Stage) {
+async fn without_an_operator(stage: &Stage) {
     let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     let scale = async |replicas: i32| {
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
@@ -464,7 +464,7 @@ async fn nobody_looks(stage: &Stage) {
     assert_eq!(output.code, 0, "{}", output.all());
 }
 
-fn without_rights_and_without_a_cluster(stage: &Stage) {
+fn without_permissions_and_without_a_cluster(stage: &Stage) {
     let nobody = stage.plane.kubeconfig_as(&User::named("nobody"));
     let nobody = nobody.display().to_string();
     let output = stage.vdoctl(&["status", "--kubeconfig", &nobody]);

@@ -9,7 +9,7 @@ use kube::{
 use testkit::{Datacenter, Vcenter};
 
 use crate::{
-    cluster::{nothing_is_there, objects},
+    cluster::{assert_nothing_written, objects},
     releases,
     stage::{NAMESPACE, PASSWORD, Stage, inventory},
     terminal::Terminal,
@@ -52,7 +52,7 @@ async fn asked(stage: &Stage, columns: u16, before: &[Answered], last: &str) -> 
 }
 
 /// A path to every question.
-fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
+fn paths_to_questions(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
     let straight = questions(stage);
     let mut refused = straight[..4].to_vec();
     refused[2].1 = "not the password\r".into();
@@ -74,10 +74,11 @@ fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
 
 /// After Ctrl-C at any question, nothing is written.
 pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
-    let ways = ways(stage, other);
-    let asked_at = |text: &str| ways.iter().filter(|way| way.last().unwrap().0 == text).count();
+    let paths_to_questions = paths_to_questions(stage, other);
+    let asked_at =
+        |text: &str| paths_to_questions.iter().filter(|way| way.last().unwrap().0 == text).count();
     assert_eq!((asked_at("User:"), asked_at("Datacenters with nodes or volumes:")), (3, 1));
-    for way in &ways {
+    for way in &paths_to_questions {
         let (last, before) = way.split_last().unwrap();
         let mut terminal = asked(stage, 80, before, last.0).await;
         terminal.types("\x03");
@@ -86,7 +87,7 @@ pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
         assert_eq!(status.code(), Some(130), "{place}: {shown}");
         assert!(shown.contains("nothing was changed"), "{place}: {shown}");
         assert!(!shown.contains(PASSWORD), "{place}: {shown}");
-        nothing_is_there(stage, &place).await;
+        assert_nothing_written(stage, &place).await;
     }
 }
 
@@ -103,7 +104,7 @@ pub(crate) async fn interrupted_without_a_dialogue(stage: &Stage) {
     stage.vcenter.forget_calls().await;
     for line in [&flags[..], &["configure", "-f", "untrusted.yaml"]] {
         releases::interrupted_at(stage, line, "Trust this certificate?").await;
-        nothing_is_there(stage, &format!("{line:?}")).await;
+        assert_nothing_written(stage, &format!("{line:?}")).await;
     }
     assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "no password was sent");
 }
@@ -117,11 +118,11 @@ pub(crate) async fn no_vcenter_there(stage: &Stage) {
     let (status, shown) = terminal.ends().await;
     assert_eq!(status.code(), Some(1), "{shown}");
     assert!(shown.contains("vCenter 127.0.0.1:1 cannot be used"), "{shown}");
-    nothing_is_there(stage, "nobody was there").await;
+    assert_nothing_written(stage, "nobody was there").await;
 }
 
 /// vdoctl shows the certificate before it sends a password. If the user declines, the command ends.
-pub(crate) async fn distrusted(stage: &Stage) {
+pub(crate) async fn certificate_declined(stage: &Stage) {
     stage.vcenter.forget_calls().await;
     let questions = questions(stage);
     let mut terminal = asked(stage, 120, &questions[..3], questions[3].0).await;
@@ -134,11 +135,11 @@ pub(crate) async fn distrusted(stage: &Stage) {
     assert_eq!(status.code(), Some(1), "{shown}");
     assert!(shown.contains("nothing was changed"), "{shown}");
     assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "nor was anything later");
-    nothing_is_there(stage, "it was not trusted").await;
+    assert_nothing_written(stage, "it was not trusted").await;
 }
 
 /// `--quiet` does not hide the certificate.
-pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
+pub(crate) async fn quiet_shows_the_certificate(stage: &Stage) {
     stage.workdir.write("password", PASSWORD).unwrap();
     let address = stage.vcenter.address().to_string();
     let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local"];
@@ -148,11 +149,11 @@ pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
     terminal.expect("Trust this certificate?").await;
     let shown = terminal.shown();
     assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
-    assert!(shown.contains("an attacker on the network"), "{shown}");
+    assert!(shown.contains("Compare the thumbprint"), "{shown}");
     terminal.types("n\r");
     let (status, shown) = terminal.ends().await;
     assert_eq!(status.code(), Some(1), "{shown}");
-    nothing_is_there(stage, "it was not trusted").await;
+    assert_nothing_written(stage, "it was not trusted").await;
 }
 
 /// vdoctl asks again for a wrong password.
@@ -201,11 +202,11 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let secret = secrets.get("vcenter").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes());
 
-    nothing_stays(stage).await;
+    delete_written_objects(stage).await;
 }
 
 /// Deletes the objects of a dialogue.
-async fn nothing_stays(stage: &Stage) {
+async fn delete_written_objects(stage: &Stage) {
     let (client, all) = (stage.plane.client(), ListParams::default());
     let now = DeleteParams::default();
     let configs = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE);
@@ -216,7 +217,7 @@ async fn nothing_stays(stage: &Stage) {
         secrets.delete(&vcenter.spec.credentials.0, &now).await.unwrap();
         vcenters.delete(&vcenter.name_any(), &now).await.unwrap();
     }
-    nothing_is_there(stage, "it was taken away").await;
+    assert_nothing_written(stage, "it was taken away").await;
 }
 
 pub(crate) async fn another_vcenter() -> Vcenter {
@@ -276,12 +277,12 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     let second = vcenters.get("vcenter-2").await.unwrap();
     assert_eq!(second.spec.vc_ip.0, other.address().to_string());
     assert_eq!(second.spec.datacenters, ["DC0"]);
-    flags_change_what_they_name(stage).await;
-    nothing_stays(stage).await;
+    flags_keep_other_fields(stage).await;
+    delete_written_objects(stage).await;
 }
 
 /// Flags for one of two vCenters keep the other vCenter, the zones and other fields.
-async fn flags_change_what_they_name(stage: &Stage) {
+async fn flags_keep_other_fields(stage: &Stage) {
     let client = stage.plane.client();
     let configs = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE);
     let vcenters = Api::<VsphereCloudConfig>::namespaced(client, NAMESPACE);
@@ -323,7 +324,7 @@ async fn flags_change_what_they_name(stage: &Stage) {
 }
 
 /// The dialogue offers the existing values, shows changes, and keeps other fields.
-pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
+pub(crate) async fn editing_shows_changes(stage: &Stage) {
     let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let before = configs.get("vdo").await.unwrap();
     let edit = async |answer: &str| {

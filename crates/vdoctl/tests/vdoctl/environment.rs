@@ -45,7 +45,7 @@ fn a_flag_that_is_typed_wins_over_a_variable_it_conflicts_with() {
 }
 
 #[test]
-fn a_variable_says_nothing_without_what_it_belongs_to() {
+fn a_variable_is_ignored_without_the_flag_it_requires() {
     for variable in ["PASSWORD", "USER", "THUMBPRINT", "DATACENTER", "NO_CLUSTER"] {
         let name = format!("VDOCTL_DOCTOR_{variable}");
         let output = run(&["doctor"], &[(name.as_str(), "1")]);
@@ -73,7 +73,7 @@ fn a_variable_says_nothing_without_what_it_belongs_to() {
 }
 
 #[test]
-fn a_switch_that_is_off_is_not_given() {
+fn a_variable_can_turn_a_switch_off() {
     for no in ["false", "0", "off", ""] {
         let off = [("VDOCTL_CONFIGURE_INSECURE", no), ("VDOCTL_CONFIGURE_THUMBPRINT", "aa")];
         let vcenter = ["configure", "--vcenter", "vc", "--user", "u", "--password", "p"];
@@ -85,7 +85,7 @@ fn a_switch_that_is_off_is_not_given() {
 }
 
 #[test]
-fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
+fn an_unclear_value_of_a_switch_is_an_error() {
     for word in ["maybe", "never", "disabled"] {
         for variable in ["VDOCTL_YES", "VDOCTL_REMOVE_DRY_RUN"] {
             let output = run(&["remove", "csi"], &[(variable, word)]);
@@ -100,7 +100,7 @@ fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
 }
 
 #[test]
-fn a_variable_that_belongs_to_a_word_is_passed_over_without_it() {
+fn a_variable_is_ignored_without_the_argument_it_requires() {
     for variable in [("VDOCTL_UPGRADE_TO", "3.7.3"), ("VDOCTL_UPGRADE_BACK", "true")] {
         let output = run(&["upgrade"], &[variable]);
         assert!(output.err.contains(NO_CLUSTER), "{variable:?}: {}", output.all());
@@ -111,7 +111,7 @@ fn a_variable_that_belongs_to_a_word_is_passed_over_without_it() {
 }
 
 #[test]
-fn how_much_is_told_is_a_number_or_a_yes() {
+fn the_verbosity_is_a_number_or_true() {
     for (value, code) in [("true", 0), ("2", 0), ("off", 0), ("", 0), ("loud", 2), ("-1", 2)] {
         let output = run(&["version", "--client"], &[("VDOCTL_VERBOSE", value)]);
         assert_eq!(output.code, code, "{value}: {}", output.all());
@@ -125,7 +125,7 @@ fn how_much_is_told_is_a_number_or_a_yes() {
 }
 
 #[test]
-fn a_password_may_begin_with_a_dash() {
+fn a_password_can_start_with_a_dash() {
     let door = ["doctor", "--no-cluster", "--vcenter", "127.0.0.1:1", "--user", "u", "--insecure"];
     for password in ["-S3cret", "--S3cret"] {
         let line = [&door[..], &["--only", "1301", "--password", password]].concat();

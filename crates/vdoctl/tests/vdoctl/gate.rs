@@ -96,11 +96,11 @@ impl Gate {
     }
 
     /// Waits for the selected write.
-    pub(crate) async fn somebody_waits(&self) {
+    pub(crate) async fn write_arrives(&self) {
         self.counts.came.cancelled().await;
     }
 
-    pub(crate) fn lets_pass(&self) {
+    pub(crate) fn let_through(&self) {
         self.counts.passes.cancel();
     }
 }

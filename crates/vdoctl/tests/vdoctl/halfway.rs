@@ -58,7 +58,7 @@ async fn there(stage: &Stage, name: &str) -> Vec<&'static str> {
     found.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
 }
 
-async fn take_away(stage: &Stage, name: &str) {
+async fn delete_objects(stage: &Stage, name: &str) {
     let (client, now) = (stage.plane.client(), DeleteParams::default());
     let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
     secrets.delete(name, &now).await.unwrap();
@@ -74,12 +74,12 @@ fn flat(output: &CommandOutput) -> String {
 }
 
 /// The API server becomes unreachable at each write in turn.
-pub(crate) async fn the_api_server_goes_away(stage: &Stage) {
-    tokio::join!(comes_back_soon(stage), stays_away(stage));
+pub(crate) async fn the_api_server_is_unreachable(stage: &Stage) {
+    tokio::join!(returns_in_time(stage), stays_unreachable(stage));
 }
 
 /// The API server returns in time: vdoctl rolls everything back.
-async fn comes_back_soon(stage: &Stage) {
+async fn returns_in_time(stage: &Stage) {
     let file = written_for(stage, "soon");
     for (at, kind) in [(1, "Secret"), (2, "VsphereCloudConfig"), (3, "VDOConfig")] {
         for loss in [Loss::OfRequest, Loss::OfAnswer] {
@@ -87,12 +87,12 @@ async fn comes_back_soon(stage: &Stage) {
             let kubeconfig = gate.kubeconfig();
             let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
             let output = stage.vdoctl_alongside(&line).await;
-            let told = flat(&output);
+            let text = flat(&output);
             assert_eq!(output.code, 1, "{kind} {loss:?}: {}", output.all());
             let sentence = format!("writing {kind} ");
-            assert!(told.contains(&sentence), "{kind} {loss:?}: {}", output.all());
-            assert!(told.contains("/soon failed; nothing was changed"), "{}", output.all());
-            assert!(told.contains("help: check that the cluster is up"), "{}", output.all());
+            assert!(text.contains(&sentence), "{kind} {loss:?}: {}", output.all());
+            assert!(text.contains("/soon failed; nothing was changed"), "{}", output.all());
+            assert!(text.contains("help: check that the cluster is up"), "{}", output.all());
             assert!(!output.all().contains(PASSWORD), "{}", output.all());
             assert_eq!(there(stage, "soon").await, Vec::<&str>::new(), "{kind} {loss:?}");
         }
@@ -101,19 +101,19 @@ async fn comes_back_soon(stage: &Stage) {
 
 /// The API server stays unreachable: vdoctl names the objects that it could not roll back, and the same command
 /// completes later.
-async fn stays_away(stage: &Stage) {
+async fn stays_unreachable(stage: &Stage) {
     let file = written_for(stage, "late");
     let closing = Closing { at: 2, loss: Loss::OfRequest, refused: FOR_EVER };
     let gate = Gate::before(stage, "late", closing).await;
     let kubeconfig = gate.kubeconfig();
     let output =
         stage.vdoctl_alongside(&["configure", "-f", &file, "--kubeconfig", &kubeconfig]).await;
-    let told = flat(&output);
+    let text = flat(&output);
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(told.contains("writing VsphereCloudConfig "), "{}", output.all());
-    assert!(told.contains("Secret kube-system/late could not be rolled back"), "{}", output.all());
+    assert!(text.contains("writing VsphereCloudConfig "), "{}", output.all());
+    assert!(text.contains("Secret kube-system/late could not be rolled back"), "{}", output.all());
     assert!(
-        told.contains("help: run the command again when the cluster responds"),
+        text.contains("help: run the command again when the cluster responds"),
         "{}",
         output.all()
     );
@@ -122,7 +122,7 @@ async fn stays_away(stage: &Stage) {
     let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
     assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(there(stage, "late").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
-    take_away(stage, "late").await;
+    delete_objects(stage, "late").await;
 }
 
 /// Ctrl-C at each write in turn: vdoctl writes all three objects and then stops.
@@ -140,12 +140,12 @@ pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
         assert!(flat(&output).contains("Configured."), "{at} {then:?}: {}", output.all());
         assert_eq!(output.err.ends_with("interrupted\n"), code == 130, "{}", output.all());
         assert_eq!(there(stage, "cut").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
-        take_away(stage, "cut").await;
+        delete_objects(stage, "cut").await;
     }
 }
 
 /// A user lacks the permission to create one kind of object: `deploy` changes nothing.
-pub(crate) async fn deploying_without_a_right(stage: &Stage) {
+pub(crate) async fn deploying_without_a_permission(stage: &Stage) {
     let free = [
         "clusterrolebindings",
         "clusterroles",
@@ -167,12 +167,12 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
     })
     .await;
     assert_eq!(output.code, 1, "{}", output.all());
-    let told = flat(&output);
-    assert!(told.contains("vmware-system-vdo/vdo is not allowed; nothing was changed"), "{told}");
-    assert!(told.contains("cannot create resource \"deployments\""), "{told}");
+    let text = flat(&output);
+    assert!(text.contains("vmware-system-vdo/vdo is not allowed; nothing was changed"), "{text}");
+    assert!(text.contains("cannot create resource \"deployments\""), "{text}");
     assert!(
-        told.contains("help: the installation needs the permissions of a cluster-admin"),
-        "{told}"
+        text.contains("help: the installation needs the permissions of a cluster-admin"),
+        "{text}"
     );
     let client = stage.plane.client();
     assert!(Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await.unwrap().is_none());
@@ -182,17 +182,17 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
 }
 
 /// The API server becomes unreachable during `deploy`. vdoctl reports it, and the same command completes later.
-pub(crate) async fn left_while_deploying(stage: &Stage) {
+pub(crate) async fn disconnected_while_deploying(stage: &Stage) {
     stage.works(&["remove", "vdo", "--yes"]);
     for (at, loss) in [(4, Loss::OfRequest), (9, Loss::OfAnswer)] {
         let gate = Gate::before(stage, "left", Closing { at, loss, refused: FOR_EVER }).await;
         let kubeconfig = gate.kubeconfig();
         let output = stage.vdoctl_alongside(&["deploy", "--kubeconfig", &kubeconfig]).await;
-        let told = flat(&output);
+        let text = flat(&output);
         assert_eq!((output.code, output.out.as_str()), (1, ""), "{loss:?}: {}", output.all());
-        assert!(told.contains("✖ applying ") && told.contains(" failed"), "{}", output.all());
-        assert!(told.contains("the objects that were applied stay"), "{}", output.all());
-        assert!(told.contains("run the command again"), "{}", output.all());
+        assert!(text.contains("✖ applying ") && text.contains(" failed"), "{}", output.all());
+        assert!(text.contains("the objects that were applied stay"), "{}", output.all());
+        assert!(text.contains("run the command again"), "{}", output.all());
         assert!(!output.err.contains('✔'), "{}", output.all());
         let rest = stage.works(&["deploy", "--dry-run"]).out;
         assert!(rest.contains("unchanged ") && rest.contains("created "), "{loss:?}: {rest}");
@@ -226,7 +226,7 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Comm
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    gate.somebody_waits().await;
+    gate.write_arrives().await;
     let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().ok()?));
     rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::INT).unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -234,7 +234,7 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Comm
     while let Some(line) = lines.next_line().await.unwrap() {
         // vdoctl received the signal and continues.
         if line == "Interrupted: vdoctl finishes the current change first." {
-            gate.lets_pass();
+            gate.let_through();
         }
         err.extend([line.as_str(), "\n"]);
     }
@@ -260,7 +260,7 @@ async fn user(stage: &Stage, name: &str, rules: Value) -> String {
 }
 
 /// A user who can write only two of the three objects writes none.
-pub(crate) async fn a_right_is_missing(stage: &Stage) {
+pub(crate) async fn a_permission_is_missing(stage: &Stage) {
     let all = ["get", "list", "watch", "create", "patch", "update", "delete"];
     let rules = json!([
         {"apiGroups": [""], "resources": ["secrets"], "verbs": all},
@@ -277,22 +277,22 @@ pub(crate) async fn a_right_is_missing(stage: &Stage) {
     })
     .await;
     assert_eq!(output.code, 1, "{}", output.all());
-    let told = flat(&output);
-    assert!(told.contains("cannot patch resource \"vdoconfigs\""), "{}", output.all());
-    assert!(told.contains("help: ask for the permission in the message"), "{}", output.all());
+    let text = flat(&output);
+    assert!(text.contains("cannot patch resource \"vdoconfigs\""), "{}", output.all());
+    assert!(text.contains("help: ask for the permission in the message"), "{}", output.all());
     assert_eq!(there(stage, "refused").await, Vec::<&str>::new());
 }
 
 /// An admission policy rejects the last object: in the dry run, or only in the real write.
-pub(crate) async fn a_rule_of_the_cluster_refuses(stage: &Stage) {
+pub(crate) async fn an_admission_policy_rejects(stage: &Stage) {
     let file = written_for(stage, "refused");
     for (rule, meant) in [("false", false), ("request.dryRun", true)] {
         let policy = Policy::hold(stage, rule).await;
         let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
         assert_eq!(output.code, 1, "{rule}: {}", output.all());
-        let told = flat(&output);
-        assert!(told.contains("only the platform team writes VDOConfigs"), "{}", output.all());
-        assert_eq!(told.contains("nothing was changed"), meant, "{rule}: {}", output.all());
+        let text = flat(&output);
+        assert!(text.contains("only the platform team writes VDOConfigs"), "{}", output.all());
+        assert_eq!(text.contains("nothing was changed"), meant, "{rule}: {}", output.all());
         assert!(!output.all().contains(PASSWORD), "{}", output.all());
         assert_eq!(there(stage, "refused").await, Vec::<&str>::new(), "{rule}");
         policy.goes().await;
@@ -329,14 +329,14 @@ impl Policy {
         Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
         let held = Self(client);
         eventually("the policy holds", 60, async || {
-            if held.lets_in().await { Err("it does not") } else { Ok(()) }
+            if held.accepts().await { Err("it does not") } else { Ok(()) }
         })
         .await;
         held
     }
 
     /// Whether the policy accepts a VDOConfig. Deletes it again.
-    async fn lets_in(&self) -> bool {
+    async fn accepts(&self) -> bool {
         let probe: VDOConfig = serde_json::from_value(json!({
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
             "metadata": {"name": "probe"},
@@ -358,7 +358,7 @@ impl Policy {
         let policies = Api::<ValidatingAdmissionPolicy>::all(self.0.clone());
         policies.delete("vdoconfigs", &now).await.unwrap();
         eventually("the policy is gone", 60, async || {
-            if self.lets_in().await { Ok(()) } else { Err("it holds") }
+            if self.accepts().await { Ok(()) } else { Err("it holds") }
         })
         .await;
     }

@@ -27,25 +27,25 @@ use crate::{
 const CSI: &str = "vmware-system-csi";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_a_driver_of_other_hands_through_its_releases() {
+async fn from_an_existing_driver_through_its_releases() {
     let stage = Stage::set().await;
-    halfway::deploying_without_a_right(&stage).await;
+    halfway::deploying_without_a_permission(&stage).await;
     halfway::interrupted_while_deploying(&stage).await;
-    halfway::left_while_deploying(&stage).await;
+    halfway::disconnected_while_deploying(&stage).await;
     deploying_a_manifest(&stage).await;
-    halfway::a_right_is_missing(&stage).await;
-    halfway::a_rule_of_the_cluster_refuses(&stage).await;
-    halfway::the_api_server_goes_away(&stage).await;
+    halfway::a_permission_is_missing(&stage).await;
+    halfway::an_admission_policy_rejects(&stage).await;
+    halfway::the_api_server_is_unreachable(&stage).await;
     halfway::interrupted_at_each_write(&stage).await;
-    bringing_catalogs(&stage).await;
+    importing_catalogs(&stage).await;
     installed_by_hand(&stage).await;
     let operator = stage.operator().await;
     adopting(&stage).await;
     fixing(&stage).await;
-    taking_back(&stage).await;
+    rolling_back(&stage).await;
     drop(operator);
     let operator = stage.operator_with(SignedDuration::from_secs(15)).await;
-    told_of_a_release_that_does_not_run(&stage);
+    a_rollback_is_reported(&stage);
     drop(operator);
     let _operator = stage.operator().await;
     approving(&stage).await;
@@ -117,7 +117,7 @@ fn catalog() -> String {
 }
 
 /// All three commands have the same result, also with attached volumes.
-async fn bringing_catalogs(stage: &Stage) {
+async fn importing_catalogs(stage: &Stage) {
     stage.attach_a_volume().await;
 
     transcripts::compatibility_matrix(stage);
@@ -253,7 +253,7 @@ async fn config(stage: &Stage) -> VDOConfig {
 }
 
 /// A stuck upgrade and its rollback.
-async fn taking_back(stage: &Stage) {
+async fn rolling_back(stage: &Stage) {
     let output = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("no upgrade of"), "{}", output.all());
@@ -276,7 +276,7 @@ async fn taking_back(stage: &Stage) {
 }
 
 /// vdoctl reports why the operator rolled a release back.
-fn told_of_a_release_that_does_not_run(stage: &Stage) {
+fn a_rollback_is_reported(stage: &Stage) {
     let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "480"];
     let output = stage.vdoctl(&line);
     assert_eq!(output.code, 3, "{}", output.all());

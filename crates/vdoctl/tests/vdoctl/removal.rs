@@ -16,7 +16,7 @@ use crate::stage::CommandOutput;
 
 /// A fake API server that handles deletions.
 #[derive(Clone, Default)]
-struct Played(Arc<(Mutex<Seen>, Condvar)>);
+struct FakeApiServer(Arc<(Mutex<Seen>, Condvar)>);
 
 #[derive(Default)]
 struct Seen {
@@ -29,15 +29,15 @@ struct Seen {
     waits: bool,
 }
 
-impl Played {
+impl FakeApiServer {
     fn open(&self) -> String {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let played = self.clone();
+        let server = self.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let played = played.clone();
-                thread::spawn(move || played.serve(&stream.unwrap()));
+                let server = server.clone();
+                thread::spawn(move || server.serve(&stream.unwrap()));
             }
         });
         json!({
@@ -126,10 +126,10 @@ impl Played {
 }
 
 /// Runs `vdoctl remove vdo`; sends `signal` during the first deletion.
-fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
+fn removing(server: &FakeApiServer, signal: Option<Signal>) -> CommandOutput {
     let folder = testkit::Workdir::new("removal").unwrap();
-    let kubeconfig = folder.write("config", played.open()).unwrap();
-    played.with(|seen| seen.holds = signal.is_some());
+    let kubeconfig = folder.write("config", server.open()).unwrap();
+    server.with(|seen| seen.holds = signal.is_some());
     // The test runner may ignore signals; the child must not.
     let mut child = Command::new("env")
         .args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_vdoctl")])
@@ -142,7 +142,7 @@ fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
         .spawn()
         .unwrap();
     if let Some(signal) = signal {
-        let (seen, changed) = &*played.0;
+        let (seen, changed) = &*server.0;
         let minute = Duration::from_mins(1);
         let seen = changed.wait_timeout_while(seen.lock().unwrap(), minute, |seen| !seen.waits);
         assert!(seen.unwrap().0.waits, "nothing is deleted");
@@ -153,7 +153,7 @@ fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
         if line == "Interrupted: vdoctl finishes the current change first." {
-            played.with(|seen| seen.holds = false);
+            server.with(|seen| seen.holds = false);
         }
         err.extend([line.as_str(), "\n"]);
     }
@@ -161,43 +161,43 @@ fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
 }
 
 #[test]
-fn a_removal_that_would_be_refused_is_not_begun() {
-    let played = Played::default();
-    played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", true)));
-    let output = removing(&played, None);
+fn a_rejected_removal_deletes_nothing() {
+    let server = FakeApiServer::default();
+    server.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", true)));
+    let output = removing(&server, None);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("failed; nothing was changed"), "{}", output.all());
     assert!(output.err.contains("ask for the permission in the message"), "{}", output.all());
-    assert_eq!(played.with(|seen| seen.deleted.clone()), Vec::<String>::new());
+    assert_eq!(server.with(|seen| seen.deleted.clone()), Vec::<String>::new());
 }
 
 #[test]
-fn a_removal_that_stops_halfway_says_what_is_gone() {
-    let played = Played::default();
-    played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", false)));
-    let output = removing(&played, None);
+fn a_failed_removal_lists_the_deleted_objects() {
+    let server = FakeApiServer::default();
+    server.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", false)));
+    let output = removing(&server, None);
     assert_eq!(output.code, 1, "{}", output.all());
-    let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
+    let (tried, deleted) = server.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
     assert!(deleted.len() > 1 && deleted.len() < tried.len(), "{deleted:?} of {tried:?}");
-    let told: Vec<&str> = output.err.split_whitespace().filter(|word| *word != "│").collect();
-    let told = told.join(" ");
-    assert!(told.contains(" Deployment vmware-system-vdo/vdo, "), "{}", output.all());
-    assert!(told.contains("ClusterRole vdo are gone"), "{}", output.all());
+    let text: Vec<&str> = output.err.split_whitespace().filter(|word| *word != "│").collect();
+    let text = text.join(" ");
+    assert!(text.contains(" Deployment vmware-system-vdo/vdo, "), "{}", output.all());
+    assert!(text.contains("ClusterRole vdo are gone"), "{}", output.all());
     assert!(output.err.contains("run the command again"), "{}", output.all());
 }
 
 #[test]
-fn a_removal_under_way_is_finished_whoever_wants_the_end() {
+fn a_signal_does_not_interrupt_a_removal() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let played = Played::default();
-        let output = removing(&played, Some(signal));
+        let server = FakeApiServer::default();
+        let output = removing(&server, Some(signal));
         assert_eq!(output.code, 0, "{signal:?}: {}", output.all());
         assert!(
             output.err.contains("Interrupted: vdoctl finishes"),
             "{signal:?}: {}",
             output.all()
         );
-        let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
+        let (tried, deleted) = server.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
         assert_eq!(tried, deleted, "{signal:?}");
         let of_storage = deleted.iter().filter(|path| path.contains("/namespaces/storage/"));
         assert_eq!(of_storage.count(), 4, "the Roles there go too: {deleted:?}");
@@ -205,7 +205,7 @@ fn a_removal_under_way_is_finished_whoever_wants_the_end() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_does_not_come_is_not_waited_for_for_ever() {
+async fn fetching_a_manifest_has_a_timeout() {
     // It accepts connections but never responds.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = format!("http://{}/vdo.yaml", silent.local_addr().unwrap());

@@ -125,7 +125,7 @@ pub(crate) fn of_trouble_fit_sixty_columns(stage: &Stage) {
 }
 
 /// Every screen fits sixty columns, and a closed pipe is not a failure.
-pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
+pub(crate) fn fit_sixty_columns_and_accept_a_closed_pipe(stage: &Stage) {
     let mistaken = "metadata:\n  name: a: b\n";
     stage.workdir.write("mistaken.yaml", mistaken).unwrap();
     stage.workdir.write("built.yaml", stage.works(&["catalog", "build", "embedded"]).out).unwrap();
@@ -212,7 +212,7 @@ pub(crate) async fn questions_without_colours(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn help_and_mistakes_are_in_colour_where_colours_are_wanted() {
+async fn help_and_errors_have_colors_if_wanted() {
     let terminal = async |line: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
         command.args(words(line)).env_remove("NO_COLOR");
@@ -241,7 +241,7 @@ fn widest(text: &str) -> usize {
 }
 
 #[tokio::test]
-async fn each_stream_is_as_wide_as_where_it_goes() {
+async fn each_stream_has_its_own_width() {
     let folder = testkit::Workdir::new("streams").unwrap();
     let on_terminal = async |line: &str| {
         let script = line.replace("vdoctl", env!("CARGO_BIN_EXE_vdoctl"));
@@ -308,7 +308,7 @@ pub(crate) fn quiet_and_verbose(stage: &Stage) {
 }
 
 /// An error gets its own line. Without control sequences there is no animation.
-pub(crate) async fn an_error_has_its_line_for_itself(stage: &Stage) {
+pub(crate) async fn an_error_gets_its_own_line(stage: &Stage) {
     let waiting = || stage.command(&["status", "--wait"]);
     let (status, shown) = Terminal::run(&waiting(), 80).ends().await;
     assert_eq!(status.code(), Some(5), "{shown}");

@@ -98,7 +98,7 @@ impl Stage {
     }
 
     /// Whether the operator has its permissions in a namespace.
-    pub(crate) async fn may_adopt_in(&self, namespace: &str) -> bool {
+    pub(crate) async fn can_adopt_in(&self, namespace: &str) -> bool {
         let roles = Api::<Role>::namespaced(self.plane.client(), namespace);
         let bindings = Api::<RoleBinding>::namespaced(self.plane.client(), namespace);
         let (role, binding) = (roles.get_opt("vdo").await, bindings.get_opt("vdo").await);

@@ -22,12 +22,12 @@ fn transcripts(columns: &str, of: &str) {
 }
 
 #[test]
-fn commands_print_what_their_transcripts_say() {
+fn commands_match_their_transcripts() {
     transcripts("100", "tests/cmd/*.trycmd");
 }
 
 #[test]
-fn sixty_columns_are_enough() {
+fn transcripts_fit_sixty_columns() {
     transcripts("60", "tests/cmd/narrow/*.trycmd");
 }
 
@@ -146,7 +146,7 @@ const DEEDS: [(&str, &str, bool); 12] = [
 ];
 
 #[test]
-fn what_changes_something_and_what_finds_something_has_a_transcript_too() {
+fn commands_that_change_or_find_something_have_a_transcript() {
     for (folder, line, fails) in DEEDS {
         let path = format!("tests/cmd/{folder}/{folder}.trycmd");
         let text = fs::read_to_string(&path).unwrap();
@@ -160,7 +160,7 @@ fn what_changes_something_and_what_finds_something_has_a_transcript_too() {
 }
 
 /// All read-only commands on a healthy cluster.
-pub(crate) async fn where_all_is_well(stage: &Stage) {
+pub(crate) async fn on_a_healthy_cluster(stage: &Stage) {
     eventually("the account was looked at, and nothing else is told", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;
         let headline = output.out.lines().next().unwrap_or_default();
@@ -173,7 +173,7 @@ pub(crate) async fn where_all_is_well(stage: &Stage) {
 }
 
 /// All commands that show a problem.
-pub(crate) async fn where_something_is_wrong(stage: &Stage) {
+pub(crate) async fn on_a_degraded_cluster(stage: &Stage) {
     stage.hide_disk_ids(true).await;
     eventually("the operator says so", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;

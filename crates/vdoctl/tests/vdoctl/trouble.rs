@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::FaultProxy;
 
 use crate::{
-    cluster::{nothing_is_there, objects},
+    cluster::{assert_nothing_written, objects},
     stage::{CommandOutput, PASSWORD, Stage},
     terminal::Terminal,
 };
@@ -119,14 +119,14 @@ pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
     let plain = anstream::adapter::strip_str(&shown).to_string();
     assert_eq!(plain.matches("cannot be used").count(), 1, "{plain}");
     assert!(!plain.contains(PASSWORD), "{plain}");
-    nothing_is_there(stage, "it said nothing").await;
+    assert_nothing_written(stage, "it said nothing").await;
 
     proxy.reset();
     let output = stage.vdoctl_alongside(&line).await;
     assert_eq!((output.code, output.out.as_str()), (1, ""), "{}", output.all());
     assert_eq!(output.err.matches("cannot be used").count(), 1, "{}", output.all());
     assert!(output.err.contains(&address), "{}", output.all());
-    nothing_is_there(stage, "it hung up").await;
+    assert_nothing_written(stage, "it hung up").await;
 }
 
 /// vdoctl waits for a slow vCenter, but not forever for a silent one.
