@@ -72,15 +72,20 @@ pub fn page(definition: &Definition) -> String {
                 .to_owned(),
         );
     }
-    let background = BACKGROUND.iter().find(|(code, _)| *code == definition.code);
-    parts.extend(background.map(|(_, text)| format!("## Background\n\n{}\n", text.trim_end())));
+    parts.extend(background(definition).map(|text| format!("## Background\n\n{text}\n")));
     parts.extend(spoken(definition));
     parts.extend(related(definition));
     parts.push("[All findings](README.md)\n".to_owned());
     parts.join("\n")
 }
 
-fn severity(severity: Severity) -> &'static str {
+/// The background of a finding, in Markdown, if it has any.
+pub fn background(definition: &Definition) -> Option<&'static str> {
+    let (_, text) = BACKGROUND.iter().find(|(code, _)| *code == definition.code)?;
+    Some(text.trim_end())
+}
+
+pub fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Blocker => "Blocker: installing and upgrading wait until this is cured",
         Severity::Error => "Error: something does not work",
@@ -138,7 +143,7 @@ fn related(definition: &Definition) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn capital(text: &str) -> String {
+pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -27,7 +27,6 @@ pub mod facts;
 mod index;
 pub mod messages;
 pub mod privileges;
-mod redact;
 pub mod repair;
 mod report;
 pub mod sample;

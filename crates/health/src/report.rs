@@ -14,7 +14,6 @@ use crate::{
     causes,
     check::Hit,
     facts::{Acknowledged, Facts},
-    redact,
 };
 
 /// How many findings a status carries.
@@ -174,13 +173,15 @@ impl Group<'_> {
 
 fn builder(hit: &Hit) -> api::finding::Builder {
     let values = hit.shared.iter().chain(&hit.own);
-    values.fold(hit.definition.found(), |builder, (name, value)| builder.with(name, value))
+    values.fold(hit.definition.found(), |builder, (name, value)| {
+        builder.with(name, redaction::redact_line(value))
+    })
 }
 
 /// What was seen and what to do, for one object.
 fn texts(hit: &Hit) -> (String, Vec<String>) {
     let finding = builder(hit).build();
-    (redact::clean(&finding.seen.unwrap_or_default()), finding.remedy)
+    (finding.seen.unwrap_or_default(), finding.remedy)
 }
 
 fn sentences(spelled: &[(String, Vec<String>)], more: usize) -> String {

@@ -57,7 +57,7 @@ use api::{
 use catalog::Driver;
 use jiff::Timestamp;
 
-pub(crate) use self::removal::is_kept;
+pub use self::removal::{is_deleted, is_kept};
 use crate::{
     catalogs::{Trouble, TroubleKind},
     facts::{Facts, Platform, Vcenter, VcenterState},

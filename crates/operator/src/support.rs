@@ -6,12 +6,6 @@
 //! namespaces concerned holds is looked for in every text, in plain and in the usual encodings, and
 //! replaced.
 
-mod lines;
-mod redaction;
-
-pub(crate) use self::lines::without_secrets;
-pub use self::redaction::{Held, REDACTED, Redaction};
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, stream};
@@ -20,6 +14,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams},
 };
+use redaction::{REDACTED, SecretValue, SecretValues, is_secret_name, redact_text};
 use serde_json::{Value, json};
 
 use crate::names;
@@ -73,7 +68,7 @@ pub async fn collect(client: &Client, namespace: &str) -> Vec<File> {
     }
     files.push(secrets.listing);
     for file in &mut files {
-        file.text = secrets.redaction.apply(&file.text);
+        file.text = secrets.values.redact(&file.text);
     }
     files
 }
@@ -167,12 +162,12 @@ fn harmless(mut object: DynamicObject) -> Value {
 fn blank(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            let named = fields.get("name").and_then(Value::as_str).is_some_and(is_telling);
+            let named = fields.get("name").and_then(Value::as_str).is_some_and(is_secret_name);
             if named && fields.get("value").is_some_and(Value::is_string) {
                 fields.insert("value".into(), REDACTED.into());
             }
             for (name, value) in fields.iter_mut() {
-                if is_telling(name) && value.is_string() {
+                if is_secret_name(name) && value.is_string() {
                     *value = REDACTED.into();
                 } else {
                     blank(value);
@@ -184,46 +179,16 @@ fn blank(value: &mut Value) {
             for item in items {
                 let text = item.as_str().unwrap_or_default();
                 let flag = text.starts_with('-');
-                let telling = flag && !text.contains(['=', ' ']) && is_telling(text);
+                let telling = flag && !text.contains(['=', ' ']) && is_secret_name(text);
                 if std::mem::replace(&mut after_flag, telling) && item.is_string() && !flag {
                     *item = REDACTED.into();
                 }
                 blank(item);
             }
         }
-        Value::String(text) => *text = without_secrets(text),
+        Value::String(text) => *text = redact_text(text),
         _ => {}
     }
-}
-
-/// Whether the name of a field, a flag or a variable says that its value is secret.
-pub fn is_telling(name: &str) -> bool {
-    let letters = name.chars().filter(|c| c.is_alphanumeric());
-    let name: String = letters.flat_map(char::to_lowercase).collect();
-    let secret = [
-        "password",
-        "passwd",
-        "passphrase",
-        "secret",
-        "token",
-        "private",
-        "credential",
-        "apikey",
-        "sessionid",
-        "soapsession",
-    ];
-    // Names of Secrets are no secrets, and help.
-    let innocent = [
-        "secretname",
-        "secretnamespace",
-        "secretsdirectory",
-        "tokenexpiration",
-        "automountserviceaccounttoken",
-    ];
-    name == "authorization"
-        || secret.iter().any(|word| name.contains(word))
-            && name != "credentials"
-            && !innocent.iter().any(|word| name.ends_with(word))
 }
 
 async fn logs(client: &Client, namespace: &str) -> Vec<File> {
@@ -259,7 +224,7 @@ async fn log(api: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Opti
     };
     match api.logs(pod, &parameters).await {
         // It may tell a password that no Secret holds any more.
-        Ok(text) => Some((without_secrets(whole_lines(&text)), false)),
+        Ok(text) => Some((redact_text(whole_lines(&text)), false)),
         // Most containers have never been restarted.
         Err(_) if previous => None,
         Err(error) => Some((format!("(unreadable: {error})\n"), true)),
@@ -283,7 +248,7 @@ struct Secrets {
     /// Whether each of them could be read.
     all_known: bool,
     listing: File,
-    redaction: Redaction,
+    values: SecretValues,
 }
 
 /// What Secrets there are, by name and keys; and what must not be found in any text.
@@ -304,14 +269,14 @@ async fn secrets(client: &Client, allowed_namespaces: &BTreeSet<&str>) -> Secret
                     let keys: Vec<&String> = data.keys().collect();
                     let described = json!({"type": secret.type_, "keys": keys});
                     listing.insert(format!("{home}/{}", secret.name_any()), described);
-                    hidden.extend(data.into_iter().map(|(key, v)| Held { key, value: v.0 }));
+                    hidden.extend(data.into_iter().map(|(key, v)| SecretValue { key, value: v.0 }));
                 }
             }
         }
     }
     let text = serde_json::to_string_pretty(&listing).unwrap_or_default();
     let listing = File { path: "secrets-by-name.json".into(), text, unreadable };
-    Secrets { all_known, listing, redaction: Redaction::of(hidden) }
+    Secrets { all_known, listing, values: SecretValues::new(hidden) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, process::Command};
 use serde_json::Value;
 
 /// The crates in order of dependency. Each can depend only on the named crates, which come before it.
+/// Every crate can depend on `redaction`.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("redaction", &[]),
     ("vsphere", &[]),
     ("driver-config", &[]),
     ("api", &[]),
@@ -22,7 +24,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without I/O, and dependencies that would add I/O.
-const DOES_NO_IO: &[&str] = &["driver-config", "api", "catalog", "health"];
+const DOES_NO_IO: &[&str] = &["redaction", "driver-config", "api", "catalog", "health"];
 const DOES_IO: &[&str] = &["tokio", "reqwest", "hyper", "kube-client"];
 
 fn metadata() -> Value {
@@ -61,7 +63,7 @@ fn dependencies_only_point_up() {
         for dependency in dependencies.iter().filter(|d| is_normal(d)) {
             let target = dependency["name"].as_str().unwrap();
             assert!(
-                !all.contains_key(target) || allowed.contains(&target),
+                !all.contains_key(target) || target == "redaction" || allowed.contains(&target),
                 "{name} must not depend on {target}"
             );
         }

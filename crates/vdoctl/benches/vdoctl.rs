@@ -1,7 +1,6 @@
-//! How quick and how small `vdoctl` is: the program as it is shipped, on a cluster of 5,000 nodes.
+//! Speed and size of the release build of `vdoctl`, on a cluster of 5,000 nodes.
 //!
-//! `make bench ARGS=vdoctl`; `cargo bench -p vdoctl -- 500` takes fewer nodes, `-- ./vdoctl` a program that is
-//! built already.
+//! `make bench ARGS=vdoctl`; `cargo bench -p vdoctl -- 500` uses fewer nodes, `-- ./vdoctl` an existing binary.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -74,7 +73,7 @@ fn shown(time: Duration) -> String {
     }
 }
 
-/// Many nodes, a machine for each, and an operator that has looked at all of them.
+/// Many nodes, a VM for each, and an operator that has read all of them.
 async fn large(program: &Path, size: usize) {
     let plane = ControlPlane::start().await;
     let vcenter = Vcenter::start(Inventory::with_vms(size)).await;
@@ -112,7 +111,6 @@ async fn large(program: &Path, size: usize) {
         if seen == i32::try_from(size).ok() { Ok(()) } else { Err(format!("{seen:?}")) }
     })
     .await;
-    // What else it does would be measured too.
     drop(operator);
     for (line, allowed, runs) in [("status", "1 s", 9), ("doctor", "5 s", 5)] {
         let (median, worst) = timed(program, &kubeconfig, &[line], runs, &[0, 3, 4]);
@@ -124,7 +122,7 @@ async fn large(program: &Path, size: usize) {
     }
 }
 
-/// The operator, in this process: pods are simulated.
+/// Runs the operator in this process. Pods are simulated.
 async fn operator(plane: &ControlPlane) -> JoinSet<()> {
     let client = plane.client_as(&User::service_account(NAMESPACE, "vdo"));
     let (timeout, build) = (SignedDuration::from_mins(15), BuildInfo::new("vdo"));

@@ -1,4 +1,4 @@
-//! Writes `docs/reference/cli.md` under the folder given.
+//! Writes `docs/reference/cli.md` in the given directory.
 
 use std::{fs, path::PathBuf};
 

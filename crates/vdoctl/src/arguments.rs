@@ -1,4 +1,4 @@
-//! The command line, said once: parser, help, completion, environment and reference all come from it.
+//! The definition of the command line: parser, help, completion, environment variables and reference use it.
 
 use std::{
     ffi::OsString,
@@ -24,9 +24,9 @@ pub(crate) struct Arguments {
     pub(crate) task: Task,
 }
 
-/// What every command understands.
+/// Options of every command.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// The kubeconfig to use, instead of KUBECONFIG or ~/.kube/config.
     #[arg(long, global = true, value_name = "FILE")]
@@ -37,29 +37,28 @@ pub(crate) struct Global {
     /// The namespace of VDO and its objects.
     #[arg(long, short, global = true, value_name = "NAME", default_value = api::NAMESPACE)]
     pub(crate) namespace: String,
-    /// How long the API server may take for an answer, in seconds.
+    /// The timeout of requests to the API server, in seconds.
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) request_timeout: u64,
     /// Answer yes to every question.
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// Only results: no progress, no hints.
+    /// Print only results: no progress and no hints.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// Tell more of what is done; twice for even more.
-    #[arg(long, short, global = true, action = ArgAction::Count, value_parser = loudness)]
+    /// Log more; use it twice for even more.
+    #[arg(long, short, global = true, action = ArgAction::Count, value_parser = verbosity)]
     pub(crate) verbose: u8,
-    /// When to use colours: auto, always or never. NO_COLOR is honoured.
+    /// When to use colors: auto, always or never. vdoctl honors NO_COLOR.
     #[arg(long, global = true, value_enum, default_value_t = Colour::Auto, value_name = "WHEN")]
     #[arg(hide_possible_values = true)]
     pub(crate) color: Colour,
-    /// A file the earlier vdoctl took and never read; so does this one.
+    /// Ignored, for compatibility with earlier versions.
     #[arg(long, global = true, hide = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
-/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Colour {
     Auto,
@@ -77,7 +76,6 @@ impl From<Colour> for anstream::ColorChoice {
     }
 }
 
-/// What to do. What each does is said where it is defined.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
     Deploy(commands::deploy::Deploy),
@@ -102,28 +100,26 @@ pub(crate) enum Task {
     Version(commands::version::Version),
 }
 
-/// A form for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
+pub(crate) enum OutputFormat {
     Json,
     Yaml,
 }
 
-/// How much to tell, as a variable says it.
-fn loudness(text: &str) -> Result<u8, String> {
+/// Parses `VDOCTL_VERBOSE`.
+fn verbosity(text: &str) -> Result<u8, String> {
     match text.to_lowercase().as_str() {
         "" | "false" | "no" | "off" => Ok(0),
         "true" | "yes" | "on" => Ok(1),
-        number => number.parse().map_err(|_| "a number, or true".to_owned()),
+        number => number.parse().map_err(|_| "use a number, or true".to_owned()),
     }
 }
 
-/// The whole command line, every flag with its environment variable.
 pub(crate) fn command() -> Command {
     with_environment(Arguments::command(), "VDOCTL")
 }
 
-/// Gives every flag of a command and of those below it a variable: `VDOCTL_NAMESPACE`,
+/// Gives every flag of a command and its subcommands an environment variable: `VDOCTL_NAMESPACE`,
 /// `VDOCTL_DEPLOY_TIMEOUT`.
 fn with_environment(command: Command, prefix: &str) -> Command {
     let command = command.mut_args(|argument| {
@@ -132,7 +128,7 @@ fn with_environment(command: Command, prefix: &str) -> Command {
             return argument;
         }
         let name = format!("{prefix}_{}", long.to_uppercase().replace('-', "_"));
-        // One small text per flag, once per process: clap keeps it for as long as it lives.
+        // clap needs a static name; this leaks one small text per flag, once per process.
         let argument = argument.env(&*name.leak()).hide_env(true);
         if matches!(argument.get_action(), ArgAction::SetTrue) {
             argument.value_parser(switch)
@@ -146,26 +142,25 @@ fn with_environment(command: Command, prefix: &str) -> Command {
     })
 }
 
-/// What the variable of a switch says. A word nobody can be sure of means nothing, least of all yes.
+/// Parses the environment variable of a switch. Rejects unclear values instead of taking them for yes.
 fn switch(text: &str) -> Result<bool, String> {
     match text.to_lowercase().as_str() {
         "" | "0" | "n" | "no" | "f" | "false" | "off" => Ok(false),
         "1" | "y" | "yes" | "t" | "true" | "on" => Ok(true),
-        _ => Err("say true or false".into()),
+        _ => Err("use true or false".into()),
     }
 }
 
-/// Whether it is the `--help` or `--version` every command has.
+/// Whether it is clap's own `--help` or `--version`.
 pub(crate) fn is_claps_own(argument: &Arg) -> bool {
     use ArgAction::{Help, HelpLong, HelpShort, Version};
     matches!(argument.get_action(), Help | HelpLong | HelpShort | Version)
 }
 
-/// Parses what was given; on a mistake, and for `--help`, ends with the text to show.
+/// Parses the command line. The error contains the text to show, also for `--help`.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let line: Vec<OsString> = std::env::args_os().collect();
     let mut command = environment::settled(command(), Arguments::command, &line);
-    // As a plugin, kubectl stands before it.
     if is_plugin() {
         command = command.bin_name("kubectl vdo");
     }
@@ -173,13 +168,13 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Whether it was called as a plugin of kubectl.
+/// Whether vdoctl runs as a kubectl plugin.
 pub(crate) fn is_plugin() -> bool {
     let path = std::env::args_os().next();
     path.is_some_and(|path| Path::new(&path).file_stem().is_some_and(|name| name == "kubectl-vdo"))
 }
 
-/// When to use colours, also where the rest of the command line makes no sense or asks for help.
+/// The value of `--color`, also if the rest of the command line is invalid.
 pub(crate) fn colour() -> Colour {
     let words = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
@@ -199,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_makes_sense() {
+    fn the_command_line_is_valid() {
         command().debug_assert();
     }
 
@@ -218,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_happens_to_be_called_version_is_a_flag_like_any_other() {
+    fn a_flag_named_version_also_has_an_environment_variable() {
         let version = || Arg::new("version").long("version").help("Which one.");
         let below = Command::new("render").arg(version()).disable_version_flag(true);
         let mut command = with_environment(Command::new("vdoctl").subcommand(below), "VDOCTL");

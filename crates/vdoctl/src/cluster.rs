@@ -1,4 +1,4 @@
-//! The way to the API server.
+//! The connection to the API server.
 
 use std::time::Duration;
 
@@ -14,27 +14,25 @@ use crate::{
     failure::{ClusterSnafu, Doing as _, Failure, Outcome},
 };
 
-/// A cluster, and the namespace VDO lives in.
+/// A cluster and the namespace of VDO.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,
-    /// What the kubeconfig calls it.
+    /// Its name in the kubeconfig.
     pub(crate) name: Option<String>,
 }
 
-/// The VDOConfig in the namespace that VDO follows.
-pub(crate) struct Found {
-    /// The one that is followed, or else the first.
+pub(crate) struct ConfigLookup {
+    /// The VDOConfig that the operator follows, or else the first one.
     pub(crate) config: Option<api::VDOConfig>,
-    /// Whether it is followed.
     pub(crate) followed: bool,
-    /// The one the operator has recorded, which may be gone.
+    /// The VDOConfig that the operator has recorded. It may not exist any more.
     pub(crate) recorded: Option<FollowedConfig>,
 }
 
 impl Cluster {
-    /// The cluster the flags lead to. Nothing is asked of it yet.
+    /// Creates a client for the cluster. Sends no request yet.
     pub(crate) async fn connect(global: &Global) -> Outcome<Self> {
         let options = ClusterOptions {
             kubeconfig: global.kubeconfig.clone(),
@@ -45,8 +43,7 @@ impl Cluster {
         Ok(Self { client, namespace: global.namespace.clone(), name: name(&options) })
     }
 
-    /// The objects of one kind of ours, in the namespace that VDO follows; a cluster without VDO is told as
-    /// such.
+    /// Lists custom resources of VDO in its namespace. Fails with `NotInstalled` if the CRD does not exist.
     pub(crate) async fn own<K>(&self, what: &str) -> Outcome<Vec<K>>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -70,15 +67,14 @@ impl Cluster {
         }
     }
 
-    /// The same, with what the operator has recorded.
-    pub(crate) async fn found(&self) -> Outcome<Found> {
+    pub(crate) async fn found(&self) -> Outcome<ConfigLookup> {
         let configs = self.own::<api::VDOConfig>("VDOConfigs").await?;
         let recorded = followed::recorded_if_readable(&self.client, &self.namespace).await;
         let recorded = recorded.doing("reading which VDOConfig is followed")?;
         let chosen = followed::chosen(&configs, recorded.as_ref()).cloned();
         let followed = chosen.is_some();
         let config = chosen.or_else(|| configs.into_iter().next());
-        Ok(Found { config, followed, recorded })
+        Ok(ConfigLookup { config, followed, recorded })
     }
 
     /// Names a VDOConfig that VDO does not follow because of its namespace, if there is one.
@@ -98,7 +94,6 @@ impl Cluster {
     }
 }
 
-/// The name of the cluster in the context that is used.
 fn name(options: &ClusterOptions) -> Option<String> {
     let named = kubeconfig(options).ok()?;
     let config = named.map_or_else(Kubeconfig::read, Ok).ok()?;

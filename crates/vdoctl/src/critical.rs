@@ -1,5 +1,4 @@
-//! Work that Ctrl-C, a polite `kill` or a terminal that is closed must not cut in two: it is finished
-//! first.
+//! Changes that Ctrl-C, SIGTERM or SIGHUP must not interrupt.
 
 use std::{
     pin::pin,
@@ -16,7 +15,7 @@ use crate::screen::Screen;
 
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
-/// There was such work.
+/// Notified when the first critical section starts.
 static BEGUN: Notify = Notify::const_new();
 
 struct Section;
@@ -27,25 +26,24 @@ impl Drop for Section {
     }
 }
 
-/// Does work that is finished before the process ends.
+/// Runs a future that finishes before the process ends.
 pub(crate) async fn section<T>(work: impl Future<Output = T>) -> T {
     RUNNING.fetch_add(1, Ordering::SeqCst);
     let _section = Section;
     BEGUN.notify_one();
-    // Whoever listens begins to.
+    // Lets `interrupted` install its signal handlers.
     tokio::task::yield_now().await;
     work.await
 }
 
-/// Ctrl-C or another signal to end, once no such work is under way. Whoever has to wait for that is
-/// told.
+/// Returns after Ctrl-C or another termination signal, once no critical section is running.
 pub(crate) async fn interrupted(screen: &Screen) {
     let (by_keys, by_others) = (pin!(by_keys()), pin!(by_others()));
     match select(by_keys, by_others).await {
         Either::Left(((), _)) | Either::Right(((), _)) => {}
     }
     if RUNNING.load(Ordering::SeqCst) > 0 {
-        screen.note("Interrupted: what was begun is finished first.");
+        screen.note("Interrupted: vdoctl finishes the current change first.");
     }
     while RUNNING.load(Ordering::SeqCst) > 0 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -53,14 +51,14 @@ pub(crate) async fn interrupted(screen: &Screen) {
 }
 
 async fn by_keys() {
-    // Where signals cannot be heard, the process just ends.
+    // Without a signal handler, Ctrl-C ends the process.
     if tokio::signal::ctrl_c().await.is_err() {
         pending::<()>().await;
     }
 }
 
-/// What ends a process at once is left to do so until there is something to finish: a question that
-/// waits for its answer hears nothing.
+/// Before the first critical section, these signals end the process at once: a question on the terminal would
+/// not notice them.
 async fn by_others() {
     BEGUN.notified().await;
     let hangup = (!is_hangup_ignored()).then(SignalKind::hangup);
@@ -77,7 +75,7 @@ async fn by_others() {
     select_all(waiting).await;
 }
 
-/// Whether somebody said `nohup`, where that can be known.
+/// Whether the process runs under `nohup`.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,11 +1,10 @@
-//! Two texts side by side: what goes, what comes.
+//! Line diff of two texts.
 
 use crate::text::{BAD, DIM, GOOD, paint};
 
-/// How many lines around a change are shown.
+/// Lines of context around a change.
 const AROUND: usize = 2;
 
-/// The lines that differ, with a little of what is around them.
 pub(crate) fn diff(before: &str, after: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let lines = align(&old, &new);
@@ -37,7 +36,7 @@ pub(crate) fn diff(before: &str, after: &str) -> String {
     text
 }
 
-/// Each line with `-`, `+` or a blank before it, by the longest common run of lines.
+/// Marks each line with `-`, `+` or a blank, by the longest common subsequence.
 fn align<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     let mut common = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_shown_with_a_little_around_it() {
+    fn only_changes_and_their_context_are_shown() {
         let before = "a\nb\nc\nd\ne\nf\n";
         let after = "a\nb\nc\nx\ne\nf\n";
         let shown = anstream::adapter::strip_str(&diff(before, after)).to_string();

@@ -1,4 +1,4 @@
-//! The user's YAML, with the place of everything in it.
+//! The user's YAML, with the location of every value.
 
 use std::{fmt, path::Path};
 
@@ -15,7 +15,6 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::{
     failure::{Failure, MistakeSnafu, Outcome},
-    redaction,
     text::nearest,
 };
 
@@ -27,14 +26,13 @@ pub(crate) struct File {
     pub(crate) documents: Vec<Document>,
 }
 
-/// One object, and where its parts are.
+/// One object, with the locations of its fields.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) value: Value,
     places: Spanned<Tree>,
 }
 
-/// A value with the places of its parts.
 #[derive(Debug)]
 enum Tree {
     Fields(Vec<(Spanned<String>, Spanned<Tree>)>),
@@ -54,7 +52,6 @@ impl File {
         Self::parse(&path.display().to_string(), text)
     }
 
-    /// Parses a text.
     pub(crate) fn parse(name: &str, text: String) -> Outcome<Self> {
         let parsed = serde_saphyr::from_multiple::<Spanned<Tree>>(&text);
         match parsed {
@@ -69,21 +66,21 @@ impl File {
             Err(error) => {
                 let place = error.location().unwrap_or(Location::UNKNOWN);
                 let span = span(&text, place);
-                let why = redaction::discreet(&error.without_snippet().to_string(), &text);
-                // The place is shown.
+                let why = redaction::redact_message(&error.without_snippet().to_string(), &text);
+                // The screen already shows the line.
                 let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why);
                 let (output, help) = if why.contains("budget breached") {
-                    let grows = "this YAML holds more than any configuration: its aliases multiply";
-                    (grows.to_owned(), "write out what its aliases stand for")
+                    let grows = "this YAML is too large: its aliases expand to too many values";
+                    (grows.to_owned(), "replace the aliases by their values")
                 } else {
                     let help =
-                        "the error is here or shortly before: look at blanks, colons and quotes";
-                    (format!("this is not YAML: {why}"), help)
+                        "the error is here or shortly before: check indentation, colons and quotes";
+                    (format!("this is not valid YAML: {why}"), help)
                 };
                 MistakeSnafu {
                     text: output,
                     help,
-                    source: Box::new(NamedSource::new(name, redaction::redacted(&text))),
+                    source: Box::new(NamedSource::new(name, redaction::mask_document(&text))),
                     span,
                     label: "here",
                 }
@@ -92,12 +89,10 @@ impl File {
         }
     }
 
-    /// A mistake in one of the documents, at its place.
     pub(crate) fn mistake(&self, document: &Document, mistake: &Mistake) -> Failure {
         self.wrong(document, &mistake.path, mistake.in_name, &mistake.text, &mistake.help)
     }
 
-    /// The document of an object.
     fn document_of(&self, id: &ObjectId) -> Option<&Document> {
         self.documents.iter().find(|document| {
             document.value["kind"] == id.kind.as_str()
@@ -105,7 +100,7 @@ impl File {
         })
     }
 
-    /// A refusal of the API server, at its place, where that can be told.
+    /// A rejection by the API server, with its location in the file if that is known.
     pub(crate) fn refused(&self, id: &ObjectId, status: &Status) -> Option<Failure> {
         let document = self.document_of(id)?;
         let cause = status.details.iter().flat_map(|details| &details.causes).next();
@@ -113,11 +108,11 @@ impl File {
         let (field, why) = cause.or_else(|| undeclared(&status.message))?;
         let path = field.split(['.', '[', ']']).filter(|part| !part.is_empty());
         let path: Vec<String> = path.map(str::to_owned).collect();
-        let text = format!("the cluster would refuse {id}");
+        let text = format!("the cluster rejects {id}");
         Some(self.wrong(document, &path, cause.is_none(), &text, why))
     }
 
-    /// An object of a kind nobody writes here, at its place.
+    /// An error for an object of an unknown kind, with its location.
     pub(crate) fn unknown_kind(&self, id: &ObjectId) -> Option<Failure> {
         let document = self.document_of(id)?;
         let known = writing::kinds();
@@ -128,11 +123,11 @@ impl File {
             let near = nearest(&id.kind, known.iter().map(|(_, kind)| kind.as_str()));
             ("kind", near.map_or_else(String::new, |near| format!("did you mean {near}?")))
         };
-        let text = format!("{id} is of a kind that is not installed here");
+        let text = format!("the cluster does not know the kind of {id}");
         Some(self.wrong(document, &[field.to_owned()], false, &text, &help))
     }
 
-    /// Something wrong at a path of a document.
+    /// An error at a path of a document.
     pub(crate) fn wrong(
         &self,
         document: &Document,
@@ -142,10 +137,10 @@ impl File {
         help: &str,
     ) -> Failure {
         let place = document.place(path, in_name);
-        let shown = redaction::redacted(&self.text);
+        let shown = redaction::mask_document(&self.text);
         Failure::Mistake {
-            text: redaction::discreet(text, &self.text),
-            help: redaction::discreet(help, &self.text),
+            text: redaction::redact_message(text, &self.text),
+            help: redaction::redact_message(help, &self.text),
             source: Box::new(NamedSource::new(&self.name, shown).with_language("yaml")),
             span: span(&self.text, place),
             label: "here".into(),
@@ -153,15 +148,15 @@ impl File {
     }
 }
 
-/// The field an API server says it does not know: `...: .spec.replcas: field not declared in schema`.
+/// The unknown field in a message of the API server: `...: .spec.replcas: field not declared in schema`.
 fn undeclared(message: &str) -> Option<(&str, &str)> {
     let (before, _) = message.split_once(": field not declared in schema")?;
     let field = before.rsplit(' ').next().filter(|field| field.starts_with('.'))?;
-    Some((field, "it has no such field: look at how it is written, and how far it is indented"))
+    Some((field, "there is no such field: check its spelling and indentation"))
 }
 
 impl Document {
-    /// Where a path leads; as far as it goes.
+    /// The location of a path, or of its longest prefix that exists.
     fn place(&self, path: &[String], in_name: bool) -> Location {
         let (mut here, mut place) = (&self.places, self.places.referenced);
         for (number, step) in path.iter().enumerate() {
@@ -188,7 +183,6 @@ impl Document {
     }
 }
 
-/// The word at a place.
 fn span(text: &str, place: Location) -> SourceSpan {
     let line = usize::try_from(place.line()).unwrap_or(1).max(1);
     let column = usize::try_from(place.column()).unwrap_or(1).max(1);
@@ -299,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_nobody_declared_is_named() {
+    fn an_unknown_field_is_located() {
         let output = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): \
                     .spec.replcas: field not declared in schema";
         assert_eq!(undeclared(output).map(|(field, _)| field), Some(".spec.replcas"));

@@ -1,8 +1,7 @@
-//! Flags from the environment: a variable counts where nothing on the command line speaks against it.
+//! Flags from environment variables. The command line takes precedence.
 //!
-//! Whoever types a flag means it, and whoever keeps a password in a variable does not mean it for every
-//! command. So a variable that conflicts with something typed is passed over, and so is one that makes
-//! sense only beside something that is not said, and one that says no to a switch. What is typed is judged as strictly as ever.
+//! vdoctl ignores a variable that conflicts with a typed flag, that requires a flag which is not set, or that
+//! turns a switch off. So a password can stay in a variable for all commands. Typed flags are always checked.
 
 use std::ffi::OsString;
 
@@ -12,19 +11,17 @@ use clap::{
     parser::ValueSource,
 };
 
-/// The command line without the variables that are in the way of what was typed. `bare` makes the same
-/// command line without any variable.
+/// Removes variables that conflict with the typed flags. `bare` creates the same command line without variables.
 pub(crate) fn settled(
     command: Command,
     bare: impl FnOnce() -> Command,
     line: &[OsString],
 ) -> Command {
-    // Most have none, and need not wait.
     if !std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("VDOCTL_")) {
         return command;
     }
     let bare = bare();
-    // What makes no sense by itself is told by whoever parses it in earnest.
+    // The real parser reports an invalid command line.
     match bare.clone().ignore_errors(true).try_get_matches_from(line) {
         Ok(typed) => below(command, &bare, &typed),
         Err(_) => command,
@@ -33,7 +30,7 @@ pub(crate) fn settled(
 
 fn below(command: Command, bare: &Command, typed: &ArgMatches) -> Command {
     let mut command = command;
-    for id in passed_over(&command, bare, typed) {
+    for id in ignored(&command, bare, typed) {
         command = command.mut_arg(id, |argument| argument.env(None::<&'static str>));
     }
     let Some((name, typed)) = typed.subcommand() else { return command };
@@ -41,8 +38,8 @@ fn below(command: Command, bare: &Command, typed: &ArgMatches) -> Command {
     command.mut_subcommand(name, |command| below(command, bare, typed))
 }
 
-/// The flags of one command whose variables do not count.
-fn passed_over(command: &Command, bare: &Command, typed: &ArgMatches) -> Vec<Id> {
+/// The flags of one command whose variables vdoctl ignores.
+fn ignored(command: &Command, bare: &Command, typed: &ArgMatches) -> Vec<Id> {
     let is_typed = |argument: &&Arg| {
         typed.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine)
     };
@@ -51,10 +48,10 @@ fn passed_over(command: &Command, bare: &Command, typed: &ArgMatches) -> Vec<Id>
         let set = variable(argument).is_some();
         set && !typed.iter().any(|typed| typed.get_id() == argument.get_id())
     };
-    let (mut over, mut counts): (Vec<&Arg>, Vec<&Arg>) =
-        command.get_arguments().filter(is_set).partition(|set| {
-            says_no(set) || typed.iter().any(|typed| are_at_odds(command, typed, set))
-        });
+    let (mut over, mut counts): (Vec<&Arg>, Vec<&Arg>) = command
+        .get_arguments()
+        .filter(is_set)
+        .partition(|set| is_off(set) || typed.iter().any(|typed| conflict(command, typed, set)));
     loop {
         let output: Vec<&Id> =
             typed.iter().chain(&counts).map(|argument| argument.get_id()).collect();
@@ -73,14 +70,14 @@ fn variable(argument: &Arg) -> Option<OsString> {
     argument.get_env().and_then(std::env::var_os)
 }
 
-/// Whether a switch is off by its variable. To clap it would be given all the same.
-fn says_no(argument: &Arg) -> bool {
+/// Whether its variable turns a switch off. For clap, the switch would still be set.
+fn is_off(argument: &Arg) -> bool {
     let value = variable(argument).unwrap_or_default().to_string_lossy().to_lowercase();
     let no = ["", "n", "no", "f", "false", "off", "0"].contains(&value.as_str());
     no && matches!(argument.get_action(), ArgAction::SetTrue)
 }
 
-fn are_at_odds(command: &Command, one: &Arg, other: &Arg) -> bool {
+fn conflict(command: &Command, one: &Arg, other: &Arg) -> bool {
     let names = |one: &Arg, other: &Arg| {
         let conflicts = command.get_arg_conflicts_with(one);
         conflicts.into_iter().any(|conflict| conflict.get_id() == other.get_id())
@@ -88,7 +85,7 @@ fn are_at_odds(command: &Command, one: &Arg, other: &Arg) -> bool {
     names(one, other) || names(other, one)
 }
 
-/// Beside which other arguments of its command a flag makes sense: clap tells when the flag is tried alone.
+/// The arguments that a flag requires. clap reports them if the flag is parsed alone.
 fn needs(bare: &Command, argument: &Arg) -> Vec<Id> {
     let (Some(long), Some(value)) = (argument.get_long(), variable(argument)) else {
         return Vec::new();
@@ -111,7 +108,7 @@ fn needs(bare: &Command, argument: &Arg) -> Vec<Id> {
     bare.get_arguments().filter(needed).map(|other| other.get_id().clone()).collect()
 }
 
-/// What clap misses in a command line.
+/// The required arguments that clap does not find.
 fn missing(bare: &Command, flag: Option<OsString>) -> Vec<String> {
     let line = std::iter::once(OsString::from(bare.get_name())).chain(flag);
     match bare.clone().try_get_matches_from(line) {

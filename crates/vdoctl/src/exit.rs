@@ -1,17 +1,15 @@
-//! What the process ends with, so that scripts need not read.
+//! Exit codes.
 
-/// An exit code. They never change their meaning.
+/// Scripts rely on these codes: their meaning never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done; healthy.
     Success = 0,
-    /// It could not be done, or the user said no.
+    /// The command failed, or the user declined.
     Failure = 1,
-    /// The command makes no sense, whatever the cluster is like.
+    /// The command line is invalid for every cluster.
     Usage = 2,
-    /// Something is wrong with the drivers or the cluster.
+    /// There is a problem with the drivers or the cluster.
     Degraded = 3,
-    /// Not wrong, but not there yet either.
     Progressing = 4,
     /// VDO is not installed, or not configured.
     Absent = 5,
@@ -19,19 +17,19 @@ pub(crate) enum Exit {
     Interrupted = 130,
 }
 
-/// As `--help` and the reference show them.
+/// Part of `--help` and of the reference.
 pub(crate) const TABLE: &str = "\
-Every flag is also a variable of the environment: VDOCTL_NAMESPACE for --namespace,
-VDOCTL_DEPLOY_TIMEOUT for the --timeout of deploy.
+Every flag is also an environment variable: VDOCTL_NAMESPACE for --namespace,
+VDOCTL_DEPLOY_TIMEOUT for deploy --timeout.
 
 Exit codes:
-  0    done; healthy
-  1    it could not be done, or you said no
-  2    the command makes no sense: no such flag, name or code, or no yes where one is needed
-  3    something is wrong, and was shown: by status, doctor, fix, upgrade, adopt or remove
-  4    not wrong, not there yet: still progressing, or waited too long
+  0    success; healthy
+  1    the command failed, or you declined
+  2    invalid command line: unknown flag, name or code, or --yes is missing without a terminal
+  3    status, doctor, fix, upgrade, adopt or remove found a problem
+  4    still in progress, or a timeout expired
   5    VDO is not installed or not configured
-  130  interrupted, also at a question";
+  130  interrupted";
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
@@ -56,8 +54,8 @@ mod tests {
         ];
         let codes: Vec<u8> = all.into_iter().map(|exit| exit as u8).collect();
         let (_, table) = TABLE.split_once("Exit codes:\n").unwrap_or_default();
-        let told: Vec<u8> =
+        let documented: Vec<u8> =
             table.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
-        assert_eq!(told, codes);
+        assert_eq!(documented, codes);
     }
 }

@@ -1,24 +1,19 @@
-//! Why a command ends without having done what it was asked, and what the user can do about it.
-//!
-//! Each kind knows its exit code and its help; a mistake in a file knows its place. How it looks on a
-//! screen is `report`'s matter.
+//! Errors of commands, with their exit codes and the help for the user. `report` renders them.
 
 use std::{io, path::PathBuf};
 
+use inquire::InquireError;
 use miette::{LabeledSpan, NamedSource, SourceSpan};
 use snafu::Snafu;
 
 use crate::exit::Exit;
 
-/// Why a command failed.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub(crate) enum Failure {
-    /// No cluster could be found in flags, environment and files.
-    #[snafu(display("no cluster to talk to"))]
+    #[snafu(display("no Kubernetes cluster is configured"))]
     Cluster { source: runtime::kubernetes::Error },
 
-    /// The API server refused or did not answer.
     #[snafu(display("{doing} failed"))]
     Api {
         doing: String,
@@ -26,17 +21,16 @@ pub(crate) enum Failure {
         source: Box<kube::Error>,
     },
 
-    /// Of several objects that belong together one was not written.
+    /// One of several objects was not written. vdoctl rolled the others back, except `left`.
     #[snafu(display("writing {object} failed; {}", remains(left)))]
     Unwritten {
         object: String,
-        /// What was written before and is still there.
         left: Vec<String>,
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
 
-    /// Of several objects that can be applied again one was not.
+    /// One of several objects was not applied. The others stay, because the user can apply them again.
     #[snafu(display("applying {object} failed"))]
     Unapplied {
         object: String,
@@ -44,17 +38,16 @@ pub(crate) enum Failure {
         source: Box<kube::Error>,
     },
 
-    /// Of several objects that belong together one was not deleted.
+    /// One of several objects was not deleted; `gone` are the deleted ones.
     #[snafu(display("deleting {object} failed; {}", is_gone(gone)))]
     Undeleted {
         object: String,
-        /// What was deleted before.
         gone: Vec<String>,
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
 
-    /// The user may not do this, and was told so before anything was done.
+    /// The user lacks a permission, and nothing was changed.
     #[snafu(display("{doing} is not allowed; nothing was changed"))]
     Forbidden {
         doing: String,
@@ -63,26 +56,23 @@ pub(crate) enum Failure {
         source: Box<kube::Error>,
     },
 
-    /// The definitions are not there.
+    /// The cluster does not have the CRDs.
     #[snafu(display("VDO is not installed in this cluster"))]
     NotInstalled,
 
-    /// There is no VDOConfig.
     #[snafu(display("VDO is installed but not configured"))]
     NotConfigured,
 
-    /// There is no VDOConfig where VDO looks for it.
     #[snafu(display(
         "VDO is installed but not configured: it does not follow VDOConfig {namespace}/{name}, which is in \
          another namespace"
     ))]
     ConfiguredElsewhere { namespace: String, name: String },
 
-    /// A file of the user's.
     #[snafu(display("{} cannot be {deed}", path.display()))]
     File { path: PathBuf, deed: &'static str, source: io::Error },
 
-    /// A file of the user's says something that makes no sense.
+    /// A mistake in a user's file, with its location.
     #[snafu(display("{text}"))]
     Mistake {
         text: String,
@@ -93,7 +83,6 @@ pub(crate) enum Failure {
         label: String,
     },
 
-    /// A vCenter cannot be used.
     #[snafu(display("vCenter {address} cannot be used"))]
     Vcenter {
         address: String,
@@ -101,43 +90,41 @@ pub(crate) enum Failure {
         source: Box<vsphere::Error>,
     },
 
-    /// Something was waited for that did not come.
+    /// A timeout expired.
     #[snafu(display("{what} within {seconds} seconds"))]
     TooLate { what: String, seconds: u64, help: String },
 
-    /// It makes sense, but not here or not now.
+    /// The request is valid, but not for this cluster or not now.
     #[snafu(display("{text}"))]
     Refused { text: String, help: String },
 
-    /// Asked for nothing sensible, or something that does not exist.
+    /// The request is invalid for every cluster.
     #[snafu(display("{text}"))]
     Request { text: String, help: String },
 
-    /// Whatever a library of ours says.
     #[snafu(display("{text}"))]
     Other { text: String, source: Box<dyn std::error::Error + Send + Sync> },
 
-    /// The user said no.
+    /// The user declined.
     #[snafu(display("nothing was changed"))]
     Declined,
 
-    /// The user left a question unanswered.
+    /// The user interrupted a question.
     #[snafu(display("interrupted; nothing was changed"))]
     Interrupted,
 
-    /// The user pressed Ctrl-C while something went on.
+    /// The user pressed Ctrl-C while the command ran.
     #[snafu(display("interrupted"))]
     Stopped,
 
-    /// Whoever reads the output went away: no failure at all.
-    #[snafu(display("the reader of the output went away"))]
+    /// The reader of the output closed the pipe. This counts as success.
+    #[snafu(display("the reader of the output closed the pipe"))]
     PipeClosed,
 
-    /// The output could not be written.
-    #[snafu(display("the output cannot be written"))]
+    #[snafu(display("cannot write the output"))]
     Output { source: io::Error },
 
-    /// It worked, and what it found is not well.
+    /// The command worked and has already shown a problem.
     #[snafu(display("{exit:?}"))]
     Verdict { exit: Exit },
 }
@@ -145,7 +132,7 @@ pub(crate) enum Failure {
 fn remains(left: &[String]) -> String {
     match left {
         [] => "nothing was changed".into(),
-        left => format!("{} could not be taken back", left.join(", ")),
+        left => format!("{} could not be rolled back", left.join(", ")),
     }
 }
 
@@ -158,7 +145,6 @@ fn is_gone(gone: &[String]) -> String {
 }
 
 impl Failure {
-    /// The exit code of the process.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::PipeClosed => Exit::Success,
@@ -185,37 +171,37 @@ impl Failure {
         }
     }
 
-    /// Whether there is anything to say beside what was printed already.
+    /// Whether vdoctl prints no error message.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Self::PipeClosed | Self::Verdict { .. })
     }
 
-    /// What the user can do.
     fn advice(&self) -> Option<String> {
         match self {
             Self::Cluster { source: runtime::kubernetes::Error::NoContext { context, known } } => {
                 Some(contexts(context, known))
             }
             Self::Cluster { .. } => Some(
-                "name one with --kubeconfig or KUBECONFIG, and --context if it is not the current one"
+                "set --kubeconfig or KUBECONFIG, and --context if it is not the current context"
                     .into(),
             ),
-            Self::Unwritten { left, .. } if !left.is_empty() => {
-                Some("run the same again once the cluster answers: it goes on from there".into())
-            }
+            Self::Unwritten { left, .. } if !left.is_empty() => Some(
+                "run the command again when the cluster responds; vdoctl continues from there"
+                    .into(),
+            ),
             Self::Undeleted { gone, .. } if !gone.is_empty() => {
-                Some("the same command again goes on from there".into())
+                Some("run the command again; vdoctl continues from there".into())
             }
             Self::Api { source, .. }
             | Self::Unwritten { source, .. }
             | Self::Undeleted { source, .. } => api_advice(source),
-            Self::Unapplied { .. } => Some(
-                "what was applied before stays; the same command again goes on from there".into(),
-            ),
+            Self::Unapplied { .. } => {
+                Some("the objects that were applied stay; run the command again to continue".into())
+            }
             Self::NotInstalled => Some("vdoctl deploy installs it".into()),
-            Self::NotConfigured => Some("vdoctl configure sets it up".into()),
+            Self::NotConfigured => Some("vdoctl configure configures it".into()),
             Self::ConfiguredElsewhere { namespace, name } => Some(format!(
-                "if it is yours: vdoctl move --from {namespace} --name {name}; else vdoctl configure sets VDO up"
+                "to use it: vdoctl move --from {namespace} --name {name}; to write a new one: vdoctl configure"
             )),
             Self::Mistake { help, .. }
             | Self::Request { help, .. }
@@ -227,16 +213,16 @@ impl Failure {
     }
 }
 
-/// The contexts there are instead.
 fn contexts(wanted: &str, known: &[String]) -> String {
     match crate::text::nearest(wanted, known.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean {near}? kubectl config get-contexts lists all"),
-        None if known.is_empty() => "it has none: is it the right file?".into(),
-        None => format!("there are {}", known.join(", ")),
+        Some(near) => {
+            format!("did you mean {near}? kubectl config get-contexts lists all contexts")
+        }
+        None if known.is_empty() => "the kubeconfig has no contexts: is it the right file?".into(),
+        None => format!("the kubeconfig has the contexts {}", known.join(", ")),
     }
 }
 
-/// Whether the API server says that the user may not.
 pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
@@ -244,15 +230,15 @@ pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
 fn api_advice(error: &kube::Error) -> Option<String> {
     match error {
         error if is_forbidden(error) => Some(
-            "ask for the right that is named above, or use another context: kubectl config get-contexts"
+            "ask for the permission in the message, or use another context: kubectl config get-contexts"
                 .into(),
         ),
         kube::Error::Api(status) if status.code == 401 => {
-            Some("the credentials of this context are not accepted: log in again".into())
+            Some("the cluster rejects the credentials of this context: log in again".into())
         }
         kube::Error::Api(_) => None,
         _ => Some(
-            "is the cluster up, and does the kubeconfig lead to it? kubectl cluster-info tells".into(),
+            "check that the cluster is up and that the kubeconfig is correct: kubectl cluster-info".into(),
         ),
     }
 }
@@ -290,12 +276,25 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What came of a command.
+impl From<InquireError> for Failure {
+    fn from(error: InquireError) -> Self {
+        match error {
+            InquireError::OperationCanceled | InquireError::OperationInterrupted => {
+                Self::Interrupted
+            }
+            InquireError::IO(source) => Self::Output { source },
+            other => {
+                Self::Other { text: "the question could not be asked".into(), source: other.into() }
+            }
+        }
+    }
+}
+
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// Says what was being done when the API server failed us.
+/// Adds the failed action to an error of the API server.
 pub(crate) trait Doing<T> {
-    /// As in "listing nodes".
+    /// For example "listing nodes".
     fn doing(self, what: &str) -> Outcome<T>;
 }
 
@@ -305,12 +304,10 @@ impl<T> Doing<T> for Result<T, kube::Error> {
     }
 }
 
-/// A request that makes sense, only not here or not now, and what would help.
 pub(crate) fn refuse<T>(text: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
     RefusedSnafu { text, help }.fail()
 }
 
-/// A request that makes no sense, and what would.
 pub(crate) fn request<T>(text: impl Into<String>, help: impl Into<String>) -> Outcome<T> {
     RequestSnafu { text, help }.fail()
 }
@@ -319,7 +316,6 @@ pub(crate) fn request<T>(text: impl Into<String>, help: impl Into<String>) -> Ou
 mod tests {
     use super::*;
 
-    /// One failure of each kind.
     fn kinds() -> Vec<Failure> {
         let (text, help) = (|| "text".to_owned(), String::new);
         let api = || Box::new(kube::Error::LinesCodecMaxLineLengthExceeded);
@@ -360,30 +356,29 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_failure_ends_with_the_code_the_table_says() {
+    fn the_exit_code_of_every_failure_matches_the_table() {
         let (_, table) = crate::exit::TABLE.split_once("Exit codes:\n").unwrap_or_default();
-        let mut told = Vec::new();
+        let mut kinds_seen = Vec::new();
         for failure in kinds() {
             let code = (failure.exit() as u8).to_string();
             let line = table.lines().find(|line| line.split_whitespace().next() == Some(&code));
             let line =
                 line.unwrap_or_default().trim_start_matches(|c: char| c == ' ' || c.is_numeric());
-            // What the table says of a code is what the kinds with that code are about.
             let words = match failure {
-                Failure::PipeClosed => "done",
-                Failure::Declined => "you said no",
-                Failure::Request { .. } => "makes no sense",
-                Failure::Verdict { .. } => "something is wrong",
-                Failure::TooLate { .. } => "waited too long",
+                Failure::PipeClosed => "success",
+                Failure::Declined => "you declined",
+                Failure::Request { .. } => "invalid command line",
+                Failure::Verdict { .. } => "found a problem",
+                Failure::TooLate { .. } => "timeout expired",
                 Failure::NotInstalled => "not installed",
                 Failure::NotConfigured | Failure::ConfiguredElsewhere { .. } => "not configured",
                 Failure::Interrupted | Failure::Stopped => "interrupted",
-                _ => "could not be done",
+                _ => "the command failed",
             };
             assert!(line.contains(words), "{failure:?} ends with {code}: {line}");
-            told.push(std::mem::discriminant(&failure));
+            kinds_seen.push(std::mem::discriminant(&failure));
         }
-        told.dedup();
-        assert_eq!(told.len(), kinds().len(), "one of each");
+        kinds_seen.dedup();
+        assert_eq!(kinds_seen.len(), kinds().len(), "one of each");
     }
 }

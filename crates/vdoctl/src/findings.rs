@@ -1,14 +1,14 @@
-//! How a finding looks.
+//! Findings on the screen.
 
 use api::{Finding, Severity};
 use jiff::Timestamp;
 
 use crate::text::{BAD, CARE, DIM, STRONG, ago, columns, paint, wrap};
 
-/// Where what is said about a finding begins, under its title.
+/// The indentation of the lines below the title.
 const INDENT: usize = 12;
 
-/// Findings as a reader sees them: the worst first, each with its objects, its cause and its cure.
+/// Renders findings, the most severe first, each with its objects, its cause and its fix.
 pub(crate) fn render(findings: &[Finding], width: usize, now: Timestamp) -> String {
     let mut ordered: Vec<&Finding> = findings.iter().collect();
     ordered.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.code.cmp(&b.code)));
@@ -25,7 +25,7 @@ fn one(finding: &Finding, width: usize, now: Timestamp) -> String {
     };
     let begin = format!("  {}  {}  ", paint(STRONG, &finding.code), paint(style, &severity));
     let since = finding.since.as_ref().map(|since| ago(since.0, now)).unwrap_or_default();
-    // The title, and at the right edge how long it has been so, if there is room.
+    // The age goes to the right edge, if there is room.
     let room = columns(&begin) + columns(&finding.title) + columns(&since) + 2 <= width;
     let mut text = if room && !since.is_empty() {
         let gap = width - columns(&begin) - columns(&finding.title) - columns(&since);
@@ -33,28 +33,32 @@ fn one(finding: &Finding, width: usize, now: Timestamp) -> String {
     } else {
         wrap(&begin, &finding.title, width)
     };
-    // On a narrow terminal the rest begins further left.
     let blanks = " ".repeat(if width < 72 { 4 } else { INDENT });
     if let Some(seen) = &finding.seen {
         text.push_str(&wrap(&blanks, seen, width));
     }
     text.push_str(&objects(finding, &blanks, width));
     let labelled = |label: &str, body: &str| {
-        wrap(&format!("{blanks}{:<4}  ", paint(DIM, label)).replace("    ", "    "), body, width)
+        wrap(&format!("{blanks}{}  ", paint(DIM, &format!("{label:<4}"))), body, width)
     };
     if !finding.why.is_empty() {
-        text.push_str(&labelled("Why ", &finding.why));
+        text.push_str(&labelled("Why", &finding.why));
     }
-    for (number, step) in finding.remedy.iter().enumerate() {
-        text.push_str(&labelled(if number == 0 { "Mend" } else { "    " }, step));
+    let mut label = "Fix";
+    if finding.fixable {
+        text.push_str(&labelled(label, &format!("vdoctl fix {}", finding.code)));
+        label = "Or";
+    }
+    for step in &finding.remedy {
+        text.push_str(&labelled(std::mem::take(&mut label), step));
     }
     if let Some(cause) = &finding.consequence_of {
-        text.push_str(&labelled("From", &format!("{cause}: cure that and this goes away")));
+        text.push_str(&labelled("From", &format!("{cause}: this finding disappears with it")));
     }
     text
 }
 
-/// The objects it is about, but for those the sentence names already.
+/// The objects of a finding, except those that its sentence already names.
 fn objects(finding: &Finding, blanks: &str, width: usize) -> String {
     let seen = finding.seen.as_deref().unwrap_or_default();
     let mut text = String::new();
@@ -88,4 +92,34 @@ pub(crate) fn summary(findings: &[Finding]) -> String {
     ];
     let parts = counts.into_iter().filter(|(number, _)| *number > 0);
     parts.map(|(number, word)| crate::text::count(number, word)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use api::finding::codes;
+
+    use super::*;
+
+    fn shown(finding: &Finding) -> String {
+        let text = render(std::slice::from_ref(finding), 100, Timestamp::UNIX_EPOCH);
+        anstream::adapter::strip_str(&text).to_string()
+    }
+
+    #[test]
+    fn a_finding_that_vdo_can_fix_names_the_command() {
+        let finding = codes::DISK_UUID_OFF.found().build();
+        let text = shown(&finding);
+        assert!(
+            text.contains("            Fix   vdoctl fix VDO-1203\n            Or    "),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn any_other_finding_lists_its_steps() {
+        let finding = codes::VCENTER_UNREACHABLE.found().build();
+        let text = shown(&finding);
+        assert!(text.contains("            Fix   ") && !text.contains("vdoctl fix"), "{text}");
+        assert!(!text.contains("            Or  "), "{text}");
+    }
 }

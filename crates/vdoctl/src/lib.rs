@@ -1,26 +1,24 @@
 //! The command line of VDO: `vdoctl`, also as `kubectl vdo`.
 //!
-//! It shows and asks; what there is to know and to decide is in the crates the operator uses, so that
-//! the two cannot disagree.
+//! It only shows and asks. All rules are in the crates that the operator uses, so the two cannot disagree.
 //!
 //! ```text
-//!   arguments ──► commands ──► operator, health, catalog, vsphere, api   (what is true)
-//!   (one           │  │
-//!    definition,   │  └─ dialogue   questions on a terminal
-//!    environment) │     document   the user's YAML, with places
-//!                 │     cluster    the way to the API server
-//!                 ▼
-//!   screen, text, progress, findings   what a person sees
-//!   exit                               what a script sees
-//!   failure ─► report                  what went wrong, where, and what to do
-//!   reference                          the page in docs, from the same definition
+//!   arguments ──► commands ──► operator, health, catalog, vsphere, api   (the rules)
+//!   environment     │  │
+//!                   │  ├─ document   the user's YAML, with locations
+//!                   │  ├─ cluster    the connection to the API server
+//!                   │  └─ critical   changes that Ctrl-C must not interrupt
+//!                   ▼
+//!   progress, findings ──► screen, text   output for people
+//!   exit                                  exit codes for scripts
+//!   failure ──► report                    errors
+//!   reference                             docs/reference/cli.md
 //! ```
 
 mod arguments;
 mod cluster;
 mod commands;
 mod critical;
-mod dialogue;
 mod diff;
 mod document;
 mod environment;
@@ -28,7 +26,6 @@ mod exit;
 mod failure;
 mod findings;
 mod progress;
-mod redaction;
 mod reference;
 mod report;
 mod rollout;
@@ -43,17 +40,16 @@ use crate::{arguments::Arguments, exit::Exit, screen::Screen};
 
 const BUILD: BuildInfo = BuildInfo::new("vdoctl");
 
-/// The reference of the command line, as it stands in the documentation.
+/// The page `docs/reference/cli.md`.
 pub fn reference() -> String {
     reference::page(&arguments::command())
 }
 
-/// Runs the command the process was started with.
 pub fn main() -> ExitCode {
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help is no mistake. A reader who has seen enough is none either.
+            // clap returns the text of --help as an error.
             let screen = Screen::new(arguments::colour().into(), false, false);
             let text = |width| text::fold(&error.render().ansi().to_string(), width);
             if error.use_stderr() {
@@ -73,11 +69,10 @@ pub fn main() -> ExitCode {
             2 => "info,vsphere=debug,kube_client=debug,operator=debug",
             _ => "trace",
         };
-        // Whoever asks to see more and cannot still gets the answer.
+        // A command works without its log.
         let _ = runtime::telemetry::Logs::start(runtime::telemetry::Format::Human, filter);
     }
     let screen = Screen::new(global.color.into(), global.quiet, global.yes);
-    dialogue::colour(&screen);
     match commands::run(&global, task, &screen) {
         Ok(()) => Exit::Success.into(),
         Err(failure) => report::show(&failure, &screen).into(),

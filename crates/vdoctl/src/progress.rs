@@ -1,4 +1,4 @@
-//! Steps that fill in while one waits: a moving line on a terminal, plain lines otherwise.
+//! Progress of a step: an animated line on a terminal, plain lines otherwise.
 
 use std::time::Duration;
 
@@ -10,22 +10,19 @@ use crate::{
 };
 
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-/// How often what is waited for is looked at.
+/// The polling interval.
 pub(crate) const PACE: Duration = Duration::from_millis(150);
 
-/// The step under way.
 pub(crate) struct Step<'a> {
     screen: &'a Screen,
     title: String,
     waits: String,
     began: Instant,
     frame: usize,
-    /// Whether nothing of it is left to take off the screen.
     over: bool,
 }
 
 impl<'a> Step<'a> {
-    /// Begins a step.
     pub(crate) fn begin(screen: &'a Screen, title: impl Into<String>) -> Self {
         let step = Self {
             screen,
@@ -39,12 +36,11 @@ impl<'a> Step<'a> {
         step
     }
 
-    /// What is being done.
     pub(crate) fn title(&self) -> &str {
         &self.title
     }
 
-    /// Says what it waits for, and moves on.
+    /// Shows what the step waits for, and advances the animation.
     pub(crate) fn waits(&mut self, what: &str) {
         self.frame += 1;
         if self.waits != what {
@@ -58,12 +54,10 @@ impl<'a> Step<'a> {
         self.draw();
     }
 
-    /// It is done.
     pub(crate) fn done(mut self, result: &str) {
         self.end(&paint(GOOD, "✔"), result);
     }
 
-    /// It was not to be.
     pub(crate) fn failed(mut self, why: &str) {
         self.end(&paint(BAD, "✖"), why);
     }
@@ -104,7 +98,7 @@ impl<'a> Step<'a> {
         self.screen.complain(&format!("\r\x1b[K{mark} {line}"));
     }
 
-    /// Takes it off the screen, as if it had not been begun.
+    /// Removes the step from the screen.
     pub(crate) fn clear(&mut self) {
         self.over = true;
         if self.screen.animated && !self.screen.is_quiet() {
@@ -114,7 +108,7 @@ impl<'a> Step<'a> {
 }
 
 impl Drop for Step<'_> {
-    /// One that comes to no end, because of an error or Ctrl-C, leaves its line to whoever tells that.
+    /// After an error or Ctrl-C, the line is free for the error message.
     fn drop(&mut self) {
         if !self.over {
             self.clear();

@@ -1,10 +1,9 @@
-//! `docs/reference/cli.md`, from the one definition of the command line.
+//! Generates `docs/reference/cli.md` from the definition of the command line.
 
 use clap::{Arg, Command};
 
 use crate::{arguments::is_claps_own, exit};
 
-/// The whole page.
 pub(crate) fn page(command: &Command) -> String {
     let mut text = String::from(
         "# vdoctl\n\nGenerated from the program: `make generate`. The same is in `vdoctl --help` and \

@@ -1,4 +1,4 @@
-//! How a failure looks on a screen.
+//! Renders errors.
 
 use std::{error::Error, fmt};
 
@@ -9,7 +9,6 @@ use miette::{
 
 use crate::{exit::Exit, failure::Failure, screen::Screen, text::as_called};
 
-/// Shows a failure and returns what the process ends with.
 pub(crate) fn show(failure: &Failure, screen: &Screen) -> Exit {
     if !failure.is_silent() {
         screen.complain(&text(failure, screen.side_width, screen.colours_errors()));
@@ -29,16 +28,16 @@ fn text(failure: &Failure, width: usize, colours: bool) -> String {
         .with_context_lines(2)
         .with_urls(false);
     let mut shown = String::new();
-    let error_chain = FindingView { failure, causes: causes(failure) };
-    if handler.render_report(&mut shown, &error_chain).is_err() {
+    let view = FailureView { failure, causes: causes(failure) };
+    if handler.render_report(&mut shown, &view).is_err() {
         shown = failure.to_string();
     }
     format!("{}\n", shown.trim_matches('\n'))
 }
 
-/// A failure whose causes each say something new. Libraries like to repeat theirs.
+/// A failure with its causes. Omits causes that repeat the previous text.
 #[derive(Debug)]
-struct FindingView<'a> {
+struct FailureView<'a> {
     failure: &'a Failure,
     causes: Option<Box<Cause>>,
 }
@@ -64,13 +63,13 @@ fn causes(failure: &Failure) -> Option<Box<Cause>> {
     texts.into_iter().rev().fold(None, |next, text| Some(Box::new(Cause { text, next })))
 }
 
-impl fmt::Display for FindingView<'_> {
+impl fmt::Display for FailureView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&as_called(&self.failure.to_string()))
     }
 }
 
-impl Error for FindingView<'_> {
+impl Error for FailureView<'_> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.causes.as_deref().map(|cause| cause as &(dyn Error + 'static))
     }
@@ -88,7 +87,7 @@ impl Error for Cause {
     }
 }
 
-impl Diagnostic for FindingView<'_> {
+impl Diagnostic for FailureView<'_> {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         let help = self.failure.help()?.to_string();
         Some(Box::new(as_called(&help).into_owned()))

@@ -1,4 +1,4 @@
-//! Laying out text: words broken to a width, columns aligned, colours where they help.
+//! Text layout: word wrap, tables, colors, durations.
 
 use std::{borrow::Cow, sync::OnceLock};
 
@@ -9,30 +9,23 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::arguments;
 
-/// All is well.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
-/// Worth a look.
 pub(crate) const CARE: Style = AnsiColor::Yellow.on_default().bold();
-/// Wrong.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
-/// Under way.
 pub(crate) const BUSY: Style = AnsiColor::Cyan.on_default().bold();
-/// Names of things.
 pub(crate) const STRONG: Style = Style::new().bold();
-/// What one reads last.
 pub(crate) const DIM: Style = Style::new().dimmed();
 
-/// Text in a style.
 pub(crate) fn paint(style: Style, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
-/// Columns a text takes on a terminal; styles take none.
+/// The width of a text on a terminal, without its styles.
 pub(crate) fn columns(text: &str) -> usize {
     anstream::adapter::strip_str(text).to_string().width()
 }
 
-/// A text that tells to type commands of this program, by the name it was called by.
+/// Replaces `vdoctl COMMAND` by `kubectl vdo COMMAND` if vdoctl runs as a plugin.
 pub(crate) fn as_called(text: &str) -> Cow<'_, str> {
     static COMMANDS: OnceLock<Vec<String>> = OnceLock::new();
     let commands = COMMANDS.get_or_init(|| {
@@ -43,7 +36,6 @@ pub(crate) fn as_called(text: &str) -> Cow<'_, str> {
     renamed(text, commands)
 }
 
-/// A text in which these commands are those of a plugin.
 fn renamed<'t>(text: &'t str, commands: &[String]) -> Cow<'t, str> {
     let mut text = Cow::Borrowed(text);
     for command in commands {
@@ -55,8 +47,8 @@ fn renamed<'t>(text: &'t str, commands: &[String]) -> Cow<'t, str> {
     text
 }
 
-/// Breaks a text into lines of at most `width` columns, at blanks. The first line begins with `first`,
-/// the others with as many blanks. A word that is too long stands alone on its line.
+/// Breaks a text at blanks into lines of at most `width` columns. The first line starts with `first`, the others
+/// with the same number of blanks. A word that is too long gets its own line.
 pub(crate) fn wrap(first: &str, text: &str, width: usize) -> String {
     let indent = columns(first);
     let room = width.saturating_sub(indent).max(16);
@@ -83,8 +75,7 @@ pub(crate) fn wrap(first: &str, text: &str, width: usize) -> String {
     lines.collect()
 }
 
-/// Breaks lines that are too long at a blank, and goes on a little further in. Shorter ones stay as they
-/// are, columns and all.
+/// Breaks lines that are too long at a blank, and indents the rest. Keeps shorter lines, with their columns.
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let text = as_called(text);
     let mut folded = String::with_capacity(text.len());
@@ -93,7 +84,7 @@ pub(crate) fn fold(text: &str, width: usize) -> String {
         let (mut rest, mut begin) = (line, String::new());
         loop {
             let room = width.saturating_sub(begin.len()).max(16);
-            // A blank after the room is used up, or the first there is: a long word is not broken.
+            // Break at the last blank that fits, or else at the first one: a long word is not broken.
             let mut blanks = rest.match_indices(' ').map(|(at, _)| at).filter(|at| *at > indent);
             let first = blanks.clone().next();
             let fits = blanks.rfind(|at| columns(&rest[..*at]) <= room);
@@ -107,35 +98,30 @@ pub(crate) fn fold(text: &str, width: usize) -> String {
     folded
 }
 
-/// Rows of cells, each column as wide as its widest cell.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With a line of headings.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self { rows: vec![headings.iter().map(|heading| paint(DIM, heading)).collect()] }
     }
 
-    /// Without headings.
     pub(crate) fn plain() -> Self {
         Self::default()
     }
 
-    /// Adds a row.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// Whether there is nothing in it but headings.
+    /// Whether a table with headings has no rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.len() < 2
     }
 
-    /// As lines, two blanks before each. What does not fit goes on under the last column, which is
-    /// the one with sentences in it.
+    /// Renders the table with an indentation of two blanks. Only the last column is wrapped.
     pub(crate) fn render(&self, width: usize) -> String {
         let count = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest = |column: usize| {
@@ -151,7 +137,7 @@ impl Table {
                 begin.push_str(&" ".repeat(widths[column].saturating_sub(columns(cell)) + 2));
             }
             let last = row.last().map_or("", String::as_str);
-            // Too little room beside the other columns: below them, a little in.
+            // Too narrow: the last column goes below the others.
             let longest = last.split(' ').map(columns).max().unwrap_or_default();
             let needed = columns(last).min(20).max(longest);
             if columns(&begin) + needed > width && columns(last) > 0 {
@@ -166,12 +152,11 @@ impl Table {
     }
 }
 
-/// How long ago, in one unit: `4 min`, `3 days`.
+/// The age in one unit: `4 min`, `3 days`.
 pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     span(now.duration_since(then))
 }
 
-/// A length of time in one unit.
 pub(crate) fn span(length: SignedDuration) -> String {
     let seconds = length.as_secs().max(0);
     let (number, unit) = match seconds {
@@ -188,7 +173,6 @@ pub(crate) fn count(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// The word of `known` that is nearest to `given`, if one is near.
 pub(crate) fn nearest<'a>(
     given: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -201,21 +185,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_broken_at_blanks_and_indented_under_the_first() {
+    fn text_is_wrapped_at_blanks_and_indented() {
         let text = wrap("Why  ", "volumes attach but the node cannot find them", 30);
         assert_eq!(text, "Why  volumes attach but the\n     node cannot find them\n");
     }
 
     #[test]
-    fn a_plugin_speaks_of_itself_as_kubectl_does() {
+    fn a_plugin_names_its_commands_as_kubectl_does() {
         let commands = ["fix", "version", "versions"].map(str::to_owned);
-        let told = renamed("vdoctl fix CODE, then vdoctl versions; vdoctl does no more", &commands);
-        assert_eq!(told, "kubectl vdo fix CODE, then kubectl vdo versions; vdoctl does no more");
+        let shown =
+            renamed("vdoctl fix CODE, then vdoctl versions; vdoctl does no more", &commands);
+        assert_eq!(shown, "kubectl vdo fix CODE, then kubectl vdo versions; vdoctl does no more");
         assert_eq!(as_called("vdoctl fix CODE"), "vdoctl fix CODE", "this is no plugin");
     }
 
     #[test]
-    fn long_lines_are_folded_and_short_ones_left() {
+    fn long_lines_are_folded_and_short_ones_kept() {
         let text = "CPI     1.36.0    stable\n  3.7.3  It supports Kubernetes 1.33 to 1.35\n";
         let folded = "CPI     1.36.0    stable\n  3.7.3  It supports\n      Kubernetes 1.33 to\n      1.35\n";
         assert_eq!(fold(text, 24), folded);
@@ -223,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn styles_take_no_room() {
+    fn styles_have_no_width() {
         assert_eq!(columns(&paint(BAD, "Error")), 5);
         assert_eq!(columns("日本"), 4);
     }
 
     #[test]
-    fn the_last_column_moves_below_where_there_is_no_room() {
+    fn the_last_column_moves_below_if_the_table_is_too_narrow() {
         let mut table = Table::plain();
         table.row(["VDO-1203", "Error", "Disk ids are hidden from 2 nodes"]);
         assert_eq!(table.render(80), "  VDO-1203  Error  Disk ids are hidden from 2 nodes\n");
@@ -240,11 +225,11 @@ mod tests {
     }
 
     #[test]
-    fn time_is_told_in_one_unit() {
-        let told = |seconds| span(SignedDuration::from_secs(seconds));
-        assert_eq!(told(5), "5 s");
-        assert_eq!(told(240), "4 min");
-        assert_eq!(told(86_400), "1 day");
-        assert_eq!(told(300_000), "3 days");
+    fn a_duration_has_one_unit() {
+        let shown = |seconds| span(SignedDuration::from_secs(seconds));
+        assert_eq!(shown(5), "5 s");
+        assert_eq!(shown(240), "4 min");
+        assert_eq!(shown(86_400), "1 day");
+        assert_eq!(shown(300_000), "3 days");
     }
 }

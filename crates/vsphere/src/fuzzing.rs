@@ -26,7 +26,7 @@ pub fn decode(bytes: &[u8]) -> usize {
         decoded += usize::from(envelope::reply::<ServiceContent>(text).is_ok());
         decoded += usize::from(envelope::reply::<Option<TaskInfo>>(text).is_ok());
         decoded += usize::from(version::service_versions(text, "urn:vim25").is_ok());
-        let _ = transport::redact::redacted(text);
+        let _ = transport::body_trace::redacted(text);
     }
     let step = usize::from(*size) + 1;
     decoded += in_chunks(document, step, |reader| child(reader, RetrievedObject::<Object>::decode))

@@ -128,18 +128,11 @@ fn both(before: Result<SecretText, WriteError>, after: Result<SecretText, WriteE
     Some((before.ok()?, after.ok()?))
 }
 
-/// Keys whose values are nobody's to read, in whatever spelling.
-const SECRET_KEYS: [&str; 2] = ["password", "token"];
-
 /// The keys of one file and of the other, each with its section.
 fn lines(before: &SecretText, after: &SecretText, changes: &mut Vec<String>) {
     let (before, after) = (keys(before.expose()), keys(after.expose()));
     let all: BTreeSet<_> = before.keys().chain(after.keys()).collect();
-    let is_secret = |key: &str| {
-        let key = key.to_ascii_lowercase();
-        SECRET_KEYS.iter().any(|secret| key.contains(secret))
-    };
-    for key in all.into_iter().filter(|key| !is_secret(key.1)) {
+    for key in all.into_iter().filter(|key| !redaction::is_secret_name(key.1)) {
         let what = format!("{} {}", key.0, key.1);
         match (before.get(key), after.get(key)) {
             (Some(was), Some(is)) if was != is => {

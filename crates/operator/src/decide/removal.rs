@@ -10,7 +10,7 @@ use crate::{
     record::Record,
 };
 
-/// Kinds that are never deleted, whatever the record says: what they hold is not ours.
+/// VDO never deletes objects of these kinds, even if the record lists them: users' data depends on them.
 const KEPT: [&str; 10] = [
     "Namespace",
     "CustomResourceDefinition",
@@ -24,9 +24,17 @@ const KEPT: [&str; 10] = [
     "Pod",
 ];
 
-/// Whether objects of this kind are never deleted.
-pub(crate) fn is_kept(kind: &str) -> bool {
+pub fn is_kept(kind: &str) -> bool {
     KEPT.contains(&kind)
+}
+
+/// Whether VDO deletes this object when it removes the driver. VDO keeps objects that the other driver needs.
+pub fn is_deleted(facts: &Facts, driver: Driver, id: &ObjectId) -> bool {
+    let other = match driver {
+        Driver::Cpi => &facts.records.csi.objects,
+        Driver::Csi => &facts.records.cpi.objects,
+    };
+    !is_kept(&id.kind) && !other.contains(id)
 }
 
 /// What is to be done so that these objects, which are wanted no more, are gone; nothing if they are.
@@ -36,11 +44,7 @@ pub(super) fn remove<'a>(
     driver: Driver,
     objects: impl Iterator<Item = &'a ObjectId>,
 ) -> Next {
-    let other = match driver {
-        Driver::Cpi => &facts.records.csi.objects,
-        Driver::Csi => &facts.records.cpi.objects,
-    };
-    let there = objects.filter(|id| !is_kept(&id.kind) && !other.contains(id));
+    let there = objects.filter(|id| is_deleted(facts, driver, id));
     let there = there.filter_map(|id| Some((id, facts.objects.get(id)?)));
     let (leaving, staying): (Vec<_>, Vec<_>) = there.partition(|(_, seen)| seen.leaving);
     match () {

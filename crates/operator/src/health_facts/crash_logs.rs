@@ -16,7 +16,6 @@ use kube::{Api, Client, ResourceExt, api::LogParams};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use super::cache::Filler;
-use crate::support::without_secrets;
 
 /// How many lines are read, from the end.
 pub(super) const LINES: usize = 20;
@@ -109,7 +108,7 @@ async fn read(client: &Client, ended: &Ended) -> Known<Vec<String>> {
 /// The last lines of a text, each no longer than need be, without what they say is secret: findings
 /// quote them.
 pub(super) fn lines(text: &str) -> Vec<String> {
-    let text = without_secrets(text);
+    let text = redaction::redact_text(text);
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &all[all.len().saturating_sub(LINES)..];
     last.iter().map(|line| line.chars().take(WIDTH).collect()).collect()

@@ -38,7 +38,10 @@ const NOT_RUN: [(&str, &str); 12] = [
     ("curl ", "typed on a node, and nodes are simulated"),
     ("openssl ", "it runs on the console of a vCenter, and the simulator has none"),
     ("oc ", "the program and the objects are OpenShift's"),
-    ("kubectl describe pod shows the reason", "a sentence: which pod it is shows the command before it"),
+    (
+        "kubectl describe pod shows the reason",
+        "a sentence: which pod it is shows the command before it",
+    ),
     ("kubectl create secret", "another finding has the complete command"),
     ("govc datastore.maintenance.exit ", "the simulator has no datastore maintenance"),
     ("vdoctl move ", "every object is in its namespace; the tests of vdoctl run it"),

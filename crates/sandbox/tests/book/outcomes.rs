@@ -159,7 +159,7 @@ impl Reader {
         assert_eq!(given, expected);
         eventually("all checks are done with that account, and none complains", 60, async || {
             let output = shown(&self.run_script("vdoctl doctor").await);
-            if output.contains("Nothing is wrong") { Ok(()) } else { Err(output) }
+            if output.contains("No problems") { Ok(()) } else { Err(output) }
         })
         .await;
     }

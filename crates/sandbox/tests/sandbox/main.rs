@@ -119,7 +119,7 @@ async fn all_faults_are_reported_with_a_fix_and_cleared_once_fixed() {
         assert!(shown.contains(&format!("✔ {code} is reported: ")), "{shown}");
         assert!(shown.contains("$ vdoctl status\n"), "{shown}");
         assert!(shown.contains(&format!("  {code}  ")), "the screen shows the finding: {shown}");
-        assert!(shown.contains(" Mend "), "the screen shows the fix: {shown}");
+        assert!(shown.contains(" Fix "), "the screen shows the fix: {shown}");
         assert!(after.starts_with(&format!("✔ fixed: {code} is cleared")), "{after}");
         // The next screen shows that it is cleared.
         let (_, screen) =

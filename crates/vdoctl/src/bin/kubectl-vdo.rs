@@ -1,4 +1,4 @@
-//! `kubectl vdo`: the same program, as a plugin of kubectl.
+//! `kubectl vdo`: vdoctl as a kubectl plugin.
 
 fn main() -> std::process::ExitCode {
     vdoctl::main()

@@ -1,4 +1,4 @@
-//! `vdoctl adopt`: what other hands installed, what taking it over would change, and doing it.
+//! `vdoctl adopt`
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,16 +20,16 @@ use crate::{
     text::{CARE, GOOD, Table, paint},
 };
 
-/// Take over drivers that other hands installed.
+/// Adopt drivers that VDO did not install.
 ///
-/// They are shown first, with whether they can be taken over as they stand. Nothing is deleted and nothing made anew: volumes stay attached, the cluster's identity in vCenter
-/// stays what it is.
+/// vdoctl first shows the drivers and whether VDO can adopt them. Adoption deletes and re-creates nothing:
+/// volumes stay attached, and the cluster ID in vCenter does not change.
 #[derive(Args, Debug)]
 pub(crate) struct Adopt {
-    /// Only show.
+    /// Show the drivers and whether VDO can adopt them. Change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How long to wait until it is done, in seconds.
+    /// How long to wait for the adoption to finish, in seconds.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
 }
@@ -37,12 +37,13 @@ pub(crate) struct Adopt {
 impl Adopt {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let mut facts = super::plan::facts(global, screen).await?;
-        let theirs = theirs(&facts);
-        if theirs.is_empty() {
-            return screen.print("Every driver here is VDO's own: there is nothing to adopt.\n");
+        let found = not_managed_by_vdo(&facts);
+        if found.is_empty() {
+            return screen
+                .print("VDO manages all drivers of this cluster: there is nothing to adopt.\n");
         }
         let mut table = Table::new(&["DRIVER", "VERSION", "PODS", "WHERE"]);
-        for (id, workload) in &theirs {
+        for (id, workload) in &found {
             let version = workload.version.clone().unwrap_or_else(|| paint(CARE, "unknown"));
             let pods = format!("{}/{}", workload.available, workload.wanted);
             table.row([
@@ -53,7 +54,7 @@ impl Adopt {
             ]);
         }
         screen.print(&table.render(screen.width))?;
-        // What the operator would do if it were allowed to.
+        // The plan of the operator if adoption were automatic.
         let mut config = (*facts.config).clone();
         config.spec.adoption = Some(Adoption::Automatic);
         facts.config = Arc::new(config);
@@ -63,28 +64,27 @@ impl Adopt {
             plan.findings.iter().filter(|f| f.severity >= api::Severity::Error).cloned().collect();
         if blocked || !problems.is_empty() {
             screen.print(&format!(
-                "\n{} It cannot be adopted as it is:\n\n{}",
+                "\n{} VDO cannot adopt the drivers:\n\n{}",
                 paint(CARE, "!"),
                 findings::render(&problems, screen.width, facts.now)
             ))?;
             return Err(Failure::Verdict { exit: crate::exit::Exit::Degraded });
         }
-        screen.print(&format!("\n{} It can be adopted in place.\n", paint(GOOD, "✔")))?;
+        screen.print(&format!("\n{} VDO can adopt the drivers in place.\n", paint(GOOD, "✔")))?;
         if self.dry_run {
             return Ok(());
         }
-        screen.confirm("Let VDO take it over?")?;
+        screen.confirm("Adopt the drivers?")?;
         let cluster = Cluster::connect(global).await?;
         let patch = json!({"spec": {"adoption": Adoption::Automatic}});
         super::upgrade::patch_config(&cluster, &facts, &patch).await?;
         let overview =
             super::status::wait(&cluster, screen, Duration::from_secs(self.timeout)).await?;
-        overview.judged()
+        overview.verdict()
     }
 }
 
-/// Workloads that are not ours.
-fn theirs(facts: &Facts) -> Vec<(ObjectId, Workload)> {
+fn not_managed_by_vdo(facts: &Facts) -> Vec<(ObjectId, Workload)> {
     let all = facts.workloads.iter().filter(|(id, _)| !facts.is_ours(id));
     all.map(|(id, workload)| (id.clone(), workload.clone())).collect()
 }

@@ -19,7 +19,7 @@ use crate::{
 
 /// List, show, compare, build, sign and import catalogs of driver releases.
 ///
-/// Where a file is asked for, `embedded` is the catalog in this program and `-` standard input.
+/// As a file, `embedded` means the built-in catalog and `-` means standard input.
 #[derive(Args, Debug)]
 pub(crate) struct Catalog {
     #[command(subcommand)]
@@ -30,9 +30,9 @@ pub(crate) struct Catalog {
 enum What {
     #[command(flatten)]
     Tool(tool::Command),
-    /// Puts a catalog into the cluster, where VDO uses it from then on.
+    /// Copy a catalog to the cluster. VDO then uses it.
     Import {
-        /// The catalog, or a signed bundle of one.
+        /// The catalog, or a signed bundle.
         file: String,
     },
 }
@@ -41,31 +41,31 @@ enum What {
 const NAME: &str = "vdo-catalog";
 
 impl Catalog {
-    /// Whether a cluster is needed.
+    /// Whether the command needs no cluster.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.what, What::Tool(_))
     }
 
-    /// What needs no cluster.
     pub(crate) fn local(self, screen: &Screen) -> Outcome {
         match self.what {
             What::Tool(tool::Command::Verify { file, keys }) => {
-                let bytes = tool::bytes(&file).map_err(|error| output(&error))?;
+                let bytes = tool::bytes(&file).map_err(|error| tool_failed(&error))?;
                 if keys.is_empty() {
                     proven(&file, &bytes)?;
                 }
-                let answer = tool::check(&file, &bytes, &keys).map_err(|error| output(&error))?;
+                let answer =
+                    tool::check(&file, &bytes, &keys).map_err(|error| tool_failed(&error))?;
                 screen.print(&fold(&answer, screen.width))
             }
             What::Tool(command) => {
-                // What comes through a pipe can be read once only, and our own was read by tests.
+                // Standard input can be read only once, and tests cover the built-in catalog.
                 let files = command.catalogs().into_iter();
                 for file in files.filter(|file| !["-", "embedded"].contains(file)) {
-                    let bytes = tool::bytes(file).map_err(|error| output(&error))?;
+                    let bytes = tool::bytes(file).map_err(|error| tool_failed(&error))?;
                     legible(file, &bytes, command.publishes())?;
                 }
                 let prose = command.is_prose();
-                let answer = tool::run(command).map_err(|error| output(&error))?;
+                let answer = tool::run(command).map_err(|error| tool_failed(&error))?;
                 screen.print(&if prose { fold(&answer, screen.width) } else { answer })
             }
             What::Import { .. } => Ok(()),
@@ -74,7 +74,7 @@ impl Catalog {
 
     pub(crate) async fn run(self, global: &Global, screen: &Screen) -> Outcome {
         let What::Import { file } = &self.what else { return self.local(screen) };
-        let bytes = tool::bytes(file).map_err(|error| output(&error))?;
+        let bytes = tool::bytes(file).map_err(|error| tool_failed(&error))?;
         proven(file, &bytes)?;
         let text = String::from_utf8_lossy(&bytes);
         let cluster = Cluster::connect(global).await?;
@@ -95,26 +95,25 @@ impl Catalog {
         let compared = compared.map_err(super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
         written.map_err(super::deploy::written)?;
-        let text = "The catalog is in the cluster; vdoctl plan shows what it changes.";
+        let text = "VDO now uses this catalog. To see the changes: vdoctl plan";
         screen.print(&wrap("", text, screen.width))
     }
 }
 
-/// Whether VDO would use a catalog, and every word of it; a bundle is judged by whoever has its key. A
-/// mistake is told at its place.
+/// Checks that VDO accepts a catalog and knows all its fields. Reports the location of a mistake. Only the operator
+/// has the key to check a bundle.
 pub(crate) fn proven(name: &str, bytes: &[u8]) -> Outcome {
     if Bundle::is_bundle(bytes) {
         return Ok(());
     }
     legible(name, bytes, true)?;
     read(bytes).map(drop).map_err(|error| Failure::Other {
-        text: format!("{name} is no catalog VDO would use"),
+        text: format!("{name} is not a catalog that VDO can use"),
         source: error.into(),
     })
 }
 
-/// Tells what cannot be understood in a catalog at its place; where every word counts, also what nobody
-/// would read.
+/// Reports the location of a syntax error. With `every_word`, unknown fields are errors too.
 fn legible(name: &str, bytes: &[u8], every_word: bool) -> Outcome {
     match read(bytes) {
         Err(ReadError::NotADocument { .. } | ReadError::Malformed { .. }) => {}
@@ -124,7 +123,6 @@ fn legible(name: &str, bytes: &[u8], every_word: bool) -> Outcome {
     mistakes(name, String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The first mistake in a catalog's text.
 fn mistakes(name: &str, text: String) -> Outcome {
     let file = File::parse(name, text)?;
     let Some(document) = file.documents.first() else { return Ok(()) };
@@ -134,13 +132,12 @@ fn mistakes(name: &str, text: String) -> Outcome {
     let help = match near {
         Some(near) => format!("did you mean {near}?"),
         None if known.is_empty() => String::new(),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("use one of {}", known.join(", ")),
     };
     Err(file.wrong(document, &path, in_name, &text, &help))
 }
 
-/// What the library says, as ours.
-fn output(error: &snafu::Whatever) -> Failure {
+fn tool_failed(error: &snafu::Whatever) -> Failure {
     let mut texts = vec![error.to_string()];
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -5,7 +5,7 @@ use clap_complete::Shell;
 
 use crate::{arguments, failure::Outcome, screen::Screen};
 
-/// Print a script that completes commands in a shell.
+/// Print a completion script for a shell.
 ///
 /// For bash: `source <(vdoctl completion bash)`.
 #[derive(Args, Debug)]

@@ -1,14 +1,14 @@
-//! `vdoctl configure`: from a file, from flags or from a dialogue to a configuration that is proven to
-//! work before any of it is written.
+//! `vdoctl configure`: verifies a configuration from a file, flags or questions, and then writes it.
 //!
 //! ```text
 //!   file ─────┐
-//!   flags ────┼─► Draft (objects) ─► check ─► prove ─► compare ─► yes? ─► write all or nothing
+//!   flags ────┼─► Draft (objects) ─► check ─► verify ─► compare ─► confirm ─► write all or nothing
 //!   dialogue ─┘                     schema    vCenter   diff
 //! ```
 
-mod door;
+mod dialogue;
 mod draft;
+mod flags;
 mod matrix;
 mod proving;
 
@@ -18,24 +18,23 @@ use clap::{Args, Subcommand};
 use operator::writing::{self, Comparison};
 
 pub(crate) use self::{
-    door::Door,
-    draft::{Access, Class, Draft, Drivers},
-    proving::{Attempt, attempt, trust as trusted},
+    draft::{Draft, Drivers},
+    flags::VcenterFlags,
 };
 use crate::{
-    arguments::{Form, Global},
-    cluster::{Cluster, Found},
-    critical, dialogue,
+    arguments::{Global, OutputFormat},
+    cluster::{Cluster, ConfigLookup},
+    critical,
     diff::diff,
     failure::{Outcome, request},
     screen::Screen,
     text::{CARE, DIM, GOOD, paint},
 };
 
-/// Say which vCenters the cluster is on and which drivers it should have.
+/// Configure the vCenters and the drivers of the cluster.
 ///
-/// On a terminal it asks; with -f or flags it does not. Nothing is written before the vCenters were
-/// reached, logged in to and looked into, and the cluster has accepted every object on trial.
+/// Without -f and --vcenter, vdoctl asks questions on the terminal. Before it writes anything, it logs in to
+/// every vCenter, reads its inventory, and validates every object with a dry run.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Configure {
@@ -47,15 +46,15 @@ pub(crate) struct Configure {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The same as without a word (as the earlier vdoctl called it).
+    /// The same as without a subcommand, for compatibility with earlier versions.
     #[command(hide = true)]
     Drivers(Box<DesiredDriver>),
-    /// Where knowledge about releases comes from: a file or a URL.
+    /// Set the catalog of driver releases: a file or a URL.
     #[command(alias = "cm")]
     CompatibilityMatrix(matrix::Matrix),
 }
 
-/// `vdoctl update`, as the earlier vdoctl had it.
+/// `vdoctl update`, for compatibility with earlier versions.
 #[derive(Args, Debug)]
 pub(crate) struct Update {
     #[command(subcommand)]
@@ -64,37 +63,36 @@ pub(crate) struct Update {
 
 #[derive(Debug, Subcommand)]
 enum UpdateWhat {
-    /// Where knowledge about releases comes from: a file or a URL.
+    /// Set the catalog of driver releases: a file or a URL.
     #[command(alias = "cm")]
     CompatibilityMatrix(matrix::Matrix),
 }
 
-/// What to configure.
 #[derive(Args, Debug, Default)]
 pub(crate) struct DesiredDriver {
-    /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. Several files are taken together.
+    /// Objects in YAML: Secret, VsphereCloudConfig, VDOConfig. You can repeat the flag.
     #[arg(long, short, value_name = "FILE", conflicts_with = "vcenter")]
     file: Vec<PathBuf>,
     #[command(flatten)]
-    door: Door,
-    /// The tag category that names zones.
+    vcenter: VcenterFlags,
+    /// The tag category for zones.
     #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "region"])]
     zone: Option<String>,
-    /// The tag category that names regions.
+    /// The tag category for regions.
     #[arg(long, value_name = "CATEGORY", requires_all = ["vcenter", "zone"])]
     region: Option<String>,
-    /// Storage alone: nodes need no cloud provider.
+    /// Install only the storage driver, without a cloud provider.
     #[arg(long, requires = "vcenter")]
     storage_only: bool,
-    /// Show what would be written, prove that it works, and write nothing.
+    /// Verify the vCenters and show the changes, but write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Wait until all is healthy.
+    /// Wait until everything is healthy.
     #[arg(long)]
     wait: bool,
-    /// Print the objects instead of writing them; the password is left out.
+    /// Print the objects instead of writing them. The output does not contain passwords.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Update {
@@ -116,18 +114,18 @@ impl Configure {
 
 impl DesiredDriver {
     async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        // What is wrong with a file is told without a cluster.
+        // Reports mistakes in files without a cluster.
         let files = match self.file.as_slice() {
             [] => None,
             files => Some(Draft::from_files(files, &global.namespace)?),
         };
         let cluster = Cluster::connect(global).await?;
-        // Asking many questions first and failing then would be rude.
-        let Found { config: existing, followed, recorded } = cluster.found().await?;
+        // Fails before the questions, not after them.
+        let ConfigLookup { config: existing, followed, recorded } = cluster.found().await?;
         let vcenters = cluster.own::<api::VsphereCloudConfig>("VsphereCloudConfigs").await?;
         let mut draft = if let Some(draft) = files {
             draft
-        } else if let Some(access) = self.door.access(&vcenters)? {
+        } else if let Some(access) = self.vcenter.access(&vcenters)? {
             let topology = self.zone.clone().zip(self.region.clone());
             let cloud_provider = !self.storage_only;
             let drivers = Drivers { partial: true, cloud_provider, topology, class: None };
@@ -136,8 +134,8 @@ impl DesiredDriver {
             dialogue::configure(screen, &cluster, existing.as_ref(), &vcenters).await?
         } else {
             return request(
-                "there is nothing to configure from, and no terminal to ask on",
-                "give -f FILE, or --vcenter, --user and --password-file",
+                "no configuration is given, and there is no terminal to ask on",
+                "use -f FILE, or --vcenter, --user and --password-file",
             );
         };
         if !followed {
@@ -148,14 +146,14 @@ impl DesiredDriver {
         }
         if let Some(form) = self.output {
             let texts =
-                draft.objects.iter().map(|object| super::formatted(form, &masked(&object.0)));
+                draft.objects.iter().map(|object| super::formatted(form, &redacted(&object.0)));
             return screen.print(&texts.collect::<Outcome<Vec<_>>>()?.join("---\n"));
         }
         draft.keep_types(&cluster.client).await;
         let compared = writing::compare(&cluster.client, draft.objects.clone()).await;
         let compared = compared.map_err(|error| draft.refused(error))?;
         if compared.iter().all(Comparison::is_same) {
-            screen.print("Everything is as it should be already.\n")?;
+            screen.print("The cluster is already configured like this: nothing to change.\n")?;
             return Ok(());
         }
         screen.note("");
@@ -173,14 +171,13 @@ impl DesiredDriver {
         screen.note(&format!("{} Configured.", paint(GOOD, "✔")));
         if self.wait {
             let overview = super::status::wait(&cluster, screen, Duration::from_mins(10)).await?;
-            return overview.judged();
+            return overview.verdict();
         }
         screen.note("\nNext: vdoctl status --wait");
         Ok(())
     }
 }
 
-/// What would change, object by object.
 pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
     let mut text = String::new();
     for one in compared {
@@ -194,7 +191,10 @@ pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
             continue;
         }
         let yaml = |value: &serde_json::Value| {
-            super::formatted(Form::Yaml, &serde_json::json!({"spec": masked(value)["spec"]}))
+            super::formatted(
+                OutputFormat::Yaml,
+                &serde_json::json!({"spec": redacted(value)["spec"]}),
+            )
         };
         match (&one.before, one.id.kind.as_str()) {
             (_, "Secret" | "ConfigMap") => {}
@@ -209,13 +209,12 @@ pub(crate) fn show(compared: &[Comparison], screen: &Screen) -> Outcome {
     screen.print(&text)
 }
 
-/// An object without what must not be seen.
-fn masked(object: &serde_json::Value) -> serde_json::Value {
+fn redacted(object: &serde_json::Value) -> serde_json::Value {
     let mut object = object.clone();
     if object["kind"] == "Secret" {
         for part in ["data", "stringData"] {
             for value in object[part].as_object_mut().into_iter().flatten() {
-                *value.1 = "(hidden)".into();
+                *value.1 = redaction::REDACTED.into();
             }
         }
     }

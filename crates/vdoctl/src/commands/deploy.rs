@@ -27,28 +27,28 @@ use crate::{
     text::{CARE, DIM, GOOD, Table, count, paint},
 };
 
-/// Install the operator, or upgrade the one that is there.
+/// Install or upgrade the operator.
 ///
-/// Everything is part of this program: nothing is downloaded. Applying it twice changes nothing.
+/// vdoctl contains the manifest and downloads nothing. You can run the command again at any time.
 #[derive(Args, Debug)]
 pub(crate) struct Deploy {
-    /// Deploy this manifest instead of the one in vdoctl: a file, - or a URL.
+    /// Deploy this manifest instead of the built-in one: a file, - for standard input, or a URL.
     #[arg(long, value_name = "FILE")]
     spec: Option<String>,
-    /// The operator's image, instead of the published one.
+    /// The image of the operator, instead of the published one.
     #[arg(long)]
     image: Option<String>,
-    /// A namespace in which the operator may adopt drivers under any name. In kube-system and
-    /// vmware-system-csi it adopts drivers under names it knows without this flag. Can be given more than
-    /// once; the namespaces of an operator that is already installed stay.
+    /// A namespace in which the operator is allowed to adopt drivers with any name. In kube-system and
+    /// vmware-system-csi it can adopt drivers with known names without this flag. You can repeat the flag. The
+    /// operator keeps namespaces that you allowed before.
     #[arg(long = "driver-namespace", value_name = "NAMESPACE")]
     driver_namespaces: Vec<String>,
     /// Show what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Print the manifest instead of applying it; no cluster is needed.
+    /// Print the manifest instead of applying it. This needs no cluster.
     #[arg(long, short, value_enum)]
-    output: Option<crate::arguments::Form>,
+    output: Option<crate::arguments::OutputFormat>,
     /// Do not wait until the operator runs.
     #[arg(long)]
     no_wait: bool,
@@ -72,11 +72,11 @@ impl Deploy {
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
         let namespaces = Api::<Namespace>::all(cluster.client.clone());
-        for home in &allowed_namespaces {
-            if namespaces.get_opt(home).await.doing("reading a namespace")?.is_none() {
+        for namespace in &allowed_namespaces {
+            if namespaces.get_opt(namespace).await.doing("reading a namespace")?.is_none() {
                 return request(
-                    format!("there is no namespace {home}, so no driver in it"),
-                    "leave it out, or correct its name",
+                    format!("there is no namespace {namespace}"),
+                    "omit it, or correct its name",
                 );
             }
         }
@@ -85,7 +85,7 @@ impl Deploy {
             let allowed = super::allowed(&cluster, allowed_namespaces).await?;
             objects = self.manifest(global, &allowed).await?.objects;
         }
-        // A trial of all of it: who is refused has changed nothing.
+        // A dry run of all objects comes first, so that a rejection leaves the cluster unchanged.
         let refused = |error| refused(error, file.as_ref());
         let compared = writing::compare(&cluster.client, objects.clone()).await.map_err(refused)?;
         if self.dry_run {
@@ -116,23 +116,23 @@ impl Deploy {
             None => Manifest { objects: install::objects_for(allowed), file: None },
             Some(_) if !self.driver_namespaces.is_empty() => {
                 return request(
-                    "a manifest of its own says itself where drivers may be",
-                    "leave --spec or --driver-namespace out",
+                    "--driver-namespace cannot be used with --spec: the manifest itself contains the allowed namespaces",
+                    "omit --spec or --driver-namespace",
                 );
             }
             Some(spec) => fetched(spec, Duration::from_secs(global.request_timeout)).await?,
         };
         if global.namespace != api::NAMESPACE {
             return request(
-                format!("the operator runs in namespace {}", api::NAMESPACE),
-                "leave --namespace out",
+                format!("the operator always runs in the namespace {}", api::NAMESPACE),
+                "omit --namespace",
             );
         }
         if let Some(image) = &self.image {
             if image.parse::<catalog::Image>().is_err() {
                 return request(
-                    format!("{image} is no image with a tag or a digest"),
-                    "name one such as registry.example.com/vdo:0.7.0",
+                    format!("{image} is not an image name with a tag or digest"),
+                    "use a name like registry.example.com/vdo:0.7.0",
                 );
             }
             let operator =
@@ -146,7 +146,6 @@ impl Deploy {
         Ok(manifest)
     }
 
-    /// Applies everything, in order.
     async fn apply(&self, cluster: &Cluster, objects: &[Object]) -> Outcome {
         for (number, object) in objects.iter().enumerate() {
             writing::apply(&cluster.client, object).await.map_err(written)?;
@@ -174,7 +173,6 @@ impl Deploy {
         }
     }
 
-    /// Waits until pods of this version have replaced all others.
     async fn wait(&self, cluster: &Cluster, objects: &[Object], screen: &Screen) -> Outcome {
         let Some(operator) = objects.iter().find(|object| object.kind() == "Deployment") else {
             return Ok(());
@@ -211,16 +209,15 @@ impl Deploy {
             what,
             seconds: self.timeout,
             help: format!(
-                "kubectl --namespace {} describe pods tells what its pods wait for",
+                "to see what the pods wait for: kubectl --namespace {} describe pods",
                 api::NAMESPACE
             ),
         }
     }
 }
 
-/// The new version does not start.
 fn stuck(why: &str, old_runs: bool) -> Failure {
-    let meanwhile = if old_runs { "; the version before it keeps running" } else { "" };
+    let meanwhile = if old_runs { "; the previous version keeps running" } else { "" };
     Failure::Refused {
         text: format!("the operator does not start: {why}{meanwhile}"),
         help: format!(
@@ -231,29 +228,26 @@ fn stuck(why: &str, old_runs: bool) -> Failure {
     }
 }
 
-/// What is deployed.
 struct Manifest {
     objects: Vec<Object>,
-    /// Where it was written, if not by us.
+    /// The user's file, with locations.
     file: Option<File>,
 }
 
-/// The kind that defines others.
 const DEFINITION: &str = "CustomResourceDefinition";
 
-/// Whether an object defines the kind of one of those that follow it.
+/// Whether the object is the CRD of a later object.
 fn defines_one(object: &Object, later: &[Object]) -> bool {
     let kind = object.0["spec"]["names"]["kind"].as_str();
     object.kind() == DEFINITION && later.iter().any(|later| Some(later.kind()) == kind)
 }
 
-/// What would change, object by object.
 fn preview(compared: &[Comparison], screen: &Screen) -> Outcome {
-    let mut table = Table::new(&["WOULD BE", "OBJECT"]);
+    let mut table = Table::new(&["CHANGE", "OBJECT"]);
     for one in compared {
         let word = match () {
             () if one.is_new() => paint(GOOD, "created"),
-            () if one.is_same() => paint(DIM, "left"),
+            () if one.is_same() => paint(DIM, "unchanged"),
             () => paint(CARE, "changed"),
         };
         table.row([word, one.id.to_string()]);
@@ -263,8 +257,8 @@ fn preview(compared: &[Comparison], screen: &Screen) -> Outcome {
     Ok(())
 }
 
-/// A trial that was refused. Whoever lacks one right for this lacks others, and some refusals name
-/// rights that would be given to the operator, not those the user needs.
+/// An error for a rejected dry run. It does not name the missing permission: the user probably lacks others too,
+/// and some rejections name permissions of the operator.
 fn refused(error: writing::Error, file: Option<&File>) -> Failure {
     let placed = file.and_then(|file| match &error {
         writing::Error::UnknownKind { object } => file.unknown_kind(object),
@@ -282,8 +276,8 @@ fn refused(error: writing::Error, file: Option<&File>) -> Failure {
             Failure::Forbidden {
                 doing: format!("applying {object}"),
                 help:
-                    "installing takes the rights of a cluster-admin: use a context that has them, \
-                       or hand vdoctl deploy -o yaml to somebody who does"
+                    "the installation needs the permissions of a cluster-admin: use a context that has them, \
+                       or give the output of vdoctl deploy -o yaml to a cluster-admin"
                         .into(),
                 source,
             }
@@ -292,7 +286,6 @@ fn refused(error: writing::Error, file: Option<&File>) -> Failure {
     }
 }
 
-/// What went wrong with writing, in our words.
 pub(crate) fn written(error: writing::Error) -> Failure {
     match error {
         writing::Error::Compare { object, source } => {
@@ -312,7 +305,7 @@ pub(crate) fn written(error: writing::Error) -> Failure {
     }
 }
 
-/// A manifest from elsewhere, which may take so long.
+/// Reads the user's manifest.
 async fn fetched(spec: &str, timeout: Duration) -> Outcome<Manifest> {
     let path = spec.strip_prefix("file://").unwrap_or(spec);
     let file = if path.starts_with("http://") || path.starts_with("https://") {
@@ -328,8 +321,8 @@ async fn fetched(spec: &str, timeout: Duration) -> Outcome<Manifest> {
     };
     for document in &file.documents {
         for (path, text) in [
-            (&["apiVersion"][..], "this object does not say its apiVersion"),
-            (&["kind"], "this object does not say its kind"),
+            (&["apiVersion"][..], "this object has no apiVersion"),
+            (&["kind"], "this object has no kind"),
             (&["metadata", "name"], "this object has no name"),
         ] {
             let value = path.iter().fold(&document.value, |value, step| &value[*step]);
@@ -342,7 +335,7 @@ async fn fetched(spec: &str, timeout: Duration) -> Outcome<Manifest> {
     }
     let objects: Vec<Object> = file.documents.iter().map(|d| Object(d.value.clone())).collect();
     if objects.is_empty() {
-        return refuse(format!("{spec} holds no objects"), "it has to be a manifest in YAML");
+        return refuse(format!("{spec} contains no objects"), "it must be a manifest in YAML");
     }
     Ok(Manifest { objects, file: Some(file) })
 }

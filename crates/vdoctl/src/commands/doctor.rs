@@ -1,4 +1,4 @@
-//! `vdoctl doctor`: all checks, from where one sits.
+//! `vdoctl doctor`
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use kube::Client;
 use operator::{health_facts, proof};
 use serde_json::{Value, json};
 
-use super::configure::Door;
+use super::configure::VcenterFlags;
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
@@ -27,46 +27,46 @@ use crate::{
     text::{BAD, CARE, GOOD, count, paint, wrap},
 };
 
-/// Check everything: the cluster, its nodes, its vCenters, the drivers.
+/// Check the cluster, its nodes, its vCenters and the drivers.
 ///
-/// It needs no operator, and with --vcenter no cluster either: so one can look before anything is
-/// installed. It only reads. The exit code is 3 if there are errors.
+/// The checks only read. They do not need the operator, so you can run them before you install anything. With
+/// --vcenter and --no-cluster they do not need a cluster. The exit code is 3 if there are errors.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// Only these findings: codes (VDO-1203, 1203), or how they begin (VDO-12).
+    /// Show only these findings: codes (VDO-1203, 1203) or prefixes (VDO-12).
     #[arg(long, value_name = "CODE", value_delimiter = ',')]
     only: Vec<String>,
-    /// Say for every finding what `vdoctl explain` says.
+    /// Explain every finding, as vdoctl explain does.
     #[arg(long)]
     explain: bool,
-    /// Also what is merely good to know.
+    /// Show findings of severity Info, too.
     #[arg(long)]
     all: bool,
-    /// Name every object of a finding, however many there are.
+    /// List all objects of every finding.
     #[arg(long)]
     each: bool,
     #[command(flatten)]
-    door: Door,
-    /// Do not look at the cluster: only at the vCenter.
+    vcenter: VcenterFlags,
+    /// Check only the vCenter, not the cluster.
     #[arg(long, requires = "vcenter")]
     no_cluster: bool,
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Doctor {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
-        // A code that does not exist is never found: that would look as if nothing were wrong.
+        // An unknown code must not look like a healthy cluster.
         self.only.iter().try_for_each(|wanted| findings_exist(wanted))?;
-        let look = look(global, screen, &self.door, self.no_cluster).await?;
-        look.leave().await;
-        let examination = Examination::of(look.facts);
+        let inspection = inspect(global, screen, &self.vcenter, self.no_cluster).await?;
+        inspection.close().await;
+        let examination = Examination::of(inspection.facts);
         let mut found = examination.report().all();
         found.retain(|finding| self.is_wanted(finding));
         if let Some(form) = self.output {
-            let told = json!({"findings": found, "datastores": datastores(&examination)});
-            screen.print(&super::formatted(form, &told)?)?;
+            let output = json!({"findings": found, "datastores": datastores(&examination)});
+            screen.print(&super::formatted(form, &output)?)?;
         } else {
             screen.print(&self.shown(&found, screen.width))?;
             if self.only.is_empty() {
@@ -83,16 +83,16 @@ impl Doctor {
     }
 
     fn is_wanted(&self, finding: &Finding) -> bool {
-        let told = self.all || finding.severity > Severity::Info || !self.only.is_empty();
+        let is_severe = self.all || finding.severity > Severity::Info || !self.only.is_empty();
         let begins = |wanted: &String| finding.code.starts_with(&prefixed(wanted));
-        told && (self.only.is_empty() || self.only.iter().any(begins))
+        is_severe && (self.only.is_empty() || self.only.iter().any(begins))
     }
 
     fn shown(&self, found: &[Finding], width: usize) -> String {
         let worst = found.iter().map(|finding| finding.severity).max();
         let checks = count(health::checks::all().len(), "check");
         let headline = match worst {
-            None => format!("{}  {checks}", paint(GOOD, "● Nothing is wrong")),
+            None => format!("{}  {checks}", paint(GOOD, "● No problems")),
             Some(Severity::Error | Severity::Blocker) => {
                 format!("{}  {checks}", paint(BAD, &format!("▲ {}", findings::summary(found))))
             }
@@ -116,13 +116,12 @@ impl Doctor {
             }
         } else if !found.is_empty() {
             text.push('\n');
-            text.push_str(&wrap("  ", "vdoctl explain CODE says more.", width));
+            text.push_str(&wrap("  ", "For details: vdoctl explain CODE", width));
         }
         text
     }
 }
 
-/// Where volumes can be made, for machines.
 fn datastores(examination: &Examination) -> Vec<Value> {
     let all = topology::reachable(&examination.view()).into_iter();
     all.map(|place| {
@@ -135,7 +134,7 @@ fn datastores(examination: &Examination) -> Vec<Value> {
     .collect()
 }
 
-/// Where volumes can be made: the datastores that all nodes of a zone, or of the cluster, share.
+/// The datastores that all nodes of a zone or of the cluster share.
 fn shared(examination: &Examination, width: usize) -> String {
     let mut text = String::new();
     for place in topology::reachable(&examination.view()) {
@@ -154,7 +153,6 @@ fn shared(examination: &Examination, width: usize) -> String {
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-/// Every object of every finding, with what was seen of it.
 fn each(examination: &Examination, found: &[Finding], width: usize) -> String {
     let report = examination.report();
     let mut codes: Vec<&str> = found.iter().map(|finding| finding.code.as_str()).collect();
@@ -175,13 +173,12 @@ fn each(examination: &Examination, found: &[Finding], width: usize) -> String {
     text
 }
 
-/// A code or its beginning, as findings write it.
 fn prefixed(wanted: &str) -> String {
     let wanted = wanted.to_uppercase();
     if wanted.starts_with("VDO-") { wanted } else { format!("VDO-{wanted}") }
 }
 
-/// Refuses what no finding is called or begins with.
+/// Fails if no code starts with `wanted`.
 fn findings_exist(wanted: &str) -> Outcome {
     let wanted = prefixed(wanted);
     let begins = |known: &&api::finding::Definition| known.code.starts_with(&wanted);
@@ -191,36 +188,36 @@ fn findings_exist(wanted: &str) -> Outcome {
         super::explain::definition(&wanted).map(drop)
     }
 }
-/// Everything the checks look at, and the sessions it was seen through.
-pub(crate) struct Look {
+
+/// The facts for the checks, and the vCenter sessions.
+pub(crate) struct Inspection {
     pub(crate) facts: Facts,
     pub(crate) cluster: Option<Cluster>,
     /// By the name of their VsphereCloudConfig.
     pub(crate) vcenters: BTreeMap<String, vsphere::Client>,
 }
 
-impl Look {
-    /// Logs out everywhere: a process that just ends would leave its sessions open.
-    pub(crate) async fn leave(&self) {
+impl Inspection {
+    /// Logs out of all vCenters. Otherwise, the sessions would stay open.
+    pub(crate) async fn close(&self) {
         futures::future::join_all(self.vcenters.values().map(vsphere::Client::shut_down)).await;
     }
 }
 
-/// Looks at everything once.
-pub(crate) async fn look(
+pub(crate) async fn inspect(
     global: &Global,
     screen: &Screen,
-    door: &Door,
+    flags: &VcenterFlags,
     no_cluster: bool,
-) -> Outcome<Look> {
+) -> Outcome<Inspection> {
     let cluster = if no_cluster { None } else { Some(Cluster::connect(global).await?) };
     let client = cluster.as_ref().map(|cluster| &cluster.client);
     if let Some(client) = client {
-        // Without an answer from it, every check would only say that it cannot tell.
+        // If the API server is unreachable, every check would only report that.
         client.apiserver_version().await.doing("asking the cluster who it is")?;
     }
     let step = Step::begin(screen, "Look at the cluster and its vCenters");
-    let targets = match (door.access(&[])?, client) {
+    let targets = match (flags.access(&[])?, client) {
         (Some(access), _) => {
             let vcenter = access.config(&global.namespace)?;
             let draft = super::configure::Draft::of(
@@ -243,10 +240,10 @@ pub(crate) async fn look(
     let cluster_of = client.map(|client| (client, global.namespace.as_str()));
     let facts = health_facts::collect_once(cluster_of, targets, None).await;
     step.done("");
-    Ok(Look { facts, cluster, vcenters })
+    Ok(Inspection { facts, cluster, vcenters })
 }
 
-/// The vCenters of the cluster; none where VDO is not installed.
+/// The vCenters of the cluster; none if VDO is not installed.
 async fn targets(client: &Client, namespace: &str) -> Outcome<Vec<health_facts::Target>> {
     match health_facts::targets(client, namespace, BUILD).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),

@@ -1,8 +1,8 @@
-//! `vdoctl explain`.
+//! `vdoctl explain`
 
 use api::finding::{CATALOGUE, Definition};
 use clap::Args;
-use health::document;
+use health::{CAUSES, document, messages};
 
 use crate::{
     failure::{Outcome, request},
@@ -10,12 +10,12 @@ use crate::{
     text::{STRONG, Table, nearest, paint, wrap},
 };
 
-/// Say what a finding means, why it matters and what to do about it.
+/// Explain a finding: what it means, why it matters and how to fix it.
 #[derive(Args, Debug)]
 pub(crate) struct Explain {
-    /// The code, as in VDO-1203 or 1203. Without one, all are listed.
+    /// The code of the finding, for example VDO-1203 or 1203. Lists all findings if omitted.
     code: Option<String>,
-    /// As Markdown, as in the documentation.
+    /// Print Markdown, as in the documentation.
     #[arg(long)]
     markdown: bool,
 }
@@ -30,12 +30,12 @@ impl Explain {
     }
 }
 
-/// The page of a code, for a terminal.
+/// The page about a finding, for a terminal.
 pub(crate) fn page_of(code: &str, width: usize) -> Outcome<String> {
-    Ok(plain(&document::page(definition(code)?), width))
+    definition(code).map(|definition| page(definition, width))
 }
 
-/// The definition of a code, with or without its prefix.
+/// Finds a definition by its code, with or without `VDO-`.
 pub(crate) fn definition(code: &str) -> Outcome<&'static Definition> {
     let code = code.to_uppercase();
     let code = if code.starts_with("VDO-") { code } else { format!("VDO-{code}") };
@@ -47,109 +47,122 @@ pub(crate) fn definition(code: &str) -> Outcome<&'static Definition> {
     request(
         format!("there is no finding {code}"),
         match near {
-            Some(near) => format!("did you mean VDO-{near}? vdoctl explain lists all"),
-            None => "vdoctl explain lists all".to_owned(),
+            Some(near) => format!("did you mean VDO-{near}? vdoctl explain lists all findings"),
+            None => "vdoctl explain lists all findings".to_owned(),
         },
     )
 }
 
 fn list(width: usize) -> String {
-    let mut table = Table::new(&["CODE", "SEVERITY", "WHAT IS WRONG"]);
+    let mut table = Table::new(&["CODE", "SEVERITY", "FIX", "FINDING"]);
     for definition in CATALOGUE {
-        table.row([definition.code, &format!("{:?}", definition.severity), definition.title]);
+        let fix = if definition.fixable { "vdoctl fix" } else { "" };
+        table.row([definition.code, &format!("{:?}", definition.severity), fix, definition.title]);
     }
     table.render(width)
 }
 
-/// A page of the documentation for a terminal: headings stand out, marks are gone, links are codes.
-fn plain(page: &str, width: usize) -> String {
-    let mut shown = String::new();
-    let mut block: Vec<&str> = Vec::new();
-    let flush = |block: &mut Vec<&str>, shown: &mut String| {
-        if !block.is_empty() {
-            shown.push_str(&wrap("  ", &unmarked(&block.join(" ")), width));
-            block.clear();
-        }
-    };
-    for line in page.lines() {
-        if line.starts_with("[All findings]") {
-            continue;
-        }
-        if let Some(heading) = line.strip_prefix("## ") {
-            flush(&mut block, &mut shown);
-            shown.extend([&paint(STRONG, heading), "\n"]);
-        } else if let Some(title) = line.strip_prefix("# ") {
-            shown.extend([&paint(STRONG, wrap("", title, width).trim_end()), "\n"]);
-        } else if line.is_empty() {
-            flush(&mut block, &mut shown);
-            if !shown.ends_with("\n\n") && !ends_with_heading(&shown) {
-                shown.push('\n');
-            }
-        } else if let Some((mark, rest)) = item(line) {
-            flush(&mut block, &mut shown);
-            shown.push_str(&wrap(&format!("  {mark} "), &unmarked(rest), width));
-        } else {
-            block.push(line.trim_start_matches("> ").trim());
+fn page(definition: &Definition, width: usize) -> String {
+    let Definition { code, title, severity, seen, why, remedy, fixable } = definition;
+    let heading = |text: &str| format!("\n{}\n", paint(STRONG, text));
+    let paragraph = |text: &str| wrap("  ", &placeholders(text), width);
+    let mut text = paint(STRONG, wrap("", &format!("{code}: {title}"), width).trim_end()) + "\n";
+    text += &wrap("  ", &format!("{}.", document::severity(*severity)), width);
+    text += &(heading("What VDO sees") + &paragraph(seen));
+    text += &(heading("Why it matters") + &paragraph(why));
+    text += &heading("What to do");
+    if *fixable {
+        text += &wrap("  Fix   ", &format!("vdoctl fix {code}"), width);
+        text += &wrap("  ", "Or fix it by hand:", width);
+    }
+    for (number, step) in remedy.iter().enumerate() {
+        text += &wrap(&format!("  {}. ", number + 1), &placeholders(step), width);
+    }
+    if *fixable {
+        let note =
+            "spec.remediation of the VDOConfig decides whether VDO fixes this automatically.";
+        text += &format!("\n{}", wrap("  ", note, width));
+    }
+    if let Some(background) = document::background(definition) {
+        let paragraphs = background
+            .split("\n\n")
+            .map(|paragraph| wrap("  ", &without_markup(&paragraph.replace('\n', " ")), width));
+        text += &(heading("Background") + &paragraphs.collect::<Vec<_>>().join("\n"));
+    }
+    let behind = messages::behind(code).map(|message| {
+        wrap("  - ", message.words, width)
+            + &wrap("    ", &format!("{}.", document::capital(message.meaning)), width)
+    });
+    let related =
+        |other: &Definition| wrap("  - ", &format!("{} {}", other.code, other.title), width);
+    let causes = CAUSES.iter().filter(|link| link.effect.code == *code);
+    let effects = CAUSES.iter().filter(|link| link.cause.code == *code);
+    for (title, items) in [
+        ("Messages that it can cause", behind.collect::<String>()),
+        ("It can follow from", causes.map(|link| related(link.cause)).collect()),
+        ("What can follow from it", effects.map(|link| related(link.effect)).collect()),
+    ] {
+        if !items.is_empty() {
+            text += &(heading(title) + &items);
         }
     }
-    flush(&mut block, &mut shown);
-    shown.trim_end().to_owned() + "\n"
+    text
 }
 
-fn ends_with_heading(shown: &str) -> bool {
-    let last = shown.trim_end_matches('\n').rsplit('\n').next().unwrap_or_default();
-    !last.is_empty() && !last.starts_with(' ')
+/// `{node}` in a template becomes `<node>`.
+fn placeholders(template: &str) -> String {
+    template.replace('{', "<").replace('}', ">")
 }
 
-/// The mark of a list item, and the item.
-fn item(line: &str) -> Option<(&str, &str)> {
-    let (mark, rest) = line.split_once(' ')?;
-    let number = mark.strip_suffix('.').is_some_and(|n| n.chars().all(|c| c.is_ascii_digit()));
-    (mark == "-" || number).then_some((mark, rest))
-}
-
-/// Without backticks, stars and the targets of links.
-fn unmarked(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(open) = rest.find('[') {
-        let Some(middle) = rest[open..].find("](").map(|at| open + at) else { break };
-        let Some(close) = rest[middle..].find(')').map(|at| middle + at) else { break };
-        plain.push_str(&rest[..open]);
-        plain.push_str(&rest[open + 1..middle]);
-        rest = &rest[close + 1..];
+/// Removes backticks and the targets of links.
+fn without_markup(markdown: &str) -> String {
+    let mut plain = String::with_capacity(markdown.len());
+    let mut rest = markdown;
+    while let Some((before, after)) = rest.split_once("](") {
+        plain.push_str(before);
+        rest = after.split_once(')').map_or("", |(_, rest)| rest);
     }
     plain.push_str(rest);
-    let words = plain.replace('`', "");
-    starless(&words)
-}
-
-/// `*node*` is a value of the case at hand: `<node>`.
-fn starless(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for (number, part) in text.split('*').enumerate() {
-        if number % 2 == 1 && !part.is_empty() && !part.contains(' ') {
-            out.extend(["<", part, ">"]);
-        } else {
-            out.push_str(part);
-        }
-    }
-    out
+    plain.replace(['`', '['], "")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn shown(code: &str, width: usize) -> String {
+        anstream::adapter::strip_str(&page_of(code, width).unwrap()).to_string()
+    }
+
     #[test]
     fn every_page_fits_sixty_columns() {
         for definition in CATALOGUE {
-            let page = page_of(definition.code, 60).unwrap();
-            let page = anstream::adapter::strip_str(&page).to_string();
-            // A word that is longer is not torn; the mark of an item is none.
+            let page = shown(definition.code, 60);
+            // A long word is not broken. The number of a list item is not a word.
             let words = |line: &&str| line.split_whitespace().filter(|w| w.len() > 2).count();
             let mut long = page.lines().filter(|line| line.chars().count() > 60);
             assert_eq!(long.find(|line| words(line) > 1), None, "{}", definition.code);
         }
+    }
+
+    #[test]
+    fn every_page_shows_the_whole_definition() {
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for definition in CATALOGUE {
+            let page = flat(&shown(definition.code, 100));
+            let texts = definition.remedy.iter().copied();
+            for text in texts.chain([definition.title, definition.seen, definition.why]) {
+                assert!(page.contains(&flat(&placeholders(text))), "{}: {text}", definition.code);
+            }
+            let fix = format!("Fix vdoctl fix {}", definition.code);
+            assert_eq!(page.contains(&fix), definition.fixable, "{page}");
+        }
+    }
+
+    #[test]
+    fn the_background_is_plain_text() {
+        assert_eq!(without_markup("see [VDO-1307](VDO-1307.md), `a`"), "see VDO-1307, a");
+        let page = shown("VDO-1402", 100);
+        assert!(page.contains("Background") && !page.contains(['`', '[']), "{page}");
     }
 }

@@ -1,4 +1,4 @@
-//! `vdoctl fix`: what VDO can mend itself, shown first and done on yes.
+//! `vdoctl fix`
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use operator::remediation::{self, Hands};
 
-use super::{configure::Door, doctor, explain};
+use super::{configure::VcenterFlags, doctor, explain};
 use crate::{
     arguments::Global,
     cluster::Cluster,
@@ -23,22 +23,22 @@ use crate::{
     text::{CARE, DIM, GOOD, STRONG, Table, count, paint, wrap},
 };
 
-/// Mend what a finding names, where VDO can.
+/// Fix a finding, if VDO can.
 ///
-/// What would be done is shown first; it is done on yes. None of it can lose data. A finding that VDO
-/// cannot mend is shown with what to do about it, and the exit code is 3. Without a code, everything
-/// that could be mended now is listed.
+/// vdoctl shows the changes and asks before it makes them. No change can lose data. If VDO cannot fix the
+/// finding, vdoctl shows how to fix it by hand and exits with code 3. Without a code, vdoctl lists everything
+/// that VDO can fix now.
 #[derive(Args, Debug)]
 pub(crate) struct Fix {
-    /// The code, as in VDO-1203 or 1203.
+    /// The code of the finding, for example VDO-1203 or 1203.
     code: Option<String>,
-    /// Only show.
+    /// Show the changes, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// List what was mended so far.
+    /// List the fixes that VDO has made.
     #[arg(long, conflicts_with_all = ["code", "undo", "dry_run"])]
     made: bool,
-    /// Take one back, by its name in that list.
+    /// Undo the fix with this name. --made lists the names.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["code", "dry_run"])]
     undo: Option<String>,
 }
@@ -50,28 +50,29 @@ impl Fix {
         }
         let code = self.code.as_deref().map(explain::definition).transpose()?;
         let code = code.map(|definition| definition.code);
-        let mut look = doctor::look(global, screen, &Door::default(), false).await?;
-        let outcome = Box::pin(self.with(&mut look, code, screen)).await;
-        look.leave().await;
+        let mut inspection =
+            doctor::inspect(global, screen, &VcenterFlags::default(), false).await?;
+        let outcome = Box::pin(self.with(&mut inspection, code, screen)).await;
+        inspection.close().await;
         outcome
     }
 
     async fn with(
         &self,
-        look: &mut doctor::Look,
+        inspection: &mut doctor::Inspection,
         code: Option<&'static str>,
         screen: &Screen,
     ) -> Outcome {
-        let Some(cluster) = look.cluster.clone() else { return Err(Failure::NotInstalled) };
+        let Some(cluster) = inspection.cluster.clone() else { return Err(Failure::NotInstalled) };
         let hands = Hands {
             home: home(&cluster).await?,
             cluster: cluster.client,
-            vcenters: look.vcenters.clone(),
+            vcenters: inspection.vcenters.clone(),
         };
         if let Some(id) = &self.undo {
             return undo(&hands, id, screen).await;
         }
-        let facts = std::mem::take(&mut look.facts);
+        let facts = std::mem::take(&mut inspection.facts);
         let mut found = Examination::of(facts.clone()).report().all();
         found.retain(|finding| code.is_none_or(|code| finding.code == code));
         let proposals = remediation::propose(facts, code);
@@ -80,14 +81,13 @@ impl Fix {
         match code {
             None => listed(&ready, screen),
             Some(code) if found.is_empty() => {
-                screen.print(&format!("{code} is not found here: there is nothing to mend.\n"))
+                screen.print(&format!("{code} was not found: there is nothing to fix.\n"))
             }
             Some(_) if ready.is_empty() => by_hand(&found, &refused, screen),
             Some(_) => self.remediate(&hands, &ready, &refused, screen).await,
         }
     }
 
-    /// Shows, asks, does.
     async fn remediate(
         &self,
         hands: &Hands,
@@ -112,17 +112,17 @@ impl Fix {
                 Ok(()) => step.done(""),
                 Err(error) => {
                     step.failed("");
-                    return Err(unmade(error));
+                    return Err(fix_failed(error));
                 }
             }
         }
-        let mut left: Vec<&str> = ready.iter().filter_map(|p| p.then.as_deref()).collect();
-        left.dedup();
-        for then in left {
+        let mut next_steps: Vec<&str> = ready.iter().filter_map(|p| p.then.as_deref()).collect();
+        next_steps.dedup();
+        for then in next_steps {
             screen.print(&wrap("Then  ", then, screen.width))?;
         }
         if hands.home.is_some() && ready.iter().any(|proposal| proposal.undo.is_some()) {
-            screen.note("vdoctl fix --made lists what was mended; --undo NAME takes it back.");
+            screen.note("vdoctl fix --made lists the fixes; vdoctl fix --undo NAME undoes one.");
         }
         Ok(())
     }
@@ -134,17 +134,14 @@ impl Fix {
             cluster: cluster.client,
             vcenters: BTreeMap::new(),
         };
-        let made = remediation::made(&hands).await.map_err(unmade)?;
+        let made = remediation::made(&hands).await.map_err(fix_failed)?;
         if made.is_empty() {
-            return screen.print("Nothing was mended so far.\n");
+            return screen.print("VDO has not fixed anything yet.\n");
         }
         let mut table = Table::new(&["NAME", "WHEN", "STATE"]);
         for (id, entry) in made {
-            let state = if entry.undone.is_some() {
-                paint(DIM, "taken back")
-            } else {
-                paint(GOOD, "mended")
-            };
+            let state =
+                if entry.undone.is_some() { paint(DIM, "undone") } else { paint(GOOD, "fixed") };
             let when = crate::text::ago(entry.at, Timestamp::now());
             table.row([id, format!("{when} ago"), state]);
         }
@@ -152,14 +149,13 @@ impl Fix {
     }
 }
 
-/// The operator's namespace, where it is known what was mended; none where there is no operator.
+/// The operator's namespace, which contains the list of fixes; `None` without an operator.
 async fn home(cluster: &Cluster) -> Outcome<Option<String>> {
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let found = namespaces.get_metadata_opt(&cluster.namespace).await;
     Ok(found.doing("looking for the operator's namespace")?.map(|_| cluster.namespace.clone()))
 }
 
-/// What a repair does, what remains, how it is taken back.
 fn shown(proposal: &Proposal, width: usize) -> String {
     let begin = format!("{}  ", paint(STRONG, &proposal.code));
     let mut text = wrap(&begin, &proposal.says, width);
@@ -173,46 +169,48 @@ fn shown(proposal: &Proposal, width: usize) -> String {
     text
 }
 
-/// Everything that could be mended.
 fn listed(ready: &[Proposal], screen: &Screen) -> Outcome {
     if ready.is_empty() {
-        let text = "There is nothing VDO could mend itself. vdoctl doctor looks for more.";
+        let text = "There is nothing that VDO can fix. vdoctl doctor runs all checks.";
         return screen.print(&wrap("", text, screen.width));
     }
     let text: String = ready.iter().map(|proposal| shown(proposal, screen.width)).collect();
     screen.print(&text)?;
-    screen.note("\nvdoctl fix CODE does it.");
+    screen.note("\nTo make these changes: vdoctl fix CODE");
     Ok(())
 }
 
-/// What VDO cannot mend: what the user can do.
+/// Shows how to fix findings that VDO cannot fix.
 fn by_hand(found: &[Finding], refused: &[Proposal], screen: &Screen) -> Outcome {
-    screen.print(&findings::render(found, screen.width, Timestamp::now()))?;
+    // The screen must not recommend the command that has just failed.
+    let found: Vec<Finding> =
+        found.iter().cloned().map(|finding| Finding { fixable: false, ..finding }).collect();
+    screen.print(&findings::render(&found, screen.width, Timestamp::now()))?;
     let mut reasons: Vec<&str> = refused.iter().filter_map(|p| p.refused.as_deref()).collect();
     reasons.dedup();
     for reason in &reasons {
         screen.print(&wrap(&format!("\n{} ", paint(CARE, "!")), reason, screen.width))?;
     }
     if reasons.is_empty() {
-        screen.print(&wrap("\n", "VDO cannot mend this itself.", screen.width))?;
+        screen.print(&wrap("\n", "VDO cannot fix this.", screen.width))?;
     }
     Err(Failure::Verdict { exit: Exit::Degraded })
 }
 
 async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
-    let made = remediation::made(hands).await.map_err(unmade)?;
+    let made = remediation::made(hands).await.map_err(fix_failed)?;
     if !made.contains_key(id) {
         let near = crate::text::nearest(id, made.keys().map(String::as_str));
         return request(
-            format!("nothing called {id} was mended"),
+            format!("there is no fix with the name {id}"),
             match near {
                 Some(near) => format!("did you mean {near}?"),
-                None => "vdoctl fix --made lists what was".to_owned(),
+                None => "vdoctl fix --made lists all fixes".to_owned(),
             },
         );
     }
-    screen.confirm(&format!("Take {id} back?"))?;
-    let step = Step::begin(screen, format!("Take {id} back"));
+    screen.confirm(&format!("Undo {id}?"))?;
+    let step = Step::begin(screen, format!("Undo {id}"));
     match critical::section(remediation::undo(hands, id)).await {
         Ok(()) => {
             step.done("");
@@ -220,11 +218,11 @@ async fn undo(hands: &Hands, id: &str, screen: &Screen) -> Outcome {
         }
         Err(error) => {
             step.failed("");
-            Err(unmade(error))
+            Err(fix_failed(error))
         }
     }
 }
 
-fn unmade(error: remediation::Error) -> Failure {
-    Failure::Other { text: "it could not be mended".into(), source: error.into() }
+fn fix_failed(error: remediation::Error) -> Failure {
+    Failure::Other { text: "the fix failed".into(), source: error.into() }
 }

@@ -1,4 +1,4 @@
-//! `vdoctl images`: what to mirror.
+//! `vdoctl images`
 
 use std::collections::BTreeSet;
 
@@ -13,25 +13,25 @@ use crate::{
     screen::Screen,
 };
 
-/// List the images a cluster needs, for mirroring.
+/// List the images that a cluster needs, for mirroring.
 ///
-/// Those of the planned releases and of the operator, one per line. With --all or --driver no cluster
-/// is needed.
+/// The list contains the images of the planned releases and of the operator, one per line. With --all or
+/// --driver, vdoctl needs no cluster.
 #[derive(Args, Debug)]
 pub(crate) struct Images {
-    /// Of every release in the catalog.
+    /// List the images of all releases in the catalog.
     #[arg(long)]
     all: bool,
-    /// Of this driver only.
+    /// List only the images of this driver.
     #[arg(long)]
     driver: Option<DriverName>,
-    /// Of this version only.
+    /// List only the images of this version.
     #[arg(long, requires = "driver", value_name = "VERSION")]
     version: Option<Version>,
-    /// Print each with its name in this mirror beside it, for a tool that copies.
+    /// Print the name in this mirror next to each image, for a tool that copies images.
     #[arg(long, value_name = "REGISTRY")]
     mirror: Option<String>,
-    /// Not there yet: vdoctl names images, other tools copy them.
+    /// Not supported: vdoctl lists images, other tools copy them.
     #[arg(long, value_name = "FILE", hide = true)]
     export: Option<std::path::PathBuf>,
 }
@@ -40,9 +40,9 @@ impl Images {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         if self.export.is_some() {
             return request(
-                "vdoctl does not copy images: it names them",
-                "give the list to a tool that copies: vdoctl images | xargs -n1 skopeo ..., or with \
-                 --mirror REGISTRY each with its new name beside it",
+                "vdoctl does not copy images",
+                "pass the list to a tool that copies images: vdoctl images | xargs -n1 skopeo ...; with --mirror REGISTRY \
+                 each line also contains the new name",
             );
         }
         let mut images = BTreeSet::new();
@@ -68,7 +68,10 @@ impl Images {
         };
         let releases: Vec<&Release> = catalog.releases.iter().filter(wanted).collect();
         if releases.is_empty() {
-            return request("the catalog has no such release", "vdoctl catalog list names all");
+            return request(
+                "the catalog has no such release",
+                "vdoctl catalog list shows all releases",
+            );
         }
         Ok(releases.into_iter().flat_map(images_to_mirror).map(|image| image.to_string()).collect())
     }
@@ -77,18 +80,17 @@ impl Images {
         let Some(mirror) = &self.mirror else { return Ok(image.to_owned()) };
         if format!("{mirror}/image:tag").parse::<Image>().is_err() || mirror.contains("//") {
             return request(
-                format!("{mirror} is no registry"),
-                "name it as images do, such as registry.example.com/mirror, without https://",
+                format!("{mirror} is not a registry"),
+                "use a name like registry.example.com/mirror, without https://",
             );
         }
         match image.parse::<Image>() {
             Ok(parsed) => Ok(format!("{image} {}", Rewrite::mirror(mirror).apply(&parsed))),
-            Err(_) => request(format!("{image} is no image"), ""),
+            Err(_) => request(format!("{image} is not an image"), ""),
         }
     }
 }
 
-/// The operator's own.
 fn of_operator() -> Vec<String> {
     let objects = install::objects();
     let images = objects

@@ -30,21 +30,20 @@ use kube::Api;
 use serde::Serialize;
 
 use crate::{
-    arguments::{Form, Global, Task},
+    arguments::{Global, OutputFormat, Task},
     cluster::Cluster,
     failure::{Doing as _, Failure, Outcome},
     screen::Screen,
 };
 
-/// The namespaces beside the usual ones in which the operator that is there may adopt drivers, or one that
-/// was there has adopted some.
+/// The additional namespaces in which the operator is allowed to adopt drivers or has adopted some.
 async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
     let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), api::NAMESPACE);
     let operator = deployments.get_opt("vdo").await.doing("reading the operator's Deployment")?;
     let mut all = operator.as_ref().map(operator::install::more_namespaces).unwrap_or_default();
     let recorded = operator::observe::recorded_namespaces(&cluster.client, api::NAMESPACE).await;
     let recorded = if_allowed(recorded)?.unwrap_or_default().into_iter();
-    // In the usual namespaces the operator has its rights by name.
+    // In the default namespaces the operator has permissions for known names.
     all.extend(recorded.filter(|namespace| !operator::allowed_namespaces::is_usual(namespace)));
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     let mut there = BTreeSet::new();
@@ -56,7 +55,7 @@ async fn driver_namespaces(cluster: &Cluster) -> Outcome<BTreeSet<String>> {
     Ok(there)
 }
 
-/// The records of the operator as far as the user may read them: a user who may deploy may lack that right.
+/// Ignores a missing permission: a user who can deploy may not be able to read the records.
 fn if_allowed<T>(recorded: Result<T, kube::Error>) -> Outcome<Option<T>> {
     match recorded {
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
@@ -64,7 +63,7 @@ fn if_allowed<T>(recorded: Result<T, kube::Error>) -> Outcome<Option<T>> {
     }
 }
 
-/// What this cluster needs the operator to be allowed beyond what every cluster does.
+/// The additional permissions that the operator needs in this cluster.
 async fn allowed(cluster: &Cluster, namespaces: BTreeSet<String>) -> Outcome<Allowed> {
     let names = operator::observe::names_in_use(&cluster.client, api::NAMESPACE).await;
     let version = cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
@@ -81,7 +80,7 @@ fn has_old_cloud_controllers(version: &Info) -> bool {
     version.is_ok_and(|version| version < KubernetesVersion::minor(1, 32))
 }
 
-/// Runs a command. Those that need no network start none of it.
+/// Runs a command. Local commands do not start the async runtime.
 pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
     match task {
         Task::Completion(task) => task.run(screen),
@@ -94,7 +93,7 @@ pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
                 .enable_all()
                 .build()
                 .map_err(|source| Failure::Other {
-                    text: "no threads can be started".into(),
+                    text: "cannot start threads".into(),
                     source: source.into(),
                 })?;
             let outcome = runtime.block_on(async {
@@ -103,7 +102,7 @@ pub(crate) fn run(global: &Global, task: Task, screen: &Screen) -> Outcome {
                     () = crate::critical::interrupted(screen) => Err(Failure::Stopped),
                 }
             });
-            // Whoever still waits for a network that is away is not waited for.
+            // Do not wait for pending requests.
             runtime.shutdown_background();
             outcome
         }
@@ -134,16 +133,15 @@ async fn networked(global: &Global, task: Task, screen: &Screen) -> Outcome {
     }
 }
 
-/// A value in a form for programs.
-pub(crate) fn formatted(form: Form, value: &impl Serialize) -> Outcome<String> {
+pub(crate) fn formatted(form: OutputFormat, value: &impl Serialize) -> Outcome<String> {
     let failed = |source: Box<dyn std::error::Error + Send + Sync>| Failure::Other {
-        text: "the answer cannot be written".into(),
+        text: "cannot write the output".into(),
         source,
     };
     match form {
-        Form::Json => serde_json::to_string_pretty(value)
+        OutputFormat::Json => serde_json::to_string_pretty(value)
             .map(|text| text + "\n")
             .map_err(|error| failed(error.into())),
-        Form::Yaml => serde_saphyr::to_string(value).map_err(|error| failed(error.into())),
+        OutputFormat::Yaml => serde_saphyr::to_string(value).map_err(|error| failed(error.into())),
     }
 }

@@ -1,4 +1,4 @@
-//! `vdoctl plan`: what would be installed or upgraded, and why.
+//! `vdoctl plan`
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::{Failure, Outcome},
     findings,
@@ -30,35 +30,35 @@ use crate::{
     text::{BUSY, CARE, DIM, GOOD, STRONG, count, paint, wrap},
 };
 
-/// Show what would be installed or upgraded, and why.
+/// Show what VDO plans to install or upgrade, and why.
 ///
-/// The decision is the operator's own. With --kubernetes and --vsphere no cluster is needed.
+/// vdoctl uses the same rules as the operator. With --kubernetes and --vsphere it needs no cluster.
 #[derive(Args, Debug)]
 pub(crate) struct Plan {
-    /// Decide for a cluster of this version.
+    /// Plan for a cluster of this Kubernetes version.
     #[arg(long, requires = "vsphere", value_name = "VERSION")]
     kubernetes: Option<KubernetesVersion>,
-    /// Decide for vCenters of these versions, as in 8.0.3 or 7.0U3.
+    /// Plan for vCenters of these versions, for example 8.0.3 or 7.0U3.
     #[arg(long, requires = "kubernetes", value_name = "VERSION", value_delimiter = ',')]
     vsphere: Vec<VsphereVersion>,
-    /// The cloud provider that runs there now.
+    /// The installed version of the cloud provider.
     #[arg(long, requires = "kubernetes", value_name = "VERSION")]
     cpi: Option<Version>,
-    /// The storage driver that runs there now.
+    /// The installed version of the storage driver.
     #[arg(long, requires = "kubernetes", value_name = "VERSION")]
     csi: Option<Version>,
-    /// Name every release that was rejected, not only those that are newer.
+    /// List all rejected releases, not only newer ones.
     #[arg(long)]
     all: bool,
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
-/// How many rejected releases are named where nobody asks for all.
-const NAMED: usize = 3;
+/// Rejected releases that are listed without `--all`.
+const LISTED: usize = 3;
 
-/// The choice for one driver, from either source.
+/// The plan for one driver.
 pub(crate) struct Choice {
     driver: Driver,
     installed: Option<String>,
@@ -144,7 +144,7 @@ impl Plan {
             text.push('\n');
         }
         if choices.is_empty() {
-            text.push_str("No driver is asked for.\n\n");
+            text.push_str("The VDOConfig asks for no driver.\n\n");
         }
         if let Some((facts, findings)) = seen
             && !findings.is_empty()
@@ -156,10 +156,10 @@ impl Plan {
     }
 }
 
-/// What the operator would decide upon, gathered with the rights of the user.
+/// The facts on which the operator decides, read with the user's permissions.
 pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
     let cluster = Cluster::connect(global).await?;
-    // A cluster without VDO, or without a VDOConfig, is told at once.
+    // Fails early without VDO or without a VDOConfig.
     cluster.config().await?;
     let step = Step::begin(screen, "Look at the cluster and its vCenters");
     let look = one_shot::look(&cluster.client, &cluster.namespace, BUILD, Duration::from_mins(1));
@@ -176,7 +176,6 @@ pub(crate) async fn facts(global: &Global, screen: &Screen) -> Outcome<Facts> {
     }
 }
 
-/// Why nothing was seen, as ours.
 pub(crate) fn observed(error: one_shot::Error) -> Failure {
     match error {
         one_shot::Error::Cluster { source } => {
@@ -185,9 +184,10 @@ pub(crate) fn observed(error: one_shot::Error) -> Failure {
         one_shot::Error::Kind { kind, source } => {
             Failure::Api { doing: format!("reading {kind}"), source }
         }
-        other @ one_shot::Error::Slow { .. } => {
-            Failure::Other { text: "the cluster is too slow".into(), source: other.into() }
-        }
+        other @ one_shot::Error::Slow { .. } => Failure::Other {
+            text: "the cluster does not respond in time".into(),
+            source: other.into(),
+        },
     }
 }
 
@@ -204,7 +204,6 @@ fn of_plan(catalog: &Catalog, driver: &DriverPlan) -> Choice {
     }
 }
 
-/// The images of a release.
 pub(crate) fn images(catalog: &Catalog, driver: Driver, version: Option<&str>) -> Vec<String> {
     let version = version.and_then(|version| Version::parse(version).ok());
     let found =
@@ -281,24 +280,23 @@ impl Choice {
             ));
         }
         let runs = decision.action.version();
-        // The newest speak for all: what keeps them away keeps away those before them.
+        // The newest releases are enough: the same reasons apply to older ones.
         let newer = |version: &Version| runs.is_none_or(|runs| version > runs);
         let newer = decision.others.iter().filter(|(version, _)| newer(version)).count();
-        let shown = if all { decision.others.len() } else { newer.min(NAMED) };
+        let shown = if all { decision.others.len() } else { newer.min(LISTED) };
         for (version, why) in decision.others.iter().take(shown) {
             let begin = paint(DIM, &format!("  not {:<8}", version.to_string()));
             text.push_str(&wrap(&format!("{begin}  "), &why.to_string(), width));
         }
         let hidden = decision.others.len() - shown;
         if hidden > 0 {
-            let line = format!("and {hidden} more: --all names them");
+            let line = format!("and {hidden} more: use --all");
             text.push_str(&wrap(&paint(DIM, "  not     "), &line, width));
         }
         text
     }
 }
 
-/// As screens call a driver.
 pub(crate) fn name(driver: Driver) -> &'static str {
     match driver {
         Driver::Cpi => "Cloud provider",

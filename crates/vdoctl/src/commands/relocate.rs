@@ -1,4 +1,4 @@
-//! `vdoctl move`: a VDOConfig that is in another namespace, copied to the one that VDO follows.
+//! `vdoctl move`
 
 use ::catalog::manifest::Object;
 use api::{VDOConfig, VsphereCloudConfig, vsphere_cloud_config::CaBundle};
@@ -27,9 +27,9 @@ use crate::{
 
 /// Copy a VDOConfig from another namespace to the one that VDO follows.
 ///
-/// The VsphereCloudConfigs it names come with it, and the ConfigMaps and Secrets with their certificate
-/// authorities. The Secrets with credentials are in kube-system and stay there. Every object is shown first.
-/// Nothing is deleted, and no object that is there already is changed.
+/// vdoctl also copies the VsphereCloudConfigs that it refers to, and the ConfigMaps and Secrets with their
+/// certificate authorities. The Secrets with credentials stay in kube-system. vdoctl shows every object first. It
+/// deletes nothing and changes no existing object.
 #[derive(Args, Debug)]
 pub(crate) struct Move {
     /// The namespace of the VDOConfig.
@@ -46,17 +46,17 @@ pub(crate) struct Move {
 impl Move {
     pub(crate) async fn run(&self, global: &Global, screen: &Screen) -> Outcome {
         let cluster = Cluster::connect(global).await?;
-        let home = cluster.namespace.clone();
-        if self.from == home {
+        let namespace = cluster.namespace.clone();
+        if self.from == namespace {
             return request(
-                format!("VDO follows namespace {home} already"),
-                "name another namespace with --from",
+                format!("VDO already follows namespace {namespace}"),
+                "set --from to another namespace",
             );
         }
         let found = cluster.found().await?;
         if let Some(followed) = found.config.as_ref().filter(|_| found.followed) {
             return refuse(
-                format!("VDO follows VDOConfig {home}/{} already", followed.name_any()),
+                format!("VDO already follows VDOConfig {namespace}/{}", followed.name_any()),
                 "copy the settings you need into it with kubectl edit; nothing was copied",
             );
         }
@@ -67,8 +67,8 @@ impl Move {
         let compared = compared.map_err(super::deploy::written)?;
         if let Some(taken) = compared.iter().find(|one| !one.is_new() && !one.is_same()) {
             return refuse(
-                format!("{} exists already and differs; nothing was copied", taken.id),
-                "delete it, if nothing uses it, or change it by hand",
+                format!("{} already exists and differs; nothing was copied", taken.id),
+                "delete it if nothing uses it, or change it by hand",
             );
         }
         show(&compared, screen)?;
@@ -76,12 +76,12 @@ impl Move {
             screen.note("Nothing was changed.");
             return Ok(());
         }
-        screen.confirm(&format!("Copy this to namespace {home}, and let VDO follow it?"))?;
+        screen.confirm(&format!("Copy this to namespace {namespace}, and let VDO follow it?"))?;
         let new: Vec<Comparison> = compared.into_iter().filter(Comparison::is_new).collect();
         let written = critical::section(writing::write_all(&cluster.client, &new)).await;
         written.map_err(super::deploy::written)?;
         self.release(&cluster, &config).await?;
-        screen.note(&format!("{} Copied to namespace {home}.", paint(GOOD, "✔")));
+        screen.note(&format!("{} Copied to namespace {namespace}.", paint(GOOD, "✔")));
         screen.note(&format!(
             "\nNext: vdoctl status --wait\nThen: kubectl delete vdoconfig --namespace {} {}",
             self.from,
@@ -90,7 +90,6 @@ impl Move {
         Ok(())
     }
 
-    /// The VDOConfig to copy.
     async fn config(&self, cluster: &Cluster) -> Outcome<VDOConfig> {
         let configs = Api::<VDOConfig>::namespaced(cluster.client.clone(), &self.from);
         let configs = configs.list(&ListParams::default()).await.doing("listing VDOConfigs")?;
@@ -101,47 +100,52 @@ impl Move {
             1 => Ok(found.remove(0)),
             0 => refuse(
                 format!("namespace {} has no such VDOConfig", self.from),
-                "kubectl get vdoconfigs --all-namespaces   shows those that exist",
+                "to list all: kubectl get vdoconfigs --all-namespaces",
             ),
             _ => {
                 let names: Vec<String> = found.iter().map(kube::ResourceExt::name_any).collect();
                 request(
-                    format!("namespace {} has several: {}", self.from, names.join(", ")),
+                    format!("namespace {} has several VDOConfigs: {}", self.from, names.join(", ")),
                     "choose one with --name",
                 )
             }
         }
     }
 
-    /// The objects as they shall be in the namespace of VDO.
+    /// The copies for the namespace of VDO.
     async fn draft(&self, cluster: &Cluster, config: &VDOConfig) -> Outcome<Draft> {
         let mut objects = Vec::new();
         let mut vcenters = Vec::new();
         for name in config.spec.vcenters() {
             let all = Api::<VsphereCloudConfig>::namespaced(cluster.client.clone(), &self.from);
-            // One that does not exist is missing in the new place as it is in the old one.
+            // A missing VsphereCloudConfig was missing before, too.
             let found = all.get_opt(&name.0).await.doing("reading a VsphereCloudConfig")?;
             let Some(vcenter) = found else { continue };
             if let Some(bundle) = &vcenter.spec.ca_bundle {
                 objects.extend(self.authorities(cluster, bundle).await?);
             }
-            vcenters.push(ours("VsphereCloudConfig", &cluster.namespace, &vcenter, &vcenter.spec));
+            vcenters.push(copied(
+                "VsphereCloudConfig",
+                &cluster.namespace,
+                &vcenter,
+                &vcenter.spec,
+            ));
         }
         objects.extend(vcenters);
-        objects.push(ours("VDOConfig", &cluster.namespace, config, &config.spec));
+        objects.push(copied("VDOConfig", &cluster.namespace, config, &config.spec));
         objects.dedup();
         Ok(Draft::of_objects(objects.into_iter().map(Object).collect()))
     }
 
     /// The ConfigMap or Secret with the certificate authorities of a vCenter.
     async fn authorities(&self, cluster: &Cluster, bundle: &CaBundle) -> Outcome<Option<Value>> {
-        let home = &cluster.namespace;
+        let namespace = &cluster.namespace;
         if let Some(of) = &bundle.config_map {
             let map: Option<ConfigMap> = self.get(cluster, &of.name.0).await?;
             return Ok(map.map(|map| {
                 json!({
                     "apiVersion": "v1", "kind": "ConfigMap", "data": map.data,
-                    "metadata": {"name": of.name.0, "namespace": home},
+                    "metadata": {"name": of.name.0, "namespace": namespace},
                 })
             }));
         }
@@ -150,7 +154,7 @@ impl Move {
         Ok(secret.map(|secret| {
             json!({
                 "apiVersion": "v1", "kind": "Secret", "type": secret.type_, "data": secret.data,
-                "metadata": {"name": of.name.0, "namespace": home},
+                "metadata": {"name": of.name.0, "namespace": namespace},
             })
         }))
     }
@@ -166,7 +170,7 @@ impl Move {
         all.get_opt(name).await.doing("reading the certificate authorities")
     }
 
-    /// Takes VDO's finalizer off the original: VDO no longer follows it, so nobody else would.
+    /// Removes VDO's finalizer from the original, because VDO no longer follows it.
     async fn release(&self, cluster: &Cluster, config: &VDOConfig) -> Outcome {
         if !config.finalizers().iter().any(|name| name == names::FINALIZER) {
             return Ok(());
@@ -186,8 +190,8 @@ impl Move {
     }
 }
 
-/// An object of VDO's kinds in another namespace, with the annotations that VDO reads.
-fn ours<K: kube::ResourceExt>(
+/// A copy of a custom resource of VDO, with the annotations that VDO reads.
+fn copied<K: kube::ResourceExt>(
     kind: &str,
     namespace: &str,
     object: &K,

@@ -1,4 +1,4 @@
-//! `vdoctl remove`: a driver, with what blocks it; or the operator.
+//! `vdoctl remove`
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use ::catalog::Driver;
 use clap::{Args, ValueEnum};
 use kube::api::DeleteParams;
 use operator::{
+    decide::{is_deleted, is_kept},
     facts::{Facts, ObjectId},
     install::{self, Allowed},
     names, writing,
@@ -24,19 +25,19 @@ use crate::{
     text::{Table, count, wrap},
 };
 
-/// Take a driver away, or the operator.
+/// Remove a driver, or the operator.
 ///
-/// Volumes, claims, storage classes, nodes, definitions and namespaces are never deleted. A driver with
-/// attached volumes is not removed: what is attached is named.
+/// VDO never deletes volumes, claims, storage classes, nodes, CRDs or namespaces. It does not remove the
+/// storage driver while volumes are attached; it lists them instead.
 #[derive(Args, Debug)]
 pub(crate) struct Remove {
     /// What to remove.
     #[arg(value_enum)]
     what: What,
-    /// Show what blocks it and what would go, and change nothing.
+    /// Show what blocks the removal, what VDO deletes and what it keeps. Change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How long to wait until it is gone, in seconds.
+    /// How long to wait for the removal to finish, in seconds.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
 }
@@ -47,7 +48,7 @@ enum What {
     Cpi,
     /// The storage driver.
     Csi,
-    /// The operator; the drivers go on without it.
+    /// The operator. The drivers keep running.
     Vdo,
 }
 
@@ -66,12 +67,14 @@ impl Remove {
         if facts.record(driver).objects.is_empty() {
             return refuse(
                 format!("{name} was not installed by VDO"),
-                "what other hands installed is removed the way it was installed",
+                "remove it with the tool that installed it",
             );
         }
         screen.print(&preview(&facts, driver, screen.width))?;
         if driver == Driver::Csi && !facts.attached.is_empty() {
-            screen.note("Detach them first: drain or stop what uses them.");
+            screen.note(
+                "Detach the volumes first: stop the pods that use them, or drain their nodes.",
+            );
             return Err(Failure::Verdict { exit: crate::exit::Exit::Degraded });
         }
         if self.dry_run {
@@ -80,29 +83,32 @@ impl Remove {
         screen.confirm(&format!("Remove {name}?"))?;
         let cluster = Cluster::connect(global).await?;
         let section = super::upgrade::section(driver);
-        // What is said about a driver that goes has to go with it.
-        let mut part = json!({"mode": "Removed"});
-        for field in said_about(driver) {
-            part[*field] = serde_json::Value::Null;
+        let mut spec = json!({"mode": "Removed"});
+        for field in invalid_when_removed(driver) {
+            spec[*field] = serde_json::Value::Null;
         }
-        let patch = json!({"spec": {section: part}});
+        let patch = json!({"spec": {section: spec}});
         super::upgrade::patch_config(&cluster, &facts, &patch).await?;
-        self.follow(driver, &cluster, screen).await
+        self.wait_until_removed(driver, &cluster, screen).await
     }
 
-    /// Waits until nothing of it is left.
-    async fn follow(&self, driver: Driver, cluster: &Cluster, screen: &Screen) -> Outcome {
+    async fn wait_until_removed(
+        &self,
+        driver: Driver,
+        cluster: &Cluster,
+        screen: &Screen,
+    ) -> Outcome {
         let end = Instant::now() + Duration::from_secs(self.timeout);
         let mut step = Step::begin(screen, format!("Remove {}", super::plan::name(driver)));
         loop {
             let config = cluster.config().await?;
             let status = config.status.unwrap_or_default();
-            let part = match driver {
+            let driver_status = match driver {
                 Driver::Cpi => &status.cpi,
                 Driver::Csi => &status.csi,
             };
             let current = status.observed_generation >= config.metadata.generation;
-            let gone = part.as_ref().is_none_or(|part| part.version.is_none());
+            let gone = driver_status.as_ref().is_none_or(|status| status.version.is_none());
             if current && gone {
                 step.done("");
                 return Ok(());
@@ -114,18 +120,17 @@ impl Remove {
                 return Err(Failure::TooLate {
                     what: format!("{} was not removed", super::plan::name(driver)),
                     seconds: self.timeout,
-                    help: "vdoctl status says what it waits for; it goes on by itself".into(),
+                    help: "the operator continues; vdoctl status shows what it waits for".into(),
                 });
             }
-            let waits = part.as_ref().and_then(|part| part.status_msg.clone());
-            step.waits(&waits.unwrap_or_default());
+            let message = driver_status.as_ref().and_then(|status| status.status_msg.clone());
+            step.waits(&message.unwrap_or_default());
             sleep(PACE).await;
         }
     }
 
     async fn operator(&self, global: &Global, screen: &Screen) -> Outcome {
         let cluster = Cluster::connect(global).await?;
-        // What is asked about a cluster that does not answer is asked in vain.
         let version =
             cluster.client.apiserver_version().await.doing("asking the cluster who it is")?;
         let allowed = Allowed {
@@ -133,28 +138,22 @@ impl Remove {
             old_cloud_controllers: super::has_old_cloud_controllers(&version),
             ..Allowed::default()
         };
-        let goes: Vec<ObjectId> = install::objects_for(&allowed)
+        let (kept, deleted): (Vec<ObjectId>, Vec<ObjectId>) = install::objects_for(&allowed)
             .iter()
             .map(ObjectId::of)
-            .filter(|id| !matches!(id.kind.as_str(), "CustomResourceDefinition" | "Namespace"))
-            .collect();
-        let mut table = Table::new(&["GOES", ""]);
-        for ObjectId { kind, namespace, name, .. } in &goes {
-            let place = if namespace.is_empty() { "" } else { "/" };
-            table.row([kind, &format!("{namespace}{place}{name}")]);
-        }
-        screen.print(&table.render(screen.width))?;
-        let stays = "The drivers, the definitions, the VDOConfig and the records stay: a later \
-                     vdoctl deploy takes up where this one left.";
-        screen.note(&format!("\n{}", wrap("", stays, screen.side_width).trim_end()));
+            .partition(|id| is_kept(&id.kind));
+        screen.print(&objects(&deleted, &kept, screen.width))?;
+        let note = "The drivers, the VDOConfig and VDO's records stay. If you run vdoctl deploy later, \
+                    VDO continues with them.";
+        screen.note(&format!("\n{}", wrap("", note, screen.side_width).trim_end()));
         if self.dry_run {
             return Ok(());
         }
         screen.confirm("Remove the operator?")?;
         let step = Step::begin(screen, "Remove the operator");
-        // The Deployment first: without its rights it would only complain.
-        let goes: Vec<ObjectId> = goes.into_iter().rev().collect();
-        if let Err(failure) = critical::section(delete(&cluster, &goes)).await {
+        // The Deployment first, because the operator needs its permissions until it stops.
+        let deleted: Vec<ObjectId> = deleted.into_iter().rev().collect();
+        if let Err(failure) = critical::section(delete(&cluster, &deleted)).await {
             step.failed("");
             return Err(failure);
         }
@@ -163,15 +162,16 @@ impl Remove {
     }
 }
 
-/// Deletes objects in this order, after a trial of all of it: who is refused has changed nothing.
-async fn delete(cluster: &Cluster, goes: &[ObjectId]) -> Outcome {
+/// Deletes objects in this order. A dry run of all deletions comes first, so that a user without permission
+/// changes nothing.
+async fn delete(cluster: &Cluster, objects: &[ObjectId]) -> Outcome {
     let mut gone = Vec::new();
-    for trial in [true, false] {
-        let how = DeleteParams { dry_run: trial, ..DeleteParams::background() };
-        for id in goes {
+    for dry_run in [true, false] {
+        let parameters = DeleteParams { dry_run, ..DeleteParams::background() };
+        for id in objects {
             let api = writing::api_of(&cluster.client, id).map_err(super::deploy::written)?;
-            match api.delete(&id.name, &how).await {
-                Ok(_) if trial => {}
+            match api.delete(&id.name, &parameters).await {
+                Ok(_) if dry_run => {}
                 Ok(_) => gone.push(id.to_string()),
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(source) => {
@@ -184,8 +184,8 @@ async fn delete(cluster: &Cluster, goes: &[ObjectId]) -> Outcome {
     Ok(())
 }
 
-/// The fields that make no sense beside `mode: Removed`, as the definition says.
-fn said_about(driver: Driver) -> &'static [&'static str] {
+/// The fields that the CRD does not allow together with `mode: Removed`.
+fn invalid_when_removed(driver: Driver) -> &'static [&'static str] {
     match driver {
         Driver::Cpi => &["version", "implementation", "nodes", "nodeDeletion", "nsx"],
         Driver::Csi => &[
@@ -202,23 +202,19 @@ fn said_about(driver: Driver) -> &'static [&'static str] {
     }
 }
 
-/// What would go, and what is in the way.
+/// The objects that VDO deletes and keeps, and what blocks the removal.
 fn preview(facts: &Facts, driver: Driver, width: usize) -> String {
     let record = facts.record(driver);
-    let kept = |id: &&ObjectId| {
-        !matches!(id.kind.as_str(), "Namespace" | "CustomResourceDefinition" | "StorageClass")
-    };
-    let goes = record.objects.iter().filter(kept).count();
-    let name = super::plan::name(driver);
-    let mut text = wrap(
-        "",
-        &format!(
-            "{name} {}: {} would go.",
-            record.version.as_deref().unwrap_or_default(),
-            count(goes, "object")
-        ),
-        width,
+    let (deleted, kept): (Vec<ObjectId>, Vec<ObjectId>) =
+        record.objects.iter().cloned().partition(|id| is_deleted(facts, driver, id));
+    let version = record.version.as_deref().unwrap_or_default();
+    let title = format!(
+        "{} {version}: VDO deletes {} and keeps {}.",
+        super::plan::name(driver),
+        count(deleted.len(), "object"),
+        kept.len(),
     );
+    let mut text = wrap("", &title, width) + &objects(&deleted, &kept, width);
     if driver == Driver::Csi {
         for (volume, node) in facts.attached.iter().take(20) {
             text.push_str(&wrap("  ", &format!("{volume} is attached to {node}"), width));
@@ -230,13 +226,56 @@ fn preview(facts: &Facts, driver: Driver, width: usize) -> String {
     } else {
         let tainted = facts.cluster.nodes.iter().filter(|node| !node.is_initialized()).count();
         if tainted > 0 {
-            text.push_str(&wrap(
-                "  ",
-                &format!("{} still wait for it ({})", count(tainted, "node"), names::UNINITIALIZED),
-                width,
-            ));
+            let waiting = format!(
+                "Waiting for a cloud provider: {} ({})",
+                count(tainted, "node"),
+                names::UNINITIALIZED
+            );
+            text.push_str(&wrap("  ", &waiting, width));
         }
         text.push_str(&wrap("  ", "New nodes will wait for another cloud provider.", width));
     }
     text
+}
+
+fn objects(deleted: &[ObjectId], kept: &[ObjectId], width: usize) -> String {
+    let mut text = String::new();
+    for (heading, all) in [("DELETED", deleted), ("KEPT", kept)] {
+        let mut table = Table::new(&[heading, ""]);
+        for ObjectId { kind, namespace, name, .. } in all {
+            let slash = if namespace.is_empty() { "" } else { "/" };
+            table.row([kind, &format!("{namespace}{slash}{name}")]);
+        }
+        if !table.is_empty() {
+            text.push_str(&table.render(width));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_preview_keeps_what_the_operator_keeps() {
+        let id = |kind: &str, namespace: &str| ObjectId {
+            api_version: "v1".into(),
+            kind: kind.into(),
+            namespace: namespace.into(),
+            name: "one".into(),
+        };
+        let all = vec![
+            id("Deployment", "vmware-system-csi"),
+            id("StorageClass", ""),
+            id("VolumeSnapshotClass", ""),
+        ];
+        let (kept, deleted): (Vec<_>, Vec<_>) = all.into_iter().partition(|id| is_kept(&id.kind));
+        let shown = anstream::adapter::strip_str(&objects(&deleted, &kept, 80)).to_string();
+        assert_eq!(
+            shown,
+            "  DELETED\n  Deployment  vmware-system-csi/one\n  KEPT\n  StorageClass         one\n  \
+             VolumeSnapshotClass  one\n"
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! `vdoctl status`: how things are, on one screen.
+//! `vdoctl status`
 
 mod view;
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     exit::Exit,
     failure::{Doing as _, Failure, Outcome},
@@ -25,27 +25,26 @@ use crate::{
     screen::Screen,
 };
 
-/// Show how things are: one word first, then drivers, vCenters and what is wrong.
+/// Show the health of VDO, its drivers and vCenters, and the findings.
 ///
-/// The exit code tells the same: 0 healthy, 3 degraded, 4 progressing, 5 not installed or not
-/// configured.
+/// The exit code is 0 if everything is healthy, 3 if degraded, 4 if in progress, and 5 if VDO is not installed
+/// or not configured.
 #[derive(Args, Debug)]
 pub(crate) struct Status {
-    /// Keep looking until Ctrl-C.
+    /// Update the screen until Ctrl-C.
     #[arg(long, short, conflicts_with = "wait")]
     watch: bool,
-    /// Wait until all is healthy, showing each step.
+    /// Wait until everything is healthy, and show each step.
     #[arg(long)]
     wait: bool,
     /// How long to wait, in seconds.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
-    /// A form for programs, or more for people.
+    /// The output format.
     #[arg(long, short, value_enum)]
     output: Option<Output>,
 }
 
-/// A form of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     Json,
@@ -53,31 +52,23 @@ enum Output {
     Wide,
 }
 
-/// Everything the screen is made from.
 #[derive(Debug, Serialize)]
 pub(crate) struct Overview {
-    /// The one word.
     pub(crate) health: Health,
     /// The cluster's name in the kubeconfig.
     pub(crate) cluster: Option<String>,
-    /// The operator.
     pub(crate) operator: Operator,
-    /// The object that is followed.
+    /// The VDOConfig that the operator follows.
     pub(crate) config: VDOConfig,
-    /// The vCenters it names.
     pub(crate) vcenters: Vec<VsphereCloudConfig>,
     #[serde(skip)]
     pub(crate) now: Timestamp,
 }
 
-/// The operator's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Operator {
-    /// Its image.
     pub(crate) image: Option<String>,
-    /// Pods that run.
     pub(crate) available: i32,
-    /// Pods there should be.
     pub(crate) wanted: i32,
 }
 
@@ -86,8 +77,8 @@ impl Operator {
         self.image.is_some()
     }
 
-    /// What is left of a verdict: where nobody looks, nothing is known to be well.
-    fn vouched(&self, verdict: Health) -> Health {
+    /// Without a running operator, the health is unknown.
+    fn qualify(&self, verdict: Health) -> Health {
         match verdict {
             Health::Healthy | Health::Progressing if self.available == 0 => Health::Unknown,
             other => other,
@@ -96,8 +87,8 @@ impl Operator {
 }
 
 impl Overview {
-    /// Three small questions to the API server, whatever the size of the cluster.
-    pub(crate) async fn look(cluster: &Cluster) -> Outcome<Self> {
+    /// Sends three small requests, for clusters of any size.
+    pub(crate) async fn read(cluster: &Cluster) -> Outcome<Self> {
         let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);
         let (config, vcenters, deployment) = tokio::join!(
             cluster.config(),
@@ -121,12 +112,11 @@ impl Overview {
             }
         });
         let status = config.status.clone().unwrap_or_default();
-        let health = operator.vouched(status.verdict(config.metadata.generation));
+        let health = operator.qualify(status.verdict(config.metadata.generation));
         let cluster = cluster.name.clone();
         Ok(Self { health, cluster, operator, config, vcenters, now: Timestamp::now() })
     }
 
-    /// The release of a driver that runs.
     pub(crate) fn running(&self, driver: ::catalog::Driver) -> Option<&str> {
         let status = self.config.status.as_ref()?;
         let part = match driver {
@@ -136,20 +126,18 @@ impl Overview {
         part.as_ref()?.version.as_deref()
     }
 
-    /// The steps of the operator's plan.
     fn steps(&self) -> &[PlanStep] {
         let plan = self.config.status.as_ref().and_then(|status| status.plan.as_ref());
         plan.map(|plan| plan.steps.as_slice()).unwrap_or_default()
     }
 
-    /// What is wrong, as it stands on the screen.
-    pub(crate) fn problems(&self, width: usize) -> String {
+    pub(crate) fn findings(&self, width: usize) -> String {
         let findings = self.config.status.iter().flat_map(|status| &status.findings);
         findings::render(&findings.cloned().collect::<Vec<_>>(), width, self.now)
     }
 
-    /// What the process ends with.
-    pub(crate) fn judged(&self) -> Outcome {
+    /// Fails with the exit code for the health.
+    pub(crate) fn verdict(&self) -> Outcome {
         let exit = match self.health {
             _ if !self.operator.is_installed() => Exit::Absent,
             Health::Healthy => return Ok(()),
@@ -169,31 +157,31 @@ impl Status {
         let overview = if self.wait {
             wait(&cluster, screen, Duration::from_secs(self.timeout)).await?
         } else {
-            Overview::look(&cluster).await?
+            Overview::read(&cluster).await?
         };
         screen.print(&self.shown(&overview, screen)?)?;
-        overview.judged()
+        overview.verdict()
     }
 
     fn shown(&self, overview: &Overview, screen: &Screen) -> Outcome<String> {
         match self.output {
-            Some(Output::Json) => super::formatted(Form::Json, overview),
-            Some(Output::Yaml) => super::formatted(Form::Yaml, overview),
+            Some(Output::Json) => super::formatted(OutputFormat::Json, overview),
+            Some(Output::Yaml) => super::formatted(OutputFormat::Yaml, overview),
             wide => Ok(view::render(overview, wide.is_some(), screen.width)),
         }
     }
 
-    /// Shows the screen anew whenever something on it changed.
+    /// Prints the screen again whenever it changes.
     async fn follow(&self, cluster: &Cluster, screen: &Screen) -> Outcome {
         let mut before = String::new();
         loop {
-            let shown = match Overview::look(cluster).await {
+            let shown = match Overview::read(cluster).await {
                 Ok(overview) => self.shown(&overview, screen)?,
                 Err(
                     failure @ (Failure::Api { .. }
                     | Failure::NotConfigured
                     | Failure::ConfiguredElsewhere { .. }),
-                ) => format!("{failure}; looking again\n"),
+                ) => format!("{failure}; retrying\n"),
                 Err(failure) => return Err(failure),
             };
             if shown != before {
@@ -206,8 +194,8 @@ impl Status {
     }
 }
 
-/// Waits until all is healthy, showing each step of the operator's plan as it is done. What is wrong
-/// may pass: only time ends the wait, or that there is no operator.
+/// Waits until everything is healthy, and shows each step of the operator's plan. Findings may be temporary, so only
+/// the timeout or a missing operator ends the wait.
 pub(crate) async fn wait(
     cluster: &Cluster,
     screen: &Screen,
@@ -217,7 +205,7 @@ pub(crate) async fn wait(
     wait_until(cluster, screen, within, None, is_over).await
 }
 
-/// Waits for an end, likewise. What was done `before` is no news.
+/// Like [`wait`], but until `is_over`. Does not show steps that were done `before`.
 pub(crate) async fn wait_until(
     cluster: &Cluster,
     screen: &Screen,
@@ -231,8 +219,8 @@ pub(crate) async fn wait_until(
         steps.seen.extend(before.steps().iter().map(|step| (step.title.clone(), step.state)));
     }
     loop {
-        let overview = match Overview::look(cluster).await {
-            // The API server may restart meanwhile.
+        let overview = match Overview::read(cluster).await {
+            // The API server may restart.
             Err(Failure::Api { .. }) if Instant::now() < end => {
                 steps.now.waits("the API server does not answer");
                 sleep(PACE).await;
@@ -244,7 +232,6 @@ pub(crate) async fn wait_until(
             steps.end(&overview);
             return Ok(overview);
         }
-        // Nobody is there who could make it so.
         if !overview.operator.is_installed() {
             steps.now.failed("the operator is not installed; vdoctl deploy installs it");
             return Ok(overview);
@@ -258,14 +245,13 @@ pub(crate) async fn wait_until(
     }
 }
 
-/// The steps of the operator's plan, each shown while it is made and when it is done.
 struct Steps<'a> {
     screen: &'a Screen,
     seen: BTreeMap<String, StepState>,
     now: Step<'a>,
 }
 
-/// What is waited for where no step of the plan is under way.
+/// Shown while no step is running.
 const WAIT: &str = "Wait for the operator";
 
 impl<'a> Steps<'a> {
@@ -277,8 +263,8 @@ impl<'a> Steps<'a> {
         let steps = overview.steps();
         for step in steps.iter().filter(|step| step.state == StepState::Done) {
             if self.seen.insert(step.title.clone(), step.state) != Some(step.state) {
-                self.turn_to(&step.title);
-                self.turn_from("");
+                self.start(&step.title);
+                self.finish("");
             }
         }
         for step in steps.iter().filter(|step| step.state != StepState::Done) {
@@ -287,28 +273,25 @@ impl<'a> Steps<'a> {
         let under_way = steps.iter().find(|step| step.state == StepState::Running);
         match under_way {
             Some(step) => {
-                self.turn_to(&step.title);
+                self.start(&step.title);
                 self.now.waits(step.message.as_deref().unwrap_or_default());
             }
             None => self.now.waits(&view::sentence(overview)),
         }
     }
 
-    /// Another step is under way.
-    fn turn_to(&mut self, title: &str) {
+    fn start(&mut self, title: &str) {
         if self.now.title() != title {
             self.now.clear();
             self.now = Step::begin(self.screen, title);
         }
     }
 
-    /// The step under way is done.
-    fn turn_from(&mut self, result: &str) {
+    fn finish(&mut self, result: &str) {
         let next = Step::begin(self.screen, WAIT);
         std::mem::replace(&mut self.now, next).done(result);
     }
 
-    /// It is over, for better or worse.
     fn end(mut self, overview: &Overview) {
         self.show(overview);
         self.now.clear();

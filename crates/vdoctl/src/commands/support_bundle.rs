@@ -1,4 +1,4 @@
-//! `vdoctl support-bundle`.
+//! `vdoctl support-bundle`
 
 use std::{
     fs::{self, FileType},
@@ -24,14 +24,15 @@ use crate::{
     text::count,
 };
 
-/// Write one archive with all that helps to help you, and no secret.
+/// Collect objects, events and logs for support in one archive, without secrets.
 ///
-/// It holds VDO's objects, nodes, CSI objects and storage classes, and of the namespaces of VDO and the
-/// drivers: workloads, pods, ConfigMaps, events and logs. Of Secrets it holds names and keys; what
-/// they hold is looked for in everything else and replaced.
+/// The archive contains VDO's objects, nodes, CSI objects and storage classes. From the namespaces of VDO and
+/// the drivers, it contains workloads, pods, ConfigMaps, events and logs. It contains the names and keys of
+/// Secrets. vdoctl redacts the values of Secrets in all files.
 #[derive(Args, Debug)]
 pub(crate) struct SupportBundle {
-    /// Where to write it, - for standard output; by default vdo-support-TIME.tar.gz here.
+    /// The archive to write, or - for standard output. The default is vdo-support-TIME.tar.gz in the current
+    /// directory.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -65,35 +66,35 @@ impl SupportBundle {
             write(&path, &files)?;
             screen.print(&format!("{}\n", path.display()))?;
         }
-        screen.note(&format!("It holds {}.", contents(&files)));
+        screen.note(&format!("The archive contains {}.", contents(&files)));
         if unreadable > 0 {
             let all = count(files.len(), "file");
-            screen.note(&format!("{unreadable} of {all} could not be read; each says why."));
+            screen.note(&format!(
+                "vdoctl could not read {unreadable} of {all}; each file contains the reason."
+            ));
         }
         if files.iter().any(|file| file.text == support::LEFT_OUT) {
-            screen.note("You may not read every Secret, so ConfigMaps, events, workloads, pods, nodes, attachments and logs were left out: what is secret in them could not be removed. Look into the rest before you pass it on.");
+            screen.note("You lack the permission to read all Secrets, so vdoctl cannot redact their values. The archive omits ConfigMaps, events, workloads, pods, nodes, attachments and logs. Check the rest before you share it.");
         } else {
             screen.note(
-                "No secrets are in it. Look into it before you pass it on: names of your machines are.",
+                "The archive contains no secrets, but it contains the names of your VMs and nodes. Check it before you share it.",
             );
         }
         Ok(())
     }
 }
 
-/// Whether the archive goes to standard output.
 fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Refuses what must not be written to: a screen, or something that is no file. A link may lead
-/// anywhere, and a pipe or a device would be gone once a file took its place.
+/// Rejects a terminal and everything that is not a regular file: the archive would replace a link, pipe or device.
 fn writable(path: &Path) -> Outcome {
     if is_stdout(path) {
         return if io::stdout().is_terminal() {
             request(
-                "an archive is nothing for a terminal",
-                "send it on: vdoctl support-bundle -o - > FILE",
+                "vdoctl does not write an archive to a terminal",
+                "redirect it: vdoctl support-bundle -o - > FILE",
             )
         } else {
             Ok(())
@@ -101,7 +102,11 @@ fn writable(path: &Path) -> Outcome {
     }
     match fs::symlink_metadata(path) {
         Ok(there) if !there.is_file() => refuse(
-            format!("{} is {}, and is left alone", path.display(), kind(there.file_type())),
+            format!(
+                "{} is {}; vdoctl does not overwrite it",
+                path.display(),
+                kind(there.file_type())
+            ),
             "name a file, or - for standard output",
         ),
         _ => Ok(()),
@@ -110,14 +115,14 @@ fn writable(path: &Path) -> Outcome {
 
 fn kind(there: FileType) -> &'static str {
     match there {
-        there if there.is_dir() => "a folder",
+        there if there.is_dir() => "a directory",
         there if there.is_symlink() => "a symbolic link",
         there if there.is_fifo() => "a pipe",
-        _ => "no file",
+        _ => "not a regular file",
     }
 }
 
-/// How much of what is in it: objects by kind, and logs.
+/// The number of objects of each kind, and of logs.
 fn contents(files: &[File]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for file in files.iter().filter(|file| !file.unreadable) {
@@ -140,23 +145,26 @@ fn contents(files: &[File]) -> String {
     texts.map(|(kind, number)| format!("{number} {kind}")).collect::<Vec<_>>().join(", ")
 }
 
-/// There would be nothing in it: why, in the words of the first.
+/// The error if no file could be read, with the first reason.
 fn nothing(files: &[File]) -> Failure {
     let why = files.first().map(|file| file.text.clone()).unwrap_or_default();
     let why = serde_json::from_str::<serde_json::Value>(&why)
         .ok()
         .and_then(|output| output["unreadable"].as_str().map(str::to_owned))
         .unwrap_or(why);
-    Failure::Other { text: "nothing in this cluster could be read".into(), source: why.into() }
+    Failure::Other {
+        text: "vdoctl cannot read anything in this cluster".into(),
+        source: why.into(),
+    }
 }
 
-/// Writes the archive beside its place and moves it there: it is whole or not there at all. Only its
-/// owner may read it.
+/// Writes a temporary file and renames it, so that the archive is complete or does not exist. Only its owner can
+/// read it.
 fn write(path: &Path, files: &[File]) -> Outcome {
     let (out, partial) = partial(path).map_err(|source| unwritten(path, source))?;
     let written =
         archive(out, files).and_then(|file| file.sync_all()).map_err(|e| unwritten(path, e));
-    // It may have become something else meanwhile.
+    // The path may have changed in the meantime.
     let moved = written
         .and_then(|()| writable(path))
         .and_then(|()| fs::rename(&partial, path).map_err(|source| unwritten(path, source)));
@@ -167,7 +175,7 @@ fn unwritten(path: &Path, source: io::Error) -> Failure {
     Failure::File { path: path.to_owned(), deed: "written", source }
 }
 
-/// A new file beside a place, under a name nobody else has.
+/// A new temporary file next to `path`.
 fn partial(path: &Path) -> io::Result<(fs::File, PathBuf)> {
     let mut number = 0;
     loop {
@@ -194,11 +202,11 @@ fn archive<W: io::Write>(out: W, files: &[File]) -> io::Result<W> {
     out.finish()
 }
 
-/// One file in the ustar format: a block of 512 bytes about it, then itself, filled up to whole blocks.
+/// One file in the ustar format: a header of 512 bytes, then the content, padded to whole blocks.
 fn entry(out: &mut impl io::Write, file: &File, now: i64) -> io::Result<()> {
     let mut header = [0_u8; 512];
     let path = format!("vdo-support/{}", file.path);
-    // A path of more than 100 bytes is broken at a slash.
+    // A path of more than 100 bytes is split at a slash.
     let fits = |at: &usize| path.len() - at <= 101;
     let slash = || path.match_indices('/').map(|(at, _)| at).find(fits);
     let broken = if path.len() <= 100 { None } else { slash() };

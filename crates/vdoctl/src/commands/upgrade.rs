@@ -1,4 +1,4 @@
-//! `vdoctl upgrade`: approve an upgrade, follow it, or go back.
+//! `vdoctl upgrade`
 
 use std::time::Duration;
 
@@ -23,20 +23,20 @@ use crate::{
     text::{STRONG, paint},
 };
 
-/// Approve an upgrade of the drivers, follow it, or go back.
+/// Upgrade the drivers, or roll back an upgrade.
 ///
-/// Without arguments, every driver is brought to the release `vdoctl plan` shows.
+/// Without arguments, vdoctl approves the upgrade of every driver to the release that `vdoctl plan` shows.
 #[derive(Args, Debug)]
 pub(crate) struct Upgrade {
-    /// Only this driver.
+    /// Upgrade only this driver.
     driver: Option<DriverName>,
-    /// To this release instead of the planned one.
+    /// Upgrade to this release instead of the planned one.
     #[arg(long, value_name = "VERSION", requires = "driver")]
     to: Option<Version>,
-    /// Back to the release before, while the new one is not healthy yet.
+    /// Roll back to the previous release. This is possible until the new one is healthy.
     #[arg(long, requires = "driver", conflicts_with = "to")]
     back: bool,
-    /// Do not wait until it is done.
+    /// Do not wait for the upgrade to finish.
     #[arg(long)]
     no_wait: bool,
     /// How long to wait, in seconds.
@@ -53,28 +53,28 @@ impl Upgrade {
         };
         let drivers: Vec<&DriverPlan> = plan.drivers.iter().filter(wanted).collect();
         let changes =
-            if self.back { vec![self.going_back(&facts)?] } else { self.approved(&drivers) };
+            if self.back { vec![self.rollback(&facts)?] } else { self.approved(&drivers) };
         if changes.is_empty() {
-            screen.print("There is nothing to upgrade: what runs is what is planned.\n")?;
+            screen.print("There is nothing to upgrade: the drivers run the planned releases.\n")?;
             return Ok(());
         }
         screen.print(&changes.iter().map(Change::line).collect::<String>())?;
-        screen.confirm("Go on?")?;
+        screen.confirm("Continue?")?;
         let cluster = Cluster::connect(global).await?;
         let mut patch = json!({});
         for change in &changes {
             change.write_into(&mut patch);
         }
-        let before = Overview::look(&cluster).await?;
+        let before = Overview::read(&cluster).await?;
         patch_config(&cluster, &facts, &patch).await?;
         if self.no_wait {
-            screen.note("Approved. vdoctl status --watch follows it.");
+            screen.note("Approved. To follow the upgrade: vdoctl status --watch");
             return Ok(());
         }
         self.follow(&cluster, &changes, &before, screen).await
     }
 
-    /// Until the releases run, or one of them was taken back.
+    /// Waits until the releases run, or until VDO rolls one back.
     async fn follow(
         &self,
         cluster: &Cluster,
@@ -86,8 +86,8 @@ impl Upgrade {
             let findings = overview.config.status.iter().flat_map(|status| &status.findings);
             findings.into_iter().any(|finding| finding.code == codes::UPGRADE_ROLLED_BACK.code)
         };
-        // One that is told already is about an earlier try.
-        let told = failed(before);
+        // An existing finding is about an earlier attempt.
+        let failed_before = failed(before);
         let there = |overview: &Overview| {
             let all = changes.iter();
             all.into_iter().all(|change| overview.running(change.driver) == Some(&*change.to))
@@ -96,18 +96,17 @@ impl Upgrade {
         let before = Some(before);
         let overview = super::status::wait_until(cluster, screen, within, before, |overview| {
             there(overview) && overview.health == Health::Healthy
-                || !told && !self.back && failed(overview)
+                || !failed_before && !self.back && failed(overview)
         })
         .await?;
         if there(&overview) && overview.health == Health::Healthy {
             return Ok(());
         }
-        screen.print(&overview.problems(screen.width))?;
+        screen.print(&overview.findings(screen.width))?;
         let exit = if failed(&overview) { Exit::Degraded } else { Exit::Progressing };
         Err(Failure::Verdict { exit })
     }
 
-    /// What would be approved.
     fn approved(&self, drivers: &[&DriverPlan]) -> Vec<Change> {
         let changes = drivers.iter().filter_map(|driver| {
             let to = self.to.as_ref().map(ToString::to_string).or_else(|| goal(driver))?;
@@ -123,27 +122,25 @@ impl Upgrade {
         changes.collect()
     }
 
-    /// Back to the release before: possible as long as the new one has not become healthy.
-    fn going_back(&self, facts: &Facts) -> Outcome<Change> {
+    fn rollback(&self, facts: &Facts) -> Outcome<Change> {
         let driver = self.driver.map_or(Driver::Csi, Driver::from);
         let record = facts.record(driver);
         let running = record.version.as_deref().unwrap_or("nothing");
         let Some(previous) = record.previous.clone().filter(|_| !record.healthy) else {
             return refuse(
-                format!("{} {running} is not being upgraded", super::plan::name(driver)),
-                "a release that became healthy is not followed by an older one: volumes it made may not suit that",
+                format!("no upgrade of {} {running} is in progress", super::plan::name(driver)),
+                "VDO does not downgrade a healthy release: an older one may not support the volumes that it created",
             );
         };
         Ok(Change { driver, from: record.version.clone(), to: previous, pinned: true })
     }
 }
 
-/// One driver from one release to another.
 struct Change {
     driver: Driver,
     from: Option<String>,
     to: String,
-    /// Whether it stays there from then on, or is brought there once.
+    /// Whether the VDOConfig pins the release, or approves it once.
     pinned: bool,
 }
 
@@ -153,7 +150,6 @@ impl Change {
         format!("{name}  {} → {}\n", self.from.as_deref().unwrap_or("nothing"), self.to)
     }
 
-    /// How it is said in the VDOConfig.
     fn write_into(&self, patch: &mut Value) {
         if self.pinned {
             patch["spec"][section(self.driver)]["version"] = self.to.as_str().into();
@@ -163,7 +159,7 @@ impl Change {
     }
 }
 
-/// The release that will run in the end, also where it waits for approval.
+/// The planned release, also if it waits for approval.
 fn goal(driver: &DriverPlan) -> Option<String> {
     let decision = driver.decision.as_ref();
     let waits = decision.and_then(|decision| match &decision.standstill {
@@ -182,7 +178,6 @@ fn annotation(driver: Driver) -> &'static str {
     }
 }
 
-/// The part of the VDOConfig that is about a driver.
 pub(crate) fn section(driver: Driver) -> &'static str {
     match driver {
         Driver::Cpi => "cloudProvider",
@@ -190,10 +185,9 @@ pub(crate) fn section(driver: Driver) -> &'static str {
     }
 }
 
-/// Changes the VDOConfig that is followed.
 pub(crate) async fn patch_config(cluster: &Cluster, facts: &Facts, patch: &Value) -> Outcome {
-    let home = facts.config.namespace().unwrap_or_default();
-    let configs = Api::<api::VDOConfig>::namespaced(cluster.client.clone(), &home);
+    let namespace = facts.config.namespace().unwrap_or_default();
+    let configs = Api::<api::VDOConfig>::namespaced(cluster.client.clone(), &namespace);
     let parameters = PatchParams {
         field_manager: Some(writing::FIELD_MANAGER.into()),
         ..PatchParams::default()

@@ -1,4 +1,4 @@
-//! `vdoctl version`.
+//! `vdoctl version`
 
 use clap::Args;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::{Doing as _, Outcome},
     screen::Screen,
@@ -17,21 +17,19 @@ use crate::{
 /// Show the version of vdoctl and of the operator.
 #[derive(Args, Debug)]
 pub(crate) struct Version {
-    /// Only of vdoctl: no cluster is asked.
+    /// Show only the version of vdoctl. This needs no cluster.
     #[arg(long)]
     client: bool,
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Version {
-    /// Only this program: nothing to wait for.
     pub(crate) fn is_local(&self) -> bool {
         self.client
     }
 
-    /// Shows what this program is.
     pub(crate) fn local(&self, screen: &Screen) -> Outcome {
         self.show(None, screen)
     }
@@ -40,7 +38,7 @@ impl Version {
         match of_cluster(global).await {
             Ok(cluster) => self.show(Some(cluster), screen),
             Err(failure) => {
-                // This program is known all the same.
+                // The version of vdoctl is known even without a cluster.
                 if self.output.is_none() {
                     self.show(None, screen)?;
                 }
@@ -73,7 +71,7 @@ impl Version {
     }
 }
 
-/// The operator's image, if there is one, and the version of Kubernetes.
+/// The operator's image, if it is installed, and the Kubernetes version.
 async fn of_cluster(global: &Global) -> Outcome<(Option<String>, String)> {
     let cluster = Cluster::connect(global).await?;
     let deployments = Api::<Deployment>::namespaced(cluster.client.clone(), &cluster.namespace);

@@ -1,4 +1,4 @@
-//! `vdoctl versions`: what really runs, read from the cluster.
+//! `vdoctl versions`
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     BUILD,
-    arguments::{Form, Global},
+    arguments::{Global, OutputFormat},
     cluster::Cluster,
     failure::Outcome,
     progress::Step,
@@ -19,12 +19,12 @@ use crate::{
     text::{CARE, DIM, GOOD, Table, paint},
 };
 
-/// Show what really runs, whoever installed it.
+/// Show the versions that run in the cluster, including drivers that VDO did not install.
 #[derive(Args, Debug)]
 pub(crate) struct Versions {
-    /// A form for programs.
+    /// The output format.
     #[arg(long, short, value_enum)]
-    output: Option<Form>,
+    output: Option<OutputFormat>,
 }
 
 impl Versions {
@@ -76,8 +76,8 @@ fn what(workload: &Workload) -> String {
 }
 
 fn place(id: &ObjectId, workload: &Workload) -> String {
-    let hands = if workload.labelled { "" } else { ", installed by other hands" };
-    paint(DIM, &format!("{}/{}{hands}", id.namespace, id.name))
+    let origin = if workload.labelled { "" } else { ", not installed by VDO" };
+    paint(DIM, &format!("{}/{}{origin}", id.namespace, id.name))
 }
 
 fn as_value(seen: &one_shot::Seen) -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! The support bundle: what is in it, and what never is.
+//! The support bundle contains the right files and no secrets.
 
 use std::{
     fs,
@@ -20,15 +20,14 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Bytes that are no text.
 const KEYTAB: [u8; 26] = *b"\xff\x00\xfe\x80KRB5\xc3\x28\x99\xaa\xbbadmin@EXAMPLE";
 
-/// A password to pull images with, inside of the JSON of its Secret.
+/// A registry password inside the JSON of a pull secret.
 const PULLS: &str = "pulls-images-with-this-password";
-/// One in a namespace that only a driver's settings name.
+/// A password in a namespace that only a driver's settings mention.
 const FAR: &str = "far-away-lies-this-password";
 
-/// The secrets of the cluster as somebody may have noted them.
+/// The secrets of the cluster in several encodings.
 fn notes() -> Vec<String> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -46,26 +45,26 @@ fn notes() -> Vec<String> {
     notes
 }
 
-/// What a bundle holds, unpacked.
+/// The unpacked bundle.
 fn bundled(stage: &Stage) -> String {
     let mut all = Vec::new();
     let file = fs::File::open(stage.workdir.path().join("bundle.tar.gz")).unwrap();
     flate2::read::GzDecoder::new(file).read_to_end(&mut all).unwrap();
     let text = String::from_utf8_lossy(&all).into_owned();
     for written in notes() {
-        // Its ends may belong to what stands beside it.
+        // The first and last characters may encode neighboring bytes.
         let middle: String = written.chars().skip(8).take(20).collect();
         assert!(!text.contains(&middle), "the bundle holds {written}");
     }
     text
 }
 
-/// Secrets that no Secret holds: a driver wrote them into its log.
+/// Secrets in a driver's log that no Secret contains.
 const UNWRITTEN: [&str; 5] =
     ["in-no-secret-1", "in-no-secret-2", "in-no-secret-3", "in-no-secret-4", "in-no-secret-5"];
 
-/// What a driver that tells all it knows says before it ends.
-fn last_words() -> &'static str {
+/// The log of a driver that prints secrets.
+fn log_with_secrets() -> &'static str {
     let [plain, json, flag, address, header] = UNWRITTEN;
     let words = format!(
         "syncer begins\n\
@@ -79,14 +78,12 @@ fn last_words() -> &'static str {
          syncer gives up",
         notes().join("\n"),
     );
-    // A fate outlives the test that makes it.
     Box::leak(words.into_boxed_str())
 }
 
-/// The log of a driver that crashes is in the bundle, and so are its last words in the status of its
-/// pod; what is secret in them is in neither, nor on the screen.
-async fn a_log_that_tells_too_much(stage: &Stage) {
-    stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(last_words()));
+/// The bundle contains the log and the termination message of a crashing driver, without their secrets.
+async fn secrets_in_logs_are_redacted(stage: &Stage) {
+    stage.nodes.pods("vsphere-csi-node", Fate::CrashesSaying(log_with_secrets()));
     let logs = stage.nodes.serve_logs().await;
     let output = eventually("what it said is quoted", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;
@@ -114,20 +111,23 @@ async fn a_log_that_tells_too_much(stage: &Stage) {
     assert_eq!(output.code, 0, "{}", output.all());
 }
 
-/// How many files of a bundle could not be read.
+/// The number of files that vdoctl could not read.
 fn unread(output: &CommandOutput) -> usize {
-    let told = output.err.lines().find(|line| line.contains("could not be read"));
-    told.map_or(0, |line| line.split_once(" of ").unwrap().0.parse().unwrap())
+    let text = output.err.lines().find(|line| line.contains("vdoctl could not read"));
+    text.map_or(0, |line| {
+        let count = line.split_once(" of ").unwrap().0.rsplit(' ').next();
+        count.unwrap().parse().unwrap()
+    })
 }
 
-/// To standard output, and never in place of something that is no file.
+/// vdoctl writes to standard output, and replaces only regular files.
 fn elsewhere(stage: &Stage) {
     let at = |name: &str| stage.workdir.path().join(name);
     let mut piped = stage.command(&["support-bundle", "-o", "-"]);
     let output = piped.stdin(Stdio::null()).output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{err}");
-    assert!(err.contains("It holds "), "{err}");
+    assert!(err.contains("The archive contains "), "{err}");
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(&output.stdout[..]).read_to_end(&mut text).unwrap();
     assert!(String::from_utf8_lossy(&text).contains("vdo-support/about.json"));
@@ -148,15 +148,15 @@ fn elsewhere(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn no_archive_goes_to_a_screen() {
+async fn no_archive_is_written_to_a_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
     command.args(["support-bundle", "-o", "-"]).env("KUBECONFIG", "/no/such/file");
     let (status, shown) = Terminal::run(&command, 80).ends().await;
     assert_eq!(status.code(), Some(2), "{shown}");
-    assert!(shown.contains("an archive is nothing for a terminal"), "{shown}");
+    assert!(shown.contains("does not write an archive to a terminal"), "{shown}");
 }
 
-/// Whole with all rights, without what could not be searched with few.
+/// The bundle is complete with all permissions, and omits unsearchable files with few.
 pub(crate) async fn bundling(stage: &Stage) {
     let keytab = json!({
         "metadata": {"name": "keytab", "namespace": "kube-system"},
@@ -179,7 +179,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     let far: Secret = serde_json::from_value(far).unwrap();
     let secrets = Api::<Secret>::namespaced(stage.plane.client(), "default");
     secrets.create(&PostParams::default(), &far).await.unwrap();
-    // Somebody noted them where no Secret is.
+    // The secrets also occur outside of Secrets.
     let note = json!({
         "metadata": {"name": "notes", "namespace": "kube-system"},
         "data": {
@@ -193,7 +193,7 @@ pub(crate) async fn bundling(stage: &Stage) {
     let maps = Api::<ConfigMap>::namespaced(stage.plane.client(), "kube-system");
     maps.create(&PostParams::default(), &note).await.unwrap();
 
-    // What was there before may be read by everybody; what somebody else left beside it is theirs.
+    // vdoctl replaces a world-readable file, and keeps files of other processes.
     stage.workdir.write("bundle.tar.gz", "old").unwrap();
     stage.workdir.write("bundle.tar.gz.partial", "theirs").unwrap();
     let output = stage.works(&["support-bundle", "--output", "bundle.tar.gz"]);
@@ -203,11 +203,11 @@ pub(crate) async fn bundling(stage: &Stage) {
     assert_eq!(mode & 0o777, 0o600, "its owner alone reads it");
     assert_eq!(fs::read_to_string(at("bundle.tar.gz.partial")).unwrap(), "theirs");
     let told = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = told.split_once("It holds ").unwrap().1;
+    let told = told.split_once("The archive contains ").unwrap().1;
     for wanted in ["1 vdoconfigs", "3 nodes", "1 vspherecloudconfigs", " pods", " configmaps"] {
         assert!(told.contains(wanted), "{wanted}: {}", output.all());
     }
-    // There is no kubelet here that would have logs.
+    // There is no kubelet, so there are no logs.
     let by_all = unread(&output);
     let text = bundled(stage);
     for wanted in ["about.json", "vdoconfigs.json", "secrets-by-name.json", "vsphere-csi-node"] {
@@ -224,9 +224,9 @@ pub(crate) async fn bundling(stage: &Stage) {
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
 
     elsewhere(stage);
-    a_log_that_tells_too_much(stage).await;
+    secrets_in_logs_are_redacted(stage).await;
 
-    // Who may not read Secrets cannot know what to remove.
+    // A user who cannot read Secrets cannot redact them.
     let role =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
     let subject =
@@ -239,10 +239,14 @@ pub(crate) async fn bundling(stage: &Stage) {
     let flags = ["--kubeconfig", viewer.as_str(), "support-bundle", "--output", "bundle.tar.gz"];
     let output = eventually("the binding holds", 30, async || {
         let output = stage.vdoctl(&flags);
-        if output.err.contains("were left out") { Ok(output) } else { Err(output.all()) }
+        if output.err.contains("vdoctl cannot redact their values") {
+            Ok(output)
+        } else {
+            Err(output.all())
+        }
     })
     .await;
     assert!(unread(&output) > by_all, "nodes, for one: {}", output.all());
-    assert!(output.all().contains("may not read every Secret"), "{}", output.all());
+    assert!(output.all().contains("lack the permission to read all Secrets"), "{}", output.all());
     assert!(!bundled(stage).contains("some day"), "what could not be searched is left out");
 }

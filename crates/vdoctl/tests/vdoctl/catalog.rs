@@ -1,28 +1,25 @@
-//! `vdoctl catalog`, as whoever makes catalogs uses it.
+//! `vdoctl catalog` for authors of catalogs.
 
 use std::process::{Command, Output};
 
 use catalog::trust::PublicKey;
 use testkit::Workdir;
 
-/// Runs the tool in a folder.
+/// Runs vdoctl in a directory.
 fn tool(at: &Workdir, arguments: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_vdoctl");
     Command::new(program).arg("catalog").args(arguments).current_dir(at.path()).output().unwrap()
 }
 
-/// Its answer.
 fn output(at: &Workdir, arguments: &[&str]) -> String {
     let output = tool(at, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it has against something.
 fn refused(at: &Workdir, arguments: &[&str]) -> String {
     let output = tool(at, arguments);
     assert!(!output.status.success(), "{arguments:?}");
-    // Lines are broken to the width of a terminal.
     let text = String::from_utf8(output.stderr).unwrap();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -31,7 +28,7 @@ fn refused(at: &Workdir, arguments: &[&str]) -> String {
 fn a_catalog_is_built_signed_and_checked() {
     let at = Workdir::new("tool").unwrap();
     let keys = output(&at, &["keygen", "key.pem"]);
-    // In PEM for the cluster, and on the last line in base64 for the command line: the same key.
+    // The same key in PEM for the cluster, and in base64 for the command line.
     let (pem, key) = keys.trim().rsplit_once('\n').unwrap();
     assert!(pem.starts_with("-----BEGIN PUBLIC KEY-----\n"), "{pem}");
     assert_eq!(pem.parse::<PublicKey>().unwrap(), key.parse().unwrap());
@@ -65,7 +62,7 @@ fn a_catalog_is_built_signed_and_checked() {
 }
 
 #[test]
-fn a_word_nobody_would_read_is_told_at_its_place() {
+fn an_unknown_field_is_located() {
     let at = Workdir::new("tool").unwrap();
     let wrong: [(&str, &str, &[&str]); 5] = [
         (
@@ -80,13 +77,13 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
             &["channel cannot be \"latset\"", "[typo.yaml:467:36]", "did you mean latest?"],
         ),
         ("serial: 1\n", "", &["missing field `serial`"]),
-        ("serial: 1\n", "serial: [1\n", &["this is not YAML"]),
+        ("serial: 1\n", "serial: [1\n", &["this is not valid YAML"]),
     ];
     for (from, to, words) in wrong {
         let text = catalog::EMBEDDED.replacen(from, to, 1);
         assert_ne!(text, catalog::EMBEDDED, "{from}");
         at.write("typo.yaml", text).unwrap();
-        // Also before others get it, and before any cluster is asked.
+        // Also before publishing and without a cluster.
         for command in ["verify", "build", "import"] {
             let output = refused(&at, &[command, "typo.yaml"]);
             for word in words {
@@ -98,13 +95,13 @@ fn a_word_nobody_would_read_is_told_at_its_place() {
 }
 
 #[test]
-fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
+fn a_catalog_with_unknown_fields_is_readable_but_not_signed() {
     let at = Workdir::new("tool").unwrap();
     output(&at, &["keygen", "key.pem"]);
     at.write("typo.yaml", catalog::EMBEDDED.replacen("expires:", "expiers:", 1)).unwrap();
     let sentence = refused(&at, &["sign", "typo.yaml", "--key", "key.pem"]);
     assert!(sentence.contains("did you mean expires?"), "{sentence}");
-    // Somebody else's may be newer than this program.
+    // A catalog of another author may be newer than vdoctl.
     output(&at, &["list", "typo.yaml"]);
     at.write("typo.yaml", catalog::EMBEDDED.replacen("serial: 1", "serial: one", 1)).unwrap();
     let sentence = refused(&at, &["list", "typo.yaml"]);
@@ -112,7 +109,7 @@ fn what_nobody_would_read_is_not_signed_and_stops_no_reader() {
 }
 
 #[test]
-fn what_would_be_refused_is_not_signed() {
+fn an_invalid_catalog_is_not_signed() {
     let at = Workdir::new("tool").unwrap();
     output(&at, &["keygen", "key.pem"]);
     at.write("bad.yaml", "schema: \"9.0\"").unwrap();
@@ -207,7 +204,7 @@ fn the_cloud_controller_of_this_project_is_explained_listed_and_rendered() {
 }
 
 #[test]
-fn a_reader_who_has_read_enough_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let at = Workdir::new("tool").unwrap();
     let line =
         format!("set -o pipefail; {} catalog images | head -1", env!("CARGO_BIN_EXE_vdoctl"));

@@ -1,5 +1,5 @@
-//! The commands on a real API server and a simulated vCenter, in the order in which a user meets them.
-//! One cluster for all of it: each part leaves what the next one needs.
+//! The commands on a real API server and a simulated vCenter, in the order in which a user runs them. All parts share
+//! one cluster: each part prepares the next one.
 
 use std::{
     path::Path,
@@ -28,20 +28,20 @@ use crate::{
 #[tokio::test(flavor = "multi_thread")]
 async fn from_an_empty_cluster_to_running_drivers_and_back() {
     let stage = Stage::set().await;
-    before_anything_is_there(&stage);
-    doctoring_before_anything_is_there(&stage).await;
+    before_the_installation(&stage);
+    doctor_before_the_installation(&stage).await;
     deploying(&stage).await;
     a_wrong_configuration_leaves_nothing_behind(&stage).await;
     let other = dialogue::another_vcenter().await;
     dialogue::interrupted_without_a_dialogue(&stage).await;
-    // Neither leaves anything the other could find.
+    // The two do not affect each other.
     tokio::join!(
         dialogue::interrupted_anywhere(&stage, &other),
         trouble::configuring_with_a_slow_vcenter(&stage),
     );
     dialogue::no_vcenter_there(&stage).await;
-    dialogue::distrusted(&stage).await;
-    dialogue::quiet_shows_what_is_to_be_trusted(&stage).await;
+    dialogue::certificate_declined(&stage).await;
+    dialogue::quiet_shows_the_certificate(&stage).await;
     dialogue::corrected_and_finished(&stage).await;
     dialogue::two_vcenters(&stage, &other).await;
     drop(other);
@@ -51,25 +51,25 @@ async fn from_an_empty_cluster_to_running_drivers_and_back() {
     editing(&stage).await;
     looking(&stage);
     doctoring(&stage).await;
-    transcripts::where_all_is_well(&stage).await;
-    transcripts::where_something_is_wrong(&stage).await;
-    screens::fit_sixty_columns_and_end_with_their_reader(&stage);
+    transcripts::on_a_healthy_cluster(&stage).await;
+    transcripts::on_a_degraded_cluster(&stage).await;
+    screens::fit_sixty_columns_and_accept_a_closed_pipe(&stage);
     screens::quiet_and_verbose(&stage);
     screens::fit_a_terminal_of_sixty_columns(&stage).await;
     screens::questions_without_colours(&stage).await;
     screens::kept_current_until_interrupted(&stage).await;
-    nobody_looks(&stage).await;
+    without_an_operator(&stage).await;
     bundle::bundling(&stage).await;
     trouble::a_disk_that_is_full(&stage);
     trouble::contexts_and_files(&stage);
     trouble::a_slow_vcenter(&stage).await;
-    dialogue::editing_shows_what_changes(&stage).await;
+    dialogue::editing_shows_changes(&stage).await;
     removing(&stage).await;
     drop(operator);
-    without_rights_and_without_a_cluster(&stage);
+    without_permissions_and_without_a_cluster(&stage);
 }
 
-fn before_anything_is_there(stage: &Stage) {
+fn before_the_installation(stage: &Stage) {
     for command in ["status", "plan", "versions", "configure", "adopt"] {
         let output = stage.vdoctl(&[command]);
         assert!(matches!(output.code, 1 | 5), "{command}: {}", output.all());
@@ -81,7 +81,7 @@ fn before_anything_is_there(stage: &Stage) {
     assert!(output.err.contains("vdoctl deploy installs it"), "{}", output.all());
 }
 
-/// The flags that lead to the vCenter, without any object in a cluster.
+/// Flags for the vCenter.
 fn door(stage: &Stage) -> Vec<String> {
     let address = stage.vcenter.address().to_string();
     let thumbprint = stage.vcenter.thumbprint_sha256();
@@ -90,35 +90,35 @@ fn door(stage: &Stage) -> Vec<String> {
     flags.into_iter().chain(password).map(str::to_owned).collect()
 }
 
-async fn doctoring_before_anything_is_there(stage: &Stage) {
+async fn doctor_before_the_installation(stage: &Stage) {
     let door = door(stage);
     let door: Vec<&str> = door.iter().map(String::as_str).collect();
     let doctor = |more: &[&str]| {
         let arguments: Vec<&str> = [&["doctor"], &door[..], more].concat();
         stage.vdoctl_reading(&arguments, PASSWORD)
     };
-    // The vCenter alone, before any cluster exists.
+    // Only the vCenter, without a cluster.
     let output = doctor(&["--no-cluster", "-o", "json"]);
     assert!(matches!(output.code, 0 | 3), "{}", output.all());
     let found: Value = serde_json::from_str(&output.out).unwrap();
     assert!(found["findings"].is_array(), "{}", output.all());
-    // With the cluster, and no operator in it.
+    // With the cluster, without an operator.
     stage.hide_disk_ids(true).await;
     let output = doctor(&["--only", "1203"]);
     assert_eq!(output.code, 3, "{}", output.all());
     assert!(output.out.starts_with("▲ 1 error"), "{}", output.all());
     assert!(output.out.contains("VDO-1203") && output.out.contains("node-1"), "{}", output.all());
-    assert!(output.out.contains("Mend"), "{}", output.all());
+    assert!(output.out.contains("Fix "), "{}", output.all());
     assert!(!output.all().contains(PASSWORD), "{}", output.all());
     stage.hide_disk_ids(false).await;
     let output = doctor(&["--only", "1203"]);
     assert_eq!(output.code, 0, "{}", output.all());
-    assert!(output.out.starts_with("● Nothing is wrong"), "{}", output.all());
-    nobody_is_logged_in(stage).await;
+    assert!(output.out.starts_with("● No problems"), "{}", output.all());
+    no_session_is_open(stage).await;
 }
 
-/// Whoever looked has logged out.
-async fn nobody_is_logged_in(stage: &Stage) {
+/// No session is left open.
+async fn no_session_is_open(stage: &Stage) {
     eventually("nobody is logged in", 30, async || {
         let sessions = stage.vcenter.sessions().await.to_string();
         if sessions.contains("vdo@vsphere.local") { Err(sessions) } else { Ok(()) }
@@ -126,7 +126,7 @@ async fn nobody_is_logged_in(stage: &Stage) {
     .await;
 }
 
-/// The doctor and the operator say the same.
+/// The doctor and the operator report the same findings.
 async fn doctoring(stage: &Stage) {
     stage.hide_disk_ids(true).await;
     let output = stage.vdoctl(&["doctor", "--only", "VDO-1203", "--explain"]);
@@ -147,7 +147,7 @@ async fn doctoring(stage: &Stage) {
 async fn deploying(stage: &Stage) {
     let namespaces = Api::<Namespace>::all(stage.plane.client());
     let output = stage.works(&["deploy", "--dry-run"]);
-    assert!(output.out.contains("created   Deployment vmware-system-vdo/vdo"), "{}", output.all());
+    assert!(output.out.contains("created  Deployment vmware-system-vdo/vdo"), "{}", output.all());
     assert!(namespaces.get_opt(NAMESPACE).await.unwrap().is_none(), "a trial leaves nothing");
 
     let output = stage.works(&["deploy", "-o", "yaml"]);
@@ -157,22 +157,21 @@ async fn deploying(stage: &Stage) {
     let output = stage.works(&["deploy"]);
     assert_eq!(output.out, "", "what is told on the way is no result: {}", output.all());
     assert!(output.err.contains("✔ Start the operator"), "{}", output.all());
-    // Let into one more namespace; a later deploy keeps it, and removing the operator takes it away.
+    // Allows one more namespace. A later deploy keeps it; removing the operator removes it.
     stage.works(&["deploy", "--driver-namespace", "default"]);
     stage.works(&["deploy"]);
-    assert!(stage.may_adopt_in("default").await);
+    assert!(stage.can_adopt_in("default").await);
     let again = stage.works(&["deploy", "--dry-run"]);
     assert!(!again.out.contains("created") && !again.out.contains("changed"), "{}", again.all());
 
     let output = stage.vdoctl(&["status"]);
     assert_eq!(output.code, 5, "{}", output.all());
-    assert!(output.err.contains("vdoctl configure sets it up"), "{}", output.all());
-    screens::an_error_has_its_line_for_itself(stage).await;
+    assert!(output.err.contains("vdoctl configure configures it"), "{}", output.all());
+    screens::an_error_gets_its_own_line(stage).await;
     let output = stage.works(&["version"]);
     assert!(output.out.contains("operator    0.7.0"), "{}", output.all());
 }
 
-/// The objects of a user, in one file.
 pub(crate) fn objects(stage: &Stage, change: impl Fn(&mut Value)) -> String {
     let mut all = json!([
         {
@@ -198,7 +197,7 @@ pub(crate) fn objects(stage: &Stage, change: impl Fn(&mut Value)) -> String {
     texts.collect::<Vec<_>>().join("---\n")
 }
 
-pub(crate) async fn nothing_is_there(stage: &Stage, after: &str) {
+pub(crate) async fn assert_nothing_written(stage: &Stage, after: &str) {
     let client = stage.plane.client();
     let all = ListParams::default();
     let configs = Api::<VDOConfig>::all(client.clone()).list(&all).await.unwrap();
@@ -214,21 +213,21 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
         stage.workdir.write("wrong.yaml", text).unwrap();
         stage.vdoctl(&["configure", "-f", "wrong.yaml"])
     };
-    // A misspelt field: the place, and the nearest right word.
+    // A misspelt field: its location and a suggestion.
     let text = objects(stage, |_| {}).replace("storageProvider:", "storageProvdier:");
     let output = configure(&text);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("spec has no field storageProvdier"), "{}", output.all());
     assert!(output.err.contains("did you mean storageProvider?"), "{}", output.all());
     assert!(output.err.contains("[wrong.yaml:"), "{}", output.all());
-    nothing_is_there(stage, "a misspelt field").await;
+    assert_nothing_written(stage, "a misspelt field").await;
 
-    // What only the API server knows to be wrong is told at its place too.
+    // Rejections by the API server have a location, too.
     let text = objects(stage, |all| all[2]["spec"]["upgrades"] = json!({"policy": "Pinned"}));
     let output = configure(&text);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("Pinned needs the releases to stay on"), "{}", output.all());
-    nothing_is_there(stage, "a rule of the definition").await;
+    assert_nothing_written(stage, "a rule of the definition").await;
 
     for (change, words) in [
         (json!({"stringData": {"username": "vdo@vsphere.local", "password": "wrong"}}), "log in"),
@@ -243,7 +242,7 @@ async fn a_wrong_configuration_leaves_nothing_behind(stage: &Stage) {
         let flat = output.err.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(words), "{change}: {}", output.all());
         assert!(!output.all().contains(PASSWORD), "{}", output.all());
-        nothing_is_there(stage, &change.to_string()).await;
+        assert_nothing_written(stage, &change.to_string()).await;
     }
 }
 
@@ -267,7 +266,7 @@ async fn configuring(stage: &Stage) {
     let output = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run"]);
     assert!(output.out.contains("new VDOConfig vmware-system-vdo/vdo"), "{}", output.all());
     assert!(!output.all().contains(PASSWORD), "{}", output.all());
-    nothing_is_there(stage, "a trial").await;
+    assert_nothing_written(stage, "a trial").await;
     let output = stage.works(&["configure", "-f", "vdo.yaml", "--dry-run", "-vv"]);
     assert!(output.err.contains("DEBUG") && output.err.contains("logged in"), "{}", output.all());
     for encoded in PASSWORD_ENCODED {
@@ -279,10 +278,10 @@ async fn configuring(stage: &Stage) {
     let secret = secrets.get("vc").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes(), "every character");
     let output = stage.works(&["configure", "-f", "vdo.yaml"]);
-    assert!(output.out.contains("Everything is as it should be already"), "{}", output.all());
+    assert!(output.out.contains("nothing to change"), "{}", output.all());
 
     stage.works(&["plan"]);
-    nobody_is_logged_in(stage).await;
+    no_session_is_open(stage).await;
     let output = stage.vdoctl(&["status"]);
     assert_eq!(output.code, 4, "nobody has looked at it yet: {}", output.all());
     assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
@@ -328,7 +327,7 @@ async fn editing(stage: &Stage) {
     let config = configs.get("vdo").await.unwrap();
     assert_eq!(config.spec.upgrade_policy(), api::vdo_config::UpgradePolicy::Manual);
 
-    // A reader who went away stops no change.
+    // A closed pipe does not stop a change.
     let manual = std::fs::read_to_string(stage.workdir.path().join("vdo.yaml")).unwrap();
     stage.workdir.write("unread.yaml", manual.replace("Manual", "Stable")).unwrap();
     for (file, policy) in [
@@ -341,7 +340,7 @@ async fn editing(stage: &Stage) {
         assert_eq!(config.spec.upgrade_policy(), policy, "{}", output.all());
     }
 
-    // Flags lead to the same objects: the known vCenter keeps its names.
+    // Flags produce the same objects: a known vCenter keeps its names.
     let address = stage.vcenter.address().to_string();
     let thumbprint = stage.vcenter.thumbprint_sha1();
     let output = stage.vdoctl_reading(
@@ -384,7 +383,7 @@ fn looking(stage: &Stage) {
     as_a_plugin(stage);
 }
 
-/// kubectl finds the plugin and hands all over to it: what is typed, the kubeconfig, the exit code.
+/// kubectl finds the plugin, and passes arguments, kubeconfig and exit code.
 fn as_a_plugin(stage: &Stage) {
     let plugin = Path::new(env!("CARGO_BIN_EXE_kubectl-vdo"));
     let kubectl = |words: &[&str]| {
@@ -420,7 +419,7 @@ async fn removing(stage: &Stage) {
     })
     .await;
 
-    // As the earlier tool said it.
+    // The syntax of earlier versions.
     releases::interrupted_at(stage, &["delete", "vdo"], "Remove the operator?").await;
     let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     assert!(operators.get_opt("vdo").await.unwrap().is_some());
@@ -429,12 +428,12 @@ async fn removing(stage: &Stage) {
         if operators.get_opt("vdo").await.unwrap().is_none() { Ok(()) } else { Err("it is there") }
     })
     .await;
-    assert!(!stage.may_adopt_in("default").await);
+    assert!(!stage.can_adopt_in("default").await);
     let output = stage.vdoctl(&["status"]);
     assert!(output.out.contains("The operator is not installed"), "{}", output.all());
     assert!(output.out.starts_with("○ Unknown"), "{}", output.all());
     assert_eq!(output.code, 5, "{}", output.all());
-    // Nobody is there to wait for.
+    // Without an operator, waiting is useless.
     let output = stage.vdoctl(&["status", "--wait", "--timeout", "100000"]);
     assert_eq!(output.code, 5, "{}", output.all());
     assert!(
@@ -444,8 +443,8 @@ async fn removing(stage: &Stage) {
     );
 }
 
-/// Where no pod of the operator runs, nobody vouches for what it said last.
-async fn nobody_looks(stage: &Stage) {
+/// Without a running operator, the health is unknown.
+async fn without_an_operator(stage: &Stage) {
     let operators = Api::<Deployment>::namespaced(stage.plane.client(), NAMESPACE);
     let scale = async |replicas: i32| {
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
@@ -465,17 +464,17 @@ async fn nobody_looks(stage: &Stage) {
     assert_eq!(output.code, 0, "{}", output.all());
 }
 
-fn without_rights_and_without_a_cluster(stage: &Stage) {
+fn without_permissions_and_without_a_cluster(stage: &Stage) {
     let nobody = stage.plane.kubeconfig_as(&User::named("nobody"));
     let nobody = nobody.display().to_string();
     let output = stage.vdoctl(&["status", "--kubeconfig", &nobody]);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("forbidden"), "{}", output.all());
-    assert!(output.err.contains("ask for the right"), "{}", output.all());
+    assert!(output.err.contains("ask for the permission"), "{}", output.all());
     let flags = ["support-bundle", "--output", "nothing.tar.gz", "--kubeconfig", &nobody];
     let output = stage.vdoctl(&flags);
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(output.err.contains("nothing in this cluster could be read"), "{}", output.all());
+    assert!(output.err.contains("vdoctl cannot read anything in this cluster"), "{}", output.all());
     assert!(output.err.contains("forbidden") && !output.err.contains('✔'), "{}", output.all());
     assert!(!stage.workdir.path().join("nothing.tar.gz").exists());
     let output = stage.vdoctl(&["status", "--context", "no-such-context"]);
@@ -485,6 +484,6 @@ fn without_rights_and_without_a_cluster(stage: &Stage) {
     for command in [&["status"][..], &["deploy"], &["configure", "-f", "vdo.yaml"], &["plan"]] {
         let output = stage.vdoctl(command);
         assert_eq!(output.code, 1, "{command:?}: {}", output.all());
-        assert!(output.err.contains("kubectl cluster-info tells"), "{command:?}: {}", output.all());
+        assert!(output.err.contains("kubectl cluster-info"), "{command:?}: {}", output.all());
     }
 }

@@ -9,30 +9,28 @@ use kube::{
 use testkit::{Datacenter, Vcenter};
 
 use crate::{
-    cluster::{nothing_is_there, objects},
+    cluster::{assert_nothing_written, objects},
     releases,
     stage::{NAMESPACE, PASSWORD, Stage, inventory},
     terminal::Terminal,
 };
 
-/// A question, by how it can be told from others, and the answer.
+/// A unique part of a question, and the answer.
 type Answered = (&'static str, String);
 
-/// The questions in their order, and how they are answered.
 fn questions(stage: &Stage) -> Vec<Answered> {
     let mut questions = log_in(&stage.vcenter).to_vec();
     questions.extend([
-        ("another vCenter too?", "\r".into()),
+        ("use another vCenter?", "\r".into()),
         ("Install the cloud provider?", "n\r".into()),
-        ("names zones:", "\r".into()),
-        ("names regions:", "\r".into()),
+        ("for zones:", "\r".into()),
+        ("for regions:", "\r".into()),
         ("Default StorageClass:", "\r".into()),
         ("Write this to the cluster?", "y\r".into()),
     ]);
     questions
 }
 
-/// What is asked about each vCenter.
 fn log_in(vcenter: &Vcenter) -> [Answered; 4] {
     [
         ("vCenter:", format!("{}\r", vcenter.address())),
@@ -42,7 +40,7 @@ fn log_in(vcenter: &Vcenter) -> [Answered; 4] {
     ]
 }
 
-/// Someone who is at the last of these questions.
+/// Answers all but the last of these questions.
 async fn asked(stage: &Stage, columns: u16, before: &[Answered], last: &str) -> Terminal {
     let mut terminal = Terminal::run(&stage.command(&["configure"]), columns);
     for (question, answer) in before {
@@ -53,8 +51,8 @@ async fn asked(stage: &Stage, columns: u16, before: &[Answered], last: &str) -> 
     terminal
 }
 
-/// Every question there is, each at the end of a way that leads to it.
-fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
+/// A path to every question.
+fn paths_to_questions(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
     let straight = questions(stage);
     let mut refused = straight[..4].to_vec();
     refused[2].1 = "not the password\r".into();
@@ -63,23 +61,24 @@ fn ways(stage: &Stage, other: &Vcenter) -> Vec<Vec<Answered>> {
     elsewhere[0].1 = "127.0.0.1:1\r".into();
     elsewhere.extend([("Try another address", "y\r".into()), ("vCenter:", String::new())]);
     let mut two = straight[..4].to_vec();
-    two.push(("another vCenter too?", "y\r".into()));
+    two.push(("use another vCenter?", "y\r".into()));
     two.extend(log_in(other));
     two.push(("Datacenters with nodes or volumes:", "\r".into()));
-    two.push(("another vCenter too?", String::new()));
-    // What one of them shares with the straight way is not walked again.
+    two.push(("use another vCenter?", String::new()));
+    // Skips questions that an earlier path has covered.
     let rest = |way: Vec<Answered>, known: usize| {
         (known..way.len()).map(move |last| way[..=last].to_vec()).collect::<Vec<_>>()
     };
     [rest(straight, 0), rest(refused, 4), rest(elsewhere, 3), rest(two, 5)].concat()
 }
 
-/// Ctrl-C at each question leaves nothing behind.
+/// After Ctrl-C at any question, nothing is written.
 pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
-    let ways = ways(stage, other);
-    let asked_at = |text: &str| ways.iter().filter(|way| way.last().unwrap().0 == text).count();
+    let paths_to_questions = paths_to_questions(stage, other);
+    let asked_at =
+        |text: &str| paths_to_questions.iter().filter(|way| way.last().unwrap().0 == text).count();
     assert_eq!((asked_at("User:"), asked_at("Datacenters with nodes or volumes:")), (3, 1));
-    for way in &ways {
+    for way in &paths_to_questions {
         let (last, before) = way.split_last().unwrap();
         let mut terminal = asked(stage, 80, before, last.0).await;
         terminal.types("\x03");
@@ -88,12 +87,11 @@ pub(crate) async fn interrupted_anywhere(stage: &Stage, other: &Vcenter) {
         assert_eq!(status.code(), Some(130), "{place}: {shown}");
         assert!(shown.contains("nothing was changed"), "{place}: {shown}");
         assert!(!shown.contains(PASSWORD), "{place}: {shown}");
-        nothing_is_there(stage, &place).await;
+        assert_nothing_written(stage, &place).await;
     }
 }
 
-/// The questions that come up without a dialogue, where all else was said in flags or in a file: Ctrl-C at
-/// them leaves nothing behind either.
+/// Questions after flags or a file. After Ctrl-C, nothing is written.
 pub(crate) async fn interrupted_without_a_dialogue(stage: &Stage) {
     stage.workdir.write("password", PASSWORD).unwrap();
     let untrusted = objects(stage, |all| {
@@ -106,12 +104,12 @@ pub(crate) async fn interrupted_without_a_dialogue(stage: &Stage) {
     stage.vcenter.forget_calls().await;
     for line in [&flags[..], &["configure", "-f", "untrusted.yaml"]] {
         releases::interrupted_at(stage, line, "Trust this certificate?").await;
-        nothing_is_there(stage, &format!("{line:?}")).await;
+        assert_nothing_written(stage, &format!("{line:?}")).await;
     }
     assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "no password was sent");
 }
 
-/// An address where no vCenter is can be corrected, or left at that.
+/// The user can correct a wrong address, or give up.
 pub(crate) async fn no_vcenter_there(stage: &Stage) {
     let mut before = questions(stage)[..3].to_vec();
     before[0].1 = "127.0.0.1:1\r".into();
@@ -120,11 +118,11 @@ pub(crate) async fn no_vcenter_there(stage: &Stage) {
     let (status, shown) = terminal.ends().await;
     assert_eq!(status.code(), Some(1), "{shown}");
     assert!(shown.contains("vCenter 127.0.0.1:1 cannot be used"), "{shown}");
-    nothing_is_there(stage, "nobody was there").await;
+    assert_nothing_written(stage, "nobody was there").await;
 }
 
-/// A certificate is shown before any password is sent; who does not trust it ends it.
-pub(crate) async fn distrusted(stage: &Stage) {
+/// vdoctl shows the certificate before it sends a password. If the user declines, the command ends.
+pub(crate) async fn certificate_declined(stage: &Stage) {
     stage.vcenter.forget_calls().await;
     let questions = questions(stage);
     let mut terminal = asked(stage, 120, &questions[..3], questions[3].0).await;
@@ -137,11 +135,11 @@ pub(crate) async fn distrusted(stage: &Stage) {
     assert_eq!(status.code(), Some(1), "{shown}");
     assert!(shown.contains("nothing was changed"), "{shown}");
     assert_eq!(stage.vcenter.calls().await.of("Login"), 0, "nor was anything later");
-    nothing_is_there(stage, "it was not trusted").await;
+    assert_nothing_written(stage, "it was not trusted").await;
 }
 
-/// Also where little is to be said: nobody can trust what was not shown.
-pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
+/// `--quiet` does not hide the certificate.
+pub(crate) async fn quiet_shows_the_certificate(stage: &Stage) {
     stage.workdir.write("password", PASSWORD).unwrap();
     let address = stage.vcenter.address().to_string();
     let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local"];
@@ -151,20 +149,20 @@ pub(crate) async fn quiet_shows_what_is_to_be_trusted(stage: &Stage) {
     terminal.expect("Trust this certificate?").await;
     let shown = terminal.shown();
     assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
-    assert!(shown.contains("anyone on the way"), "{shown}");
+    assert!(shown.contains("Compare the thumbprint"), "{shown}");
     terminal.types("n\r");
     let (status, shown) = terminal.ends().await;
     assert_eq!(status.code(), Some(1), "{shown}");
-    nothing_is_there(stage, "it was not trusted").await;
+    assert_nothing_written(stage, "it was not trusted").await;
 }
 
-/// A wrong password is asked for again, alone; then all goes well.
+/// vdoctl asks again for a wrong password.
 pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let questions = questions(stage);
     let mut terminal = asked(stage, 60, &questions[..2], "Password:").await;
     terminal.types("not the password\r");
     terminal.expect("Trust this certificate?").await;
-    // On a narrow terminal it is broken into lines, and whole all the same.
+    // A narrow terminal breaks lines but shows everything.
     let shown: String = terminal.shown().split_whitespace().collect();
     assert!(shown.contains("SHA-256"), "{shown}");
     assert!(shown.contains(&stage.vcenter.thumbprint_sha256()), "{shown}");
@@ -173,8 +171,8 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
     for (question, answer) in [
         ("User:", "\r"),
         ("Password:", questions[2].1.as_str()),
-        // The certificate is trusted already.
-        ("another vCenter too?", "\r"),
+        // The certificate is already trusted.
+        ("use another vCenter?", "\r"),
     ] {
         terminal.expect(question).await;
         terminal.types(answer);
@@ -204,11 +202,11 @@ pub(crate) async fn corrected_and_finished(stage: &Stage) {
     let secret = secrets.get("vcenter").await.unwrap();
     assert_eq!(secret.data.unwrap()["password"].0, PASSWORD.as_bytes());
 
-    nothing_stays(stage).await;
+    delete_written_objects(stage).await;
 }
 
-/// Takes away what a dialogue wrote.
-async fn nothing_stays(stage: &Stage) {
+/// Deletes the objects of a dialogue.
+async fn delete_written_objects(stage: &Stage) {
     let (client, all) = (stage.plane.client(), ListParams::default());
     let now = DeleteParams::default();
     let configs = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE);
@@ -219,40 +217,39 @@ async fn nothing_stays(stage: &Stage) {
         secrets.delete(&vcenter.spec.credentials.0, &now).await.unwrap();
         vcenters.delete(&vcenter.name_any(), &now).await.unwrap();
     }
-    nothing_is_there(stage, "it was taken away").await;
+    assert_nothing_written(stage, "it was taken away").await;
 }
 
-/// A vCenter with two datacenters.
 pub(crate) async fn another_vcenter() -> Vcenter {
     let mut there = inventory(1);
     there.datacenters.push(Datacenter { name: "DC1".into(), ..Datacenter::default() });
     Vcenter::start(there).await
 }
 
-/// A cluster on two vCenters, with the cloud provider and a StorageClass on a datastore that was found.
+/// A cluster on two vCenters, with the cloud provider and a StorageClass on a discovered datastore.
 pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     let mut terminal = Terminal::run(&stage.command(&["configure"]), 100);
     for (question, answer) in log_in(&stage.vcenter) {
         terminal.expect(question).await;
         terminal.types(&answer);
     }
-    terminal.expect("another vCenter too?").await;
+    terminal.expect("use another vCenter?").await;
     terminal.types("y\r");
     for (question, answer) in log_in(other) {
         terminal.expect(question).await;
         terminal.types(&answer);
     }
-    // Of two datacenters the first stays, the second goes.
+    // Keeps the first datacenter and deselects the second.
     terminal.expect("Datacenters with nodes or volumes:").await;
     terminal.expect("DC1").await;
     terminal.types("\x1b[B \r");
-    terminal.expect("another vCenter too?").await;
+    terminal.expect("use another vCenter?").await;
     terminal.types("n\r");
     for (question, answer) in [
         ("Install the cloud provider?", "y\r"),
-        ("names zones:", "\r"),
-        ("names regions:", "\r"),
-        // Below "none" and "any": the first that was found.
+        ("for zones:", "\r"),
+        ("for regions:", "\r"),
+        // The first datastore, below "none" and "any".
         ("Default StorageClass:", "\x1b[B\x1b[B\r"),
         ("Write this to the cluster?", "y\r"),
     ] {
@@ -280,12 +277,12 @@ pub(crate) async fn two_vcenters(stage: &Stage, other: &Vcenter) {
     let second = vcenters.get("vcenter-2").await.unwrap();
     assert_eq!(second.spec.vc_ip.0, other.address().to_string());
     assert_eq!(second.spec.datacenters, ["DC0"]);
-    flags_change_what_they_name(stage).await;
-    nothing_stays(stage).await;
+    flags_keep_other_fields(stage).await;
+    delete_written_objects(stage).await;
 }
 
-/// Flags that name one of two vCenters leave the other, the zones and what they do not say about it.
-async fn flags_change_what_they_name(stage: &Stage) {
+/// Flags for one of two vCenters keep the other vCenter, the zones and other fields.
+async fn flags_keep_other_fields(stage: &Stage) {
     let client = stage.plane.client();
     let configs = Api::<VDOConfig>::namespaced(client.clone(), NAMESPACE);
     let vcenters = Api::<VsphereCloudConfig>::namespaced(client, NAMESPACE);
@@ -293,7 +290,7 @@ async fn flags_change_what_they_name(stage: &Stage) {
     let flags = ["--vcenter", &address, "--user", "vdo@vsphere.local", "--password-file", "-"];
     let arguments = [&["configure"], &flags[..]].concat();
     let config = configs.get("vdo").await.unwrap().spec;
-    // Its authority instead of its thumbprint.
+    // The certificate authority instead of the thumbprint.
     stage.workdir.write("ca.pem", stage.vcenter.ca_pem()).unwrap();
     let authority = [&arguments[..], &["--ca-file", "ca.pem"]].concat();
     let output = stage.vdoctl_reading(&authority, PASSWORD);
@@ -313,7 +310,7 @@ async fn flags_change_what_they_name(stage: &Stage) {
     assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(seen().await, before, "{}", output.all());
 
-    // What is said does change.
+    // Given values change.
     let more = ["--thumbprint", &stage.vcenter.thumbprint_sha256(), "--zone", "k8s-region"];
     let arguments = [&arguments[..], &more, &["--region", "k8s-zone"]].concat();
     let output = stage.vdoctl_reading(&arguments, PASSWORD);
@@ -326,9 +323,8 @@ async fn flags_change_what_they_name(stage: &Stage) {
     assert_eq!(cloud.vsphere_cloud_configs.len(), 2);
 }
 
-/// What is there already is offered as the answer, what changes is shown, and what was not asked for
-/// stays.
-pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
+/// The dialogue offers the existing values, shows changes, and keeps other fields.
+pub(crate) async fn editing_shows_changes(stage: &Stage) {
     let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let before = configs.get("vdo").await.unwrap();
     let edit = async |answer: &str| {
@@ -337,11 +333,11 @@ pub(crate) async fn editing_shows_what_changes(stage: &Stage) {
             ("vCenter:", "\r"),
             ("User:", "vdo@vsphere.local\r"),
             ("Password:", &format!("{PASSWORD}\r")),
-            // Its certificate was trusted before.
-            ("another vCenter too?", "\r"),
+            // Its certificate is already trusted.
+            ("use another vCenter?", "\r"),
             ("Install the cloud provider?", "\r"),
-            ("names zones:", "\r"),
-            ("names regions:", "\r"),
+            ("for zones:", "\r"),
+            ("for regions:", "\r"),
             ("Default StorageClass:", "\x1b[B\r"),
             ("Write this to the cluster?", answer),
         ] {

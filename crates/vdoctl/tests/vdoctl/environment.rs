@@ -1,10 +1,10 @@
-//! Flags from the environment beside those on the command line.
+//! Flags from environment variables.
 
 use std::process::{Command, Stdio};
 
 use crate::stage::CommandOutput;
 
-/// Runs it where no cluster is, with these variables.
+/// Runs vdoctl without a cluster, with these variables.
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
     command
@@ -16,8 +16,8 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     command.output().unwrap().into()
 }
 
-/// How far it comes where the command line makes sense.
-const NO_CLUSTER: &str = "no cluster to talk to";
+/// The error after a valid command line.
+const NO_CLUSTER: &str = "no Kubernetes cluster is configured";
 
 #[test]
 fn a_flag_that_is_typed_wins_over_a_variable_it_conflicts_with() {
@@ -31,28 +31,28 @@ fn a_flag_that_is_typed_wins_over_a_variable_it_conflicts_with() {
     let output = run(&flags, &variables);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
-    // The other way round, and through a positional.
+    // The reverse, and with a positional argument.
     let output = run(&["fix", "1203"], &[("VDOCTL_FIX_MADE", "true")]);
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
-    // Two variables are at odds with each other: nobody can know which is meant.
+    // Two conflicting variables are an error.
     let both = [("VDOCTL_CONFIGURE_FILE", "vdo.yaml"), ("VDOCTL_CONFIGURE_VCENTER", "vc")];
     let output = run(&["configure"], &both);
     assert_eq!(output.code, 2, "{}", output.all());
     assert!(output.err.contains("cannot be used with"), "{}", output.all());
-    // What is typed is judged as strictly as ever.
+    // Typed flags are always checked.
     let output = run(&["configure", "-f", "x", "--vcenter", "vc"], &[]);
     assert_eq!(output.code, 2, "{}", output.all());
 }
 
 #[test]
-fn a_variable_says_nothing_without_what_it_belongs_to() {
+fn a_variable_is_ignored_without_the_flag_it_requires() {
     for variable in ["PASSWORD", "USER", "THUMBPRINT", "DATACENTER", "NO_CLUSTER"] {
         let name = format!("VDOCTL_DOCTOR_{variable}");
         let output = run(&["doctor"], &[(name.as_str(), "1")]);
         assert_eq!(output.code, 1, "{name}: {}", output.all());
         assert!(output.err.contains(NO_CLUSTER), "{name}: {}", output.all());
     }
-    // A chain of them falls with its first.
+    // A chain of requirements fails with its first flag.
     let zones = [("VDOCTL_CONFIGURE_ZONE", "z"), ("VDOCTL_CONFIGURE_REGION", "r")];
     let output = run(&["configure"], &zones);
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
@@ -60,7 +60,7 @@ fn a_variable_says_nothing_without_what_it_belongs_to() {
     assert!(output.err.contains(NO_CLUSTER), "{}", output.all());
     let output = run(&["doctor", "--password", "x"], &[]);
     assert_eq!(output.code, 2, "typed, it is a mistake: {}", output.all());
-    // Beside it, it counts.
+    // Together with the flag, the variable counts.
     let whole = [
         ("VDOCTL_DOCTOR_VCENTER", "127.0.0.1:1"),
         ("VDOCTL_DOCTOR_USER", "u"),
@@ -73,7 +73,7 @@ fn a_variable_says_nothing_without_what_it_belongs_to() {
 }
 
 #[test]
-fn a_switch_that_is_off_is_not_given() {
+fn a_variable_can_turn_a_switch_off() {
     for no in ["false", "0", "off", ""] {
         let off = [("VDOCTL_CONFIGURE_INSECURE", no), ("VDOCTL_CONFIGURE_THUMBPRINT", "aa")];
         let vcenter = ["configure", "--vcenter", "vc", "--user", "u", "--password", "p"];
@@ -85,13 +85,13 @@ fn a_switch_that_is_off_is_not_given() {
 }
 
 #[test]
-fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
+fn an_unclear_value_of_a_switch_is_an_error() {
     for word in ["maybe", "never", "disabled"] {
         for variable in ["VDOCTL_YES", "VDOCTL_REMOVE_DRY_RUN"] {
             let output = run(&["remove", "csi"], &[(variable, word)]);
             assert_eq!(output.code, 2, "{variable}={word}: {}", output.all());
             assert!(
-                output.err.contains("say true or false"),
+                output.err.contains("use true or false"),
                 "{variable}={word}: {}",
                 output.all()
             );
@@ -100,23 +100,23 @@ fn a_word_that_is_neither_yes_nor_no_is_not_taken_for_yes() {
 }
 
 #[test]
-fn a_variable_that_belongs_to_a_word_is_passed_over_without_it() {
+fn a_variable_is_ignored_without_the_argument_it_requires() {
     for variable in [("VDOCTL_UPGRADE_TO", "3.7.3"), ("VDOCTL_UPGRADE_BACK", "true")] {
         let output = run(&["upgrade"], &[variable]);
         assert!(output.err.contains(NO_CLUSTER), "{variable:?}: {}", output.all());
     }
-    // Beside it, it counts.
+    // Together with the flag, the variable counts.
     let output = run(&["upgrade", "csi"], &[("VDOCTL_UPGRADE_TO", "three")]);
     assert_eq!(output.code, 2, "{}", output.all());
 }
 
 #[test]
-fn how_much_is_told_is_a_number_or_a_yes() {
+fn the_verbosity_is_a_number_or_true() {
     for (value, code) in [("true", 0), ("2", 0), ("off", 0), ("", 0), ("loud", 2), ("-1", 2)] {
         let output = run(&["version", "--client"], &[("VDOCTL_VERBOSE", value)]);
         assert_eq!(output.code, code, "{value}: {}", output.all());
         assert_eq!(
-            output.err.contains("a number, or true"),
+            output.err.contains("use a number, or true"),
             code == 2,
             "{value}: {}",
             output.all()
@@ -125,7 +125,7 @@ fn how_much_is_told_is_a_number_or_a_yes() {
 }
 
 #[test]
-fn a_password_may_begin_with_a_dash() {
+fn a_password_can_start_with_a_dash() {
     let door = ["doctor", "--no-cluster", "--vcenter", "127.0.0.1:1", "--user", "u", "--insecure"];
     for password in ["-S3cret", "--S3cret"] {
         let line = [&door[..], &["--only", "1301", "--password", password]].concat();

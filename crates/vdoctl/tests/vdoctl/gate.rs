@@ -1,7 +1,6 @@
-//! A gate before the API server that closes, or keeps somebody waiting, in the middle of a command: at
-//! one write, neither sooner nor later, however busy the machine is.
+//! A proxy in front of the API server that fails or delays exactly one write of a command.
 //!
-//! It sees what passes because `kubectl proxy` behind it speaks plain HTTP.
+//! It can read requests because `kubectl proxy` behind it uses plain HTTP.
 
 use std::{
     fs,
@@ -25,24 +24,23 @@ use tokio_util::sync::CancellationToken;
 
 use crate::stage::Stage;
 
-/// What happens at the write the gate waits for.
+/// The effect on the selected write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The request does not arrive.
+    /// The request is lost.
     OfRequest,
-    /// It arrives and is carried out; nobody hears of it.
+    /// The request succeeds, but its response is lost.
     OfAnswer,
-    /// Nothing is lost: the request waits before the gate until it is let through.
+    /// The request waits until `let_through`.
     Nothing,
 }
 
-/// When it closes, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closing {
-    /// At this write, counted from one; trials do not count.
+    /// The number of the write, from one. Dry runs do not count.
     pub(crate) at: usize,
     pub(crate) loss: Loss,
-    /// So many connections are refused before it opens again.
+    /// The number of connections that are refused before it opens again.
     pub(crate) refused: usize,
 }
 
@@ -57,16 +55,15 @@ pub(crate) struct Gate {
 struct Counts {
     writes: AtomicUsize,
     refused: AtomicUsize,
-    /// Every connection ends when it closes, also those that lie idle.
+    /// Closes all connections, including idle ones.
     closed: CancellationToken,
-    /// The write that waits has come.
+    /// The selected write has arrived.
     came: CancellationToken,
-    /// It may pass.
+    /// The selected write can continue.
     passes: CancellationToken,
 }
 
 impl Gate {
-    /// A gate that will close so.
     pub(crate) async fn before(stage: &Stage, name: &str, closing: Closing) -> Self {
         let mut behind = Command::new(testkit::peer("kubectl"))
             .args(["proxy", "--port=0"])
@@ -94,18 +91,16 @@ impl Gate {
         Self { behind, kubeconfig, counts, _carrying: carrying }
     }
 
-    /// What leads through it.
     pub(crate) fn kubeconfig(&self) -> String {
         self.kubeconfig.display().to_string()
     }
 
-    /// Until a write waits before it.
-    pub(crate) async fn somebody_waits(&self) {
+    /// Waits for the selected write.
+    pub(crate) async fn write_arrives(&self) {
         self.counts.came.cancelled().await;
     }
 
-    /// Lets it pass.
-    pub(crate) fn lets_pass(&self) {
+    pub(crate) fn let_through(&self) {
         self.counts.passes.cancel();
     }
 }
@@ -130,7 +125,6 @@ async fn open(listener: TcpListener, upstream: SocketAddr, closing: Closing, cou
         connections.spawn(async move {
             let carried = carry(client, upstream, closing, &counts);
             if closed {
-                // It is open again.
                 carried.await;
             } else {
                 counts.closed.run_until_cancelled(carried).await;
@@ -139,7 +133,7 @@ async fn open(listener: TcpListener, upstream: SocketAddr, closing: Closing, cou
     }
 }
 
-/// Carries what passes until the write that must not.
+/// Forwards data until the selected write.
 async fn carry(mut client: TcpStream, upstream: SocketAddr, closing: Closing, counts: &Counts) {
     let mut server = TcpStream::connect(upstream).await.unwrap();
     let (mut question, mut answer) = (vec![0; 1 << 16], vec![0; 1 << 16]);

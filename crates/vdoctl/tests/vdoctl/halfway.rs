@@ -1,5 +1,5 @@
-//! Commands that write and do not come to their end: refused, left by the API server between two
-//! writes, or interrupted by the user at one. All is written or nothing, and the user is told what to do.
+//! Commands that fail between writes: rejected, disconnected or interrupted. vdoctl writes all objects or none, and
+//! tells the user what to do.
 
 use std::{process::Stdio, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::{
     stage::{CommandOutput, NAMESPACE, PASSWORD, Stage},
 };
 
-/// Longer than it is waited for.
+/// Longer than any timeout.
 const FOR_EVER: usize = usize::MAX;
 
-/// The three objects of a user under a name of their own.
+/// Three objects with this name.
 fn written_for(stage: &Stage, name: &str) -> String {
     let text = objects(stage, |all| {
         for object in all.as_array_mut().into_iter().flatten() {
@@ -44,7 +44,7 @@ fn written_for(stage: &Stage, name: &str) -> String {
     file
 }
 
-/// Which of the three are there.
+/// Which of the three objects exist.
 async fn there(stage: &Stage, name: &str) -> Vec<&'static str> {
     let client = stage.plane.client();
     let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
@@ -58,7 +58,7 @@ async fn there(stage: &Stage, name: &str) -> Vec<&'static str> {
     found.into_iter().filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
 }
 
-async fn take_away(stage: &Stage, name: &str) {
+async fn delete_objects(stage: &Stage, name: &str) {
     let (client, now) = (stage.plane.client(), DeleteParams::default());
     let secrets = Api::<Secret>::namespaced(client.clone(), api::CREDENTIALS_NAMESPACE);
     secrets.delete(name, &now).await.unwrap();
@@ -67,19 +67,19 @@ async fn take_away(stage: &Stage, name: &str) {
     Api::<VDOConfig>::namespaced(client, NAMESPACE).delete(name, &now).await.unwrap();
 }
 
-/// What a user reads, without how it is broken into lines.
+/// The output without line breaks.
 fn flat(output: &CommandOutput) -> String {
     let marks = |word: &&str| !["│", "├─▶", "╰─▶"].contains(word);
     output.err.split_whitespace().filter(marks).collect::<Vec<_>>().join(" ")
 }
 
-/// The API server goes away at each write in turn.
-pub(crate) async fn the_api_server_goes_away(stage: &Stage) {
-    tokio::join!(comes_back_soon(stage), stays_away(stage));
+/// The API server becomes unreachable at each write in turn.
+pub(crate) async fn the_api_server_is_unreachable(stage: &Stage) {
+    tokio::join!(returns_in_time(stage), stays_unreachable(stage));
 }
 
-/// While it is waited for, it comes back: nothing remains.
-async fn comes_back_soon(stage: &Stage) {
+/// The API server returns in time: vdoctl rolls everything back.
+async fn returns_in_time(stage: &Stage) {
     let file = written_for(stage, "soon");
     for (at, kind) in [(1, "Secret"), (2, "VsphereCloudConfig"), (3, "VDOConfig")] {
         for loss in [Loss::OfRequest, Loss::OfAnswer] {
@@ -87,41 +87,45 @@ async fn comes_back_soon(stage: &Stage) {
             let kubeconfig = gate.kubeconfig();
             let line = ["configure", "-f", file.as_str(), "--kubeconfig", &kubeconfig];
             let output = stage.vdoctl_alongside(&line).await;
-            let told = flat(&output);
+            let text = flat(&output);
             assert_eq!(output.code, 1, "{kind} {loss:?}: {}", output.all());
             let sentence = format!("writing {kind} ");
-            assert!(told.contains(&sentence), "{kind} {loss:?}: {}", output.all());
-            assert!(told.contains("/soon failed; nothing was changed"), "{}", output.all());
-            assert!(told.contains("help: is the cluster up"), "{}", output.all());
+            assert!(text.contains(&sentence), "{kind} {loss:?}: {}", output.all());
+            assert!(text.contains("/soon failed; nothing was changed"), "{}", output.all());
+            assert!(text.contains("help: check that the cluster is up"), "{}", output.all());
             assert!(!output.all().contains(PASSWORD), "{}", output.all());
             assert_eq!(there(stage, "soon").await, Vec::<&str>::new(), "{kind} {loss:?}");
         }
     }
 }
 
-/// It stays away: what could not be taken back is named, and the same command again completes it.
-async fn stays_away(stage: &Stage) {
+/// The API server stays unreachable: vdoctl names the objects that it could not roll back, and the same command
+/// completes later.
+async fn stays_unreachable(stage: &Stage) {
     let file = written_for(stage, "late");
     let closing = Closing { at: 2, loss: Loss::OfRequest, refused: FOR_EVER };
     let gate = Gate::before(stage, "late", closing).await;
     let kubeconfig = gate.kubeconfig();
     let output =
         stage.vdoctl_alongside(&["configure", "-f", &file, "--kubeconfig", &kubeconfig]).await;
-    let told = flat(&output);
+    let text = flat(&output);
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(told.contains("writing VsphereCloudConfig "), "{}", output.all());
-    assert!(told.contains("Secret kube-system/late could not be taken back"), "{}", output.all());
-    assert!(told.contains("help: run the same again once the cluster answers"), "{}", output.all());
+    assert!(text.contains("writing VsphereCloudConfig "), "{}", output.all());
+    assert!(text.contains("Secret kube-system/late could not be rolled back"), "{}", output.all());
+    assert!(
+        text.contains("help: run the command again when the cluster responds"),
+        "{}",
+        output.all()
+    );
     assert_eq!(there(stage, "late").await, ["Secret"], "what is told is what is there");
 
     let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
     assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(there(stage, "late").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
-    take_away(stage, "late").await;
+    delete_objects(stage, "late").await;
 }
 
-/// Ctrl-C at each write in turn: all three are written, and the user is told; what would have followed
-/// does not.
+/// Ctrl-C at each write in turn: vdoctl writes all three objects and then stops.
 pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
     let file = written_for(stage, "cut");
     for (at, then, code) in [(1, None, 0), (2, None, 0), (3, None, 0), (3, Some("--wait"), 130)] {
@@ -136,13 +140,12 @@ pub(crate) async fn interrupted_at_each_write(stage: &Stage) {
         assert!(flat(&output).contains("Configured."), "{at} {then:?}: {}", output.all());
         assert_eq!(output.err.ends_with("interrupted\n"), code == 130, "{}", output.all());
         assert_eq!(there(stage, "cut").await, ["Secret", "VsphereCloudConfig", "VDOConfig"]);
-        take_away(stage, "cut").await;
+        delete_objects(stage, "cut").await;
     }
 }
 
-/// `deploy` by somebody who may do all it takes but create one kind of object, in a namespace that does
-/// not exist yet: nothing is begun.
-pub(crate) async fn deploying_without_a_right(stage: &Stage) {
+/// A user lacks the permission to create one kind of object: `deploy` changes nothing.
+pub(crate) async fn deploying_without_a_permission(stage: &Stage) {
     let free = [
         "clusterrolebindings",
         "clusterroles",
@@ -164,10 +167,13 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
     })
     .await;
     assert_eq!(output.code, 1, "{}", output.all());
-    let told = flat(&output);
-    assert!(told.contains("vmware-system-vdo/vdo is not allowed; nothing was changed"), "{told}");
-    assert!(told.contains("cannot create resource \"deployments\""), "{told}");
-    assert!(told.contains("help: installing takes the rights of a cluster-admin"), "{told}");
+    let text = flat(&output);
+    assert!(text.contains("vmware-system-vdo/vdo is not allowed; nothing was changed"), "{text}");
+    assert!(text.contains("cannot create resource \"deployments\""), "{text}");
+    assert!(
+        text.contains("help: the installation needs the permissions of a cluster-admin"),
+        "{text}"
+    );
     let client = stage.plane.client();
     assert!(Api::<Namespace>::all(client.clone()).get_opt(NAMESPACE).await.unwrap().is_none());
     let definitions = Api::<CustomResourceDefinition>::all(client);
@@ -175,22 +181,21 @@ pub(crate) async fn deploying_without_a_right(stage: &Stage) {
     assert!(definitions.items.is_empty(), "{:?}", definitions.items);
 }
 
-/// The API server leaves in the middle of `deploy`, with the request or with its answer: that is told, with
-/// what to do, and the same command again does the rest.
-pub(crate) async fn left_while_deploying(stage: &Stage) {
+/// The API server becomes unreachable during `deploy`. vdoctl reports it, and the same command completes later.
+pub(crate) async fn disconnected_while_deploying(stage: &Stage) {
     stage.works(&["remove", "vdo", "--yes"]);
     for (at, loss) in [(4, Loss::OfRequest), (9, Loss::OfAnswer)] {
         let gate = Gate::before(stage, "left", Closing { at, loss, refused: FOR_EVER }).await;
         let kubeconfig = gate.kubeconfig();
         let output = stage.vdoctl_alongside(&["deploy", "--kubeconfig", &kubeconfig]).await;
-        let told = flat(&output);
+        let text = flat(&output);
         assert_eq!((output.code, output.out.as_str()), (1, ""), "{loss:?}: {}", output.all());
-        assert!(told.contains("✖ applying ") && told.contains(" failed"), "{}", output.all());
-        assert!(told.contains("what was applied before stays"), "{}", output.all());
-        assert!(told.contains("the same command again goes on from there"), "{}", output.all());
+        assert!(text.contains("✖ applying ") && text.contains(" failed"), "{}", output.all());
+        assert!(text.contains("the objects that were applied stay"), "{}", output.all());
+        assert!(text.contains("run the command again"), "{}", output.all());
         assert!(!output.err.contains('✔'), "{}", output.all());
         let rest = stage.works(&["deploy", "--dry-run"]).out;
-        assert!(rest.contains("left ") && rest.contains("created "), "{loss:?}: {rest}");
+        assert!(rest.contains("unchanged ") && rest.contains("created "), "{loss:?}: {rest}");
     }
     let output = stage.vdoctl_alongside(&["deploy"]).await;
     assert_eq!(output.code, 0, "{}", output.all());
@@ -199,7 +204,7 @@ pub(crate) async fn left_while_deploying(stage: &Stage) {
     assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
-/// Ctrl-C at a write of `deploy`: all objects are there, and what would have followed does not.
+/// Ctrl-C during `deploy`: vdoctl applies all objects and then stops.
 pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
     let gate =
         Gate::before(stage, "deploy", Closing { at: 2, loss: Loss::Nothing, refused: 0 }).await;
@@ -212,7 +217,7 @@ pub(crate) async fn interrupted_while_deploying(stage: &Stage) {
     assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
-/// What a command says that is interrupted while a write of it waits before the gate.
+/// The output of a command that is interrupted while a write waits at the gate.
 pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> CommandOutput {
     let mut child = tokio::process::Command::from(stage.command(line))
         .stdin(Stdio::null())
@@ -221,15 +226,15 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Comm
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    gate.somebody_waits().await;
+    gate.write_arrives().await;
     let pid = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.try_into().ok()?));
     rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::INT).unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut err = String::new();
     while let Some(line) = lines.next_line().await.unwrap() {
-        // It heard, and goes on.
-        if line == "Interrupted: what was begun is finished first." {
-            gate.lets_pass();
+        // vdoctl received the signal and continues.
+        if line == "Interrupted: vdoctl finishes the current change first." {
+            gate.let_through();
         }
         err.extend([line.as_str(), "\n"]);
     }
@@ -237,7 +242,7 @@ pub(crate) async fn interrupt(stage: &Stage, line: &[&str], gate: &Gate) -> Comm
     CommandOutput { code, out: String::new(), err }
 }
 
-/// Somebody with these rights, and their kubeconfig.
+/// The kubeconfig of a user with these permissions.
 async fn user(stage: &Stage, name: &str, rules: Value) -> String {
     let client = stage.plane.client();
     let role = json!({"metadata": {"name": name}, "rules": rules});
@@ -254,8 +259,8 @@ async fn user(stage: &Stage, name: &str, rules: Value) -> String {
     stage.plane.kubeconfig_as(&User::named(name)).display().to_string()
 }
 
-/// Who may write two of the three writes none.
-pub(crate) async fn a_right_is_missing(stage: &Stage) {
+/// A user who can write only two of the three objects writes none.
+pub(crate) async fn a_permission_is_missing(stage: &Stage) {
     let all = ["get", "list", "watch", "create", "patch", "update", "delete"];
     let rules = json!([
         {"apiGroups": [""], "resources": ["secrets"], "verbs": all},
@@ -272,30 +277,29 @@ pub(crate) async fn a_right_is_missing(stage: &Stage) {
     })
     .await;
     assert_eq!(output.code, 1, "{}", output.all());
-    let told = flat(&output);
-    assert!(told.contains("cannot patch resource \"vdoconfigs\""), "{}", output.all());
-    assert!(told.contains("help: ask for the right that is named above"), "{}", output.all());
+    let text = flat(&output);
+    assert!(text.contains("cannot patch resource \"vdoconfigs\""), "{}", output.all());
+    assert!(text.contains("help: ask for the permission in the message"), "{}", output.all());
     assert_eq!(there(stage, "refused").await, Vec::<&str>::new());
 }
 
-/// A rule of the cluster's own refuses the last of the three: in a trial already, or only when it is
-/// meant.
-pub(crate) async fn a_rule_of_the_cluster_refuses(stage: &Stage) {
+/// An admission policy rejects the last object: in the dry run, or only in the real write.
+pub(crate) async fn an_admission_policy_rejects(stage: &Stage) {
     let file = written_for(stage, "refused");
     for (rule, meant) in [("false", false), ("request.dryRun", true)] {
         let policy = Policy::hold(stage, rule).await;
         let output = stage.vdoctl_alongside(&["configure", "-f", &file]).await;
         assert_eq!(output.code, 1, "{rule}: {}", output.all());
-        let told = flat(&output);
-        assert!(told.contains("only the platform team writes VDOConfigs"), "{}", output.all());
-        assert_eq!(told.contains("nothing was changed"), meant, "{rule}: {}", output.all());
+        let text = flat(&output);
+        assert!(text.contains("only the platform team writes VDOConfigs"), "{}", output.all());
+        assert_eq!(text.contains("nothing was changed"), meant, "{rule}: {}", output.all());
         assert!(!output.all().contains(PASSWORD), "{}", output.all());
         assert_eq!(there(stage, "refused").await, Vec::<&str>::new(), "{rule}");
         policy.goes().await;
     }
 }
 
-/// An admission policy that lets VDOConfigs named `refused` or `probe` in only where its rule says so.
+/// An admission policy for VDOConfigs named `refused` or `probe`.
 struct Policy(Client);
 
 impl Policy {
@@ -325,14 +329,14 @@ impl Policy {
         Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
         let held = Self(client);
         eventually("the policy holds", 60, async || {
-            if held.lets_in().await { Err("it does not") } else { Ok(()) }
+            if held.accepts().await { Err("it does not") } else { Ok(()) }
         })
         .await;
         held
     }
 
-    /// Whether a VDOConfig gets in; it does not stay.
-    async fn lets_in(&self) -> bool {
+    /// Whether the policy accepts a VDOConfig. Deletes it again.
+    async fn accepts(&self) -> bool {
         let probe: VDOConfig = serde_json::from_value(json!({
             "apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",
             "metadata": {"name": "probe"},
@@ -354,7 +358,7 @@ impl Policy {
         let policies = Api::<ValidatingAdmissionPolicy>::all(self.0.clone());
         policies.delete("vdoconfigs", &now).await.unwrap();
         eventually("the policy is gone", 60, async || {
-            if self.lets_in().await { Ok(()) } else { Err("it holds") }
+            if self.accepts().await { Ok(()) } else { Err("it holds") }
         })
         .await;
     }

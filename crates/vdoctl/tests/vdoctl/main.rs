@@ -1,4 +1,4 @@
-//! `vdoctl` as people and scripts use it. One program for all of it: linking is what takes long.
+//! Tests of the `vdoctl` binary. One test program, because linking is slow.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bundle;

@@ -1,4 +1,4 @@
-//! Objects of a user of the Go VDO that are in another namespace than VDO's.
+//! `vdoctl move` for objects of the Go VDO in another namespace.
 
 use api::{Finding, VDOConfig, VsphereCloudConfig, condition};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -95,12 +95,12 @@ async fn a_vdoconfig_in_another_namespace_is_followed_after_the_command_that_its
         if good { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
-    // What is left can be deleted, and changes nothing.
+    // The originals can be deleted without effect.
     let then = output.err.split_once("Then: kubectl ").unwrap().1;
     assert!(then.starts_with("delete vdoconfig --namespace default vdo-config1a2b3c4d"), "{then}");
     theirs.delete("vdo-config1a2b3c4d", &DeleteParams::default()).await.unwrap();
     assert!(theirs.get_opt("vdo-config1a2b3c4d").await.unwrap().is_none(), "nothing holds it");
-    // A second time there is nothing to do, and nothing is done.
+    // The second run changes nothing.
     let output = stage.vdoctl(&[&words[..], &["--yes"]].concat());
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("follows VDOConfig"), "{}", output.all());

@@ -1,5 +1,4 @@
-//! Drivers of other hands and their way through releases: catalogs come into the cluster, a driver is
-//! adopted, upgraded, taken back, approved.
+//! Catalogs, adoption of existing drivers, upgrades, rollback and approval.
 
 use std::{fs, process::Command};
 
@@ -28,31 +27,31 @@ use crate::{
 const CSI: &str = "vmware-system-csi";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_a_driver_of_other_hands_through_its_releases() {
+async fn from_an_existing_driver_through_its_releases() {
     let stage = Stage::set().await;
-    halfway::deploying_without_a_right(&stage).await;
+    halfway::deploying_without_a_permission(&stage).await;
     halfway::interrupted_while_deploying(&stage).await;
-    halfway::left_while_deploying(&stage).await;
+    halfway::disconnected_while_deploying(&stage).await;
     deploying_a_manifest(&stage).await;
-    halfway::a_right_is_missing(&stage).await;
-    halfway::a_rule_of_the_cluster_refuses(&stage).await;
-    halfway::the_api_server_goes_away(&stage).await;
+    halfway::a_permission_is_missing(&stage).await;
+    halfway::an_admission_policy_rejects(&stage).await;
+    halfway::the_api_server_is_unreachable(&stage).await;
     halfway::interrupted_at_each_write(&stage).await;
-    bringing_catalogs(&stage).await;
+    importing_catalogs(&stage).await;
     installed_by_hand(&stage).await;
     let operator = stage.operator().await;
     adopting(&stage).await;
     fixing(&stage).await;
-    taking_back(&stage).await;
+    rolling_back(&stage).await;
     drop(operator);
     let operator = stage.operator_with(SignedDuration::from_secs(15)).await;
-    told_of_a_release_that_does_not_run(&stage);
+    a_rollback_is_reported(&stage);
     drop(operator);
     let _operator = stage.operator().await;
     approving(&stage).await;
 }
 
-/// As the earlier tool was called: a manifest by its address.
+/// The syntax of earlier versions: a manifest by URL.
 async fn deploying_a_manifest(stage: &Stage) {
     let manifest = testkit::repository().join("deploy/install.yaml");
     let wrong = stage.vdoctl(&["deploy", "--spec", "file:///no/such/manifest.yaml"]);
@@ -67,7 +66,7 @@ async fn deploying_a_manifest(stage: &Stage) {
     assert_eq!(pod.containers[0].image.as_deref(), Some("registry.example.com/vdo:1"));
 }
 
-/// What is written wrongly in a manifest of the user's, and where; nothing is changed.
+/// vdoctl reports the location of mistakes in a manifest, and changes nothing.
 fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
     let manifest = stage.works(&["deploy", "-o", "yaml"]).out;
     for (right, wrong, told, help) in [
@@ -81,11 +80,16 @@ fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
         (
             "kind: ClusterRoleBinding",
             "kind: ClusterRoleBidning",
-            "not installed here",
+            "does not know the kind of",
             "ClusterRoleBinding?",
         ),
-        ("kind: ServiceAccount\n", "knid: ServiceAccount\n", "does not say its kind", "add kind"),
-        ("kind: ServiceAccount\n", "kind: [ServiceAccount\n", "this is not YAML", "look at blanks"),
+        ("kind: ServiceAccount\n", "knid: ServiceAccount\n", "has no kind", "add kind"),
+        (
+            "kind: ServiceAccount\n",
+            "kind: [ServiceAccount\n",
+            "this is not valid YAML",
+            "check indentation",
+        ),
     ] {
         let text = manifest.replacen(right, wrong, 1);
         assert_ne!(text, manifest, "{right}");
@@ -101,7 +105,7 @@ fn a_mistake_in_a_manifest_is_shown_at_its_place(stage: &Stage) {
     assert!(!output.out.contains("created") && !output.out.contains("changed"), "{}", output.all());
 }
 
-/// The embedded catalog, with two older lines of the storage driver let onto this cluster.
+/// The built-in catalog, with two older releases of the storage driver allowed on this cluster.
 fn catalog() -> String {
     let mut text = catalog::EMBEDDED.to_owned();
     for (min, max) in [("1.32", "1.34"), ("1.33", "1.35")] {
@@ -112,8 +116,8 @@ fn catalog() -> String {
     text
 }
 
-/// All three commands lead to the same, also while volumes are attached.
-async fn bringing_catalogs(stage: &Stage) {
+/// All three commands have the same result, also with attached volumes.
+async fn importing_catalogs(stage: &Stage) {
     stage.attach_a_volume().await;
 
     transcripts::compatibility_matrix(stage);
@@ -133,18 +137,26 @@ async fn bringing_catalogs(stage: &Stage) {
     for line in lines {
         let output = stage.vdoctl(&[line, &["wrong.yaml"]].concat());
         assert_eq!(output.code, 1, "{line:?}: {}", output.all());
-        assert!(output.err.contains("is no catalog VDO would use"), "{line:?}: {}", output.all());
+        assert!(
+            output.err.contains("is not a catalog that VDO can use"),
+            "{line:?}: {}",
+            output.all()
+        );
         assert!(maps.get_opt("vdo-catalog").await.unwrap().is_none(), "{line:?}");
     }
     let file = format!("file://{}", stage.workdir.path().join("catalog.yaml").display());
     for (line, file) in lines.iter().zip(["catalog.yaml", &file, &file, "catalog.yaml"]) {
         let output = stage.works(&[line, &[file][..]].concat());
-        assert!(output.out.contains("vdoctl plan shows what"), "{line:?}: {}", output.all());
+        assert!(
+            output.out.contains("To see the changes: vdoctl plan"),
+            "{line:?}: {}",
+            output.all()
+        );
         let data = maps.get("vdo-catalog").await.unwrap().data.unwrap();
         assert_eq!(data["catalog.yaml"], catalog(), "{line:?}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
     }
-    // What stands for a catalog elsewhere does so here.
+    // The special file names work here, too.
     for (name, input, text) in
         [("-", catalog(), catalog()), ("embedded", String::new(), catalog::EMBEDDED.to_owned())]
     {
@@ -154,19 +166,19 @@ async fn bringing_catalogs(stage: &Stage) {
         assert_eq!(data["catalog.yaml"], text, "{name}");
         maps.delete("vdo-catalog", &kube::api::DeleteParams::default()).await.unwrap();
     }
-    // Ctrl-C at the first of its two writes: both are made.
+    // After Ctrl-C at the first write, vdoctl makes both.
     configs.delete("vdo-catalog", &now).await.unwrap();
     let closing = Closing { at: 1, loss: Loss::Nothing, refused: 0 };
     let gate = Gate::before(stage, "catalog", closing).await;
     let kubeconfig = gate.kubeconfig();
     let line = ["catalog", "import", "catalog.yaml", "--kubeconfig", &kubeconfig];
     let output = halfway::interrupt(stage, &line, &gate).await;
-    assert!(output.err.contains("what was begun is finished first"), "{}", output.all());
+    assert!(output.err.contains("vdoctl finishes the current change first"), "{}", output.all());
     assert!(maps.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", output.all());
     assert!(configs.get_opt("vdo-catalog").await.unwrap().is_some(), "{}", output.all());
 }
 
-/// Storage 3.6.3 as an admin applies it, with a configuration of its own.
+/// Storage 3.6.3, installed by an admin.
 async fn installed_by_hand(stage: &Stage) {
     let rendered = stage.works(&[
         "catalog",
@@ -179,7 +191,7 @@ async fn installed_by_hand(stage: &Stage) {
         "--kubernetes",
         "1.36",
     ]);
-    // Nothing says that VDO had a hand in it.
+    // No label of VDO.
     let foreign: Vec<&str> =
         rendered.out.lines().filter(|line| !line.contains("managed-by")).collect();
     stage.workdir.write("by-hand.yaml", foreign.join("\n")).unwrap();
@@ -210,7 +222,7 @@ async fn adopting(stage: &Stage) {
     assert_eq!(output.code, 2, "without a terminal, yes has to be said: {}", output.all());
     assert_eq!(config(stage).await.spec.adoption, None, "so far nothing was changed");
 
-    interrupted_at(stage, &["adopt"], "Let VDO take it over?").await;
+    interrupted_at(stage, &["adopt"], "Adopt the drivers?").await;
     assert_eq!(config(stage).await.spec.adoption, None, "nor by an answer that was not given");
 
     transcripts::on_cluster(stage, "adopting");
@@ -225,7 +237,7 @@ async fn adopting(stage: &Stage) {
     assert!(output.out.contains("nothing to adopt"), "{}", output.all());
 }
 
-/// Ctrl-C at the question whether to do it.
+/// Ctrl-C at the confirmation.
 pub(crate) async fn interrupted_at(stage: &Stage, line: &[&str], question: &str) {
     let mut terminal = Terminal::run(&stage.command(line), 80);
     terminal.expect(question).await;
@@ -240,11 +252,11 @@ async fn config(stage: &Stage) -> VDOConfig {
     configs.get("vdo").await.unwrap()
 }
 
-/// An upgrade that gets stuck, and the way back.
-async fn taking_back(stage: &Stage) {
+/// A stuck upgrade and its rollback.
+async fn rolling_back(stage: &Stage) {
     let output = stage.vdoctl(&["upgrade", "csi", "--back", "--yes"]);
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(output.err.contains("is not being upgraded"), "{}", output.all());
+    assert!(output.err.contains("no upgrade of"), "{}", output.all());
 
     stage.nodes.pods("v3.7.3", Fate::Crashes);
     let output = stage.works(&["upgrade", "csi", "--to", "3.7.3", "--yes", "--no-wait"]);
@@ -263,8 +275,8 @@ async fn taking_back(stage: &Stage) {
     stage.works(&["status"]);
 }
 
-/// Where the operator takes a release back by itself, whoever follows it is told why.
-fn told_of_a_release_that_does_not_run(stage: &Stage) {
+/// vdoctl reports why the operator rolled a release back.
+fn a_rollback_is_reported(stage: &Stage) {
     let line = ["upgrade", "csi", "--to", "3.7.3", "--yes", "--timeout", "480"];
     let output = stage.vdoctl(&line);
     assert_eq!(output.code, 3, "{}", output.all());
@@ -273,7 +285,7 @@ fn told_of_a_release_that_does_not_run(stage: &Stage) {
     stage.nodes.pods("v3.7.3", Fate::Ready);
 }
 
-/// With policy Manual a release that fits waits for a yes.
+/// With the policy Manual, a matching release waits for approval.
 async fn approving(stage: &Stage) {
     let configs = Api::<VDOConfig>::namespaced(stage.plane.client(), NAMESPACE);
     let unpin = json!({"spec": {"storageProvider": {"version": null}}});
@@ -291,7 +303,7 @@ async fn approving(stage: &Stage) {
     let output = stage.vdoctl(&["upgrade"]);
     assert_eq!(output.code, 2, "nothing without a yes: {}", output.all());
     let before = config(stage).await;
-    interrupted_at(stage, &["upgrade"], "Go on?").await;
+    interrupted_at(stage, &["upgrade"], "Continue?").await;
     let after = config(stage).await;
     assert_eq!(
         (after.spec, after.metadata.annotations),
@@ -305,11 +317,11 @@ async fn approving(stage: &Stage) {
     assert!(fs::exists(stage.workdir.path().join("vdo.yaml")).unwrap());
 }
 
-/// What a repair would do is shown; it is done on yes, and taken back on request. What VDO cannot mend
-/// is told with its remedy.
+/// vdoctl shows a fix, makes it after confirmation, and undoes it on request. For other findings it shows the manual
+/// steps.
 async fn fixing(stage: &Stage) {
     let output = stage.works(&["fix", "1203"]);
-    assert!(output.out.contains("VDO-1203 is not found here"), "{}", output.all());
+    assert!(output.out.contains("VDO-1203 was not found"), "{}", output.all());
     stage.hide_disk_ids(true).await;
     let output = stage.works(&["fix", "VDO-1203", "--dry-run"]);
     assert!(
@@ -329,19 +341,19 @@ async fn fixing(stage: &Stage) {
     assert_eq!(disk_ids(stage).await, "TRUE");
     let output = stage.works(&["fix", "--made"]);
     let name = output.out.split_whitespace().find(|word| word.starts_with("VDO-1203.")).unwrap();
-    assert!(output.out.contains("mended"), "{}", output.all());
+    assert!(output.out.contains("fixed"), "{}", output.all());
     let wrong = stage.vdoctl(&["fix", "--undo", "VDO-1203.nobody", "--yes"]);
     assert_eq!(wrong.code, 2, "{}", wrong.all());
-    interrupted_at(stage, &["fix", "--undo", name], &format!("Take {name} back?")).await;
+    interrupted_at(stage, &["fix", "--undo", name], &format!("Undo {name}?")).await;
     assert_eq!(disk_ids(stage).await, "TRUE");
     let output = stage.vdoctl_unread(&["fix", "--undo", name, "--yes"]);
     assert_eq!(output.code, 0, "{}", output.all());
     assert_eq!(disk_ids(stage).await, "FALSE");
     let output = stage.works(&["fix", "--made"]);
-    assert!(output.out.contains("taken back"), "{}", output.all());
+    assert!(output.out.contains("undone"), "{}", output.all());
     stage.hide_disk_ids(false).await;
 
-    // A machine that is too old needs hands, and a maintenance window.
+    // VDO cannot upgrade the hardware version of a VM.
     let old = json!({"version": "vmx-11"});
     stage.vcenter.patch_vm("/DC0/vm/node-1", old).await;
     let doctor = stage.vdoctl(&["doctor", "--only", "VDO-12", "-o", "json"]);
@@ -349,15 +361,15 @@ async fn fixing(stage: &Stage) {
     let code = found["findings"][0]["code"].as_str().unwrap();
     let output = stage.vdoctl(&["fix", code, "--yes"]);
     assert_eq!(output.code, 3, "{}", output.all());
-    assert!(output.out.contains("Mend"), "{}", output.all());
-    assert!(output.out.contains("VDO cannot mend this itself"), "{}", output.all());
+    assert!(output.out.contains("Fix "), "{}", output.all());
+    assert!(output.out.contains("VDO cannot fix this"), "{}", output.all());
     stage.vcenter.patch_vm("/DC0/vm/node-1", json!({"version": "vmx-21"})).await;
     let output = stage.vdoctl(&["fix", "9999"]);
     assert_eq!(output.code, 2, "{}", output.all());
     stage.works(&["status", "--wait", "--timeout", "480"]);
 }
 
-/// What the vCenter says about the disks of a machine.
+/// The value of `disk.EnableUUID` in vCenter.
 async fn disk_ids(stage: &Stage) -> String {
     let truth = stage.vcenter.truth().await;
     let vms = truth["datacenters"][0]["vms"].as_array().unwrap();

@@ -1,5 +1,4 @@
-//! `remove vdo` before an API server that is only played: what is tried, deleted, refused, and finished
-//! when somebody wants the end.
+//! `vdoctl remove vdo` against a fake API server: dry run, deletion, rejection and signals.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -15,31 +14,30 @@ use serde_json::json;
 
 use crate::stage::CommandOutput;
 
-/// Plays an API server that knows how to delete.
+/// A fake API server that handles deletions.
 #[derive(Clone, Default)]
-struct Played(Arc<(Mutex<Seen>, Condvar)>);
+struct FakeApiServer(Arc<(Mutex<Seen>, Condvar)>);
 
 #[derive(Default)]
 struct Seen {
     tried: Vec<String>,
     deleted: Vec<String>,
-    /// Refuses to delete what so ends: in a trial, or only when it is meant.
+    /// Rejects the deletion of paths with this suffix: in the dry run, or only in the real deletion.
     refuses: Option<(&'static str, bool)>,
-    /// The first that is meant waits as long as this holds.
+    /// The first real deletion waits while this is set.
     holds: bool,
     waits: bool,
 }
 
-impl Played {
-    /// The arguments that lead to it.
+impl FakeApiServer {
     fn open(&self) -> String {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let played = self.clone();
+        let server = self.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let played = played.clone();
-                thread::spawn(move || played.serve(&stream.unwrap()));
+                let server = server.clone();
+                thread::spawn(move || server.serve(&stream.unwrap()));
             }
         });
         json!({
@@ -51,7 +49,7 @@ impl Played {
         .to_string()
     }
 
-    /// One request per connection.
+    /// Serves one request per connection.
     fn serve(&self, mut stream: &TcpStream) {
         let mut reader = BufReader::new(stream);
         let (mut head, mut length) = (String::new(), 0);
@@ -75,7 +73,7 @@ impl Played {
         let (code, answer) = if head.starts_with("DELETE ") {
             self.delete(path, is_trial)
         } else if path.ends_with("/deployments/vdo") {
-            // This one may adopt drivers in a namespace of theirs.
+            // This operator is allowed to adopt drivers in another namespace.
             let more = std::collections::BTreeSet::from(["storage".to_owned()]);
             let mut objects = operator::install::objects_with(&more).into_iter();
             (200, objects.find(|object| object.kind() == "Deployment").unwrap().0)
@@ -91,7 +89,7 @@ impl Played {
             "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             answer.len()
         );
-        // Who went away does not hear it.
+        // The client may have closed the connection.
         let _ = stream.write_all((head + &answer).as_bytes());
     }
 
@@ -127,12 +125,12 @@ impl Played {
     }
 }
 
-/// `remove vdo` there; `signal` comes while the first deletion is under way.
-fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
+/// Runs `vdoctl remove vdo`; sends `signal` during the first deletion.
+fn removing(server: &FakeApiServer, signal: Option<Signal>) -> CommandOutput {
     let folder = testkit::Workdir::new("removal").unwrap();
-    let kubeconfig = folder.write("config", played.open()).unwrap();
-    played.with(|seen| seen.holds = signal.is_some());
-    // Whoever runs the tests may ignore signals; this child does not.
+    let kubeconfig = folder.write("config", server.open()).unwrap();
+    server.with(|seen| seen.holds = signal.is_some());
+    // The test runner may ignore signals; the child must not.
     let mut child = Command::new("env")
         .args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_vdoctl")])
         .args(["remove", "vdo", "--yes"])
@@ -144,7 +142,7 @@ fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
         .spawn()
         .unwrap();
     if let Some(signal) = signal {
-        let (seen, changed) = &*played.0;
+        let (seen, changed) = &*server.0;
         let minute = Duration::from_mins(1);
         let seen = changed.wait_timeout_while(seen.lock().unwrap(), minute, |seen| !seen.waits);
         assert!(seen.unwrap().0.waits, "nothing is deleted");
@@ -154,8 +152,8 @@ fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
     let mut err = String::new();
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
-        if line == "Interrupted: what was begun is finished first." {
-            played.with(|seen| seen.holds = false);
+        if line == "Interrupted: vdoctl finishes the current change first." {
+            server.with(|seen| seen.holds = false);
         }
         err.extend([line.as_str(), "\n"]);
     }
@@ -163,39 +161,43 @@ fn removing(played: &Played, signal: Option<Signal>) -> CommandOutput {
 }
 
 #[test]
-fn a_removal_that_would_be_refused_is_not_begun() {
-    let played = Played::default();
-    played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", true)));
-    let output = removing(&played, None);
+fn a_rejected_removal_deletes_nothing() {
+    let server = FakeApiServer::default();
+    server.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", true)));
+    let output = removing(&server, None);
     assert_eq!(output.code, 1, "{}", output.all());
     assert!(output.err.contains("failed; nothing was changed"), "{}", output.all());
-    assert!(output.err.contains("ask for the right that is named above"), "{}", output.all());
-    assert_eq!(played.with(|seen| seen.deleted.clone()), Vec::<String>::new());
+    assert!(output.err.contains("ask for the permission in the message"), "{}", output.all());
+    assert_eq!(server.with(|seen| seen.deleted.clone()), Vec::<String>::new());
 }
 
 #[test]
-fn a_removal_that_stops_halfway_says_what_is_gone() {
-    let played = Played::default();
-    played.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", false)));
-    let output = removing(&played, None);
+fn a_failed_removal_lists_the_deleted_objects() {
+    let server = FakeApiServer::default();
+    server.with(|seen| seen.refuses = Some(("/serviceaccounts/vdo", false)));
+    let output = removing(&server, None);
     assert_eq!(output.code, 1, "{}", output.all());
-    let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
+    let (tried, deleted) = server.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
     assert!(deleted.len() > 1 && deleted.len() < tried.len(), "{deleted:?} of {tried:?}");
-    let told: Vec<&str> = output.err.split_whitespace().filter(|word| *word != "│").collect();
-    let told = told.join(" ");
-    assert!(told.contains(" Deployment vmware-system-vdo/vdo, "), "{}", output.all());
-    assert!(told.contains("ClusterRole vdo are gone"), "{}", output.all());
-    assert!(output.err.contains("the same command again goes on from there"), "{}", output.all());
+    let text: Vec<&str> = output.err.split_whitespace().filter(|word| *word != "│").collect();
+    let text = text.join(" ");
+    assert!(text.contains(" Deployment vmware-system-vdo/vdo, "), "{}", output.all());
+    assert!(text.contains("ClusterRole vdo are gone"), "{}", output.all());
+    assert!(output.err.contains("run the command again"), "{}", output.all());
 }
 
 #[test]
-fn a_removal_under_way_is_finished_whoever_wants_the_end() {
+fn a_signal_does_not_interrupt_a_removal() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let played = Played::default();
-        let output = removing(&played, Some(signal));
+        let server = FakeApiServer::default();
+        let output = removing(&server, Some(signal));
         assert_eq!(output.code, 0, "{signal:?}: {}", output.all());
-        assert!(output.err.contains("Interrupted: what was begun"), "{signal:?}: {}", output.all());
-        let (tried, deleted) = played.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
+        assert!(
+            output.err.contains("Interrupted: vdoctl finishes"),
+            "{signal:?}: {}",
+            output.all()
+        );
+        let (tried, deleted) = server.with(|seen| (seen.tried.clone(), seen.deleted.clone()));
         assert_eq!(tried, deleted, "{signal:?}");
         let of_storage = deleted.iter().filter(|path| path.contains("/namespaces/storage/"));
         assert_eq!(of_storage.count(), 4, "the Roles there go too: {deleted:?}");
@@ -203,8 +205,8 @@ fn a_removal_under_way_is_finished_whoever_wants_the_end() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_does_not_come_is_not_waited_for_for_ever() {
-    // It takes connections and says nothing.
+async fn fetching_a_manifest_has_a_timeout() {
+    // It accepts connections but never responds.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = format!("http://{}/vdo.yaml", silent.local_addr().unwrap());
     let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_vdoctl"))

@@ -1,5 +1,5 @@
-//! `vdoctl deploy` waits for the new version, and names what keeps it from starting. Scheduler, quota and
-//! Deployment controller are real; what a kubelet reports of images and crashes is written by KWOK.
+//! `vdoctl deploy` waits for the new version and reports why it does not start. Scheduler, quota and Deployment
+//! controller are real; KWOK simulates the kubelet.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -14,7 +14,7 @@ use testkit::{Fate, eventually};
 
 use crate::stage::{CommandOutput, NAMESPACE, Stage};
 
-/// Deploys an image that does not start, and gives up after so many seconds at the latest.
+/// Deploys an image that does not start, with this timeout in seconds.
 async fn refused(stage: &Stage, image: &str, timeout: &str) -> CommandOutput {
     let image = format!("registry.example.com/vdo:{image}");
     let output = stage.vdoctl_alongside(&["deploy", "--image", &image, "--timeout", timeout]).await;
@@ -24,7 +24,7 @@ async fn refused(stage: &Stage, image: &str, timeout: &str) -> CommandOutput {
     output
 }
 
-/// Asserts what an admin reads, wherever the lines are broken.
+/// Compares the output without its line breaks.
 fn says(output: &CommandOutput, words: &str) {
     let flat = output.err.replace(['│', '×'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains(words), "{words}: {}", output.all());
@@ -48,7 +48,7 @@ async fn cordon(stage: &Stage, closed: bool) {
     }
 }
 
-/// Waits until the pods of an image are the only ones.
+/// Waits until all pods use this image.
 async fn settled(stage: &Stage, image: &str) {
     let pods = Api::<Pod>::namespaced(stage.plane.client(), NAMESPACE);
     eventually("only the new version is left", 60, async || {
@@ -72,12 +72,12 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
     assert_eq!(output.code, 0, "{}", output.all());
     assert!(output.err.contains("✔ Start the operator  2 of 2 pods"), "{}", output.all());
 
-    // By itself, long before its timeout.
+    // Long before the timeout.
     let begin = tokio::time::Instant::now();
     let output = refused(&stage, "no-image", "300").await;
     assert!(begin.elapsed().as_secs() < 60 + 30, "{:?}: {}", begin.elapsed(), output.all());
     says(&output, "does not start: ImagePullBackOff: Back-off pulling image");
-    says(&output, "the version before it keeps running");
+    says(&output, "the previous version keeps running");
     says(&refused(&stage, "crashes", "90").await, "Error, exit code 1: panic: index out of range");
 
     cordon(&stage, true).await;
@@ -99,13 +99,13 @@ async fn a_version_that_does_not_start_is_reported_and_replaces_nothing() {
     says(&refused(&stage, "over-quota", "90").await, "exceeded quota: few");
     quotas.delete("few", &DeleteParams::default()).await.unwrap();
 
-    // Nothing is known to be wrong; it takes too long.
+    // No error is known, but the timeout expires.
     let image = "registry.example.com/vdo:pending";
     let output = stage.vdoctl_alongside(&["deploy", "--image", image, "--timeout", "5"]).await;
     assert_eq!(output.code, 4, "{}", output.all());
     says(&output, "the operator did not start within 5 seconds");
 
-    // Once the cause is corrected, the same command completes.
+    // After the fix, the same command succeeds.
     let output =
         stage.vdoctl_alongside(&["deploy", "--image", "registry.example.com/vdo:works"]).await;
     assert_eq!(output.code, 0, "{}", output.all());

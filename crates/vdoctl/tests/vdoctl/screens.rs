@@ -1,4 +1,4 @@
-//! What holds for every screen, however different they are.
+//! Rules for all screens.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use crate::{
     terminal::Terminal,
 };
 
-/// Commands that show something to a person and change nothing in the cluster, where all is well.
+/// Read-only commands for people, on a healthy cluster.
 const SCREENS: [&str; 30] = [
     "--help",
     "move --help",
@@ -41,8 +41,7 @@ const SCREENS: [&str; 30] = [
     "versions",
 ];
 
-/// Commands that end with something else than zero, each with its code. Of those whose output is for
-/// programs this is what a person sees.
+/// Commands that fail, each with its exit code.
 const REFUSALS: [(&str, i32); 17] = [
     ("catalog build no-such-file.yaml", 1),
     (
@@ -66,7 +65,7 @@ const REFUSALS: [(&str, i32); 17] = [
     ("upgrade csi --back --yes", 1),
 ];
 
-/// What is shown where the disk ids of one machine are hidden.
+/// Commands for a cluster in which one VM hides its disk IDs.
 const DEGRADED: [(&str, i32); 7] = [
     ("status", 3),
     ("status -o wide", 3),
@@ -77,7 +76,7 @@ const DEGRADED: [(&str, i32); 7] = [
     ("plan", 0),
 ];
 
-/// Commands whose output is for programs.
+/// Commands with machine-readable output.
 const LISTS: [&str; 10] = [
     "catalog build embedded",
     "catalog images",
@@ -95,7 +94,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// What does not fit sixty columns of what a command says in a pipe, and what else is wrong with it.
+/// Problems of a command's output in a pipe of sixty columns.
 fn narrow(stage: &Stage, line: &str, code: i32) -> Vec<String> {
     let mut command = stage.command(&words(line));
     let output =
@@ -111,23 +110,22 @@ fn narrow(stage: &Stage, line: &str, code: i32) -> Vec<String> {
     wrong
 }
 
-/// The lines of a screen that are wider than sixty columns, but for a word that does not fit: it stands
-/// alone.
+/// Lines wider than sixty columns, except a single long word.
 fn too_long(line: &str, shown: &str) -> Vec<String> {
     let fits = |line: &&str| line.chars().count() <= 60 || !line.trim().contains(' ');
     let long = shown.split(['\r', '\n']).filter(|line| !fits(line));
     long.map(|long| format!("{line}: too long: {long}")).collect()
 }
 
-/// The same where something is wrong.
+/// The same rules with a finding.
 pub(crate) fn of_trouble_fit_sixty_columns(stage: &Stage) {
     let wrong: Vec<String> =
         DEGRADED.iter().flat_map(|(line, code)| narrow(stage, line, *code)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Sixty columns are enough, and a reader who leaves is no failure, whatever is shown.
-pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
+/// Every screen fits sixty columns, and a closed pipe is not a failure.
+pub(crate) fn fit_sixty_columns_and_accept_a_closed_pipe(stage: &Stage) {
     let mistaken = "metadata:\n  name: a: b\n";
     stage.workdir.write("mistaken.yaml", mistaken).unwrap();
     stage.workdir.write("built.yaml", stage.works(&["catalog", "build", "embedded"]).out).unwrap();
@@ -135,20 +133,20 @@ pub(crate) fn fit_sixty_columns_and_end_with_their_reader(stage: &Stage) {
     let all = well.iter().chain(&REFUSALS);
     let mut wrong: Vec<String> = all.flat_map(|(line, code)| narrow(stage, line, *code)).collect();
     for line in SCREENS.iter().chain(&LISTS) {
-        // Nobody reads at all.
+        // The output is closed.
         let program = env!("CARGO_BIN_EXE_vdoctl");
         let script = format!("{program} {line} | true; exit ${{PIPESTATUS[0]}}");
         let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("KUBECONFIG", stage.kubeconfig());
         let output = CommandOutput::from(shell.current_dir(stage.workdir.path()).output().unwrap());
-        if output.code != 0 || output.err.contains("cannot be written") {
+        if output.code != 0 || output.err.contains("cannot write the output") {
             wrong.push(format!("{line} | true: {}", output.all()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The same on a terminal: with all that moves on it, and without colours where nobody wants them.
+/// The same on a terminal, with animation, and without colors if they are off.
 pub(crate) async fn fit_a_terminal_of_sixty_columns(stage: &Stage) {
     for line in ["status", "plan", "doctor", "versions"] {
         let (status, shown) = Terminal::run(&stage.command(&words(line)), 60).ends().await;
@@ -159,7 +157,7 @@ pub(crate) async fn fit_a_terminal_of_sixty_columns(stage: &Stage) {
         assert_eq!(long, Vec::<&str>::new(), "{line}");
     }
     let well = SCREENS.map(|line| (line, 0));
-    // What is refused for want of a terminal is asked for on one.
+    // On a terminal, vdoctl asks instead of failing.
     let refused = REFUSALS.iter().filter(|(line, _)| *line != "remove csi");
     let mut wrong = Vec::new();
     for (line, code) in well.iter().chain(refused) {
@@ -173,7 +171,6 @@ pub(crate) async fn fit_a_terminal_of_sixty_columns(stage: &Stage) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The commands a help lists.
 fn listed(above: &[&str]) -> Vec<String> {
     let help = Command::new(env!("CARGO_BIN_EXE_vdoctl")).args(above).arg("-h").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
@@ -195,7 +192,6 @@ fn every_command_has_a_screen() {
     assert_eq!(missing, Vec::<&String>::new(), "add a line to SCREENS, or to REFUSALS");
 }
 
-/// What sets a colour or a weight.
 fn is_coloured(shown: &str) -> bool {
     let codes = shown.split("\x1b[").skip(1);
     codes
@@ -203,7 +199,7 @@ fn is_coloured(shown: &str) -> bool {
         .any(|code| code.trim_start_matches(|c: char| c.is_numeric() || c == ';').starts_with('m'))
 }
 
-/// `--color never` holds for questions too.
+/// `--color never` applies to questions, too.
 pub(crate) async fn questions_without_colours(stage: &Stage) {
     for (colour, coloured) in [("auto", true), ("never", false)] {
         let mut terminal = Terminal::run(&stage.command(&["configure", "--color", colour]), 80);
@@ -216,7 +212,7 @@ pub(crate) async fn questions_without_colours(stage: &Stage) {
 }
 
 #[tokio::test]
-async fn help_and_mistakes_are_in_colour_where_colours_are_wanted() {
+async fn help_and_errors_have_colors_if_wanted() {
     let terminal = async |line: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
         command.args(words(line)).env_remove("NO_COLOR");
@@ -239,14 +235,13 @@ async fn help_and_mistakes_are_in_colour_where_colours_are_wanted() {
     assert!(!is_coloured(&piped("--help", "auto").out));
 }
 
-/// How wide the widest line of a text is.
 fn widest(text: &str) -> usize {
     let plain = anstream::adapter::strip_str(text).to_string();
     plain.split(['\r', '\n']).map(|line| line.chars().count()).max().unwrap_or_default()
 }
 
 #[tokio::test]
-async fn each_stream_is_as_wide_as_where_it_goes() {
+async fn each_stream_has_its_own_width() {
     let folder = testkit::Workdir::new("streams").unwrap();
     let on_terminal = async |line: &str| {
         let script = line.replace("vdoctl", env!("CARGO_BIN_EXE_vdoctl"));
@@ -256,7 +251,7 @@ async fn each_stream_is_as_wide_as_where_it_goes() {
         let file = std::fs::read_to_string(folder.path().join("file")).unwrap();
         (widest(&shown), widest(&file))
     };
-    // A page in a file is as wide as files are, and what is told beside it as the terminal is.
+    // Standard output and standard error have their own widths.
     let (_, page) = on_terminal("vdoctl explain 1203 > file").await;
     assert!(page > 60, "{page}");
     let (page, _) = on_terminal("vdoctl explain 1203 2> file").await;
@@ -267,8 +262,7 @@ async fn each_stream_is_as_wide_as_where_it_goes() {
     assert!(error > 60, "{error}");
 }
 
-/// The help of a command and of those below it, in sixty columns: what does not fit, and how many
-/// commands there are.
+/// Lines of all help texts that do not fit sixty columns, and the number of commands.
 fn narrow_help(above: &[&str], long: &mut Vec<String>) -> usize {
     let mut count = 1;
     for flag in ["-h", "--help"] {
@@ -297,7 +291,7 @@ fn the_help_of_every_command_fits_sixty_columns() {
     assert_eq!(long, Vec::<String>::new());
 }
 
-/// `--quiet` leaves results alone, `-v` tells more but no secret.
+/// `--quiet` prints only results; `-v` logs more, but no secrets.
 pub(crate) fn quiet_and_verbose(stage: &Stage) {
     let (plain, quiet) = (stage.works(&["plan"]), stage.works(&["plan", "--quiet"]));
     assert!(plain.err.contains("Look at the cluster"), "{}", plain.all());
@@ -313,8 +307,8 @@ pub(crate) fn quiet_and_verbose(stage: &Stage) {
     assert!(variable.err.contains("DEBUG"), "{}", variable.all());
 }
 
-/// An error that ends a step stands on a line of its own; and where nothing can be erased, nothing moves.
-pub(crate) async fn an_error_has_its_line_for_itself(stage: &Stage) {
+/// An error gets its own line. Without control sequences there is no animation.
+pub(crate) async fn an_error_gets_its_own_line(stage: &Stage) {
     let waiting = || stage.command(&["status", "--wait"]);
     let (status, shown) = Terminal::run(&waiting(), 80).ends().await;
     assert_eq!(status.code(), Some(5), "{shown}");
@@ -332,7 +326,7 @@ pub(crate) async fn an_error_has_its_line_for_itself(stage: &Stage) {
     assert!(!line.contains("Wait for the operator"), "{shown:?}");
 }
 
-/// A screen on a terminal, and `--watch`: the health changes while one looks.
+/// `--watch` on a terminal shows a change of the health.
 pub(crate) async fn kept_current_until_interrupted(stage: &Stage) {
     let coloured = Terminal::run(&stage.command(&["status"]), 60).ends().await.1;
     assert!(coloured.contains("\x1b["), "{coloured}");

@@ -25,16 +25,15 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const NAMESPACE: &str = "vmware-system-vdo";
-/// Every character that is special to somebody.
+/// Contains all special characters.
 pub(crate) const PASSWORD: &str = r#"p'"\ <&>%$`#;:=[]{}!@^*()|~?,./+_ü-42"#;
 
-/// The same as it may stand in a log: as it is, its end alone, in an envelope, in an address, in base64.
+/// The password as it can occur in a log: plain, its end, in XML, in a URL, in base64.
 pub(crate) const PASSWORD_ENCODED: [&str; 5] =
     [PASSWORD, "+_ü-42", "&lt;&amp;&gt;%$`#", "%5B%5D%7B%7D", "cCciXCA8Jj4lJGAjOzo9W117"];
 
 const ATTACHMENT: &str = "csi-pv-1";
 
-/// What the tests stand on.
 pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
     pub(crate) vcenter: Vcenter,
@@ -43,7 +42,6 @@ pub(crate) struct Stage {
     kubeconfig: OnceLock<PathBuf>,
 }
 
-/// What a command said.
 pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
@@ -51,7 +49,7 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
-    /// Both, for messages of failed tests.
+    /// Both streams, for messages of failed tests.
     pub(crate) fn all(&self) -> String {
         format!("exit {}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.out, self.err)
     }
@@ -67,7 +65,7 @@ impl From<Output> for CommandOutput {
     }
 }
 
-/// A vCenter with so many machines, tagged, that lets the user of the tests in.
+/// A vCenter with this many VMs, tags and the test user.
 pub(crate) fn inventory(vms: usize) -> Inventory {
     let mut inventory =
         Inventory::with_vms(vms).category("k8s-region", &[("region-1", &["/DC0"])]).category(
@@ -82,8 +80,7 @@ pub(crate) fn inventory(vms: usize) -> Inventory {
 }
 
 impl Stage {
-    /// A control-plane node and two workers that need no cloud provider, a machine for each, and
-    /// nothing installed.
+    /// A control-plane node and two workers without a cloud provider, a VM for each, and nothing installed.
     pub(crate) async fn set() -> Self {
         let plane = ControlPlane::builder().with_controllers().start().await;
         let inventory = inventory(3);
@@ -100,8 +97,8 @@ impl Stage {
         Self { plane, vcenter, workdir, nodes, kubeconfig: OnceLock::new() }
     }
 
-    /// Whether the operator has its rights in a namespace.
-    pub(crate) async fn may_adopt_in(&self, namespace: &str) -> bool {
+    /// Whether the operator has its permissions in a namespace.
+    pub(crate) async fn can_adopt_in(&self, namespace: &str) -> bool {
         let roles = Api::<Role>::namespaced(self.plane.client(), namespace);
         let bindings = Api::<RoleBinding>::namespaced(self.plane.client(), namespace);
         let (role, binding) = (roles.get_opt("vdo").await, bindings.get_opt("vdo").await);
@@ -112,7 +109,6 @@ impl Stage {
         self.kubeconfig.get_or_init(|| self.plane.kubeconfig()).clone()
     }
 
-    /// `vdoctl` with these arguments, in a pipe.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vdoctl"));
         command
@@ -124,12 +120,11 @@ impl Stage {
         command
     }
 
-    /// Runs it.
     pub(crate) fn vdoctl(&self, arguments: &[&str]) -> CommandOutput {
         self.command(arguments).stdin(Stdio::null()).output().unwrap().into()
     }
 
-    /// Runs it where nobody reads what it prints.
+    /// Runs vdoctl with closed output.
     pub(crate) fn vdoctl_unread(&self, arguments: &[&str]) -> CommandOutput {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -138,14 +133,14 @@ impl Stage {
         child.unwrap().wait_with_output().unwrap().into()
     }
 
-    /// Runs it while other things go on in this test.
+    /// Runs vdoctl concurrently with the test.
     pub(crate) async fn vdoctl_alongside(&self, arguments: &[&str]) -> CommandOutput {
         let command =
             tokio::process::Command::from(self.command(arguments)).stdin(Stdio::null()).output();
         command.await.unwrap().into()
     }
 
-    /// Runs it with something to read.
+    /// Runs vdoctl with standard input.
     pub(crate) fn vdoctl_reading(&self, arguments: &[&str], input: &str) -> CommandOutput {
         let mut child = self
             .command(arguments)
@@ -158,7 +153,7 @@ impl Stage {
         child.wait_with_output().unwrap().into()
     }
 
-    /// A volume that is attached to a node through the driver.
+    /// Attaches a volume to a node.
     pub(crate) async fn attach_a_volume(&self) {
         let attachment = serde_json::json!({
             "metadata": {"name": ATTACHMENT},
@@ -172,32 +167,31 @@ impl Stage {
         attachments.create(&PostParams::default(), &attachment).await.unwrap();
     }
 
-    /// It is detached again.
     pub(crate) async fn detach_the_volume(&self) {
         let attachments = Api::<VolumeAttachment>::all(self.plane.client());
         attachments.delete(ATTACHMENT, &DeleteParams::default()).await.unwrap();
     }
 
-    /// Hides the disk ids of a machine, which every check of nodes sees, or shows them again.
+    /// Turns `disk.EnableUUID` of a VM off or on.
     pub(crate) async fn hide_disk_ids(&self, hidden: bool) {
         let value = if hidden { "FALSE" } else { "TRUE" };
         let change = serde_json::json!({"extraConfig": {"disk.EnableUUID": value}});
         self.vcenter.patch_vm("/DC0/vm/node-1", change).await;
     }
 
-    /// Runs it and expects it to work.
+    /// Runs vdoctl and expects success.
     pub(crate) fn works(&self, arguments: &[&str]) -> CommandOutput {
         let output = self.vdoctl(arguments);
         assert_eq!(output.code, 0, "vdoctl {arguments:?}: {}", output.all());
         output
     }
 
-    /// The operator, under the rights of its service account, in this process: pods are simulated.
+    /// Runs the operator in this process, with the permissions of its service account. Pods are simulated.
     pub(crate) async fn operator(&self) -> JoinSet<()> {
         self.operator_with(SignedDuration::from_mins(15)).await
     }
 
-    /// The operator, that gives a release so long to become healthy.
+    /// Runs the operator with this timeout for a release to become healthy.
     pub(crate) async fn operator_with(&self, timeout: SignedDuration) -> JoinSet<()> {
         let client = self.plane.client_as(&User::service_account(NAMESPACE, "vdo"));
         let build = BuildInfo::new("vdo");

@@ -1,4 +1,4 @@
-//! A program on a real pseudo-terminal, and somebody who reads and types.
+//! A program on a pseudo-terminal.
 
 use std::{
     fs::File,
@@ -17,29 +17,27 @@ use rustix::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Far more than any answer takes.
+/// Much longer than any response takes.
 const TIMEOUT: Duration = Duration::from_mins(4);
 
-/// What a program may switch on for itself, and how it is switched off: a hidden cursor, marked pastes.
+/// Terminal modes that a program must reset: hidden cursor, bracketed paste.
 const SWITCHES: [(&str, &str); 2] = [("\x1b[?25l", "\x1b[?25h"), ("\x1b[?2004h", "\x1b[?2004l")];
 
 pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
     shown: Arc<Mutex<Vec<u8>>>,
-    /// Who reads the screen; ends once the program is gone and everything it showed is read.
+    /// Reads the screen until the program ends.
     reader: thread::JoinHandle<()>,
-    /// How much of it was read.
     read: usize,
-    /// How the terminal was set before anything ran on it.
+    /// The initial settings of the terminal.
     before: Termios,
 }
 
 impl Terminal {
-    /// Runs a command on a terminal of so many columns. The terminal is its own, as in a window: Ctrl-C
-    /// goes to the command and to all it starts.
+    /// Runs a command on a controlling terminal of this width. Ctrl-C signals the command and its children.
     pub(crate) fn run(command: &Command, columns: u16) -> Self {
-        // Whatever other tests start meanwhile must not hold on to it: it would never end.
+        // Children of other tests must not inherit it, or it would never close.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();
         grantpt(&master).unwrap();
@@ -73,7 +71,7 @@ impl Terminal {
         Self { child, keyboard, shown, reader, read: 0, before }
     }
 
-    /// Everything shown so far. Of a character that came in two pieces only the whole counts.
+    /// The output so far, without an incomplete character.
     pub(crate) fn shown(&self) -> String {
         let shown = self.shown.lock().unwrap();
         let whole = match std::str::from_utf8(&shown) {
@@ -83,12 +81,12 @@ impl Terminal {
         String::from_utf8_lossy(&shown[..whole]).into_owned()
     }
 
-    /// Waits until this is shown, after what was waited for before.
+    /// Waits for this text, after the previous one.
     pub(crate) async fn expect(&mut self, text: &str) {
         self.expect_any(&[text]).await;
     }
 
-    /// Waits until one of these is shown, after what was waited for before, and says which came first.
+    /// Waits for one of these texts, after the previous one, and returns the first.
     pub(crate) async fn expect_any(&mut self, texts: &[&str]) -> usize {
         let end = Instant::now() + TIMEOUT;
         loop {
@@ -104,23 +102,20 @@ impl Terminal {
         }
     }
 
-    /// Types.
     pub(crate) fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Ctrl-C. Outside of a question the terminal turns it into a signal to all that runs on it.
+    /// Sends Ctrl-C. Outside of a question, the terminal turns it into a signal.
     pub(crate) fn interrupt(&mut self) {
         self.types("\x03");
     }
 
-    /// The process that runs on it.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether a shell could go on here: keys are shown and read by line again, Ctrl-C is a signal, and
-    /// the cursor is there.
+    /// Whether the terminal is back in its normal mode.
     fn is_restored(&self) {
         let (before, after) = (&self.before, tcgetattr(&self.keyboard).unwrap());
         assert_eq!(after.local_modes, before.local_modes, "{}", self.shown());
@@ -132,11 +127,11 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end; whatever ran leaves the terminal as it found it.
+    /// Waits for the end, and checks that the program has restored the terminal.
     pub(crate) async fn ends(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + TIMEOUT;
         loop {
-            // What it showed last may still be on its way when it is gone.
+            // The last output may arrive after the process has ended.
             if let Some(status) = self.child.try_wait().unwrap()
                 && self.reader.is_finished()
             {
@@ -149,7 +144,7 @@ impl Terminal {
     }
 }
 
-/// The same command as the first of a session that has the terminal it is started on.
+/// Makes the command the leader of a session with this controlling terminal.
 fn in_a_session(command: &Command) -> Command {
     let mut session = Command::new("setsid");
     session.arg("--ctty").arg(command.get_program()).args(command.get_args());

@@ -1,6 +1,6 @@
-//! What commands print, word for word: `tests/cmd` without a cluster, `tests/cmd/cluster` on a healthy
-//! one, and in folders called after what is being done there what commands say that change something or
-//! find something wrong. `TRYCMD=overwrite` writes them anew; read them then.
+//! Transcripts of commands: `tests/cmd` without a cluster, `tests/cmd/cluster` on a healthy cluster, and other
+//! directories for commands that change something or find a problem. `TRYCMD=overwrite` rewrites them; review the
+//! result.
 
 use std::{fs, path::Path, process::Command};
 
@@ -22,12 +22,12 @@ fn transcripts(columns: &str, of: &str) {
 }
 
 #[test]
-fn commands_print_what_their_transcripts_say() {
+fn commands_match_their_transcripts() {
     transcripts("100", "tests/cmd/*.trycmd");
 }
 
 #[test]
-fn sixty_columns_are_enough() {
+fn transcripts_fit_sixty_columns() {
     transcripts("60", "tests/cmd/narrow/*.trycmd");
 }
 
@@ -43,7 +43,7 @@ fn every_command_has_a_transcript_of_its_help_its_errors_and_its_success() {
     assert!(commands.contains(&"support-bundle") && commands.len() > 15, "{commands:?}");
     let read = |path: &str| fs::read_to_string(format!("tests/cmd/{path}")).unwrap_or_default();
     let (away, well) = (read("away.trycmd"), read("cluster/healthy.trycmd"));
-    // Where VDO follows a VDOConfig, there is nothing to move.
+    // If VDO follows a VDOConfig, there is nothing to move.
     let well = well + &read("moving/moving.trycmd");
     let mut missing = Vec::new();
     for command in commands {
@@ -71,7 +71,7 @@ fn every_command_of_catalog_has_a_transcript_too() {
     let commands: Vec<&str> = listed.map(|l| l.split_whitespace().next().unwrap()).collect();
     assert!(commands.contains(&"from-manifest") && commands.len() > 10, "{commands:?}");
     let read = |path: &str| fs::read_to_string(format!("tests/cmd/{path}")).unwrap();
-    // What is put into a cluster is put there where one is.
+    // Commands that write to a cluster need one.
     let all = read("catalogs.trycmd") + &read("matrix/matrix.trycmd");
     for command in commands {
         let line = format!("$ vdoctl catalog {command}");
@@ -81,7 +81,7 @@ fn every_command_of_catalog_has_a_transcript_too() {
     }
 }
 
-/// Both commands that say where knowledge about releases comes from, as two tools call them.
+/// Both commands that set the catalog.
 pub(crate) fn compatibility_matrix(stage: &Stage) {
     let cases = trycmd::TestCases::new();
     cases
@@ -92,8 +92,8 @@ pub(crate) fn compatibility_matrix(stage: &Stage) {
     tokio::task::block_in_place(|| cases.run());
 }
 
-/// Whether somewhere in a transcript this command is typed, not for its help, and fails or does not: a
-/// failure stands on the very next line.
+/// Whether a transcript contains this command (without `--help`), and whether it fails: its exit code is on the next
+/// line.
 fn ends(text: &str, command: &str, failed: bool) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let typed = |line: &str| {
@@ -110,7 +110,7 @@ fn a_transcript_counts_for_the_command_that_was_typed() {
     assert!(ends(text, "$ vdoctl versions", true) && !ends(text, "$ vdoctl versions", false));
 }
 
-/// The transcripts of a folder, on a cluster that is as they need it.
+/// Runs the transcripts of a directory.
 pub(crate) fn on_cluster(stage: &Stage, folder: &str) {
     let in_folder = |name: &str| stage.workdir.path().join(name).display().to_string();
     let cases = trycmd::TestCases::new();
@@ -129,7 +129,7 @@ pub(crate) fn on_cluster(stage: &Stage, folder: &str) {
     tokio::task::block_in_place(|| cases.run());
 }
 
-/// What only shows where something is wrong or is changed, and how it ends.
+/// Transcripts of problems and changes.
 const DEEDS: [(&str, &str, bool); 12] = [
     ("deploying", "deploy", false),
     ("configuring", "configure drivers", false),
@@ -146,7 +146,7 @@ const DEEDS: [(&str, &str, bool); 12] = [
 ];
 
 #[test]
-fn what_changes_something_and_what_finds_something_has_a_transcript_too() {
+fn commands_that_change_or_find_something_have_a_transcript() {
     for (folder, line, fails) in DEEDS {
         let path = format!("tests/cmd/{folder}/{folder}.trycmd");
         let text = fs::read_to_string(&path).unwrap();
@@ -159,8 +159,8 @@ fn what_changes_something_and_what_finds_something_has_a_transcript_too() {
     }
 }
 
-/// Every command that looks, where all is well.
-pub(crate) async fn where_all_is_well(stage: &Stage) {
+/// All read-only commands on a healthy cluster.
+pub(crate) async fn on_a_healthy_cluster(stage: &Stage) {
     eventually("the account was looked at, and nothing else is told", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;
         let headline = output.out.lines().next().unwrap_or_default();
@@ -172,8 +172,8 @@ pub(crate) async fn where_all_is_well(stage: &Stage) {
     assert!(!shown.contains(PASSWORD));
 }
 
-/// Every command that tells of it, where one thing is wrong.
-pub(crate) async fn where_something_is_wrong(stage: &Stage) {
+/// All commands that show a problem.
+pub(crate) async fn on_a_degraded_cluster(stage: &Stage) {
     stage.hide_disk_ids(true).await;
     eventually("the operator says so", 60, async || {
         let output = stage.vdoctl_alongside(&["status"]).await;

@@ -1,4 +1,4 @@
-//! Clusters, vCenters and disks that let one down: one tidy error, no zero, nothing half-made.
+//! Failures of clusters, vCenters and disks: one clear error, a failing exit code, nothing half-written.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use testkit::FaultProxy;
 
 use crate::{
-    cluster::{nothing_is_there, objects},
+    cluster::{assert_nothing_written, objects},
     stage::{CommandOutput, PASSWORD, Stage},
     terminal::Terminal,
 };
 
-/// A bundle that does not fit on the disk is not there at all.
+/// A full disk leaves no partial bundle.
 pub(crate) fn a_disk_that_is_full(stage: &Stage) {
     let shell = |script: &str| {
         let script = script.replace("vdoctl", env!("CARGO_BIN_EXE_vdoctl"));
@@ -19,7 +19,7 @@ pub(crate) fn a_disk_that_is_full(stage: &Stage) {
         shell.args(["-c", &script]).env("KUBECONFIG", stage.kubeconfig());
         CommandOutput::from(shell.current_dir(stage.workdir.path()).output().unwrap())
     };
-    // Files may grow to one block; whoever writes more gets an error instead of a signal.
+    // A file size limit of one block, with an error instead of a signal.
     let output =
         shell("trap '' XFSZ; ulimit -f 1; exec vdoctl support-bundle --output full.tar.gz");
     assert_eq!(output.code, 1, "{}", output.all());
@@ -31,7 +31,7 @@ pub(crate) fn a_disk_that_is_full(stage: &Stage) {
         .collect();
     assert_eq!(left, Vec::<String>::new());
 
-    // A disk of one page, where this machine lets us have one; elsewhere the limit above stands for it.
+    // A file system of one page, if this computer supports it.
     fs::create_dir(stage.workdir.path().join("disk")).unwrap();
     let disk = "unshare --mount --map-root-user bash -c 'mount -t tmpfs -o size=4k none disk && ";
     if shell(&format!("{disk} true'")).code == 0 {
@@ -51,15 +51,15 @@ pub(crate) fn a_disk_that_is_full(stage: &Stage) {
     assert_eq!(output.code, 1, "{}", output.all());
     let output = shell("vdoctl deploy -o yaml > /dev/full");
     assert_eq!(output.code, 1, "{}", output.all());
-    assert!(output.err.contains("the output cannot be written"), "{}", output.all());
+    assert!(output.err.contains("cannot write the output"), "{}", output.all());
 }
 
-/// `KUBECONFIG` as kubectl reads it, and contexts that are not there.
+/// `KUBECONFIG` with several files, and unknown contexts.
 pub(crate) fn contexts_and_files(stage: &Stage) {
     let whole = fs::read_to_string(stage.kubeconfig()).unwrap();
     let parsed: Value = serde_saphyr::from_str(&whole).unwrap();
     let context = parsed["current-context"].as_str().unwrap();
-    // One file says which context, another what it is, a third does not exist.
+    // One file selects the context, another defines it, a third does not exist.
     let choice = json!({"apiVersion": "v1", "kind": "Config", "current-context": context});
     let choice = stage.workdir.write("choice.yaml", choice.to_string()).unwrap();
     let mut rest = parsed.clone();
@@ -79,7 +79,7 @@ pub(crate) fn contexts_and_files(stage: &Stage) {
     let near = format!("{context}x");
     for (wrong, words) in [
         (near.as_str(), format!("did you mean {context}?")),
-        ("zzzzzzzzzzzzzzzz", format!("there are {context}")),
+        ("zzzzzzzzzzzzzzzz", format!("has the contexts {context}")),
     ] {
         let output = stage.vdoctl(&["status", "--context", wrong]);
         assert_eq!(output.code, 1, "{}", output.all());
@@ -96,8 +96,7 @@ pub(crate) fn contexts_and_files(stage: &Stage) {
     assert!(output.out.starts_with('{'), "{}", output.all());
 }
 
-/// `configure` tells what it waits for; a vCenter that takes its time is waited for, one that says nothing
-/// ends it with one error, and nothing is there then.
+/// `configure` shows what it waits for. It waits for a slow vCenter; a silent one is an error, and nothing is written.
 pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
     let proxy = FaultProxy::before(stage.vcenter.address()).await;
     let address = proxy.address().to_string();
@@ -112,7 +111,7 @@ pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
     assert!(output.err.contains(&format!("✔ {waits_for}")), "{}", output.all());
 
     proxy.black_hole();
-    // What is waited for shows while it is.
+    // The step is visible while vdoctl waits.
     let mut terminal = Terminal::run(&stage.command(&line), 100);
     terminal.expect(&waits_for).await;
     let (status, shown) = terminal.ends().await;
@@ -120,17 +119,17 @@ pub(crate) async fn configuring_with_a_slow_vcenter(stage: &Stage) {
     let plain = anstream::adapter::strip_str(&shown).to_string();
     assert_eq!(plain.matches("cannot be used").count(), 1, "{plain}");
     assert!(!plain.contains(PASSWORD), "{plain}");
-    nothing_is_there(stage, "it said nothing").await;
+    assert_nothing_written(stage, "it said nothing").await;
 
     proxy.reset();
     let output = stage.vdoctl_alongside(&line).await;
     assert_eq!((output.code, output.out.as_str()), (1, ""), "{}", output.all());
     assert_eq!(output.err.matches("cannot be used").count(), 1, "{}", output.all());
     assert!(output.err.contains(&address), "{}", output.all());
-    nothing_is_there(stage, "it hung up").await;
+    assert_nothing_written(stage, "it hung up").await;
 }
 
-/// A vCenter that takes its time is waited for; one that says nothing is not waited for for ever.
+/// vdoctl waits for a slow vCenter, but not forever for a silent one.
 pub(crate) async fn a_slow_vcenter(stage: &Stage) {
     let proxy = FaultProxy::before(stage.vcenter.address()).await;
     let (address, thumbprint) = (proxy.address().to_string(), stage.vcenter.thumbprint_sha256());

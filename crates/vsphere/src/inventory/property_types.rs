@@ -5,11 +5,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
+use redaction::is_guest_variable;
 
 use super::model::PowerState;
 use crate::moref::MoRef;
 use crate::soap::Value;
-use crate::transport::redact::is_guest_variable;
 use crate::xml::XmlError;
 use crate::xml::codec::{Decode, data, impl_data};
 use crate::xml::reader::{Reader, Start};

@@ -6,7 +6,21 @@
 use tracing::{Level, enabled, trace};
 use zeroize::Zeroizing;
 
-use super::redact::{MAX_LOGGED, redacted, truncated};
+/// The maximum logged size of a body.
+const MAX_LOGGED: usize = 16 << 10;
+
+/// Redacts all secrets in `body` and truncates it.
+pub(crate) fn redacted(body: &str) -> String {
+    truncated(redaction::redact_xml(body))
+}
+
+fn truncated(mut text: String) -> String {
+    if text.len() > MAX_LOGGED {
+        text.truncate(text.floor_char_boundary(MAX_LOGGED));
+        text.push('…');
+    }
+    text
+}
 
 fn is_enabled() -> bool {
     enabled!(target: "vsphere::soap", Level::TRACE)
@@ -30,7 +44,8 @@ pub(crate) fn rest(vcenter: &str, method: &str, request: Option<&str>, reply: &s
     if is_enabled() {
         // The reply to a login is nothing but the session id.
         let is_login = method.starts_with("POST ") && method.ends_with("/session");
-        let reply = if is_login { "***".to_owned() } else { truncated(reply.to_owned()) };
+        let reply =
+            if is_login { redaction::REDACTED.to_owned() } else { truncated(reply.to_owned()) };
         let request = request.map(|body| truncated(body.to_owned()));
         trace!(target: "vsphere::soap", vcenter, method, request, reply);
     }

@@ -4,4 +4,3 @@ pub(crate) mod address;
 pub(crate) mod body_trace;
 pub(crate) mod http;
 pub(crate) mod observe;
-pub(crate) mod redact;

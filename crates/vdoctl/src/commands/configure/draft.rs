@@ -1,4 +1,4 @@
-//! The objects a user wants, before the cluster has seen them.
+//! The objects to write.
 
 use std::path::PathBuf;
 
@@ -15,26 +15,25 @@ use crate::{
     text::nearest,
 };
 
-/// The objects, in the order in which they are written.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) objects: Vec<Object>,
-    /// Whether they come from a dialogue: then the user has not seen them yet.
+    /// Whether they come from questions: the user has not seen the objects yet.
     pub(crate) asked: bool,
-    /// Whether its vCenters were logged in to already.
+    /// Whether vdoctl has already logged in to the vCenters.
     pub(crate) proven: bool,
-    /// Where each came from, for errors.
+    /// The file of each object, for errors.
     origins: Vec<(File, Vec<usize>)>,
 }
 
-/// One vCenter and how it is reached.
+/// Address and credentials of one vCenter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) name: String,
     pub(crate) secret: String,
-    /// Whether its objects are in the cluster: the type of a Secret cannot be changed.
+    /// Whether its objects exist in the cluster. The type of an existing Secret cannot change.
     known: bool,
-    /// What the cluster says about it so far: what is not said here stays.
+    /// The existing spec. Fields that are not set here stay.
     before: Option<Value>,
     pub(crate) address: String,
     pub(crate) user: String,
@@ -45,27 +44,24 @@ pub(crate) struct Access {
     pub(crate) datacenters: Vec<String>,
 }
 
-/// What the drivers should do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drivers {
-    /// Whether what is not said stays as it is in a VDOConfig that is there: its other vCenters, its
-    /// zones, and whether there is a cloud provider, unless it is said that there is none.
+    /// Whether an existing VDOConfig keeps its other vCenters, its zones and its cloud provider.
     pub(crate) partial: bool,
     pub(crate) cloud_provider: bool,
     pub(crate) topology: Option<(String, String)>,
-    /// A StorageClass to make the default one, if one is wanted.
+    /// The default StorageClass to create.
     pub(crate) class: Option<Class>,
 }
 
-/// A StorageClass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Class {
-    /// The datastore of its volumes; any that fits if none is named.
+    /// The datastore of its volumes; any matching datastore if `None`.
     pub(crate) datastore: Option<String>,
 }
 
 impl Drivers {
-    /// As the spec of a VDOConfig. What an existing one says beyond what is asked here stays.
+    /// The spec of the VDOConfig. Keeps other fields of an existing one.
     fn spec(&self, vcenters: &[&str], existing: Option<&VDOConfig>) -> Value {
         let kept = existing.and_then(|config| serde_json::to_value(&config.spec).ok());
         let mut spec = kept.unwrap_or_else(|| json!({}));
@@ -110,7 +106,7 @@ impl Drivers {
     }
 }
 
-/// The vCenters of a driver: those that are named, after those it has where these stay.
+/// The vCenters of a driver: the existing ones, if they stay, and then the new ones.
 fn among(driver: &Value, named: &[&str], stay: bool) -> Vec<String> {
     let several = driver["vsphereCloudConfigs"].as_array().into_iter().flatten();
     let old = several.chain([&driver["vsphereCloudConfig"]]).filter_map(Value::as_str);
@@ -131,7 +127,7 @@ impl Class {
     }
 }
 
-/// Sets a field, or takes it away.
+/// Sets or removes a field.
 fn put(object: &mut Value, field: &str, value: Option<Value>) {
     match value {
         Some(value) => object[field] = value,
@@ -140,26 +136,26 @@ fn put(object: &mut Value, field: &str, value: Option<Value>) {
 }
 
 impl Draft {
-    /// Reads files, all of them checked: the first mistake is told with its place.
+    /// Reads and validates files. Reports the first mistake with its location.
     pub(super) fn from_files(paths: &[PathBuf], namespace: &str) -> Outcome<Self> {
         let mut draft = Self::default();
         for path in paths {
             let mut file = File::open(path)?;
             let mut numbers = Vec::new();
             for document in &file.documents {
-                checked(&file, document, namespace)?;
+                validate(&file, document, namespace)?;
             }
             for document in &mut file.documents {
-                settle(&mut document.value, namespace);
+                set_namespace(&mut document.value, namespace);
                 numbers.push(draft.objects.len());
                 draft.objects.push(Object(document.value.clone()));
             }
             draft.origins.push((file, numbers));
         }
         if draft.objects.is_empty() {
-            return refuse("the files hold no objects", "deploy/samples shows what they look like");
+            return refuse("the files contain no objects", "see deploy/samples for examples");
         }
-        // Names before what names them.
+        // Objects before the objects that refer to them.
         draft.objects.sort_by_key(|object| match object.kind() {
             "Namespace" => 0,
             "Secret" | "ConfigMap" => 1,
@@ -169,12 +165,10 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Objects that were in the cluster before.
     pub(crate) fn of_objects(objects: Vec<Object>) -> Self {
         Self { objects, ..Self::default() }
     }
 
-    /// Objects for vCenters and drivers.
     pub(crate) fn of(
         all: &[Access],
         drivers: &Drivers,
@@ -205,8 +199,7 @@ impl Draft {
         Self { objects: objects.into_iter().map(Object).collect(), ..Self::default() }
     }
 
-    /// Confirms its VDOConfig, where VDO has followed another one before that is gone: to write it here is to
-    /// ask for it.
+    /// Confirms the new VDOConfig if VDO followed another one before.
     pub(crate) fn confirm(&mut self, recorded: Option<&FollowedConfig>) {
         let Some(recorded) = recorded else { return };
         let mut configs = self.objects.iter_mut().filter(|object| object.kind() == "VDOConfig");
@@ -217,8 +210,8 @@ impl Draft {
         }
     }
 
-    /// Gives Secrets that say no type the one they have in the cluster: it cannot be changed, and not to
-    /// say it again would be a change. Where that cannot be read, writing tells why.
+    /// Copies the type of existing Secrets, because it cannot change. If vdoctl cannot read them, writing reports
+    /// the reason.
     pub(super) async fn keep_types(&mut self, client: &Client) {
         for object in self.objects.iter_mut().filter(|object| object.kind() == "Secret") {
             if !object.0["type"].is_null() {
@@ -232,7 +225,7 @@ impl Draft {
         }
     }
 
-    /// The vCenters in it, with the place of each among the objects.
+    /// The vCenters, with the index of each object.
     pub(super) fn vcenters(&self) -> Outcome<Vec<(usize, VsphereCloudConfig)>> {
         let all = self.objects.iter().enumerate();
         let vcenters = all.filter(|(_, object)| object.kind() == "VsphereCloudConfig");
@@ -247,7 +240,7 @@ impl Draft {
             .collect()
     }
 
-    /// A refusal of the API server, at its place in the user's file where that can be told.
+    /// A rejection by the API server, with its location in the user's file if possible.
     pub(super) fn refused(&self, error: writing::Error) -> Failure {
         let writing::Error::Compare { object: id, source } = error else {
             return super::super::deploy::written(error);
@@ -255,13 +248,13 @@ impl Draft {
         let kube::Error::Api(status) = source.as_ref() else {
             return Failure::Api { doing: format!("checking {id}"), source };
         };
-        let told = self.origins.iter().find_map(|(file, _)| file.refused(&id, status));
-        told.unwrap_or(Failure::Api { doing: format!("checking {id}"), source })
+        let located = self.origins.iter().find_map(|(file, _)| file.refused(&id, status));
+        located.unwrap_or(Failure::Api { doing: format!("checking {id}"), source })
     }
 }
 
 impl Access {
-    /// A vCenter by its address: one the cluster knows keeps its names.
+    /// A vCenter by its address. A known vCenter keeps the names of its objects.
     pub(crate) fn named(address: &str, known: &[VsphereCloudConfig], before: usize) -> Self {
         let same = known.iter().find(|vcenter| vcenter.spec.vc_ip.0 == address);
         let taken = |name: &str| known.iter().any(|vcenter| vcenter.name_any() == name);
@@ -284,11 +277,11 @@ impl Access {
         let thumbprint = self.thumbprint.as_deref();
         let another = thumbprint.is_some_and(|seen| spec["thumbprint"] != seen);
         if self.insecure || self.ca.is_some() || another {
-            // One way to trust it takes the place of another.
+            // One kind of trust replaces the other.
             for way in ["thumbprint", "caBundle"] {
                 put(&mut spec, way, None);
             }
-            // Said, not only left out: another hand may have set it.
+            // Explicitly false: another field manager may have set it.
             put(&mut spec, "insecure", self.before.as_ref().map(|_| false.into()));
         }
         if self.insecure {
@@ -310,7 +303,6 @@ impl Access {
         })
     }
 
-    /// The same as a typed object.
     pub(crate) fn config(&self, namespace: &str) -> Outcome<VsphereCloudConfig> {
         serde_json::from_value(self.object(namespace)).map_err(|error| Failure::Other {
             text: format!("\"{}\" cannot be used", self.address),
@@ -319,8 +311,8 @@ impl Access {
     }
 }
 
-/// Whether a document is an object that is written here and makes sense.
-fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
+/// Validates an object.
+fn validate(file: &File, document: &Document, namespace: &str) -> Outcome {
     let (version, kind) = (&document.value["apiVersion"], &document.value["kind"]);
     let at = |field: &str| [field.to_owned()];
     let Some(kind) = kind.as_str() else {
@@ -328,8 +320,8 @@ fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
             document,
             &at("kind"),
             true,
-            "this object does not say its kind",
-            "add kind, as in kind: VDOConfig",
+            "this object has no kind",
+            "add kind, for example kind: VDOConfig",
         ));
     };
     if writing::is_written(version.as_str().unwrap_or_default(), kind).is_none() {
@@ -346,11 +338,11 @@ fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
             Some(near) => ("kind", format!("did you mean {near}?")),
             None => (
                 "kind",
-                "here go Secret, ConfigMap, VsphereCloudConfig, CompatibilityConfig and VDOConfig"
+                "use Secret, ConfigMap, VsphereCloudConfig, CompatibilityConfig or VDOConfig"
                     .into(),
             ),
         };
-        let text = format!("{kind} is not configured here");
+        let text = format!("vdoctl configure does not write objects of kind {kind}");
         return Err(file.wrong(document, &at(field), false, &text, &help));
     }
     if !document.value["metadata"]["name"].is_string() {
@@ -368,7 +360,7 @@ fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
     if let Some(other) = named.filter(|named| ours && *named != namespace) {
         let path = ["metadata".to_owned(), "namespace".to_owned()];
         let text = format!("VDO does not follow namespace {other}");
-        let help = format!("VDO follows its objects in namespace {namespace}: leave this line out");
+        let help = format!("VDO follows objects in namespace {namespace}: omit this line");
         return Err(file.wrong(document, &path, false, &text, &help));
     }
     match check::check(&document.value).first() {
@@ -377,13 +369,13 @@ fn checked(file: &File, document: &Document, namespace: &str) -> Outcome {
     }
 }
 
-/// Puts an object into the namespace it belongs to, where the file does not say.
-fn settle(object: &mut Value, namespace: &str) {
+/// Sets the namespace of an object without one.
+fn set_namespace(object: &mut Value, namespace: &str) {
     let kind = object["kind"].as_str().unwrap_or_default();
     let version = object["apiVersion"].as_str().unwrap_or_default();
-    let home = if kind == "Secret" { api::CREDENTIALS_NAMESPACE } else { namespace };
+    let default = if kind == "Secret" { api::CREDENTIALS_NAMESPACE } else { namespace };
     if writing::is_written(version, kind) == Some(true) && object["metadata"]["namespace"].is_null()
     {
-        object["metadata"]["namespace"] = home.into();
+        object["metadata"]["namespace"] = default.into();
     }
 }

@@ -1,4 +1,4 @@
-//! `vdoctl configure compatibility-matrix`: where knowledge about releases comes from.
+//! `vdoctl configure compatibility-matrix`
 
 use std::path::Path;
 
@@ -16,17 +16,17 @@ use crate::{
     text::wrap,
 };
 
-/// Where knowledge about releases comes from.
+/// Set the catalog of driver releases.
 #[derive(Args, Debug)]
 pub(crate) struct Matrix {
-    /// A URL that VDO follows, or a file that is put into the cluster (also as file://).
+    /// A URL that VDO reads regularly, or a file (also file://) that vdoctl copies to the cluster.
     source: String,
-    /// The key what is fetched must be signed with: PEM, or base64.
+    /// The public key that must have signed the catalog (PEM or base64).
     #[arg(long, value_name = "KEY")]
     public_key: Option<String>,
 }
 
-/// The one CompatibilityConfig vdoctl writes, and its ConfigMap.
+/// The name of the CompatibilityConfig and its ConfigMap.
 const NAME: &str = "vdo-catalog";
 
 impl Matrix {
@@ -38,7 +38,7 @@ impl Matrix {
         let compared = compared.map_err(super::super::deploy::written)?;
         let written = critical::section(writing::write_all(&cluster.client, &compared)).await;
         written.map_err(super::super::deploy::written)?;
-        let text = "VDO now takes releases from there; vdoctl plan shows what that changes.";
+        let text = "VDO now uses this catalog. To see the changes: vdoctl plan";
         screen.print(&wrap("", text, screen.width))
     }
 
@@ -58,7 +58,7 @@ impl Matrix {
                 source,
             })?;
             super::super::catalog::proven(path, text.as_bytes())?;
-            judged(Path::new(path), &text)?;
+            check(Path::new(path), &text)?;
             objects.push(Object(json!({
                 "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": {"name": NAME, "namespace": namespace},
@@ -75,8 +75,8 @@ impl Matrix {
     }
 }
 
-/// Whether VDO would use it, or at least try.
-fn judged(path: &Path, text: &str) -> Outcome {
+/// Checks that VDO accepts the catalog. Only the operator can check a signed bundle.
+fn check(path: &Path, text: &str) -> Outcome {
     if Bundle::is_bundle(text.as_bytes()) {
         return Ok(());
     }
@@ -85,7 +85,7 @@ fn judged(path: &Path, text: &str) -> Outcome {
     match cache.offer(text.as_bytes(), trust, jiff::Timestamp::now()) {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::Other {
-            text: format!("{} is no catalog VDO would use", path.display()),
+            text: format!("{} is not a catalog that VDO can use", path.display()),
             source: error.into(),
         }),
     }

@@ -1,4 +1,4 @@
-//! Every vCenter of a draft is reached, logged in to and looked into.
+//! Verifies the vCenters of a draft: connects, logs in and reads the inventory.
 
 use ::catalog::manifest::Object;
 use api::VsphereCloudConfig;
@@ -7,18 +7,17 @@ use kube::ResourceExt as _;
 use operator::proof::{self, Proof};
 use vsphere::CertificateRefused;
 
-use super::draft::Draft;
+use super::{dialogue, draft::Draft};
 use crate::{
     BUILD,
     cluster::Cluster,
-    dialogue,
     failure::{Failure, Outcome, refuse},
     progress::Step,
     screen::Screen,
     text::{CARE, Table, count, fold, paint},
 };
 
-/// Proves all vCenters. A certificate nobody vouches for is shown, and trusted if the user says so.
+/// Verifies all vCenters. Shows an untrusted certificate and asks whether to trust it.
 pub(super) async fn prove(draft: &mut Draft, cluster: &Cluster, screen: &Screen) -> Outcome {
     for (number, mut vcenter) in draft.vcenters()? {
         loop {
@@ -36,15 +35,13 @@ pub(super) async fn prove(draft: &mut Draft, cluster: &Cluster, screen: &Screen)
     Ok(())
 }
 
-/// What came of trying.
 pub(crate) enum Attempt {
-    /// The certificate is not accepted, and a thumbprint would mend that.
+    /// The certificate is not trusted; a thumbprint would fix that.
     Untrusted(CertificateRefused),
-    /// Anything else.
     Failed(Failure),
 }
 
-/// Tries one vCenter, and shows what is there.
+/// Verifies one vCenter and shows a summary of its inventory.
 pub(crate) async fn attempt(
     vcenter: &VsphereCloudConfig,
     objects: &[Object],
@@ -54,7 +51,7 @@ pub(crate) async fn attempt(
     let address = vcenter.spec.vc_ip.0.clone();
     let client = cluster.map(|cluster| &cluster.client);
     let wanted = proof::wanted(client, objects, vcenter).await.map_err(|text| {
-        let text = format!("vCenter {address} cannot be tried: {text}");
+        let text = format!("vCenter {address} cannot be verified: {text}");
         Attempt::Failed(Failure::Refused { text, help: String::new() })
     })?;
     let step = Step::begin(screen, format!("Log in to {address}"));
@@ -94,8 +91,8 @@ fn seen(proof: &Proof) -> String {
     )
 }
 
-/// Shows a certificate and asks whether to trust it. `--yes` is no answer to this: whoever answers has
-/// to have looked.
+/// Shows a certificate and asks whether to trust it. `--yes` does not answer this question, because the user must
+/// have seen the certificate.
 pub(crate) fn trust(
     vcenter: &VsphereCloudConfig,
     refused: &CertificateRefused,
@@ -113,22 +110,22 @@ pub(crate) fn trust(
     if !screen.interactive {
         let name = vcenter.name_any();
         return refuse(
-            format!("the certificate of vCenter {address} is not accepted: {refused}"),
+            format!("the certificate of vCenter {address} is not trusted: {refused}"),
             format!(
-                "if {} is its thumbprint, say so: --thumbprint, or spec.thumbprint of VsphereCloudConfig {name}; \
-                 with an authority of your own, --ca-file or spec.caBundle",
+                "if {} is its thumbprint, set --thumbprint, or spec.thumbprint of VsphereCloudConfig {name}; \
+                 for your own certificate authority, set --ca-file or spec.caBundle",
                 refused.seen
             ),
         );
     }
-    // Also where little is to be said: nobody can trust what was not shown.
+    // Also with --quiet: the user cannot trust a certificate without seeing it.
     let shown = format!(
-        "\n{} {address} shows a certificate this machine does not trust:\n\n{}",
+        "\n{} {address} has a certificate that this computer does not trust:\n\n{}",
         paint(CARE, "!"),
         table.render(screen.side_width)
     );
-    let warning = "  Compare the thumbprint with the one vCenter shows: anyone on the way could show another.";
+    let warning = "  Compare the thumbprint with the one in vCenter: an attacker on the network could present another certificate.";
     screen.complain(&fold(&format!("{shown}\n{warning}\n\n"), screen.side_width));
-    dialogue::trust()?;
+    dialogue::confirm_certificate()?;
     Ok(refused.seen.to_string())
 }

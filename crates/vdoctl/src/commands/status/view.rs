@@ -14,7 +14,6 @@ use crate::{
     text::{BAD, BUSY, CARE, DIM, GOOD, STRONG, Table, ago, columns, paint, wrap},
 };
 
-/// The whole screen.
 pub(super) fn render(overview: &Overview, wide: bool, width: usize) -> String {
     let status = overview.config.status.clone().unwrap_or_default();
     let mut text = headline(overview, &status, width);
@@ -62,21 +61,22 @@ fn headline(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Stri
     wrap(&format!("{word}{gap}"), &parts.join(" · "), width)
 }
 
-/// What stands between the reader and a screen that is true and current.
+/// Reasons why the screen may be outdated or incomplete.
 fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> String {
     let mut remarks = Vec::new();
     if !overview.operator.is_installed() {
         remarks.push(
-            "The operator is not installed: this is what it said last. vdoctl deploy".to_owned(),
+            "The operator is not installed. This is its last report. To install it: vdoctl deploy"
+                .to_owned(),
         );
     } else if overview.operator.available == 0 {
-        remarks.push("The operator does not run: this is what it said last.".to_owned());
+        remarks.push("The operator does not run. This is its last report.".to_owned());
     }
     if overview.config.spec.is_paused() {
-        remarks.push("Paused: VDO watches and reports, and changes nothing.".to_owned());
+        remarks.push("Paused: VDO reports findings but changes nothing.".to_owned());
     }
-    let told = overview.operator.available == 0 && status.observed_generation.is_some();
-    if matches!(overview.health, Health::Progressing | Health::Unknown) && !told {
+    let is_stale = overview.operator.available == 0 && status.observed_generation.is_some();
+    if matches!(overview.health, Health::Progressing | Health::Unknown) && !is_stale {
         remarks.push(sentence(overview));
     } else if overview.health == Health::Degraded && status.findings.is_empty() {
         remarks.extend(
@@ -86,18 +86,18 @@ fn remarks(overview: &Overview, status: &VDOConfigStatus, width: usize) -> Strin
     remarks.iter().map(|remark| wrap("  ", remark, width)).collect()
 }
 
-/// What is being waited for, in one sentence.
+/// One sentence about what the operator waits for.
 pub(super) fn sentence(overview: &Overview) -> String {
     let status = overview.config.status.clone().unwrap_or_default();
     if overview.operator.available == 0 {
         return "The operator does not run.".into();
     }
     if overview.health == Health::Unknown {
-        return "The operator has not looked at the VDOConfig yet.".into();
+        return "The operator has not read the VDOConfig yet.".into();
     }
     let ready = condition::get(&status.conditions, condition::READY);
     let message = ready.map(|c| c.message.clone()).unwrap_or_default();
-    if message.is_empty() { "The drivers are being set up.".into() } else { message }
+    if message.is_empty() { "VDO is installing the drivers.".into() } else { message }
 }
 
 fn drivers(overview: &Overview, status: &VDOConfigStatus, width: usize) -> String {
@@ -152,7 +152,7 @@ fn nodes(driver: &DriverStatus) -> String {
     }
 }
 
-/// The vCenters, where there is more to say than the headline does.
+/// The vCenters, unless the headline is enough.
 fn vcenters(overview: &Overview, wide: bool, width: usize) -> String {
     let verified = |vcenter: &api::VsphereCloudConfig| {
         vcenter.status.as_ref().and_then(|status| status.config) == Some(Verdict::Verified)
@@ -166,7 +166,7 @@ fn vcenters(overview: &Overview, wide: bool, width: usize) -> String {
         let (word, style) = match status.config {
             Some(Verdict::Verified) => ("Verified", GOOD),
             Some(Verdict::Failed) => ("Failed", BAD),
-            None => ("Untried", CARE),
+            None => ("Unverified", CARE),
         };
         let version = status.about.and_then(|about| about.version);
         table.row([
@@ -179,7 +179,7 @@ fn vcenters(overview: &Overview, wide: bool, width: usize) -> String {
     if table.is_empty() { String::new() } else { format!("\n{}", table.render(width)) }
 }
 
-/// The steps of the plan that is being carried out; none of one that was.
+/// The steps of an unfinished plan.
 fn steps(status: &VDOConfigStatus, width: usize) -> String {
     let Some(plan) = &status.plan else { return String::new() };
     if plan.steps.iter().all(|step| step.state == StepState::Done) {
@@ -203,7 +203,7 @@ fn steps(status: &VDOConfigStatus, width: usize) -> String {
     text
 }
 
-/// What could be done next, where that is the user's to decide.
+/// The next action of the user, if the plan waits for one.
 fn outlook(status: &VDOConfigStatus, width: usize) -> String {
     let Some(plan) = &status.plan else { return String::new() };
     let waits = plan.state == Some(PlanState::Waiting);

@@ -1,4 +1,4 @@
-//! What must not be seen is found in whatever way it is written, and replaced.
+//! Redacts the values of known Secrets, in every encoding that programs use.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -9,98 +9,89 @@ use base64::{
 };
 use serde_json::Value;
 
-use super::is_telling;
+use crate::{REDACTED, is_secret_name};
 
-/// What stands for a secret.
-pub const REDACTED: &str = "(redacted)";
-
-/// Anything shorter would be found everywhere: it is replaced where it stands alone.
+/// Shorter values occur everywhere by chance: they are redacted only as whole words.
 const SHORTEST: usize = 4;
-/// A readable piece of a secret that is no text.
-const PIECE: usize = 8;
+/// The shortest readable part of a binary value that is redacted on its own.
+const SHORTEST_READABLE: usize = 8;
 
-/// Something a Secret holds.
-pub struct Held {
-    /// The key it is held under.
+/// One entry of a Secret.
+pub struct SecretValue {
     pub key: String,
-    /// What is held; any bytes.
     pub value: Vec<u8>,
 }
 
-/// Texts that must not be seen.
+/// The values of known Secrets, ready to be searched for.
 #[derive(Clone, Default)]
-pub struct Redaction {
-    /// Replaced wherever they are found.
+pub struct SecretValues {
     anywhere: Search,
-    /// Replaced where no letter or digit stands beside them.
-    alone: Search,
+    /// Values that are redacted only between characters that are not letters or digits.
+    whole_words: Search,
 }
 
-/// How texts are looked for.
 #[derive(Clone, Default)]
 enum Search {
-    /// There are none.
     #[default]
     Nothing,
     For(AhoCorasick),
-    /// There are too many: nothing that is searched may be shown.
+    /// There are too many values. No text can be shown.
     Impossible,
 }
 
-/// What stands for a text that could not be searched.
-const UNSEARCHED: &str = "(left out: there are too many secrets to look for)\n";
+/// Replaces a text that cannot be searched.
+const NOT_SEARCHED: &str = "(omitted: there are too many secrets to search for)\n";
 
-impl fmt::Debug for Redaction {
+impl fmt::Debug for SecretValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Redaction")
+        f.write_str("SecretValues")
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)
     }
 }
 
-impl Redaction {
-    /// Everything these hold: each as a whole, and the secret values of lines in it; plain, and as XML,
-    /// JSON (once and twice over), URLs, base64 (at any place in what is encoded) and hex write it.
+impl SecretValues {
+    /// Prepares the search for each value as a whole, and for the secret values of lines in it: plain, and as
+    /// XML, JSON (once and twice over), URLs, base64 (at any offset) and hex encode it.
     ///
-    /// What is shorter than four characters is replaced where it stands alone, if its key says that it is
-    /// secret: ports and switches stand in Secrets too, and help.
-    pub fn of(secrets: impl IntoIterator<Item = Held>) -> Self {
-        let (mut anywhere, mut alone) = (BTreeSet::new(), BTreeSet::new());
-        for Held { key, value } in secrets {
-            for (part, telling) in parts(&value, is_telling(&key)) {
+    /// Values of less than four characters count only if their key is a secret name: Secrets also contain
+    /// ports and booleans, which support needs.
+    pub fn new(secrets: impl IntoIterator<Item = SecretValue>) -> Self {
+        let (mut anywhere, mut whole_words) = (BTreeSet::new(), BTreeSet::new());
+        for SecretValue { key, value } in secrets {
+            for (part, is_secret) in parts(&value, is_secret_name(&key)) {
                 let text = std::str::from_utf8(&part).ok();
                 let length = text.map_or(part.len(), |text| text.chars().count());
-                if length == 0 || !telling && text.is_some_and(is_common) {
+                if length == 0 || !is_secret && text.is_some_and(is_common) {
                     continue;
                 }
                 if length >= SHORTEST {
                     anywhere.extend(encodings(&part));
-                } else if telling {
-                    alone.extend(encodings(&part));
+                } else if is_secret {
+                    whole_words.extend(encodings(&part));
                 }
             }
         }
         anywhere.retain(|text| text.len() >= SHORTEST);
-        Self { anywhere: searched(anywhere), alone: searched(alone) }
+        Self { anywhere: search_for(anywhere), whole_words: search_for(whole_words) }
     }
 
-    /// A text without them; nothing of it where they cannot be looked for.
-    pub fn apply(&self, text: &str) -> String {
-        let text = replaced(&self.anywhere, text, |_, _| true);
-        replaced(&self.alone, &text, |before, after| {
-            let apart = |beside: Option<char>| !beside.is_some_and(char::is_alphanumeric);
-            apart(before.chars().next_back()) && apart(after.chars().next())
+    /// Redacts the values in a text, or the whole text if there are too many values to search for.
+    pub fn redact(&self, text: &str) -> String {
+        let text = replace(&self.anywhere, text, |_, _| true);
+        replace(&self.whole_words, &text, |before, after| {
+            let is_boundary = |next: Option<char>| !next.is_some_and(char::is_alphanumeric);
+            is_boundary(before.chars().next_back()) && is_boundary(after.chars().next())
         })
     }
 }
 
-fn searched(texts: BTreeSet<String>) -> Search {
+fn search_for(texts: BTreeSet<String>) -> Search {
     let mut builder = AhoCorasick::builder();
-    // Of two that begin at the same place, the longer one is meant.
     builder.match_kind(MatchKind::LeftmostLongest);
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
     if texts.is_empty() {
@@ -109,43 +100,43 @@ fn searched(texts: BTreeSet<String>) -> Search {
     builder.build(texts).map_or(Search::Impossible, Search::For)
 }
 
-/// A text without what is searched, where that may be taken out between what stands before and after.
-fn replaced(searched: &Search, text: &str, may: impl Fn(&str, &str) -> bool) -> String {
-    let searched = match searched {
+/// Redacts the matches for which `is_match` accepts the text before and after.
+fn replace(search: &Search, text: &str, is_match: impl Fn(&str, &str) -> bool) -> String {
+    let automaton = match search {
         Search::Nothing => return text.to_owned(),
-        Search::Impossible => return UNSEARCHED.to_owned(),
-        Search::For(searched) => searched,
+        Search::Impossible => return NOT_SEARCHED.to_owned(),
+        Search::For(automaton) => automaton,
     };
     let mut out = String::with_capacity(text.len());
-    searched.replace_all_with(text, &mut out, |found, word, out| {
-        let takes = may(&text[..found.start()], &text[found.end()..]);
-        out.push_str(if takes { REDACTED } else { word });
+    automaton.replace_all_with(text, &mut out, |found, word, out| {
+        let redact = is_match(&text[..found.start()], &text[found.end()..]);
+        out.push_str(if redact { REDACTED } else { word });
         true
     });
     out
 }
 
-/// A secret as a whole, and the values of `key = "value"` lines in it, as the drivers' files have them;
-/// and whether what they are called says that they are secret.
-fn parts(secret: &[u8], telling: bool) -> Vec<(Vec<u8>, bool)> {
-    let mut parts = vec![(secret.to_owned(), telling)];
+/// A value as a whole, and the values of `key = "value"` lines in it, as in the drivers' files; each with
+/// whether its name is a secret name.
+fn parts(secret: &[u8], is_secret: bool) -> Vec<(Vec<u8>, bool)> {
+    let mut parts = vec![(secret.to_owned(), is_secret)];
     let Ok(text) = std::str::from_utf8(secret) else {
-        // Whoever writes it as text shows its readable pieces.
+        // Programs that print binary values as text show the readable parts.
         let pieces = secret.utf8_chunks().map(|chunk| chunk.valid());
-        let long = pieces.filter(|piece| piece.chars().count() >= PIECE);
-        parts.extend(long.map(|piece| (piece.as_bytes().to_owned(), telling)));
+        let long = pieces.filter(|piece| piece.chars().count() >= SHORTEST_READABLE);
+        parts.extend(long.map(|piece| (piece.as_bytes().to_owned(), is_secret)));
         return parts;
     };
-    let mut add = |part: &str, telling: bool| parts.push((part.as_bytes().to_owned(), telling));
-    add(text.trim_end_matches(['\n', '\r']), telling);
+    let mut add = |part: &str, is_secret: bool| parts.push((part.as_bytes().to_owned(), is_secret));
+    add(text.trim_end_matches(['\n', '\r']), is_secret);
     if let Ok(document @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str(text) {
-        in_document(&document, false, &mut add);
+        add_json_values(&document, false, &mut add);
         return parts;
     }
     for line in text.lines() {
         let value = line.split_once('=').or_else(|| line.split_once(':'));
         let Some((name, value)) = value else { continue };
-        if is_telling(name) {
+        if is_secret_name(name) {
             let value = value.trim();
             let bare = value.trim_matches(['"', '\'']);
             add(value, true);
@@ -156,11 +147,11 @@ fn parts(secret: &[u8], telling: bool) -> Vec<(Vec<u8>, bool)> {
     parts
 }
 
-/// The values of a document in JSON, as those to pull images with are, whose names say that they are
-/// secret. What such a Secret calls `auth` is user and password, encoded.
-fn in_document(value: &Value, telling: bool, add: &mut impl FnMut(&str, bool)) {
+/// Adds the values with a secret name in a JSON document, such as an image pull secret. There, `auth` is the
+/// encoded user and password.
+fn add_json_values(value: &Value, is_secret: bool, add: &mut impl FnMut(&str, bool)) {
     match value {
-        Value::String(text) if telling => {
+        Value::String(text) if is_secret => {
             add(text, true);
             let decoded =
                 STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -168,22 +159,21 @@ fn in_document(value: &Value, telling: bool, add: &mut impl FnMut(&str, bool)) {
                 add(password, true);
             }
         }
-        Value::Array(all) => all.iter().for_each(|one| in_document(one, telling, add)),
+        Value::Array(all) => all.iter().for_each(|one| add_json_values(one, is_secret, add)),
         Value::Object(fields) => {
             for (name, value) in fields {
-                in_document(value, name == "auth" || is_telling(name), add);
+                add_json_values(value, name == "auth" || is_secret_name(name), add);
             }
         }
         _ => {}
     }
 }
 
-/// Words that stand in Secrets and are none.
+/// Values that occur in Secrets but are not secret.
 fn is_common(text: &str) -> bool {
     ["true", "false", "default", "vsphere.local", "kube-system", "Opaque"].contains(&text)
 }
 
-/// Every way in which programs write these bytes.
 fn encodings(secret: &[u8]) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     if let Ok(text) = std::str::from_utf8(secret) {
@@ -191,7 +181,7 @@ fn encodings(secret: &[u8]) -> BTreeSet<String> {
         all.extend(as_xml(text));
     }
     all.extend(as_url(secret));
-    // A text inside of JSON, and such JSON inside of JSON.
+    // JSON, and JSON inside JSON.
     for _ in 0..2 {
         let again: Vec<String> = all.iter().flat_map(|text| as_json(text)).collect();
         all.extend(again);
@@ -211,7 +201,7 @@ fn as_xml(text: &str) -> [String; 3] {
     [named.replace('\'', "&apos;"), named, numbered]
 }
 
-/// As most write it, as Go does, and in ASCII alone.
+/// As most programs encode it, as Go does, and in ASCII only.
 fn as_json(text: &str) -> [String; 3] {
     let quoted = serde_json::to_string(text).unwrap_or_default();
     let plain = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).unwrap_or_default();
@@ -231,7 +221,7 @@ fn as_json(text: &str) -> [String; 3] {
     [plain.to_owned(), escaped(go), escaped(|c| !c.is_ascii())]
 }
 
-/// In paths and in forms, with either case of digits.
+/// As in paths and as in forms, with upper and lower case digits.
 fn as_url(secret: &[u8]) -> [String; 4] {
     let written = |blank: &str, lower: bool| {
         let one = |byte: &u8| match byte {
@@ -247,8 +237,7 @@ fn as_url(secret: &[u8]) -> [String; 4] {
     [written("%20", false), written("+", false), written("%20", true), written("+", true)]
 }
 
-/// What base64 makes of it, in both alphabets, wherever in the encoded text it begins: each character
-/// that is made of nothing else.
+/// In both alphabets and at any offset in the encoded text: the characters that encode nothing else.
 fn as_base64(secret: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     for before in 0..3 {
@@ -258,7 +247,6 @@ fn as_base64(secret: &[u8]) -> Vec<String> {
             let whole = engine.encode(&bytes);
             all.extend(whole.get(first..last).map(str::to_owned));
             if before == 0 {
-                // On its own it ends with what is left of it.
                 let filled = "=".repeat((4 - whole.len() % 4) % 4);
                 all.push(format!("{whole}{filled}"));
                 all.push(whole);
@@ -274,14 +262,13 @@ mod tests {
 
     const PASSWORD: &str = "p&ss\"w<r>d\\ ü#1";
 
-    fn redaction(key: &str, value: &[u8]) -> Redaction {
-        Redaction::of([Held { key: key.into(), value: value.to_owned() }])
+    fn secret(key: &str, value: &[u8]) -> SecretValues {
+        SecretValues::new([SecretValue { key: key.into(), value: value.to_owned() }])
     }
 
-    /// Written by hand and by other programs, not by what is tested.
     #[test]
-    fn a_secret_is_found_in_whatever_way_it_is_written() {
-        let redaction = redaction("password", PASSWORD.as_bytes());
+    fn a_secret_is_found_in_every_encoding() {
+        let secret = secret("password", PASSWORD.as_bytes());
         for (who, written, left) in [
             ("plain", r#"before p&ss"w<r>d\ ü#1 after"#, "before (redacted) after"),
             ("JSON", r#"{"a":"p&ss\"w<r>d\\ ü#1"}"#, r#"{"a":"(redacted)"}"#),
@@ -315,14 +302,14 @@ mod tests {
             ("hex", "0x7026737322773c723e645c20c3bc2331!", "0x(redacted)!"),
             ("HEX", "0x7026737322773C723E645C20C3BC2331!", "0x(redacted)!"),
         ] {
-            assert_eq!(redaction.apply(written), left, "{who}");
+            assert_eq!(secret.redact(written), left, "{who}");
         }
     }
 
     #[test]
-    fn a_secret_that_is_no_text_is_found_too() {
+    fn a_binary_secret_is_found() {
         let value = [0xff, 0x00, 0xfe, 0x80, 0x01, 0xc3, 0x28, 0x99, 0xaa, 0xbb];
-        let redaction = redaction("keytab", &value);
+        let secret = secret("keytab", &value);
         for (written, left) in [
             ("ff00fe8001c32899aabb", "(redacted)"),
             ("FF00FE8001C32899AABB", "(redacted)"),
@@ -332,26 +319,26 @@ mod tests {
             ("YWL/AP6AAcMomaq7", "YWL(redacted)"),
             ("%FF%00%FE%80%01%C3%28%99%AA%BB", "(redacted)"),
         ] {
-            assert_eq!(redaction.apply(written), left, "{written}");
+            assert_eq!(secret.redact(written), left, "{written}");
         }
-        // What of it can be read is not shown either.
+        // Its readable parts are redacted too.
         let store = [b"\xfe\xed\xfe\xed".as_slice(), b"readable-secret", b"\xff"].concat();
-        let redaction = super::tests::redaction("keystore.jks", &store);
-        assert_eq!(redaction.apply("it holds readable-secret"), "it holds (redacted)");
+        let secret = super::tests::secret("keystore.jks", &store);
+        assert_eq!(secret.redact("it holds readable-secret"), "it holds (redacted)");
     }
 
     #[test]
-    fn where_secrets_cannot_be_looked_for_nothing_is_shown() {
-        for (anywhere, alone) in
+    fn nothing_is_shown_when_the_search_is_impossible() {
+        for (anywhere, whole_words) in
             [(Search::Impossible, Search::Nothing), (Search::Nothing, Search::Impossible)]
         {
-            assert_eq!(Redaction { anywhere, alone }.apply("geheim"), UNSEARCHED);
+            assert_eq!(SecretValues { anywhere, whole_words }.redact("geheim"), NOT_SEARCHED);
         }
     }
 
     #[test]
-    fn a_short_secret_is_taken_out_where_it_stands_alone() {
-        let redaction = redaction("password", b"abc");
+    fn a_short_secret_is_redacted_as_a_whole_word() {
+        let secret = secret("password", b"abc");
         for (written, left) in [
             ("password: abc", "password: (redacted)"),
             (r#"{"a":"abc"}"#, r#"{"a":"(redacted)"}"#),
@@ -360,7 +347,7 @@ mod tests {
             ("0x 616263", "0x (redacted)"),
             ("abcdef and labc", "abcdef and labc"),
         ] {
-            assert_eq!(redaction.apply(written), left, "{written}");
+            assert_eq!(secret.redact(written), left, "{written}");
         }
         let words = "a port of 443, and default";
         for (key, value, left) in [
@@ -369,15 +356,15 @@ mod tests {
             ("password", "443", "a port of (redacted), and default"),
             ("password", "default", "a port of 443, and (redacted)"),
         ] {
-            let redaction = super::tests::redaction(key, value.as_bytes());
-            assert_eq!(redaction.apply(words), left, "{key}");
+            let secret = super::tests::secret(key, value.as_bytes());
+            assert_eq!(secret.redact(words), left, "{key}");
         }
-        let redaction = super::tests::redaction("password", b"");
-        assert_eq!(redaction.apply(words), words, "nothing is no secret");
+        let secret = super::tests::secret("password", b"");
+        assert_eq!(secret.redact(words), words, "an empty value is not a secret");
     }
 
     #[test]
-    fn a_password_inside_of_json_is_found_on_its_own() {
+    fn a_password_inside_json_is_found() {
         let auth = STANDARD.encode("robot:hunter2hunter");
         let entry = serde_json::json!({"auths": {"registry.example.com": {
             "username": "robot", "password": "hunter2hunter", "auth": auth,
@@ -386,8 +373,8 @@ mod tests {
         for text in
             [entry.to_string(), serde_json::to_string_pretty(&entry).unwrap(), alone.to_string()]
         {
-            let held = Held { key: ".dockerconfigjson".into(), value: text.into_bytes() };
-            let shown = Redaction::of([held]).apply(&format!(
+            let value = SecretValue { key: ".dockerconfigjson".into(), value: text.into_bytes() };
+            let shown = SecretValues::new([value]).redact(&format!(
                 "robot: login with hunter2hunter fails; Basic {auth} at registry.example.com"
             ));
             assert!(!shown.contains("hunter2") && !shown.contains(&auth), "{shown}");
@@ -396,11 +383,11 @@ mod tests {
     }
 
     #[test]
-    fn a_password_inside_a_drivers_file_is_found_on_its_own() {
+    fn a_password_inside_a_driver_file_is_found() {
         let file = "[VirtualCenter \"vc\"]\nuser = \"u\"\npassword = \"p\\\"w/secret\"\n";
-        let redaction = redaction("csi-vsphere.conf", file.as_bytes());
-        assert_eq!(redaction.apply("login with p\"w/secret"), "login with (redacted)");
-        let redaction = super::tests::redaction("vsphere.conf", b"password: s1\nport: 443\n");
-        assert_eq!(redaction.apply("s1 on 443"), "(redacted) on 443");
+        let secret = secret("csi-vsphere.conf", file.as_bytes());
+        assert_eq!(secret.redact("login with p\"w/secret"), "login with (redacted)");
+        let secret = super::tests::secret("vsphere.conf", b"password: s1\nport: 443\n");
+        assert_eq!(secret.redact("s1 on 443"), "(redacted) on 443");
     }
 }

@@ -1,58 +1,40 @@
-//! Questions on a terminal. Ctrl-C or Esc at any of them ends the command with nothing written.
+//! The questions of `vdoctl configure`. Ctrl-C or Esc ends the command, and nothing is written.
 
 use api::{VDOConfig, VsphereCloudConfig};
 use inquire::{
     Confirm, InquireError, MultiSelect, Password, PasswordDisplayMode, Select, Text,
-    ui::RenderConfig, validator::Validation,
+    validator::Validation,
 };
 use kube::{Api, api::ListParams};
 use operator::proof::{Proof, Store};
 
+use super::{
+    draft::{Access, Class, Draft, Drivers},
+    proving::{Attempt, attempt, trust},
+};
 use crate::{
     cluster::Cluster,
-    commands::configure::{Access, Attempt, Class, Draft, Drivers, attempt, trusted},
     failure::{Doing as _, Failure, Outcome},
     screen::Screen,
 };
 
-/// Asks in colour only where errors are told in colour.
-pub(crate) fn colour(screen: &Screen) {
-    if !screen.colours_errors() {
-        inquire::set_global_render_config(RenderConfig::empty());
-    }
-}
-
-/// How a question ended that was not answered.
-pub(crate) fn ended(error: InquireError) -> Failure {
-    match error {
-        InquireError::OperationCanceled | InquireError::OperationInterrupted => {
-            Failure::Interrupted
-        }
-        InquireError::IO(source) => Failure::Output { source },
-        other => {
-            Failure::Other { text: "the question could not be asked".into(), source: other.into() }
-        }
-    }
-}
-
-/// Asks without holding up what else runs.
+/// Asks without blocking other tasks.
 fn ask<T>(question: impl FnOnce() -> Result<T, InquireError>) -> Outcome<T> {
-    tokio::task::block_in_place(question).map_err(ended)
+    Ok(tokio::task::block_in_place(question)?)
 }
 
-/// Whether to trust the certificate that was just shown.
-pub(crate) fn trust() -> Outcome {
+/// Asks whether to trust the certificate on the screen.
+pub(super) fn confirm_certificate() -> Outcome {
     let trusts = ask(|| {
         Confirm::new("Trust this certificate?")
             .with_default(false)
-            .with_help_message("it is pinned: another one would not be accepted any more")
+            .with_help_message("VDO pins it and then accepts no other certificate")
             .prompt()
     })?;
     if trusts { Ok(()) } else { Err(Failure::Declined) }
 }
 
-/// The dialogue of `vdoctl configure`.
-pub(crate) async fn configure(
+pub(super) async fn configure(
     screen: &Screen,
     cluster: &Cluster,
     existing: Option<&VDOConfig>,
@@ -73,7 +55,7 @@ pub(crate) async fn configure(
         all.push(access);
         let more = all.len() < old;
         if !ask(|| {
-            Confirm::new("Is the cluster on another vCenter too?").with_default(more).prompt()
+            Confirm::new("Does the cluster use another vCenter?").with_default(more).prompt()
         })? {
             break;
         }
@@ -81,11 +63,11 @@ pub(crate) async fn configure(
     let fresh = tainted_nodes(cluster).await?;
     let default = existing.is_none_or(|config| config.spec.cloud_provider.is_some());
     let mut cloud = Confirm::new("Install the cloud provider?").with_default(default);
-    let help = format!("{} for one", waiting(fresh));
+    let help = format!("{} for a cloud provider", waiting(fresh));
     cloud = cloud.with_help_message(if fresh > 0 {
         &help
     } else {
-        "it gives nodes their addresses, zones and identity; without it, storage alone"
+        "it sets the addresses, zones and provider IDs of nodes; without it, VDO installs only storage"
     });
     let cloud_provider = ask(|| cloud.prompt())?;
     let topology = zones(&categories, all.len())?;
@@ -97,7 +79,7 @@ pub(crate) async fn configure(
     Ok(draft)
 }
 
-/// One vCenter: asked for, and asked again for what was wrong, until it lets us in.
+/// Asks for one vCenter until the login succeeds.
 async fn vcenter(
     screen: &Screen,
     cluster: &Cluster,
@@ -118,7 +100,7 @@ async fn vcenter(
         if user.is_empty() {
             user = ask(|| {
                 Text::new("User:")
-                    .with_help_message("as in vdo@vsphere.local; the fewest rights are enough")
+                    .with_help_message("for example vdo@vsphere.local; it needs only the privileges of the drivers")
                     .with_validator(required)
                     .prompt()
             })?;
@@ -138,9 +120,9 @@ async fn vcenter(
             Err(Failure::Vcenter { source, address: at }) => {
                 screen.complain(&format!("  {}\n", source.error_chain()));
                 if matches!(*source, vsphere::Error::LoginRefused { .. }) {
-                    screen.complain("  Several refusals in a row may lock the account.\n");
+                    screen.complain("  Several failed logins in a row can lock the account.\n");
                     thumbprint.clone_from(&access.thumbprint);
-                    user = again_user(&user)?;
+                    user = ask_user_again(&user)?;
                 } else {
                     let question = format!("Try another address than {at}?");
                     if !ask(|| Confirm::new(&question).with_default(true).prompt())? {
@@ -154,12 +136,12 @@ async fn vcenter(
     }
 }
 
-/// After a refusal: the user may have been wrong as well as the password.
-fn again_user(user: &str) -> Outcome<String> {
+/// After a failed login, the user name can be wrong as well as the password.
+fn ask_user_again(user: &str) -> Outcome<String> {
     ask(|| Text::new("User:").with_default(user).with_validator(required).prompt())
 }
 
-/// Logs in, with the certificate shown and trusted on the way where that is needed.
+/// Logs in. Shows the certificate and asks whether to trust it, if that is necessary.
 async fn prove(access: &mut Access, cluster: &Cluster, screen: &Screen) -> Outcome<Proof> {
     loop {
         let draft =
@@ -169,7 +151,7 @@ async fn prove(access: &mut Access, cluster: &Cluster, screen: &Screen) -> Outco
             Ok(proof) => return Ok(proof),
             Err(Attempt::Failed(failure)) => return Err(failure),
             Err(Attempt::Untrusted(refused)) => {
-                access.thumbprint = Some(trusted(&vcenter, &refused, screen)?);
+                access.thumbprint = Some(trust(&vcenter, &refused, screen)?);
             }
         }
     }
@@ -183,7 +165,7 @@ fn ask_address(default: Option<&str>) -> Outcome<String> {
         })
     };
     let question = Text::new("vCenter:")
-        .with_help_message("host name or address, with :port if it is not 443")
+        .with_help_message("host name or IP address, with :port if it is not 443")
         .with_validator(valid);
     let question = match default {
         Some(default) => question.with_default(default),
@@ -195,13 +177,13 @@ fn ask_address(default: Option<&str>) -> Outcome<String> {
 #[expect(clippy::unnecessary_wraps, reason = "the shape of a validator")]
 fn required(text: &str) -> Result<Validation, inquire::CustomUserError> {
     Ok(if text.is_empty() {
-        Validation::Invalid("it cannot be empty".into())
+        Validation::Invalid("a value is required".into())
     } else {
         Validation::Valid
     })
 }
 
-/// Which datacenters to look into; where there is one, there is nothing to ask.
+/// Asks which datacenters to use, if there are several.
 fn datacenters(proof: &Proof) -> Outcome<Vec<String>> {
     if let [one] = proof.datacenters.as_slice() {
         return Ok(vec![one.clone()]);
@@ -214,7 +196,7 @@ fn datacenters(proof: &Proof) -> Outcome<Vec<String>> {
     })
 }
 
-/// Which tags name zones and regions; where nothing is tagged, there is nothing to ask.
+/// Asks which tag categories stand for zones and regions, if there are tags.
 fn zones(
     categories: &std::collections::BTreeMap<String, Vec<String>>,
     vcenters: usize,
@@ -231,9 +213,9 @@ fn zones(
     }
     let first = first.min(choices.len() - 1);
     let zone = ask(|| {
-        Select::new("Tag category that names zones:", choices.clone())
+        Select::new("Tag category for zones:", choices.clone())
             .with_starting_cursor(first)
-            .with_help_message("volumes are made in the zone of their pod")
+            .with_help_message("volumes are created in the zone of their pod")
             .prompt()
     })?;
     if zone == NONE {
@@ -243,18 +225,15 @@ fn zones(
     let second =
         choices.iter().position(|name| name.to_lowercase().contains("region")).unwrap_or(0);
     let region = ask(|| {
-        Select::new("Tag category that names regions:", choices)
-            .with_starting_cursor(second)
-            .prompt()
+        Select::new("Tag category for regions:", choices).with_starting_cursor(second).prompt()
     })?;
     Ok(Some((zone, region)))
 }
 
-/// A StorageClass to begin with, on one of the datastores that several hosts share. Classes that were
-/// asked for before are left alone.
+/// Asks for a first StorageClass on a shared datastore. Keeps StorageClasses that the VDOConfig already has.
 fn class(existing: Option<&VDOConfig>, stores: &[Store]) -> Outcome<Option<Class>> {
     const NONE: &str = "none";
-    const ANY: &str = "on any datastore that fits";
+    const ANY: &str = "on any matching datastore";
     let storage = existing.and_then(|config| config.spec.storage_provider.as_ref());
     if storage.is_some_and(|storage| !storage.storage_classes.is_empty()) || stores.is_empty() {
         return Ok(None);
@@ -264,7 +243,7 @@ fn class(existing: Option<&VDOConfig>, stores: &[Store]) -> Outcome<Option<Class
     choices.extend(stores.iter().map(shown));
     let chosen = ask(|| {
         Select::new("Default StorageClass:", choices)
-            .with_help_message("volumes of claims that name no class go there")
+            .with_help_message("for volumes of claims without a StorageClass")
             .prompt()
     })?;
     let store = stores.iter().find(|store| shown(store) == chosen);
@@ -279,13 +258,12 @@ fn waiting(nodes: usize) -> String {
     if nodes == 1 { "1 node waits".into() } else { format!("{nodes} nodes wait") }
 }
 
-/// How many nodes wait for a cloud provider.
 async fn tainted_nodes(cluster: &Cluster) -> Outcome<usize> {
     let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(cluster.client.clone());
     let nodes = nodes.list(&ListParams::default()).await.doing("listing nodes")?;
-    let waits = |node: &&k8s_openapi::api::core::v1::Node| {
+    let is_tainted = |node: &&k8s_openapi::api::core::v1::Node| {
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
         taints.into_iter().flatten().any(|taint| taint.key == operator::names::UNINITIALIZED)
     };
-    Ok(nodes.items.iter().filter(waits).count())
+    Ok(nodes.items.iter().filter(is_tainted).count())
 }

@@ -1,20 +1,23 @@
-//! A user's file as it may be shown: every place is where it was, and what is secret cannot be read.
+//! Masks secrets in a user's file. Every byte keeps its place, so that error messages can point into it.
 //!
-//! The text may be broken, and whoever reads it must not lean on its grammar. So rather too much is
-//! hidden: all that follows a telling name on its line, and whatever may still belong to it below.
+//! The file may be invalid YAML, so nothing here relies on the grammar. A mask covers the rest of the line
+//! after a secret name, and all lines below that may belong to it.
 
-use operator::support::is_telling;
+use crate::{
+    REDACTED,
+    names::{is_name_character, is_secret_name},
+};
 
-/// What stands for a byte that is not shown.
-const FILLER: &str = "*";
+/// Replaces one byte.
+const MASK: &str = "*";
 
-/// Names of sections that hold what is secret, whatever stands in them.
+/// Sections of a Secret. Every value in them is secret.
 const SECTIONS: [&str; 3] = ["data", "stringData", "binaryData"];
 
-/// A text with fillers in place of what may be secret; as long as before in bytes, line by line.
-pub(crate) fn redacted(text: &str) -> String {
+/// Masks secrets in a file. Each line keeps its length in bytes.
+pub fn mask_document(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    let mut open: Option<Open> = None;
+    let mut open: Option<OpenValue> = None;
     for line in text.split_inclusive('\n') {
         if line.trim_end() == "---" || line.starts_with("--- ") {
             open = None;
@@ -22,13 +25,13 @@ pub(crate) fn redacted(text: &str) -> String {
         if let Some(section) = &mut open
             && section.takes(line)
         {
-            cover(line, &mut shown);
+            mask(line, &mut shown);
             continue;
         }
-        open = value(line).map(|begin| {
+        open = start_of_secret(line).map(|begin| {
             shown.push_str(&line[..begin]);
-            cover(&line[begin..], &mut shown);
-            Open::begin(indent(line), &line[begin..])
+            mask(&line[begin..], &mut shown);
+            OpenValue::begin(indent(line), &line[begin..])
         });
         if open.is_none() {
             shown.push_str(line);
@@ -37,43 +40,43 @@ pub(crate) fn redacted(text: &str) -> String {
     shown
 }
 
-/// What somebody else says about a text, without the words that are hidden in it.
-pub(crate) fn discreet(output: &str, text: &str) -> String {
-    let shown = redacted(text);
-    let (mut output, mut word) = (output.to_owned(), String::new());
-    let hidden = |at: usize| shown.as_bytes().get(at) == Some(&b'*');
-    for (at, c) in text.char_indices().chain([(text.len(), '\n')]) {
-        if hidden(at) && !c.is_whitespace() && !"{}[],:\"'".contains(c) {
+/// Redacts a message about a document: every word that [`mask_document`] masks in the document.
+pub fn redact_message(message: &str, document: &str) -> String {
+    let masked = mask_document(document);
+    let (mut message, mut word) = (message.to_owned(), String::new());
+    let is_masked = |at: usize| masked.as_bytes().get(at) == Some(&b'*');
+    for (at, c) in document.char_indices().chain([(document.len(), '\n')]) {
+        if is_masked(at) && !c.is_whitespace() && !"{}[],:\"'".contains(c) {
             word.push(c);
             continue;
         }
         if word.chars().count() > 3 && !["username", "password"].contains(&word.as_str()) {
-            output = output.replace(&word, "(hidden)");
+            message = message.replace(&word, REDACTED);
         }
         word.clear();
     }
-    output
+    message
 }
 
-/// Something secret that may go on in the next line.
-struct Open {
+/// A secret value that may continue on the next line.
+struct OpenValue {
     indent: usize,
-    /// Brackets and a quote that are not closed yet.
+    /// Brackets that are still open.
     depth: i32,
     quote: Option<char>,
 }
 
-impl Open {
+impl OpenValue {
     fn begin(indent: usize, value: &str) -> Self {
         let mut open = Self { indent, depth: 0, quote: None };
-        // Within a plain text they mean nothing.
+        // In a plain scalar, brackets and quotes have no meaning.
         if value.trim_start().starts_with(['{', '[', '"', '\'']) {
             open.read(value);
         }
         open
     }
 
-    /// Whether a line belongs to it, which then may end it.
+    /// Whether the line belongs to the value. Closes brackets and quotes that end in the line.
     fn takes(&mut self, line: &str) -> bool {
         if self.depth > 0 || self.quote.is_some() {
             self.read(line);
@@ -107,17 +110,17 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Where in a line that begins which is secret: behind a telling name that is a key, or that begins the
-/// line and may have lost its colon.
-fn value(line: &str) -> Option<usize> {
-    let part = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+/// Where the first secret value of a line starts: after a secret name that is a key, or that is the first
+/// word of the line, because its colon may be missing.
+fn start_of_secret(line: &str) -> Option<usize> {
     let mut begin = 0;
-    while let Some(skip) = line[begin..].find(part) {
+    while let Some(skip) = line[begin..].find(is_name_character) {
         begin += skip;
-        let length = line[begin..].find(|c| !part(c)).unwrap_or(line.len() - begin);
+        let length = line[begin..].find(|c| !is_name_character(c)).unwrap_or(line.len() - begin);
         let (name, rest) = line[begin..].split_at(length);
-        let secret = is_telling(name) || SECTIONS.iter().any(|one| one.eq_ignore_ascii_case(name));
-        let after = rest.trim_start_matches(['"', '\'']).trim_start();
+        let secret =
+            is_secret_name(name) || SECTIONS.iter().any(|one| one.eq_ignore_ascii_case(name));
+        let after = rest.trim_start_matches(['"', '\'', '\\']).trim_start();
         let is_key = after.starts_with([':', '=']);
         let is_first =
             !line[..begin].contains(|c: char| !(c.is_whitespace() || "-?#{\"'".contains(c)));
@@ -129,12 +132,12 @@ fn value(line: &str) -> Option<usize> {
     None
 }
 
-fn cover(text: &str, shown: &mut String) {
+fn mask(text: &str, shown: &mut String) {
     for c in text.chars() {
         if c.is_whitespace() {
             shown.push(c);
         } else {
-            shown.push_str(&FILLER.repeat(c.len_utf8()));
+            shown.push_str(&MASK.repeat(c.len_utf8()));
         }
     }
 }
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_secret_is_not_shown_however_broken_the_text_is() {
+    fn secrets_are_masked_even_in_invalid_yaml() {
         for text in [
             "stringData: {username: u, password: S3cret}x\"y}\n",
             "stringData:\n  username: u\n  password: S3cret\nkind: Secret\n",
@@ -161,7 +164,7 @@ mod tests {
             "password: ößS3cret\n",
             "\t\"password\" = S3cret",
         ] {
-            let shown = redacted(text);
+            let shown = mask_document(text);
             assert!(!shown.contains("S3cret"), "{text}{shown}");
             assert_eq!(shown.len(), text.len(), "{text}{shown}");
             let ends = |text: &str| text.match_indices('\n').map(|(at, _)| at).collect::<Vec<_>>();
@@ -170,17 +173,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_secret_is_shown() {
+    fn everything_else_is_shown() {
         let text = "kind: Secret\nmetadata:\n  name: vc-password\n---\nspec:\n  credentials: vc\n  - a: [1\n";
-        assert_eq!(redacted(text), text);
+        assert_eq!(mask_document(text), text);
         let shown =
-            redacted("data:\n  a: b\nkind: Secret\n---\npassword: {\n---\nkind: VDOConfig\n");
+            mask_document("data:\n  a: b\nkind: Secret\n---\npassword: {\n---\nkind: VDOConfig\n");
         assert_eq!(shown, "data:\n  ** *\nkind: Secret\n---\npassword: *\n---\nkind: VDOConfig\n");
     }
 
     #[test]
-    fn nobody_repeats_what_is_hidden() {
+    fn a_message_does_not_repeat_masked_words() {
         let text = "password: *S3cret\nuser: u\n";
-        assert_eq!(discreet("no anchor *S3cret of user", text), "no anchor (hidden) of user");
+        assert_eq!(
+            redact_message("no anchor *S3cret of user", text),
+            "no anchor (redacted) of user"
+        );
     }
 }

@@ -1,35 +1,37 @@
-//! Values that stand in a text beside a name that says they are secret: `password = …`, `"token": "…"`,
-//! `--password=…`, `--password …`, a YAML block, a private key, `https://user:…@host`. No Secret needs to
-//! hold them.
+//! Redacts values by their name: `password = …`, `"token": "…"`, `--password=…`, `--password …`, YAML
+//! blocks, private keys, `https://user:…@host`. No Secret needs to contain them.
 
 use std::borrow::Cow;
 
-use super::{REDACTED, is_telling};
+use crate::{
+    REDACTED,
+    names::{is_name_character, is_secret_name},
+};
 
-/// A text without such values. What is not quoted goes to the end of its line, or of its word where it
-/// belongs to a flag.
-pub(crate) fn without_secrets(text: &str) -> String {
+/// Redacts secrets in a text of one or more lines and keeps its line breaks. An unquoted value ends with its
+/// line; after a flag it ends with its word.
+pub fn redact_text(text: &str) -> String {
     let mut lines = Vec::new();
-    // What goes on below a line: a block that is indented more than so much, or a key.
+    // Lines with more indentation than this belong to the secret above.
     let mut block: Option<usize> = None;
-    let mut key = false;
+    let mut in_private_key = false;
     for line in text.split('\n') {
         let indent = line.len() - line.trim_start().len();
-        if key || block.is_some_and(|above| indent > above && !line.trim().is_empty()) {
-            key &= !line.contains("-----END");
+        if in_private_key || block.is_some_and(|above| indent > above && !line.trim().is_empty()) {
+            in_private_key &= !line.contains("-----END");
             lines.push(format!("{}{REDACTED}", &line[..indent]));
             continue;
         }
         if !line.trim().is_empty() {
             block = None;
         }
-        if line.contains("-----BEGIN") && line.contains("PRIVATE KEY-----") {
-            key = !line.contains("-----END");
+        if is_start_of_private_key(line) {
+            in_private_key = !line.contains("-----END");
             lines.push(REDACTED.to_owned());
             continue;
         }
-        let (line, goes_on) = without_values(&without_userinfo(line));
-        if goes_on {
+        let (line, continues) = redact_values(&redact_userinfo(line), true);
+        if continues {
             block = Some(indent);
         }
         lines.push(line);
@@ -37,8 +39,21 @@ pub(crate) fn without_secrets(text: &str) -> String {
     lines.join("\n")
 }
 
-/// A line whose addresses do not say with what password they are visited.
-fn without_userinfo(line: &str) -> Cow<'_, str> {
+/// Redacts secrets in a message and puts it on one line.
+pub fn redact_line(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if is_start_of_private_key(&line) {
+        return REDACTED.to_owned();
+    }
+    redact_values(&redact_userinfo(&line), false).0
+}
+
+fn is_start_of_private_key(line: &str) -> bool {
+    line.contains("-----BEGIN") && line.contains("PRIVATE KEY-----")
+}
+
+/// Redacts passwords in URLs.
+fn redact_userinfo(line: &str) -> Cow<'_, str> {
     if !line.contains("://") {
         return line.into();
     }
@@ -48,37 +63,38 @@ fn without_userinfo(line: &str) -> Cow<'_, str> {
         out.push_str(before);
         rest = after;
         let end = rest.find(|c: char| c.is_whitespace() || ['/', '?', '#', '"'].contains(&c));
-        let host = &rest[..end.unwrap_or(rest.len())];
-        if let Some((user, _)) = host.rsplit_once('@')
-            && let Some((name, _)) = user.split_once(':')
+        let authority = &rest[..end.unwrap_or(rest.len())];
+        if let Some((userinfo, _)) = authority.rsplit_once('@')
+            && let Some((user, _)) = userinfo.split_once(':')
         {
-            out.extend([name, ":", REDACTED]);
-            rest = &rest[user.len()..];
+            out.extend([user, ":", REDACTED]);
+            rest = &rest[userinfo.len()..];
         }
     }
     out.push_str(rest);
     out.into()
 }
 
-/// A line without such values, and whether the value of its last name stands below.
-fn without_values(line: &str) -> (String, bool) {
+/// Redacts named values in one line. With `multiline`, also returns whether the last value continues below.
+fn redact_values(line: &str, multiline: bool) -> (String, bool) {
     let (mut out, mut rest) = (String::with_capacity(line.len()), line);
     while let Some(at) = rest.find(['=', ':', ' ', '\t']) {
         let (before, after) = rest.split_at(at + 1);
         out.push_str(before);
         rest = after;
-        let Some(name) = named(&out).map(str::to_owned) else { continue };
+        let Some(name) = secret_name_before(&out).map(str::to_owned) else { continue };
         let value = rest.trim_start();
         out.push_str(&rest[..rest.len() - value.len()]);
-        let block = value.strip_prefix(['|', '>']).is_some_and(|more| {
-            more.trim_end().chars().all(|c| ['+', '-'].contains(&c) || c.is_ascii_digit())
-        });
-        if value.is_empty() || block {
-            // Whole sections are called after tokens and secrets; what is called a password is one.
-            return (out + value, block || name.to_lowercase().contains("passw"));
+        let is_block = multiline
+            && value.strip_prefix(['|', '>']).is_some_and(|more| {
+                more.trim_end().chars().all(|c| ['+', '-'].contains(&c) || c.is_ascii_digit())
+            });
+        if value.is_empty() || is_block {
+            // Whole sections are named after tokens and secrets, but not after passwords.
+            return (out + value, is_block || name.to_lowercase().contains("passw"));
         }
         let end = match value.chars().next().filter(|first| ['"', '\''].contains(first)) {
-            Some(quote) => quoted(value, quote),
+            Some(quote) => end_of_quoted(value, quote),
             None if name.starts_with('-') => value.find(char::is_whitespace),
             None => None,
         };
@@ -88,24 +104,21 @@ fn without_values(line: &str) -> (String, bool) {
     (out + rest, false)
 }
 
-/// The name whose value comes next, if it says that this is secret. A blank ends the name of a flag
-/// alone.
-fn named(before: &str) -> Option<&str> {
-    let mut name = before;
-    let by = name.chars().next_back()?;
-    name = &name[..name.len() - by.len_utf8()];
-    let blank = by.is_whitespace();
-    if !blank {
-        name = name.trim_end_matches([' ', '\t', '"', '\'', '\\']);
+/// The name in front of the separator that ends `before`, if its value is secret. Only the name of a flag can
+/// end with a blank.
+fn secret_name_before(before: &str) -> Option<&str> {
+    let separator = before.chars().next_back()?;
+    let mut name = &before[..before.len() - separator.len_utf8()];
+    let is_blank = separator.is_whitespace();
+    if !is_blank {
+        name = name.trim_end_matches(|c: char| c.is_whitespace() || ['"', '\'', '\\'].contains(&c));
     }
-    let part = |c: char| c.is_alphanumeric() || ['-', '_', '.', '/'].contains(&c);
-    let begin = name.trim_end_matches(part).len();
-    let name = &name[begin..];
-    (is_telling(name) && (!blank || name.starts_with("--"))).then_some(name)
+    let name = &name[name.trim_end_matches(is_name_character).len()..];
+    (is_secret_name(name) && (!is_blank || name.starts_with("--"))).then_some(name)
 }
 
-/// Where a quoted value ends, its quotes included; nowhere if it is not closed.
-fn quoted(value: &str, quote: char) -> Option<usize> {
+/// The index after the closing quote; `None` without one.
+fn end_of_quoted(value: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     let end = value.char_indices().skip(1).find(|(_, c)| {
         let ends = *c == quote && !escaped;
@@ -120,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_beside_a_telling_name_is_not_shown() {
+    fn values_with_a_secret_name_are_redacted() {
         for (text, left) in [
             ("password = geheim", "password = (redacted)"),
             ("  password=\"ge \\\" heim\" ; why", "  password=(redacted) ; why"),
@@ -153,12 +166,12 @@ mod tests {
                 "(redacted)\n(redacted)\n(redacted)\nb",
             ),
         ] {
-            assert_eq!(without_secrets(text), left, "{text}");
+            assert_eq!(redact_text(text), left, "{text}");
         }
     }
 
     #[test]
-    fn what_helps_stays() {
+    fn everything_else_is_kept() {
         for text in [
             "secretName: vc\nsecretNamespace: kube-system\n",
             "secret-name = \"vc\"",
@@ -171,7 +184,24 @@ mod tests {
             "clusterroles.rbac.authorization.k8s.io \"a\" is forbidden",
             "",
         ] {
-            assert_eq!(without_secrets(text), text);
+            assert_eq!(redact_text(text), text);
+        }
+    }
+
+    #[test]
+    fn a_message_is_redacted_and_put_on_one_line() {
+        for (text, expected) in [
+            ("password = \"hunter2\"", "password = (redacted)"),
+            ("Password=hunter2, user=k8s", "Password=(redacted)"),
+            (r#"{"password":"hunter2","user":"k8s"}"#, r#"{"password":(redacted),"user":"k8s"}"#),
+            ("token: abc def", "token: (redacted)"),
+            ("pwd=a token=b", "pwd=(redacted)"),
+            ("password=|5", "password=(redacted)"),
+            ("incorrect user name or password", "incorrect user name or password"),
+            ("the password of k8s expires", "the password of k8s expires"),
+            ("first\nsecond\ttab", "first second tab"),
+        ] {
+            assert_eq!(redact_line(text), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How to reach a vCenter, said in flags.
+//! The flags for one vCenter.
 
 use std::path::{Path, PathBuf};
 
@@ -8,42 +8,40 @@ use clap::Args;
 use super::draft::Access;
 use crate::failure::{Failure, Outcome, request};
 
-/// How to reach a vCenter.
 #[derive(Args, Debug, Default)]
-pub(crate) struct Door {
-    /// The vCenter: host name or address, with :port if it is not 443.
+pub(crate) struct VcenterFlags {
+    /// The vCenter: host name or IP address, with :port if it is not 443.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) vcenter: Option<String>,
-    /// Whom to log in as, as in vdo@vsphere.local.
+    /// The vCenter user, for example vdo@vsphere.local.
     #[arg(long, value_name = "NAME", requires = "vcenter")]
     user: Option<String>,
-    /// A file with the password and nothing else; - is standard input.
+    /// A file that contains only the password, or - for standard input.
     #[arg(long, value_name = "FILE", requires = "vcenter")]
     password_file: Option<PathBuf>,
-    /// The password. Others on this machine may see it: prefer --password-file or the variable.
+    /// The password. Other users of this computer can see it: prefer --password-file or the environment variable.
     #[arg(long, value_name = "TEXT", requires = "vcenter", conflicts_with = "password_file")]
     #[arg(allow_hyphen_values = true)]
     password: Option<String>,
     /// Trust the vCenter's certificate with this SHA-1 or SHA-256 thumbprint.
     #[arg(long, value_name = "HEX", requires = "vcenter")]
     thumbprint: Option<String>,
-    /// Trust certificates that these authorities signed, in PEM.
+    /// Trust certificates from these certificate authorities (PEM).
     #[arg(long, value_name = "FILE", requires = "vcenter", conflicts_with = "thumbprint")]
     ca_file: Option<PathBuf>,
-    /// Do not verify the certificate: anyone on the way can read the password.
+    /// Do not verify the certificate. An attacker on the network can then read the password.
     #[arg(long, requires = "vcenter", conflicts_with_all = ["thumbprint", "ca_file"])]
     insecure: bool,
-    /// Look only into these datacenters.
+    /// Use only these datacenters.
     #[arg(long, value_name = "NAME", requires = "vcenter", value_delimiter = ',')]
     datacenter: Vec<String>,
 }
 
-impl Door {
-    /// The vCenter it leads to, if it leads to one.
+impl VcenterFlags {
     pub(crate) fn access(&self, known: &[VsphereCloudConfig]) -> Outcome<Option<Access>> {
         let Some(address) = &self.vcenter else { return Ok(None) };
         let Some(user) = &self.user else {
-            return request("whom to log in as is not said", "add --user NAME@DOMAIN");
+            return request("--user is missing", "add --user NAME@DOMAIN");
         };
         let mut access = Access::named(address, known, 0);
         access.password = self.password()?;
@@ -60,13 +58,13 @@ impl Door {
             (Some(password), _) => password.clone(),
             (None, Some(file)) => {
                 let text = read(file)?;
-                // An editor or `echo` ends the line.
+                // Editors and `echo` add a line break.
                 let line = text.strip_suffix('\n').unwrap_or(&text);
                 line.strip_suffix('\r').unwrap_or(line).to_owned()
             }
             (None, None) => {
                 return request(
-                    "the password is not said",
+                    "the password is missing",
                     "add --password-file FILE, or set VDOCTL_CONFIGURE_PASSWORD (VDOCTL_DOCTOR_PASSWORD)",
                 );
             }
