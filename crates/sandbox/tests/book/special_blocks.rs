@@ -101,7 +101,11 @@ impl Reader {
     pub(crate) async fn dry_run_commands(&self, block: &Block) {
         for line in commands_without_comments(block) {
             let dry_run = finding_commands::typed(&line);
-            assert!(dry_run.ends_with(" --dry-run=server"), "{}: not a dry run: {line}", block.place);
+            assert!(
+                dry_run.ends_with(" --dry-run=server"),
+                "{}: not a dry run: {line}",
+                block.place
+            );
             self.run_successfully(&dry_run).await;
         }
     }
