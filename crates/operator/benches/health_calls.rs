@@ -54,14 +54,14 @@ async fn measure(nodes: usize, quiet: Duration) {
         .await;
     testbed.check_now("first").await;
     println!(
-        "| {nodes} nodes: from the start until all was checked | {} |",
+        "| {nodes} nodes: from the start to the first complete check | {} |",
         testbed.vcenter.calls().await.sum()
     );
 
     testbed.vcenter.forget_calls().await;
     testbed.check_now("second").await;
     let audit = testbed.vcenter.calls().await;
-    println!("| {nodes} nodes: everything asked once more | {} |", audit.sum());
+    println!("| {nodes} nodes: one complete check | {} |", audit.sum());
     println!("| | {:?} |", audit.total);
 
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -75,9 +75,7 @@ async fn measure(nodes: usize, quiet: Duration) {
     let hour = watching + AUDITS_AN_HOUR * audit.sum() as f64;
     let detector = detector_calls_per_run(nodes);
     println!("| **{nodes} nodes: health, an hour** | **{hour:.0}** |");
-    println!(
-        "| {nodes} nodes: vsphere-problem-detector, an hour in which all is well | {detector} |"
-    );
+    println!("| {nodes} nodes: vsphere-problem-detector, an hour without faults | {detector} |");
     // After 1, 2, 4, 8, 16 and 32 minutes.
     println!(
         "| {nodes} nodes: vsphere-problem-detector, its first hour with a fault | {} |",

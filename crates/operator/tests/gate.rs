@@ -79,7 +79,7 @@ async fn a_blocker_stops_an_installation_and_an_upgrade_until_it_is_accepted_or_
     assert_eq!(installed(&testbed).await, None, "nothing is installed");
 
     // VDO's cloud controller would delete a node that belongs to another cloud controller.
-    let other = Node::blocker("other").provider_id("k3s://other");
+    let other = Node::named("other").provider_id("k3s://other");
     let other = other.label("vdo.vmware.com/vsphere", "false");
     testbed.nodes.as_ref().unwrap().add(other).await;
     accept(&testbed, Timestamp::now() + SignedDuration::from_hours(24)).await;

@@ -199,7 +199,7 @@ async fn only_the_image_is_changed(testbed: &Testbed) -> Process {
         .status("the status names the missing permissions", 60, |status| {
             assert!(swapped.ended().is_none(), "{}", swapped.tail());
             let csi = status.csi.clone().unwrap_or_default();
-            csi.status_msg.is_some_and(|text| words.iter().all(|word| text.contains(word)))
+            csi.status_msg.is_some_and(|text| texts.iter().all(|expected| text.contains(expected)))
         })
         .await;
     let csi = status.csi.unwrap();
@@ -258,7 +258,7 @@ async fn a_cluster_of_the_go_vdo_is_adopted_unchanged_and_upgraded() {
             repairs.into_iter().any(|repair| repair.code == "VDO-1203" && repair.automatic)
         })
         .await;
-    testbed.check_now("beside-the-go-vdo").await;
+    testbed.check_now("next-to-the-go-vdo").await;
     assert_eq!(testbed.writes(), Vec::<String>::new(), "two operators must never write in turn");
     let deployments = Api::<Deployment>::namespaced(testbed.client(), NAMESPACE);
     deployments.delete("vdo-controller-manager", &DeleteParams::background()).await.unwrap();

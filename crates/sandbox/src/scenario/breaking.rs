@@ -63,7 +63,7 @@ async fn one(
     }
     user.environment.site().undo(breakage).await.context(PeerSnafu)?;
     let clears = async {
-        if checks_now {
+        if asks {
             user.checks_now(&format!("fixed-{number}"), TIMEOUT).await?;
         }
         let healthy = |status: &VDOConfigStatus| {

@@ -199,7 +199,7 @@ impl KnownNames {
         if !matches!(block.language.as_str(), "sh" | "console" | "") {
             return Vec::new();
         }
-        let commands = typed(block);
+        let commands = commands_in(block);
         if block.language == "sh" {
             let checked = Command::new("bash").args(["-n", "-c", &block.text]).output().unwrap();
             let output = String::from_utf8_lossy(&checked.stderr).into_owned();
@@ -322,10 +322,10 @@ fn descend(
     values: &mut BTreeMap<String, BTreeSet<String>>,
 ) {
     fields.insert(path.to_owned());
-    let values = schema["enum"].as_array().or(schema["items"]["enum"].as_array());
-    if let Some(values) = values {
+    let variants = schema["enum"].as_array().or(schema["items"]["enum"].as_array());
+    if let Some(variants) = variants {
         let last = path.rsplit('.').next().unwrap_or_default().to_owned();
-        let texts = values.iter().filter_map(Value::as_str).map(str::to_owned);
+        let texts = variants.iter().filter_map(Value::as_str).map(str::to_owned);
         values.entry(last).or_default().extend(texts);
     }
     for part in [schema, &schema["items"]] {

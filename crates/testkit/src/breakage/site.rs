@@ -109,14 +109,14 @@ impl Site<'_> {
     }
 
     async fn break_vm(&self, kind: Kind, broken: bool) {
-        let Self { vcenter, vm: machine, .. } = self;
+        let Self { vcenter, vm: original, .. } = self;
         let pick = |bad: Value, good: Value| if broken { bad } else { good };
         let vm = async |patch: Value| vcenter.patch_vm(&self.path(), patch).await;
         let host = async |patch: Value| vcenter.patch_host(&self.host().await, patch).await;
         match kind {
             Kind::DiskUuid => vm(json!({"diskUuid": !broken})).await,
             Kind::Hardware => {
-                vm(json!({"version": pick(json!("vmx-11"), json!(machine.version))})).await;
+                vm(json!({"version": pick(json!("vmx-11"), json!(original.version))})).await;
             }
             Kind::Snapshot => vm(json!({"snapshots": pick(json!(["backup"]), json!([]))})).await,
             Kind::Tools => {
@@ -127,19 +127,19 @@ impl Site<'_> {
                 host(json!({"version": pick(json!("6.5.0"), json!("8.0.3"))})).await;
             }
             Kind::PowerOff => {
-                self.nodes.set_ready(&machine.name, !broken).await;
+                self.nodes.set_ready(&original.name, !broken).await;
                 vm(json!({"power": pick(json!("off"), json!("on"))})).await;
             }
             Kind::NoVm => {
                 let other = Vm::named("somebody else").uuid;
-                vm(json!({"uuid": pick(json!(other), json!(machine.uuid))})).await;
+                vm(json!({"uuid": pick(json!(other), json!(original.uuid))})).await;
             }
             Kind::Copy if broken => {
-                let copy = Vm { uuid: machine.uuid.clone(), ..Vm::named("copy") };
+                let copy = Vm { uuid: original.uuid.clone(), ..Vm::named("copy") };
                 vcenter.add_vms("DC0", [copy]).await;
             }
             Kind::Copy => vcenter.destroy_vm("/DC0/vm/copy").await,
-            _ => vm(json!({"nics": pick(json!([]), json!(machine.nics))})).await,
+            _ => vm(json!({"nics": pick(json!([]), json!(original.nics))})).await,
         }
     }
 
